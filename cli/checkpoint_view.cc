@@ -1,5 +1,6 @@
 #include "cli/checkpoint_view.h"
 
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@ namespace {
 std::string Name(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step())
                                : absl::StrCat(checkpoint.job(), " (step not agreed yet)");
+}
+
+// JSON has no infinities and no NaN: they become the strings that JSON of Protocol Buffers has for them.
+nlohmann::ordered_json NumberToJson(double number) {
+  if (std::isfinite(number)) return number;
+  return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
 }
 
 // Returns for example "REPLICA_MISMATCH: ...".
@@ -64,8 +71,7 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["continues_step"] =
       checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
   json["metrics"] = nlohmann::ordered_json::object();
-  // What is no finite number becomes null: JSON has none.
-  for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = metric.value();
+  for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = NumberToJson(metric.value());
   json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
   return json;
 }

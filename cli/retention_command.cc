@@ -1,6 +1,9 @@
 #include "cli/retention_command.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "common/format/metric.h"
 #include "common/status/reason.h"
@@ -64,6 +68,29 @@ void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
                     "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
 }
 
+// Asks until all that goes is deleted, and shows how far that has come.
+absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& context,
+                                                      const v1::PruneCheckpointsRequest& request) {
+  std::map<int64_t, v1::PruneCheckpointsResponse::Choice> choices;
+  std::atomic<int> pruned = 0, left = 0;
+  const ProgressLine line([&] {
+    if (left == 0) return std::string();
+    return absl::StrCat(request.job(), ": ", pruned - left, " of ", pruned.load(), " checkpoints deleted");
+  });
+  v1::PruneCheckpointsResponse answer;
+  do {
+    answer.Clear();
+    CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer));
+    for (const auto& choice : answer.choices()) choices[choice.step()] = choice;
+    pruned = static_cast<int>(
+        std::count_if(choices.begin(), choices.end(), [](const auto& entry) { return entry.second.prune(); }));
+    left = static_cast<int>(answer.steps_left());
+  } while (left > 0);
+  answer.clear_choices();
+  for (const auto& [step, choice] : choices) *answer.add_choices() = choice;
+  return answer;
+}
+
 nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, bool dry_run) {
   nlohmann::ordered_json json = {{"dry_run", dry_run},
                                  {"keep_last", answer.policy().keep_last()},
@@ -85,8 +112,7 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   if (HasRules(arguments)) {
     CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
   }
-  v1::PruneCheckpointsResponse answer;
-  CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer));
+  CAIRN_ASSIGN_OR_RETURN(const v1::PruneCheckpointsResponse answer, PruneAll(context, request));
   if (context.json()) {
     std::printf("%s\n", AnswerToJson(answer, arguments.dry_run).dump(2).c_str());
     return absl::OkStatus();

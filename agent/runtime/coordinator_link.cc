@@ -23,6 +23,7 @@
 namespace cairn {
 namespace {
 
+using link_limits::kAskTimeout;
 using link_limits::kCallTimeout;
 using link_limits::kChunkTimeout;
 using link_limits::kFirstPause;
@@ -397,7 +398,7 @@ void CoordinatorLink::Ask(void (v1::CheckpointService::Stub::async::*method)(grp
   };
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
-  PrepareCall(call->context, kCallTimeout, options_.tokens->Current());
+  PrepareCall(call->context, kAskTimeout, options_.tokens->Current());
   // The callback does not hold the connection: if it let go of it last, gRPC would destroy the queue that it runs in.
   (connection()->checkpoints->async()->*method)(
       &call->context, &call->request, &call->response,

@@ -303,6 +303,7 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     MutexLock lock(mutex_);
     if (known_.size() >= kMaxKnown) known_.clear();
     if (identity.has_value()) known_[path] = record;
+    known_.erase(VerdictPath(job, step, attempt));  // it is not asked for any more
     return record;
   }
   damaged.error = Annotate(read.status(), file,

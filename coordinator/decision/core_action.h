@@ -128,6 +128,7 @@ struct RemoveFiles {
   uint32_t attempt = 0;
   bool deleted = false;
   uint64_t ticket = 0;
+  std::optional<int64_t> latest;  // of a deletion: as in ChangeSteps
 };
 
 // Plans a load of these target layouts, by rank. If there are source layouts, it is a reshard. Answered by
@@ -169,12 +170,17 @@ struct TagStep {
   std::string tag;
   std::optional<int64_t> step;  // unset: takes it away
 };
-// Deletes what a policy does not keep: see ChoosePruned.
+// Deletes what a policy does not keep, the oldest first: see ChoosePruned. One action deletes for a moment only, so
+// that a pin, a tag or another rule never waits behind hundreds of deletions; the next one goes on.
 struct PruneSteps {
   // Unset: the job's own, which stands in storage. If there is none, nothing is pruned.
   std::optional<PrunePolicy> policy;
   bool dry_run = false;
-  std::vector<int64_t> in_use;  // steps that loads want
+  std::vector<int64_t> in_use = {};  // steps that loads want
+  // The steps to choose from, ascending; unset: all that stand below the root.
+  std::optional<std::vector<int64_t>> steps = std::nullopt;
+  // Where the action before this one has stopped: the steps up to there had their turn.
+  std::optional<int64_t> after = std::nullopt;
 };
 // Sets the job's own policy; an empty one removes it.
 struct SetRetention {
@@ -184,6 +190,9 @@ struct SetRetention {
 struct ChangeSteps {
   std::variant<DeleteStep, DeleteReplaced, PinStep, TagStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
+  // The latest step on which the training builds, as far as the job knows. A deletion looks there first for a sound
+  // checkpoint that remains.
+  std::optional<int64_t> latest = std::nullopt;
 };
 
 struct CoreAction {
@@ -202,9 +211,11 @@ struct Recovered {
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
   std::vector<VerdictSummary> deleted;
-  // A PruneSteps sets these: what becomes, or became, of every checkpoint; and the policy that said so.
+  // A PruneSteps sets these: what becomes, or became, of every checkpoint; the policy that said so; and, if it has
+  // stopped before its end, after which step.
   std::vector<PruneChoice> choices;
   PrunePolicy policy;
+  std::optional<int64_t> stopped_after;
   // A TagStep sets these: the steps from which it took the name.
   std::vector<int64_t> untagged;
 };

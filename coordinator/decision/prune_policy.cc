@@ -13,7 +13,7 @@ namespace {
 // Returns the value of the rule's metric, so that lower is better; nothing if the candidate has none.
 std::optional<double> ScoreOf(const PruneCandidate& candidate, const BestRule& rule) {
   for (const Metric& metric : candidate.metrics) {
-    if (metric.name == rule.metric && !std::isnan(metric.value)) return rule.highest ? -metric.value : metric.value;
+    if (metric.name == rule.metric && std::isfinite(metric.value)) return rule.highest ? -metric.value : metric.value;
   }
   return std::nullopt;
 }
@@ -72,8 +72,6 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
       choice.why = absl::StrCat("a multiple of ", policy.keep_every);
     } else if (candidate.in_use) {
       choice.why = "being loaded";
-    } else if (!is_sound(candidate.step)) {
-      choice.why = "damaged";
     } else {
       choice.prune = true;
     }

@@ -44,13 +44,13 @@ struct PruneChoice {
 };
 
 // Says what becomes of every candidate, in their order, which is ascending. `is_sound` says whether a committed step's
-// manifest can be read and its files stand there. It is asked only of steps for which that decides, the newest first;
-// superseded ones come last.
-// What is not sound is never pruned, does not count among the newest, and is not the best. If no step is sound, nothing
-// is pruned.
+// manifest can be read and its files stand there. It is asked only of steps that may stay because they are sound, the
+// newest first; superseded ones come last. Of those that go it is not asked: whoever deletes them looks, and leaves
+// alone what is not sound.
+// What is not sound does not count among the newest, and is not the best. If no step is sound, nothing is pruned.
 //
-// If values are equal, the newest is the best. NaN is no value. While no sound step has the metric of a rule, nothing
-// is pruned: a rule that nobody can follow must not delete what it was meant to keep.
+// If values are equal, the newest is the best. NaN and infinities are no values. While no sound step has the metric of
+// a rule, nothing is pruned: a rule that nobody can follow must not delete what it was meant to keep.
 std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
                                       const std::function<bool(int64_t step)>& is_sound);
 

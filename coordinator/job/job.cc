@@ -257,7 +257,7 @@ void Job::Advance(JobContext& context) {
       requests_.Advance(saves_, verdicts_, context);
     } while (saves_.attention());  // the timeout of a request that has come to a save may be over
     current_plan_.Advance(context);
-    step_changes_.Advance(loads_, context);
+    step_changes_.Advance(loads_, verdicts_, context);
     leftovers_.Advance(saves_, loads_, verdicts_, context);
     if (context.now >= next_forget_) Forget(context.now);
     // What a verdict is made of may have changed.

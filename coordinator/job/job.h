@@ -74,12 +74,13 @@ class Job {
                                                     const Moment& moment);
   std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, const Moment& moment);
   // Takes a change of the job's steps, if `number` is 0, and sets it. Answers nothing until the change has ended and,
-  // with `patient`, while files of what was deleted are being removed. `files_left`: whether some are there still.
+  // with `patient`, while files of what was deleted are being removed. `files_left`: whether some are there still. With
+  // `partly` it answers what a prune has done so far, if it has stopped after a step and goes on.
   struct Changed {
     ChangedSteps steps;
     bool files_left = false;
   };
-  std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient,
+  std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient, bool partly,
                                                 const Moment& moment);
   // What stands in storage of an attempt, as people see it.
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;

@@ -106,7 +106,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& k
 }
 
 std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& change, uint64_t& number, bool patient,
-                                                        const Moment& moment) {
+                                                        bool partly, const Moment& moment) {
   JobContext& context = Begin(moment);
   recovery_.Begin(context);
   last_used_ = context.now;
@@ -121,7 +121,11 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
     Advance(context);
   }
   const absl::StatusOr<ChangedSteps>* result = step_changes_.Find(number);
-  if (result == nullptr) return std::nullopt;
+  if (result == nullptr) {
+    const ChangedSteps* so_far = partly ? step_changes_.SoFar(number) : nullptr;
+    if (so_far == nullptr) return std::nullopt;
+    return Changed{*so_far, /*files_left=*/true};
+  }
   if (!result->ok()) return result->status();
   Changed changed{**result};
   for (const VerdictSummary& deleted : changed.steps.deleted) {

@@ -214,6 +214,41 @@ TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
   EXPECT_EQ(std::get<DeleteReplaced>(change->change).step, 4);
 }
 
+TEST_F(JobTest, Change_PruneTakesLong_TellsWhatItHasDoneAndSaysTheRestWhenAskedAgain) {
+  const PutVerdict put = BringToCommit(4);
+  job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
+  Answer<ChangeSteps>([](Job& job, const ChangeSteps& policy, const Moment& at) {
+    job.OnStepsChanged(policy.ticket, ChangedSteps{}, at);
+  });
+  const ChangeSteps prune{PruneSteps{PrunePolicy{.keep_last = 1}}};
+  uint64_t first = 0, second = 0;
+  EXPECT_FALSE(job().Change(prune, first, /*patient=*/false, /*partly=*/true, At()).has_value());
+  Answer<ChangeSteps>([](Job& job, const ChangeSteps& what, const Moment& at) {
+    ChangedSteps part;
+    part.choices = {{1, true, ""}, {2, true, ""}, {4, false, "the newest"}};
+    part.stopped_after = 1;
+    job.OnStepsChanged(what.ticket, part, at);
+  });
+  EXPECT_FALSE(job().Change(prune, first, /*patient=*/true, /*partly=*/false, At()).has_value());
+  const auto part = job().Change(prune, first, /*patient=*/true, /*partly=*/true, At());
+  ASSERT_TRUE(part.has_value() && part->ok());
+  EXPECT_EQ((*part)->steps.stopped_after, 1);
+  EXPECT_EQ((*part)->steps.choices.size(), 3u);
+  EXPECT_FALSE(job().Change(prune, second, /*patient=*/true, /*partly=*/false, At()).has_value());
+  EXPECT_EQ(second, first) << "the same prune";
+  Answer<ChangeSteps>([](Job& job, const ChangeSteps& what, const Moment& at) {
+    EXPECT_EQ(std::get<PruneSteps>(what.change).after, 1);
+    EXPECT_EQ(what.latest, 4);
+    ChangedSteps rest;
+    rest.choices = {{2, true, ""}, {4, false, "the newest"}};
+    job.OnStepsChanged(what.ticket, rest, at);
+  });
+  const auto whole = job().Change(prune, second, /*patient=*/true, /*partly=*/false, At());
+  ASSERT_TRUE(whole.has_value() && whole->ok());
+  EXPECT_EQ((*whole)->steps.choices.size(), 3u);
+  EXPECT_FALSE((*whole)->steps.stopped_after.has_value());
+}
+
 TEST_F(JobTest, Save_OverwriteThatIsAborted_LeavesTheCheckpointShown) {
   const PutVerdict first = BringToCommit(4);
   job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());

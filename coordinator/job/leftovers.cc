@@ -7,27 +7,36 @@
 
 namespace cairn {
 
-bool Leftovers::Contains(int64_t step, uint32_t attempt) const {
-  return std::any_of(sweeps_.begin(), sweeps_.end(), [&](const Sweep& sweep) {
-    return sweep.leftover.step == step && sweep.leftover.attempt == attempt;
-  });
-}
+namespace {
+
+// Files are removed by this many actions at a time. Each of them uses many threads of the storage.
+constexpr int kRemovalsAtOnce = 2;
+
+}  // namespace
 
 bool Leftovers::Removing(int64_t step, uint32_t attempt) const {
-  return std::any_of(sweeps_.begin(), sweeps_.end(), [&](const Sweep& sweep) {
-    return sweep.leftover.step == step && sweep.leftover.attempt == attempt && sweep.leftover.tombstone &&
-           sweep.ticket != 0;
+  const auto [begin, end] = sweeps_.equal_range({step, attempt});
+  return std::any_of(begin, end, [](const auto& entry) {
+    const Sweep& sweep = entry.second;
+    return sweep.leftover.tombstone && sweep.ticket != 0;
   });
 }
 
 void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBook& verdicts, JobContext& context) {
   if (context.now - context.started < 2 * context.options.lease_ttl) return;
-  for (Sweep& sweep : sweeps_) {
+  std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
+  auto removals = std::count_if(sweeps_.begin(), sweeps_.end(), [](const auto& entry) {
+    return entry.second.leftover.tombstone && entry.second.ticket != 0;
+  });
+  for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
+    if (sweep.leftover.tombstone && removals >= kRemovalsAtOnce) continue;
     const auto& [step, attempt, tombstone, deleted] = sweep.leftover;
     if (deleted) {
       // Whatever begins now finds the deletion; what has begun before may have found the checkpoint.
-      if (!loads.MayRead(step)) Begin(sweep, context);
+      if (loads.MayRead(step)) continue;
+      Begin(sweep, context);
+      ++removals;
       continue;
     }
     // Meanwhile a save, or the number of a new attempt, may have taken this one up.
@@ -41,9 +50,11 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBoo
         }
       }
     }
-    if (!sweep.done && context.now >= sweep.next_try) Begin(sweep, context);
+    if (sweep.done || context.now < sweep.next_try) continue;
+    Begin(sweep, context);
+    removals += tombstone ? 1 : 0;
   }
-  sweeps_.remove_if([](const Sweep& sweep) { return sweep.done; });
+  std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
 }
 
 void Leftovers::Begin(Sweep& sweep, JobContext& context) {
@@ -51,7 +62,7 @@ void Leftovers::Begin(Sweep& sweep, JobContext& context) {
   sweep.ticket = context.NewTicket();
   context.Log("step=", step, " attempt=", attempt, " event=sweeping");
   if (tombstone) {
-    context.Do(RemoveFiles{step, attempt, deleted, sweep.ticket});
+    context.Do(RemoveFiles{step, attempt, deleted, sweep.ticket, context.last_committed});
     return;
   }
   const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
@@ -60,7 +71,7 @@ void Leftovers::Begin(Sweep& sweep, JobContext& context) {
 }
 
 void Leftovers::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, const JobContext& context) {
-  for (Sweep& sweep : sweeps_) {
+  for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;
     sweep.leftover.tombstone = standing.ok() && !standing->committed;
@@ -70,7 +81,7 @@ void Leftovers::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>&
 }
 
 void Leftovers::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
-  for (Sweep& sweep : sweeps_) {
+  for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != ticket) continue;
     // The next coordinator tries what has failed again. People who deleted a checkpoint want its room before.
     sweep.done = status.ok() || !sweep.leftover.deleted;

@@ -1,11 +1,13 @@
 // The attempts that nobody finished, that were deleted, or whose files could not be removed. One without a verdict gets
 // its tombstone when its agents have had the time to come back with it. Then its files are removed, those of a deleted
-// one when no load reads them any more.
+// one when no load reads them any more. Few are removed at a time: storage has saves to serve before, and hundreds may
+// have been deleted at once.
 #ifndef CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
 #define CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
 
 #include <cstdint>
-#include <list>
+#include <map>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -21,10 +23,10 @@ class Leftovers {
  public:
   // Its files are not touched before `next_try`.
   void Add(const Leftover& leftover, absl::Time next_try = absl::InfinitePast()) {
-    sweeps_.push_back({leftover, 0, next_try});
+    sweeps_.insert({{leftover.step, leftover.attempt}, {leftover, 0, next_try}});
   }
   bool empty() const { return sweeps_.empty(); }
-  bool Contains(int64_t step, uint32_t attempt) const;
+  bool Contains(int64_t step, uint32_t attempt) const { return sweeps_.contains({step, attempt}); }
   // Whether its files are being removed now.
   bool Removing(int64_t step, uint32_t attempt) const;
 
@@ -44,7 +46,7 @@ class Leftovers {
 
   static void Begin(Sweep& sweep, JobContext& context);
 
-  std::list<Sweep> sweeps_;
+  std::multimap<std::pair<int64_t, uint32_t>, Sweep> sweeps_;  // by step and attempt
 };
 
 }  // namespace cairn

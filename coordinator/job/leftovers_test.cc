@@ -49,6 +49,28 @@ TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsATombstoneAndIsRemoved) {
   EXPECT_TRUE(leftovers_.empty());
 }
 
+TEST_F(LeftoversTest, Advance_HundredsWereDeleted_FewAreRemovedAtATime) {
+  for (int64_t step = 1; step <= 300; ++step) leftovers_.Add({step, 1, /*tombstone=*/true, /*deleted=*/true});
+  PassTheStart();
+  int64_t removed = 0;
+  std::vector<RemoveFiles> under_way;
+  while (removed < 300) {
+    Advance();
+    for (auto remove = Take<RemoveFiles>(); remove.has_value(); remove = Take<RemoveFiles>()) {
+      EXPECT_EQ(remove->latest, context_.last_committed);
+      under_way.push_back(*remove);
+    }
+    ASSERT_LE(under_way.size(), 2u) << "saves wait for the same workers";
+    ASSERT_FALSE(under_way.empty());
+    EXPECT_TRUE(leftovers_.Removing(under_way.back().step, 1));
+    leftovers_.OnRemoved(under_way.back().ticket, absl::OkStatus(), context_);
+    under_way.pop_back();
+    ++removed;
+  }
+  Advance();
+  EXPECT_TRUE(leftovers_.empty());
+}
+
 TEST_F(LeftoversTest, Advance_RankComesBackWithIt_IsLeftToItsSave) {
   leftovers_.Add({4, 1});
   PassTheStart();

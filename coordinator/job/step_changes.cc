@@ -1,6 +1,8 @@
 #include "coordinator/job/step_changes.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -16,6 +18,18 @@ constexpr absl::Duration kKept = absl::Minutes(1);
 }  // namespace
 
 absl::StatusOr<uint64_t> StepChanges::Ask(ChangeSteps change, const JobContext& context) {
+  if (const auto* wanted = std::get_if<PruneSteps>(&change.change); wanted != nullptr && !wanted->dry_run) {
+    for (const Change& each : changes_) {
+      const auto* prune = std::get_if<PruneSteps>(&each.action.change);
+      if (!each.ended && prune != nullptr && prune->after.has_value() && prune->policy == wanted->policy) {
+        return each.number;
+      }
+    }
+  }
+  return Add(std::move(change), context);
+}
+
+absl::StatusOr<uint64_t> StepChanges::Add(ChangeSteps change, const JobContext& context) {
   const auto open = std::count_if(changes_.begin(), changes_.end(), [](const Change& each) { return !each.ended; });
   if (static_cast<size_t>(open) >= kMaxChanges) {
     return MakeError(Reason::kOverloaded,
@@ -28,13 +42,17 @@ absl::StatusOr<uint64_t> StepChanges::Ask(ChangeSteps change, const JobContext& 
   return added.number;
 }
 
-void StepChanges::AskToPrune(const JobContext& context) {
-  for (const Change& change : changes_) {
+void StepChanges::AskToPrune(const JobContext& context, absl::Time next_try) {
+  for (Change& change : changes_) {
     const auto* prune = std::get_if<PruneSteps>(&change.action.change);
-    if (prune != nullptr && !prune->policy.has_value() && !change.ended && change.action.ticket == 0) return;
+    if (prune == nullptr || prune->policy.has_value() || prune->dry_run || change.ended) continue;
+    // One that has begun may have chosen without what is committed now.
+    if (change.action.ticket != 0 || prune->after.has_value()) continue;
+    change.next_try = std::min(change.next_try, next_try);
+    return;
   }
   // If too many wait, the next commit asks again.
-  Ask({PruneSteps{}}, context).status().IgnoreError();
+  if (Add({PruneSteps{}}, context).ok()) changes_.back().next_try = next_try;
 }
 
 void StepChanges::AskToDeleteReplaced(int64_t step, const JobContext& context) {
@@ -57,7 +75,14 @@ absl::Status StepChanges::Check(const ChangeSteps& action, const Loads& loads, c
                    {{"job", context.job}, {"step", absl::StrCat(step)}});
 }
 
-void StepChanges::Advance(const Loads& loads, JobContext& context) {
+const ChangedSteps* StepChanges::SoFar(uint64_t number) const {
+  const auto found = std::find_if(changes_.begin(), changes_.end(),
+                                  [&](const Change& change) { return change.number == number && !change.ended; });
+  if (found == changes_.end() || !found->result.ok() || found->result->choices.empty()) return nullptr;
+  return &*found->result;
+}
+
+void StepChanges::Advance(const Loads& loads, const VerdictBook& verdicts, JobContext& context) {
   for (Change& change : changes_) {
     if (change.ended) continue;
     if (change.action.ticket != 0) return;  // under way
@@ -66,8 +91,13 @@ void StepChanges::Advance(const Loads& loads, JobContext& context) {
       End(change, std::move(refused), context);
       continue;
     }
-    if (auto* prune = std::get_if<PruneSteps>(&change.action.change)) prune->in_use = loads.WantedSteps();
+    if (auto* prune = std::get_if<PruneSteps>(&change.action.change)) {
+      prune->in_use = loads.WantedSteps();
+      // After each commit it is too dear to list all steps that a job ever had.
+      if (!prune->policy.has_value()) prune->steps = verdicts.Checkpoints();
+    }
     change.action.ticket = context.NewTicket();
+    change.action.latest = context.last_committed;
     context.Do(ChangeSteps(change.action));
     return;
   }
@@ -89,8 +119,30 @@ bool StepChanges::OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>&
     found->next_try = context.now + context.options.storage_timeout;
     return true;
   }
-  End(*found, result, context);
+  auto* prune = std::get_if<PruneSteps>(&found->action.change);
+  if (prune == nullptr || !result.ok()) {
+    End(*found, result, context);
+    return true;
+  }
+  AddTo(*found->result, *result, prune->after);
+  if (!result->stopped_after.has_value()) {
+    End(*found, std::move(found->result), context);
+    return true;
+  }
+  prune->after = result->stopped_after;
+  found->action.ticket = 0;
+  changes_.splice(changes_.end(), changes_, found);
   return true;
+}
+
+void StepChanges::AddTo(ChangedSteps& sum, const ChangedSteps& part, std::optional<int64_t> after) {
+  // The steps up to `after` had their turn. What was to become of the others was chosen anew.
+  const auto had_turn = [&](const PruneChoice& choice) { return after.has_value() && choice.step <= *after; };
+  std::erase_if(sum.choices, std::not_fn(had_turn));
+  std::copy_if(part.choices.begin(), part.choices.end(), std::back_inserter(sum.choices), std::not_fn(had_turn));
+  sum.deleted.insert(sum.deleted.end(), part.deleted.begin(), part.deleted.end());
+  sum.policy = part.policy;
+  sum.stopped_after = part.stopped_after;
 }
 
 void StepChanges::Forget(absl::Time now) {

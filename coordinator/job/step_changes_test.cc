@@ -17,7 +17,7 @@ class StepChangesTest : public PartTest {
     EXPECT_TRUE(number.ok()) << number.status();
     return number.value_or(0);
   }
-  void Advance() { changes_.Advance(loads_, context_); }
+  void Advance() { changes_.Advance(loads_, verdicts_, context_); }
   // The rank's trainer calls load of this step, which all ranks want.
   void Load(int64_t step) {
     v1::AgentState state = Trainer(100);
@@ -30,6 +30,7 @@ class StepChangesTest : public PartTest {
   }
 
   Loads loads_;
+  VerdictBook verdicts_;
   StepChanges changes_;
 };
 
@@ -87,6 +88,75 @@ TEST_F(StepChangesTest, AskToPrune_OneWaitsAlready_IsNotDoubled) {
   changes_.OnChanged(next->ticket, ChangedSteps{}, context_);
   Advance();
   EXPECT_FALSE(Take<ChangeSteps>().has_value());
+}
+
+TEST_F(StepChangesTest, OnChanged_PruneHasStoppedOnTheWay_GoesOnBehindWhatWaits) {
+  const PruneSteps rules{PrunePolicy{.keep_last = 1}};
+  const uint64_t prune = *changes_.Ask({rules}, context_);
+  Advance();
+  const auto first = Take<ChangeSteps>();
+  ASSERT_TRUE(first.has_value());
+  const uint64_t pin = *changes_.Ask({PinStep{3}}, context_);
+  ChangedSteps part;
+  part.choices = {{1, true, ""}, {2, false, "pinned"}, {3, true, ""}, {4, false, "the newest"}};
+  part.deleted = {Verdict(1, 1, true)};
+  part.stopped_after = 1;
+  EXPECT_EQ(changes_.SoFar(prune), nullptr);
+  ASSERT_TRUE(changes_.OnChanged(first->ticket, part, context_));
+  EXPECT_EQ(changes_.Find(prune), nullptr);
+  ASSERT_NE(changes_.SoFar(prune), nullptr);
+  EXPECT_EQ(changes_.SoFar(prune)->stopped_after, 1);
+  EXPECT_EQ(*changes_.Ask({rules}, context_), prune) << "who asks again hears of the one that goes on";
+  EXPECT_NE(*changes_.Ask({PruneSteps{PrunePolicy{.keep_last = 2}}}, context_), prune) << "other rules";
+  Advance();
+  const auto pinned = Take<ChangeSteps>();
+  ASSERT_TRUE(std::holds_alternative<PinStep>(pinned->change)) << "nobody waits for hundreds of deletions";
+  changes_.OnChanged(pinned->ticket, ChangedSteps{}, context_);
+  ASSERT_NE(changes_.Find(pin), nullptr);
+  Advance();
+  const auto second = Take<ChangeSteps>();
+  EXPECT_EQ(std::get<PruneSteps>(second->change).policy->keep_last, 1);
+  EXPECT_EQ(std::get<PruneSteps>(second->change).after, 1);
+  ChangedSteps rest;
+  rest.choices = {{2, false, "pinned"}, {3, false, "pinned"}, {4, true, ""}, {5, false, "the newest"}};
+  rest.deleted = {Verdict(4, 1, true)};
+  changes_.OnChanged(second->ticket, rest, context_);
+  ASSERT_NE(changes_.Find(prune), nullptr);
+  const ChangedSteps& whole = **changes_.Find(prune);
+  EXPECT_EQ(whole.deleted.size(), 2u);
+  EXPECT_EQ(whole.choices,
+            (std::vector<PruneChoice>{
+                {1, true, ""}, {2, false, "pinned"}, {3, false, "pinned"}, {4, true, ""}, {5, false, "the newest"}}));
+  EXPECT_FALSE(whole.stopped_after.has_value());
+}
+
+TEST_F(StepChangesTest, AskToPrune_OneGoesOn_TheLaterCommitIsNotForgotten) {
+  changes_.AskToPrune(context_);
+  Advance();
+  const auto first = Take<ChangeSteps>();
+  changes_.AskToPrune(context_);  // a commit meanwhile
+  ChangedSteps part;
+  part.stopped_after = 1;
+  changes_.OnChanged(first->ticket, part, context_);
+  changes_.AskToPrune(context_);  // one waits already
+  Advance();
+  EXPECT_FALSE(std::get<PruneSteps>(Take<ChangeSteps>()->change).after.has_value()) << "the one that was asked for";
+}
+
+TEST_F(StepChangesTest, AskToPrune_NotBefore_OthersGoFirst) {
+  changes_.AskToPrune(context_, context_.now + absl::Seconds(20));
+  Delete(7);
+  Advance();
+  const auto begun = Take<ChangeSteps>();
+  EXPECT_TRUE(std::holds_alternative<DeleteStep>(begun->change));
+  changes_.OnChanged(begun->ticket, ChangedSteps{}, context_);
+  Advance();
+  EXPECT_FALSE(Take<ChangeSteps>().has_value());
+  Pass(absl::Seconds(20));
+  Advance();
+  const auto prune = Take<ChangeSteps>();
+  ASSERT_TRUE(prune.has_value());
+  EXPECT_EQ(std::get<PruneSteps>(prune->change).steps, std::vector<int64_t>()) << "what the job knows of";
 }
 
 TEST_F(StepChangesTest, AskToDeleteReplaced_StorageFails_IsTriedAgainAndHoldsUpNoOther) {

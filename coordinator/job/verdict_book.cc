@@ -41,6 +41,15 @@ CommittedLines VerdictBook::MakeLines() const {
   return CommittedLines(std::move(commits));
 }
 
+std::vector<int64_t> VerdictBook::Checkpoints() const {
+  std::vector<int64_t> steps;
+  for (const auto& [key, verdict] : verdicts_) {
+    const bool counts = verdict.stands() || verdict.damaged;
+    if (counts && (steps.empty() || steps.back() != key.first)) steps.push_back(key.first);
+  }
+  return steps;
+}
+
 std::vector<int64_t> VerdictBook::Replaced() const {
   std::vector<int64_t> steps;
   std::optional<int64_t> before;

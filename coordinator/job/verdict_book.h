@@ -32,6 +32,8 @@ class VerdictBook {
   bool Committed(int64_t step) const;
   // What is committed, and what builds on what. The reference stays valid, and is brought up to date by the next call.
   const CommittedLines& lines() const;
+  // The steps that are committed or damaged, ascending.
+  std::vector<int64_t> Checkpoints() const;
   // The steps of which several attempts stand: the highest one has taken the place of the others.
   std::vector<int64_t> Replaced() const;
   // STEP_COMMITTED: what whoever would save the step again is told.

@@ -107,8 +107,15 @@ absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   return recovered;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job) {
-  return store_.ReadCheckpoints(job);
+absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job,
+                                                             const std::optional<std::vector<int64_t>>& among) {
+  if (!among.has_value()) return store_.ReadCheckpoints(job);
+  std::vector<StepRecord> found;
+  for (int64_t step : *among) {
+    StepRecord record = store_.ReadStep(job, step);
+    if (record.state() != StepRecord::State::kNothing) found.push_back(std::move(record));
+  }
+  return found;
 }
 
 absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {

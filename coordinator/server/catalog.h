@@ -34,8 +34,9 @@ class Catalog {
   absl::StatusOr<Recovered> Recover(const std::string& job);
   // The same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
-  // The steps that are committed or damaged, ascending.
-  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job);
+  // The steps that are committed or damaged, ascending; of those in `among`, if it is given, which must ascend.
+  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job,
+                                                      const std::optional<std::vector<int64_t>>& among = std::nullopt);
 
   using ManifestPtr = std::shared_ptr<const Manifest>;
   // The manifest of a committed step, or of the latest.
@@ -59,7 +60,8 @@ class Catalog {
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
 
   // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in
-  // their lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed.
+  // their lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed. It reads the records of
+  // all steps.
   std::optional<int64_t> NewestSound(const std::string& job, std::optional<int64_t> except = std::nullopt);
 
   // The newest committed step below `step` that is not superseded, as its record says: none of its files are looked at.

@@ -20,6 +20,8 @@ constexpr absl::Duration kMaxWait = absl::Seconds(30);
 // How long a call may wait for storage, or for agents that come back after a restart.
 constexpr absl::Duration kPatience = absl::Seconds(8);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+// After this time a long prune tells what it has done so far.
+constexpr absl::Duration kPartInterval = absl::Seconds(1);
 constexpr uint32_t kMaxPage = 1000;
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint64_t kManifestChunkBytes = uint64_t{2} << 20;
@@ -177,12 +179,15 @@ grpc::ServerUnaryReactor* CheckpointService::HoldChange(grpc::CallbackServerCont
                                                         const ChangeSteps& change, Response* response,
                                                         ChangeAnswer<Response> answer) {
   auto number = std::make_shared<uint64_t>(0);
+  auto begun = std::make_shared<absl::Time>(absl::InfiniteFuture());
   return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [name, change, number, answer](Decisions& decisions, const Moment& moment,
-                                                         bool last) -> std::optional<absl::StatusOr<Response>> {
+                          [name, change, number, begun, answer](Decisions& decisions, const Moment& moment,
+                                                                bool last) -> std::optional<absl::StatusOr<Response>> {
                             const auto job = decisions.JobFor(name, moment);
                             if (!job.ok()) return job.status();
-                            const auto changed = (*job)->Change(change, *number, /*patient=*/!last, moment);
+                            *begun = std::min(*begun, moment.now);
+                            const bool partly = last || moment.now - *begun >= kPartInterval;
+                            const auto changed = (*job)->Change(change, *number, /*patient=*/!last, partly, moment);
                             if (!changed.has_value()) return std::nullopt;
                             if (!changed->ok()) return changed->status();
                             return answer(**job, **changed, moment);
@@ -258,6 +263,8 @@ grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServ
           entry.set_step(choice.step);
           entry.set_prune(choice.prune);
           entry.set_why(choice.why);
+          const bool left = changed.steps.stopped_after.has_value() && choice.step > *changed.steps.stopped_after;
+          if (choice.prune && left) made.set_steps_left(made.steps_left() + 1);
         }
         *made.mutable_policy() = PolicyToProto(changed.steps.policy);
         made.set_files_left(changed.files_left);

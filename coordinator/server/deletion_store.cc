@@ -27,7 +27,25 @@ absl::Status LastCheckpoint(const std::string& job, int64_t step) {
 
 }  // namespace
 
-absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteStep& action) {
+std::optional<int64_t> DeletionStore::FindSound(const std::string& job, std::optional<int64_t> latest,
+                                                std::optional<int64_t> except) {
+  if (latest.has_value() && latest != except && catalog_.IsSound(job, *latest)) return latest;
+  return catalog_.NewestSound(job, except);
+}
+
+absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
+                                                              std::optional<int64_t> remaining) {
+  if (remaining.has_value()) CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, *remaining)));
+  return remaining;
+}
+
+absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteStep& action,
+                                                   std::optional<int64_t> latest) {
+  return DeleteLeaving(job, action, [&] { return Settled(job, FindSound(job, latest, action.step)); });
+}
+
+absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job, const DeleteStep& action,
+                                                          const Remains& remains) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
   CAIRN_RETURN_IF_ERROR(root_.held());
@@ -57,9 +75,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
   CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
-  const std::optional<int64_t> remaining = catalog_.NewestSound(job, action.step);
-  if (!remaining.has_value()) return LastCheckpoint(job, action.step);
-  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, *remaining)));
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
+  if (!remaining.has_value() || *remaining == action.step) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(root_.raise_format());
   // Attempts ascend, so until the last one is deleted the step is what it was.
   for (const AttemptRecord* attempt : doomed) {
@@ -207,7 +224,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
     CAIRN_ASSIGN_OR_RETURN(changed.policy, ReadPolicy(job));
   }
   if (changed.policy.empty()) return changed;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  const absl::Time end = clock_.SteadyNow() + kPruneTime;
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job, action.steps));
   const CommittedLines lines = LinesOf(steps);
   std::vector<PruneCandidate> candidates;
   for (const StepRecord& step : steps) {
@@ -218,14 +236,31 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
                           damaged ? std::vector<Metric>() : step.deciding()->metrics});
   }
   changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsSound(job, step); });
-  if (action.dry_run) return changed;
   const std::string cause = absl::StrCat(
       action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
       ", keep every ", changed.policy.keep_every,
       changed.policy.keep_best.has_value() ? absl::StrCat(", keep best ", ToString(*changed.policy.keep_best)) : "");
+  // It is looked for once: what the training builds on stays, and nothing of the job is deleted beside this.
+  std::optional<absl::StatusOr<std::optional<int64_t>>> remaining;
+  const Remains remains = [&] {
+    if (!remaining.has_value()) remaining = Settled(job, FindSound(job, lines.latest()));
+    return *remaining;
+  };
+  std::optional<int64_t> tried = action.after;
   for (PruneChoice& choice : changed.choices) {
-    if (!choice.prune) continue;
-    auto deleted = Delete(job, {choice.step, cause});
+    if (!choice.prune || (tried.has_value() && choice.step <= *tried)) continue;
+    if (tried != action.after && clock_.SteadyNow() >= end && !action.dry_run) {
+      changed.stopped_after = tried;
+      break;
+    }
+    tried = choice.step;
+    if (!catalog_.IsSound(job, choice.step)) {
+      choice.prune = false;
+      choice.why = "damaged";
+      continue;
+    }
+    if (action.dry_run) continue;
+    auto deleted = DeleteLeaving(job, {choice.step, cause}, remains);
     if (HasReason(deleted.status(), Reason::kRootInUse)) return deleted.status();
     if (!deleted.ok()) {
       choice.prune = false;
@@ -237,14 +272,15 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   return changed;
 }
 
-absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
+absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
+                                   std::optional<int64_t> latest) {
   CAIRN_RETURN_IF_ERROR(root_.held());
   CAIRN_ASSIGN_OR_RETURN(const VerdictSummary summary, catalog_.Read(job, step, attempt));
   if (!summary.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   }
-  if (!catalog_.NewestSound(job).has_value()) return LastCheckpoint(job, step);
+  if (!FindSound(job, latest).has_value()) return LastCheckpoint(job, step);
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

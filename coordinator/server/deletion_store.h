@@ -5,6 +5,8 @@
 #define CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,7 +36,8 @@ class DeletionStore {
   // (ROOT_IN_USE). DATA_LOSS (MANIFEST_CORRUPT): the record of an earlier deletion is damaged. Else why something of
   // the step cannot be read: if that is not proven damage, nothing is deleted. After other errors some attempts may be
   // deleted; the highest one is the last.
-  absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action);
+  // `latest`: see ChangeSteps.
+  absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action, std::optional<int64_t> latest);
 
   // Deletes the commits of a step in whose place a later one stands, as Delete does. It also tells those that were
   // deleted before and have their files still. Does nothing if there are none, if the step has a pin or a tag, or if
@@ -50,20 +53,32 @@ class DeletionStore {
   // has no checkpoint. FAILED_PRECONDITION (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Tag(const std::string& job, const TagStep& action);
 
-  // Deletes, oldest first, what the policy does not keep. It goes on after one that cannot be deleted, whose choice
-  // says why. Without a policy in `action` and without one of the job, it does nothing. DATA_LOSS
-  // (RETENTION_UNREADABLE): the job's policy cannot be read, so nothing is deleted. FAILED_PRECONDITION (ROOT_IN_USE).
+  // Deletes, oldest first, what the policy does not keep and is sound. It goes on after one that cannot be deleted,
+  // whose choice says why. It tries at least one, and stops when kPruneTime is over. Without a policy in `action` and
+  // without one of the job, it does nothing. DATA_LOSS (RETENTION_UNREADABLE): the job's policy cannot be read, so
+  // nothing is deleted. FAILED_PRECONDITION (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Prune(const std::string& job, const PruneSteps& action);
+  static constexpr absl::Duration kPruneTime = absl::Milliseconds(500);
 
   // Sets the job's policy, durably.
   absl::StatusOr<ChangedSteps> SetPolicy(const std::string& job, const SetRetention& action);
 
   // Removes the files of a deleted attempt. Nobody may read them any more. It looks once more whether the job has a
   // sound checkpoint, because one that was deleted too much must be found again: FAILED_PRECONDITION (LAST_CHECKPOINT).
-  absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
+  // `latest`: see ChangeSteps.
+  absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt, std::optional<int64_t> latest);
 
  private:
   absl::StatusOr<ChangedSteps> Untag(const std::string& job, const std::string& tag);
+  // A sound checkpoint but `except`: `latest` if that is one, else the newest. Nothing if there is none. If it is
+  // `latest`, a job with many checkpoints takes no longer than one with few.
+  std::optional<int64_t> FindSound(const std::string& job, std::optional<int64_t> latest,
+                                   std::optional<int64_t> except = std::nullopt);
+  // As Delete. `remains` is asked for a sound checkpoint of another step, whose record is durable.
+  using Remains = std::function<absl::StatusOr<std::optional<int64_t>>()>;
+  absl::StatusOr<ChangedSteps> DeleteLeaving(const std::string& job, const DeleteStep& action, const Remains& remains);
+  // Makes the record of what remains durable.
+  absl::StatusOr<std::optional<int64_t>> Settled(const std::string& job, std::optional<int64_t> remaining);
   // The job's policy; an empty one if there is none.
   absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
   absl::StatusOr<VerdictSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,

@@ -33,7 +33,10 @@ class DeletionStoreTest : public testing::Test {
   void Open() {
     catalog_ = std::make_unique<Catalog>(*storage_);
     store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
-                                             RootHold{[this] { return held_; },
+                                             RootHold{[this] {
+                                                        clock_.Advance(storage_time_);
+                                                        return held_;
+                                                      },
                                                       [this] {
                                                         ++raised_;
                                                         return raise_;
@@ -67,7 +70,7 @@ class DeletionStoreTest : public testing::Test {
     return root_ + "/" + DeletionPath(kJob, step, attempt);
   }
   static void Damage(const std::string& path) { std::filesystem::resize_file(path, 10); }
-  absl::StatusOr<ChangedSteps> Delete(int64_t step) { return store_->Delete(kJob, {step, "a test"}); }
+  absl::StatusOr<ChangedSteps> Delete(int64_t step) { return store_->Delete(kJob, {step, "a test"}, latest_); }
   std::vector<int64_t> Listed() {
     std::vector<int64_t> steps;
     const auto listed = catalog_->Checkpoints(kJob);
@@ -80,6 +83,8 @@ class DeletionStoreTest : public testing::Test {
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
   FakeClock clock_;
+  absl::Duration storage_time_;    // what a look at the root takes
+  std::optional<int64_t> latest_;  // what the job takes for the latest
   absl::Status held_;
   absl::Status raise_;
   int raised_ = 0;
@@ -118,11 +123,11 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsSound_DeletesTheEarlierOn
   EXPECT_EQ(changed->deleted[1].attempt, 2u);
   EXPECT_EQ(Listed(), std::vector<int64_t>{1});
   EXPECT_GT(raised_, 0);
-  EXPECT_TRUE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_FALSE(std::filesystem::exists(Bin(1, 1)));
   EXPECT_EQ(store_->Delete(kJob, DeleteReplaced{1})->deleted.size(), 1u) << "the files of attempt 2 are there still";
-  EXPECT_TRUE(store_->Remove(kJob, 1, 2).ok());
-  EXPECT_FALSE(store_->Remove(kJob, 1, 3).ok());
+  EXPECT_TRUE(store_->Remove(kJob, 1, 2, latest_).ok());
+  EXPECT_FALSE(store_->Remove(kJob, 1, 3, latest_).ok());
   EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "nothing more to do";
 }
 
@@ -239,7 +244,7 @@ TEST_F(DeletionStoreTest, ReadStep_DeletionCannotBeRead_IsDamagedAndKeepsItsFile
   const StepRecord step = catalog_->ReadStep(kJob, 1);
   EXPECT_EQ(step.state(), StepRecord::State::kDamaged);
   EXPECT_TRUE(HasReason(step.damage(), Reason::kManifestCorrupt));
-  EXPECT_FALSE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_FALSE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
 
@@ -250,24 +255,24 @@ TEST_F(DeletionStoreTest, ReadStep_DeletionOfAnotherStep_IsDamage) {
   std::filesystem::copy(Deletion(1), Deletion(2));
   Open();
   EXPECT_EQ(catalog_->ReadStep(kJob, 2).state(), StepRecord::State::kDamaged);
-  EXPECT_FALSE(store_->Remove(kJob, 2, 1).ok());
+  EXPECT_FALSE(store_->Remove(kJob, 2, 1, latest_).ok());
 }
 
 TEST_F(DeletionStoreTest, Remove_IsDeleted_RemovesTheFilesAndKeepsTheRecords) {
   Commit(1);
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
-  ASSERT_TRUE(store_->Remove(kJob, 1, 1).ok());
+  ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_FALSE(std::filesystem::exists(Bin(1)));
   EXPECT_TRUE(std::filesystem::exists(Verdict(1)));
   EXPECT_TRUE(std::filesystem::exists(Deletion(1)));
-  EXPECT_TRUE(store_->Remove(kJob, 1, 1).ok()) << "it may be asked for again";
+  EXPECT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok()) << "it may be asked for again";
 }
 
 TEST_F(DeletionStoreTest, Remove_IsNotDeleted_RemovesNothing) {
   Commit(1);
   Commit(2);
-  EXPECT_FALSE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_FALSE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
 
@@ -282,8 +287,8 @@ TEST_F(DeletionStoreTest, Remove_NothingSoundIsLeft_RemovesNothing) {
   std::filesystem::copy(root_ + "/kept", Deletion(1));
   Open();
   EXPECT_TRUE(Listed().empty());
-  EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1), Reason::kLastCheckpoint));
-  EXPECT_TRUE(HasReason(store_->Remove(kJob, 2, 1), Reason::kLastCheckpoint));
+  EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1, latest_), Reason::kLastCheckpoint));
+  EXPECT_TRUE(HasReason(store_->Remove(kJob, 2, 1, latest_), Reason::kLastCheckpoint));
   EXPECT_TRUE(std::filesystem::exists(Bin(1)) && std::filesystem::exists(Bin(2)));
 }
 
@@ -292,7 +297,7 @@ TEST_F(DeletionStoreTest, Remove_RootIsAnothers_RemovesNothing) {
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
   held_ = MakeError(Reason::kRootInUse, "another coordinator's");
-  EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1), Reason::kRootInUse));
+  EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1, latest_), Reason::kRootInUse));
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
 
@@ -351,7 +356,7 @@ TEST_F(DeletionStoreTest, Tag_CannotBeRead_Protects) {
   Commit(2);
   std::filesystem::create_directory(root_ + "/" + TagPath(kJob, 1, "best"));
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned)) << "a directory is in its place";
-  ASSERT_TRUE(store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false, {}}).ok());
+  ASSERT_TRUE(store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false}).ok());
   EXPECT_EQ(Listed(), (std::vector<int64_t>{1, 2}));
 }
 
@@ -383,16 +388,62 @@ TEST_F(DeletionStoreTest, Prune_APolicyIsGiven_DeletesTheRest) {
   Damage(Verdict(50));
   ASSERT_TRUE(store_->Pin(kJob, {10, true, ""}).ok());
   Commit(5);
-  const auto dry = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/true, {}});
+  const auto dry = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/true});
   ASSERT_TRUE(dry.ok()) << dry.status();
   EXPECT_TRUE(dry->deleted.empty());
   EXPECT_EQ(Listed(), (std::vector<int64_t>{5, 10, 20, 30, 40}));
-  const auto pruned = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false, {}});
+  const auto pruned = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false});
   ASSERT_TRUE(pruned.ok()) << pruned.status();
   EXPECT_EQ(pruned->choices, dry->choices);
   EXPECT_EQ(Listed(), (std::vector<int64_t>{10, 20, 40})) << "20 lacks a file";
   ASSERT_EQ(pruned->deleted.size(), 2u);
   EXPECT_EQ(pruned->deleted[0].step, 5) << "the oldest first";
+}
+
+TEST_F(DeletionStoreTest, Prune_StorageIsSlow_StopsAndGoesOn) {
+  for (int64_t step = 1; step <= 9; ++step) Commit(step);
+  std::filesystem::remove(Bin(2));
+  storage_time_ = DeletionStore::kPruneTime;
+  PruneSteps prune{PrunePolicy{.keep_last = 1}};
+  int actions = 0;
+  for (;; ++actions) {
+    const auto pruned = store_->Prune(kJob, prune);
+    ASSERT_TRUE(pruned.ok()) << pruned.status();
+    EXPECT_LE(pruned->deleted.size(), 1u);
+    EXPECT_EQ(pruned->choices.back().why, "the newest");
+    if (!pruned->stopped_after.has_value()) break;
+    prune.after = pruned->stopped_after;
+    // What is pinned while a prune goes on stays.
+    if (actions == 3) {
+      ASSERT_TRUE(store_->Pin(kJob, {7, true, ""}).ok());
+    }
+    ASSERT_LT(actions, 9);
+  }
+  EXPECT_GE(actions, 5);
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{2, 7, 9})) << "2 lacks a file";
+}
+
+TEST_F(DeletionStoreTest, Prune_StepsAreGiven_LooksAtNoOthers) {
+  for (int64_t step = 1; step <= 5; ++step) Commit(step);
+  PruneSteps prune{PrunePolicy{.keep_last = 1}};
+  prune.steps = {1, 2, 5, 7};
+  const auto pruned = store_->Prune(kJob, prune);
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->choices.size(), 3u) << "there is no step 7";
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{3, 4, 5}));
+}
+
+TEST_F(DeletionStoreTest, Delete_TheLatestIsKnown_IsLookedAtFirstAndNotBelieved) {
+  for (int64_t step = 1; step <= 4; ++step) Commit(step);
+  latest_ = 3;
+  ASSERT_TRUE(Delete(1).ok());
+  EXPECT_NE(std::string(catalog_->Read(kJob, 1, 1)->error.message()).find("step 3 remained"), std::string::npos)
+      << catalog_->Read(kJob, 1, 1)->error;
+  std::filesystem::remove(Bin(3));
+  ASSERT_TRUE(Delete(2).ok());
+  EXPECT_NE(std::string(catalog_->Read(kJob, 2, 1)->error.message()).find("step 4 remained"), std::string::npos);
+  latest_ = 4;
+  EXPECT_TRUE(HasReason(Delete(4).status(), Reason::kLastCheckpoint)) << "3 lacks a file";
 }
 
 TEST_F(DeletionStoreTest, Prune_StepIsInUse_Stays) {
@@ -439,7 +490,7 @@ TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftov
   EXPECT_TRUE(recovered->leftover[0].deleted);
   ASSERT_EQ(recovered->verdict.size(), 2u);
   EXPECT_TRUE(recovered->verdict[0].deleted);
-  ASSERT_TRUE(store_->Remove(kJob, 1, 1).ok());
+  ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_TRUE(catalog_->Recover(kJob)->leftover.empty());
 }
 

@@ -115,7 +115,7 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
 PutOutcome Executor::Run(const std::string& job, const PutVerdict& action) { return attempts_.Put(job, action); }
 
 absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
-  return action.deleted ? deletions_.Remove(job, action.step, action.attempt)
+  return action.deleted ? deletions_.Remove(job, action.step, action.attempt, action.latest)
                         : attempts_.Remove(job, action.step, action.attempt);
 }
 
@@ -125,7 +125,7 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   if (const auto* tag = std::get_if<TagStep>(&action.change)) return deletions_.Tag(job, *tag);
   if (const auto* prune = std::get_if<PruneSteps>(&action.change)) return deletions_.Prune(job, *prune);
   if (const auto* policy = std::get_if<SetRetention>(&action.change)) return deletions_.SetPolicy(job, *policy);
-  return deletions_.Delete(job, std::get<DeleteStep>(action.change));
+  return deletions_.Delete(job, std::get<DeleteStep>(action.change), action.latest);
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {

@@ -125,6 +125,7 @@ class Keeper:
         """Deletes the checkpoints of the job that no rule keeps. One rank's call is enough.
 
         The newest sound one, damaged ones, those with a pin or a tag, and one that is being loaded always stay.
+        It returns when all are deleted; other changes of the job need not wait for that.
 
         Args:
           keep_last, keep_every, keep_best: as for set_retention. Without any of them the job's own rules hold.
@@ -140,8 +141,14 @@ class Keeper:
         request = _wire.CHECKPOINTS["PruneCheckpoints"].request(dry_run=dry_run)
         if any(rule is not None for rule in (keep_last, keep_every, keep_best)):
             set_rules(request.policy, keep_last, keep_every, keep_best)
-        response = self._change("PruneCheckpoints", request)
-        return [PruneChoice(choice.step, choice.prune, choice.why) for choice in response.choices]
+        choices: dict[int, PruneChoice] = {}
+        while True:
+            response = self._change("PruneCheckpoints", request)
+            # A later answer says what became of the steps that it names. The others are deleted by then.
+            choices.update((choice.step, PruneChoice(choice.step, choice.prune, choice.why))
+                           for choice in response.choices)
+            if response.steps_left == 0:
+                return [choices[step] for step in sorted(choices)]
 
     def pin(self, step: SupportsIndex, note: str = "") -> None:
         """Keeps a checkpoint from being deleted and overwritten. One rank's call is enough. Idempotent.
@@ -151,7 +158,8 @@ class Keeper:
           note: why, for people who look at the pin.
 
         Raises:
-          Error: BAD_STEP, NOT_COMMITTED, COORDINATOR_UNREACHABLE, STORAGE_STALLED.
+          Error: BAD_STEP, NOT_COMMITTED; COORDINATOR_UNREACHABLE, STORAGE_STALLED (whether the pin holds is not known:
+            call it again).
         """
         self._change("PinCheckpoint", _wire.CHECKPOINTS["PinCheckpoint"].request(
             step=checked_step(step), pinned=True, note=note))
@@ -170,8 +178,8 @@ class Keeper:
           name: up to 64 letters, digits, and characters of "._-", of which the first is a letter; not "latest".
 
         Raises:
-          Error: BAD_STEP; BAD_REQUEST (it is no name, or another step has it); NOT_COMMITTED,
-            COORDINATOR_UNREACHABLE, STORAGE_STALLED.
+          Error: BAD_STEP; BAD_REQUEST (it is no name, or another step has it); NOT_COMMITTED;
+            COORDINATOR_UNREACHABLE, STORAGE_STALLED (whether the step has the name is not known: call it again).
         """
         self._change("TagCheckpoint", _wire.CHECKPOINTS["TagCheckpoint"].request(
             step=checked_step(step), name=name, tagged=True))

@@ -292,7 +292,7 @@ class Client(_keeping.Keeper):
 
         Args:
           state: as for save(); arrays must be writable. Objects need not be declared.
-          step: None for the latest committed one; or the name that tag() gave to one.
+          step: None or "latest" for the latest committed one; or the name that tag() gave to one.
           mapping: statements of the mapping language (docs/mapping.md) by which the state's tensors are made of the
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
@@ -315,6 +315,8 @@ class Client(_keeping.Keeper):
         """
         if step is not None and source is not None:
             raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
+        if step == "latest":
+            step = None
         if isinstance(step, str):
             number: int | None = _requests.tagged(self._session, step)
         else:

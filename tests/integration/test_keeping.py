@@ -106,7 +106,7 @@ def test_metrics_are_committed_with_the_checkpoint_and_decide_which_is_the_best(
         save(cluster, 4, {"val/loss": math.nan})
         until(lambda: list(listed(root)) == [2, 4], text="the policy")
         assert listed(root)[2]["metrics"] == {"val/loss": 0.25}
-        assert listed(root)[4]["metrics"] == {"val/loss": None}
+        assert listed(root)[4]["metrics"] == {"val/loss": "NaN"}
         shown = command_json("show", "demo@2", *flags)
         assert shown["metrics"] == {"val/loss": 0.25}
         assert "val/loss 0.25" in command("show", "demo@2", "--root", str(root)).stdout

@@ -367,7 +367,8 @@ void SimulatedWorld::Delete() {
   Send([this, step] {
     InCore([&](const Moment& moment) {
       uint64_t number = 0;
-      (*decisions_->JobFor(kJob, moment))->Change({DeleteStep{step, "a test"}}, number, /*patient=*/false, moment);
+      (*decisions_->JobFor(kJob, moment))
+          ->Change({DeleteStep{step, "a test"}}, number, /*patient=*/false, /*partly=*/false, moment);
     });
   });
 }
