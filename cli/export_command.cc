@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -125,6 +127,22 @@ absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& 
   return written;
 }
 
+// Files of another library below a root would be taken for those of a job.
+absl::Status CheckOutsideRoots(const std::string& directory) {
+  std::error_code ignored;
+  std::filesystem::path place = std::filesystem::weakly_canonical(directory, ignored);
+  for (; !place.empty(); place = place.parent_path()) {
+    if (std::filesystem::exists(place / ".cairn" / "epoch", ignored)) {
+      return MakeError(
+          Reason::kBadRequest,
+          absl::StrCat("--to ", directory, " is below ", place.string(), ", a root of checkpoints"),
+          {{"directory", directory}, {"root", place.string()}, {"next", "Choose a directory outside of it."}});
+    }
+    if (place == place.root_path()) break;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   ExportOptions options;
@@ -134,6 +152,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   if (!arguments.like.empty() && arguments.form != kHuggingFace) {
     return MakeError(Reason::kBadRequest, "--like is for --as huggingface");
   }
+  CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));

@@ -256,3 +256,10 @@ def test_transformers_opens_it(tmp_path):
     tokens = torch.arange(16).reshape(1, 16)
     with torch.no_grad():
         assert torch.equal(model(tokens).logits, again.eval()(tokens).logits)
+
+
+@pytest.mark.parametrize("below", ["", "demo", "new/deep"])
+def test_a_root_of_checkpoints_takes_no_export(saved, below):
+    root, _ = saved
+    refused("BAD_REQUEST", "demo", "--root", str(root), "--to", str(root / below))
+    assert not list(root.rglob("*.json"))
