@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "mapping/macros.h"
+#include "mapping/temporary_macros.h"
 
 namespace cairn::aoa {
 namespace {

@@ -1,10 +1,11 @@
 // Expands the macros that make temporaries, names these, and counts the shards of tensors.
+#include "mapping/temporary_macros.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "mapping/macros.h"
 #include "mapping/state_key.h"
 
 namespace cairn::aoa {
