@@ -48,8 +48,8 @@ struct StatementNames {
 };
 StatementNames NamesOf(const Program& program, LineId line);
 
-// Returns for example "no source tensor matches 'a.$LAYER_ID'", and names that are near. `left`: the side of the arrow on
-// which the name stands.
+// Returns for example "no source tensor matches 'a.$LAYER_ID'", and names that are near. `left`: the side of the arrow
+// on which the name stands.
 std::string NoMatch(MacroContext& context, std::string_view name, bool left);
 
 }  // namespace cairn::aoa

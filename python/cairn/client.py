@@ -22,7 +22,7 @@ from cairn import (
     _operation,
     _requests,
     _results,
-    _saving,
+    _saver,
     _session,
     _timeouts,
     _watch,
@@ -104,7 +104,7 @@ class Client(_keeping.Keeper):
         self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
                                          on_replaced=_weakly(self._leave))
         self._line = _line.Line()
-        self._saver = _saving.Saver(self._session, self._slabs, self._devices)
+        self._saver = _saver.Saver(self._session, self._slabs, self._devices)
         self._loader = _loading.Loader(self._session, self._devices, self._line)
         self._watch = _watch.SessionWatch()
         try:
@@ -258,7 +258,7 @@ class Client(_keeping.Keeper):
         timeout = _timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            wish = _saving.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number), measured)
+            wish = _saver.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number), measured)
             return self._saver.save(wish, state, started, timeout, self, overlap, check_overlap)
 
     def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
