@@ -87,7 +87,7 @@ def test_missing_and_short_files_are_told_by_show_and_by_a_list_that_is_asked(ro
 def test_next_actions_of_damage_can_be_typed(root):
     damage_verdict(root, 3)
     repair = f"`cairn repair demo@3 --root {root}`"
-    for arguments in (["verify", "demo@3"], ["show", "demo@3"], ["export", "demo@3", f"--to={root}/x"]):
+    for arguments in (["verify", "demo@3"], ["show", "demo@3"], ["export", "demo@3", f"--to={root.parent}/x"]):
         said = command(*arguments, f"--root={root}", expect=1).stderr
         assert "MANIFEST_CORRUPT" in said and repair in said, said
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS):
