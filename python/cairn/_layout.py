@@ -6,17 +6,14 @@ import dataclasses
 import hashlib
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
-from cairn import _device_array, _dtypes, _objects, _wire
+from cairn import _device, _device_array, _dtypes, _objects, _wire
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._state import Alias, Array, PerRank, Shard
-
-if TYPE_CHECKING:
-    from cairn import _device
 
 _SLOT_BYTES = 4096
 _LENGTH_BYTES = 8

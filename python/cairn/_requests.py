@@ -6,6 +6,7 @@ import secrets
 
 from cairn import _session, _wire
 from cairn._errors import Error
+from cairn._results import Checkpoint
 
 
 def request_save(session: _session.Session, request_id: str | None, timeout: float) -> str:
@@ -35,6 +36,14 @@ def change(session: _session.Session, name: str, request: _wire.Message) -> _wir
             trainer_incarnation=session.incarnation, policy=request.policy))
     wrapped = _wire.LOCAL_AGENT[_LOCAL[name]].request(trainer_incarnation=session.incarnation, request=request)
     return session.call(_LOCAL[name], wrapped).response
+
+
+def committed(session: _session.Session) -> list[Checkpoint]:
+    """Returns the committed checkpoints of the session's job, by ascending step."""
+    request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
+    response = session.call("ListLocalCheckpoints", request)
+    state = _wire.CHECKPOINT_STATES["COMMITTED"]
+    return [Checkpoint.from_wire(message) for message in response.checkpoints if message.state == state]
 
 
 def tags(session: _session.Session) -> dict[str, int]:

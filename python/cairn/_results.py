@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cairn import _wire
 from cairn._errors import Error
-
-if TYPE_CHECKING:
-    from cairn import _session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,11 +139,3 @@ class LoadReport:
         if self.passed_over:
             parts.append(f"{len(self.passed_over)} damaged steps passed over")
         return f"LoadReport({', '.join(parts)})"
-
-
-def committed(session: _session.Session) -> list[Checkpoint]:
-    """Returns the committed checkpoints of the session's job, by ascending step."""
-    request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
-    response = session.call("ListLocalCheckpoints", request)
-    state = _wire.CHECKPOINT_STATES["COMMITTED"]
-    return [Checkpoint.from_wire(message) for message in response.checkpoints if message.state == state]

@@ -21,7 +21,6 @@ from cairn import (
     _memory,
     _operation,
     _requests,
-    _results,
     _saver,
     _session,
     _timeouts,
@@ -377,7 +376,7 @@ class Client(_keeping.Keeper):
         Raises:
           Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).
         """
-        return [checkpoint.step for checkpoint in _results.committed(self._session)]
+        return [checkpoint.step for checkpoint in _requests.committed(self._session)]
 
 
 _OPEN: weakref.WeakSet[Client] = weakref.WeakSet()
