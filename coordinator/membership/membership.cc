@@ -11,7 +11,6 @@ namespace cairn {
 namespace {
 
 constexpr uint32_t kMaxWorldSize = 1 << 17;
-constexpr double kRateSmoothing = 0.3;
 
 std::vector<std::string> LayoutsOf(const v1::AgentState& state) {
   std::vector<std::string> digests = {state.trainer().layout_digest()};
@@ -180,14 +179,9 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
   HoldExactly(layouts, LayoutsOf(member.state), member.layouts);
   const std::optional<int64_t> after = member.current_step();
   if (state.trainer().attached()) last_trainer_[member.rank] = state.trainer().incarnation();
-  if (!same_trainer) member.steps_per_second = 0;
+  if (!same_trainer) member.pace = StepPace();
   if (after != before) {
-    const double seconds = absl::ToDoubleSeconds(now - member.stepped);
-    if (same_trainer && before.has_value() && after.has_value() && *after > *before && seconds > 0) {
-      const double rate = static_cast<double>(*after - *before) / seconds;
-      member.steps_per_second =
-          member.steps_per_second == 0 ? rate : kRateSmoothing * rate + (1 - kRateSmoothing) * member.steps_per_second;
-    }
+    if (after.has_value()) member.pace.Moved(*after, now);
     member.stepped = now;
   }
   return change;

@@ -18,6 +18,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/base/rank_table.h"
 #include "coordinator/membership/layout_table.h"
+#include "coordinator/membership/step_pace.h"
 
 namespace cairn {
 
@@ -43,9 +44,9 @@ struct Member {
   std::vector<v1::SaveState> asked;
   // The layouts that `state` names.
   std::vector<LayoutHold> layouts;
-  // When the trainer's step last moved, and how fast it moves: smoothed over about the last five reports.
+  // When the trainer's step last moved, and how fast it moves.
   absl::Time stepped;
-  double steps_per_second = 0;
+  double steps_per_second() const { return pace.steps_per_second(); }
   // When a chunk of a layout last came from it.
   absl::Time uploaded = absl::InfinitePast();
 
@@ -53,6 +54,7 @@ struct Member {
 
  private:
   friend class Membership;
+  StepPace pace;
   std::string report;  // `state` and `asked`, as they came
   std::list<int>::iterator by_silence;
 };

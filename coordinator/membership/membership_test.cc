@@ -121,12 +121,12 @@ TEST(MembershipTest, Report_StepsMove_RateFollowsTheTrainer) {
     state.mutable_trainer()->set_current_step(step);
     members.Report(member, state, 0, layouts, now);
   }
-  EXPECT_NEAR(member.steps_per_second, 10, 0.01);
+  EXPECT_NEAR(member.steps_per_second(), 10, 0.01);
   EXPECT_EQ(member.stepped, now);
   state.mutable_trainer()->set_incarnation(2);
   state.mutable_trainer()->set_current_step(0);
   members.Report(member, state, 0, layouts, now + absl::Seconds(1));
-  EXPECT_EQ(member.steps_per_second, 0) << "another trainer has a pace of its own";
+  EXPECT_EQ(member.steps_per_second(), 0) << "another trainer has a pace of its own";
 }
 
 }  // namespace

@@ -117,8 +117,8 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, JobContext& contex
       passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *at)});
     }
     const double since = std::min(absl::ToDoubleSeconds(context.now - member.stepped), kMaxGuessSeconds);
-    farthest = std::max(farthest, static_cast<double>(*at) + member.steps_per_second * since);
-    fastest = std::max(fastest, member.steps_per_second);
+    farthest = std::max(farthest, static_cast<double>(*at) + member.steps_per_second() * since);
+    fastest = std::max(fastest, member.steps_per_second());
   }
   if (!passed.empty()) {
     return ErrorNaming(Reason::kStepPassed, context, {"save", step}, absl::StrCat("passed step ", *step),
