@@ -81,7 +81,8 @@ TEST(ChromeTraceTest, Trace_OfTwoOperations_StandsOnOneAxis) {
 TEST(ChromeTraceTest, Trace_AwaitedRankIsLeftOut_DrawsNoArrow) {
   v1::Timeline save = SaveAt(absl::FromUnixSeconds(1000));
   save.mutable_ranks()->RemoveLast();
-  for (const auto& event : ChromeTrace({save})["traceEvents"]) EXPECT_NE(event["ph"], "s");
+  const auto trace = ChromeTrace({save});
+  for (const auto& event : trace["traceEvents"]) EXPECT_NE(event["ph"], "s");
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ constexpr std::array<uint8_t, 256> kClasses = [] {
   for (int c = 'a'; c <= 'z'; ++c) classes[c] = kNameStart | kNamePart;
   for (int c = 'A'; c <= 'Z'; ++c) classes[c] = kNameStart | kNamePart;
   for (int c = '0'; c <= '9'; ++c) classes[c] = kNamePart | kDigit;
-  classes['_'] = kNameStart | kNamePart;
-  for (char c : {'.', '$', '*', '^'}) classes[static_cast<unsigned char>(c)] = kNamePart;
+  for (char c : {'_', '*'}) classes[static_cast<unsigned char>(c)] = kNameStart | kNamePart;
+  for (char c : {'.', '$', '^'}) classes[static_cast<unsigned char>(c)] = kNamePart;
   classes[' '] = classes['\t'] = kBlank;
   classes['\n'] = classes['\r'] = kLineEnd;
   return classes;

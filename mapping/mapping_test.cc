@@ -159,6 +159,14 @@ TEST(Mapping, BuildMapping_StarOnBothSidesBackwards_GivesTheOldNames) {
               ElementsAre("model.a -> model.model.a", "model.b.c -> model.model.b.c"));
 }
 
+TEST(Mapping, BuildMapping_StarAlone_PutsAPrefixBeforeEveryName) {
+  const Config config = {.statements = {"* -> model.*", "head -> lm_head"}};
+  EXPECT_THAT(Renamings(config, {"embed", "layers.0.w", "head"}, {"model.embed", "model.layers.0.w", "lm_head"}),
+              ElementsAre("embed -> model.embed", "layers.0.w -> model.layers.0.w", "head -> lm_head"));
+  EXPECT_THAT(Renamings({.statements = {"model.* -> *"}}, {"model.embed", "model.0"}, {"embed", "0"}),
+              ElementsAre("model.embed -> embed", "model.0 -> 0"));
+}
+
 TEST(Mapping, BuildMapping_StarsAndNamesThemselves_TheNamesGoFirst) {
   const Config config = {.statements = {"a.* -> b.*", "a.x -> b.y", "a.z -> c", "a.u^T -> b.u"}};
   EXPECT_THAT(Renamings(config, {"a.x", "a.y", "a.z", "a.w", "a.u"}, {"b.y", "c", "b.w", "b.u"}),
