@@ -44,7 +44,15 @@ std::string PhaseName(const v1::RankProgress& rank) {
 std::string StateName(v1::Checkpoint::State state) { return v1::Checkpoint::State_Name(state); }
 
 bool IsEnded(const v1::Checkpoint& checkpoint) {
-  return checkpoint.state() == v1::Checkpoint::COMMITTED || checkpoint.state() == v1::Checkpoint::ABORTED;
+  switch (checkpoint.state()) {
+    case v1::Checkpoint::COMMITTED:
+    case v1::Checkpoint::ABORTED:
+    case v1::Checkpoint::DAMAGED:
+    case v1::Checkpoint::DELETED:  // a rule may delete it as soon as it is committed
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string TimeText(const google::protobuf::Timestamp& time) {

@@ -159,7 +159,8 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
 }
 
 void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
-  const bool aborted = checkpoint.state() == v1::Checkpoint::ABORTED;
+  // Aborted, or committed and no checkpoint any more.
+  const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Checkpoint::COMMITTED;
   if (context.json()) {
     std::printf("%s\n", ProgressToJson(checkpoint).dump(2).c_str());
   } else if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
@@ -169,10 +170,10 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
                 FormatSize(static_cast<int64_t>(checkpoint.bytes())).c_str(), checkpoint.world_size(),
                 ShortDuration(took).c_str());
     if (checkpoint.has_warning()) std::printf("%s\n", WarningText(checkpoint).c_str());
-  } else if (!aborted) {
+  } else if (!failed) {
     std::printf("%s\n", ProgressText(checkpoint).c_str());
   }
-  if (!aborted) return;
+  if (!failed) return;
   if (!context.json()) {
     if (checkpoint.ranks_size() > 0) RankTable(checkpoint.ranks()).Print(stderr);
     ReportError(context, StatusFromProto(checkpoint.error()));

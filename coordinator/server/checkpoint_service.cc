@@ -151,7 +151,7 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
                             const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;
                             const v1::Checkpoint::State state = (*checkpoint)->state();
                             const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
-                                               state == v1::Checkpoint::DAMAGED;
+                                               state == v1::Checkpoint::DAMAGED || state == v1::Checkpoint::DELETED;
                             if (*begun == absl::InfinitePast()) *begun = moment.now;
                             // Ends are told at once, mere progress at a pace that people can follow.
                             const bool soon = known != 0 && !ended && moment.now - *begun < kProgressInterval;

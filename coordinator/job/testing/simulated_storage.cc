@@ -1,9 +1,13 @@
 #include "coordinator/job/testing/simulated_storage.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "common/status/reason.h"
+#include "common/storage/lineage.h"
 
 namespace cairn {
 
@@ -81,7 +85,48 @@ void SimulatedStorage::Remove(AttemptKey attempt) {
   directories_.erase(attempt);
 }
 
+void SimulatedStorage::Delete(AttemptKey attempt, ChangedSteps& changed) {
+  VerdictSummary& verdict = verdicts_.at(attempt);
+  verdict.deleted = true;
+  verdict.error = MakeError(Reason::kNotCommitted, "deleted");
+  changed.deleted.push_back(verdict);
+  ++deletions_;
+}
+
+ChangedSteps SimulatedStorage::Prune(const PruneSteps& prune) {
+  ChangedSteps changed;
+  if (!prune.policy.has_value()) return changed;
+  changed.policy = *prune.policy;
+  const auto standing = Standing();
+  std::vector<CommittedLines::Commit> commits;
+  for (const auto& [step, attempt] : standing) commits.push_back({step, verdicts_.at({step, attempt}).lineage});
+  const CommittedLines lines(std::move(commits));
+  std::vector<PruneCandidate> candidates;
+  for (const auto& [step, attempt] : standing) {
+    PruneCandidate& candidate = candidates.emplace_back();
+    candidate.step = step;
+    candidate.superseded = lines.superseded().contains(step);
+    candidate.in_use = std::find(prune.in_use.begin(), prune.in_use.end(), step) != prune.in_use.end();
+  }
+  changed.choices = ChoosePruned(candidates, *prune.policy, [](int64_t) { return true; });
+  std::optional<int64_t> deleted;
+  for (const PruneChoice& choice : changed.choices) {
+    if (!choice.prune || (prune.after.has_value() && choice.step <= *prune.after)) continue;
+    if (deleted.has_value()) {
+      changed.stopped_after = deleted;
+      break;
+    }
+    for (uint32_t attempt = 1; attempt <= standing.at(choice.step); ++attempt) {
+      const VerdictSummary* verdict = Verdict({choice.step, attempt});
+      if (verdict != nullptr && verdict->stands()) Delete({choice.step, attempt}, changed);
+    }
+    deleted = choice.step;
+  }
+  return changed;
+}
+
 ChangedSteps SimulatedStorage::Change(const ChangeSteps& change) {
+  if (const auto* prune = std::get_if<PruneSteps>(&change.change)) return Prune(*prune);
   ChangedSteps changed;
   const auto standing = Standing();
   const auto* replaced = std::get_if<DeleteReplaced>(&change.change);
@@ -94,11 +139,7 @@ ChangedSteps SimulatedStorage::Change(const ChangeSteps& change) {
     if (!verdict.stands()) continue;
     const bool doomed = replaced != nullptr ? key.first == replaced->step && key.second < standing.at(key.first)
                                             : deletion != nullptr && key.first == deletion->step;
-    if (!doomed || (deletion != nullptr && standing.size() == 1)) continue;
-    verdict.deleted = true;
-    verdict.error = MakeError(Reason::kNotCommitted, "deleted");
-    changed.deleted.push_back(verdict);
-    ++deletions_;
+    if (doomed && (deletion == nullptr || standing.size() > 1)) Delete(key, changed);
   }
   return changed;
 }

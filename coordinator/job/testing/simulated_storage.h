@@ -43,7 +43,8 @@ class SimulatedStorage {
   };
   Put PutIfAbsent(const PutVerdict& put);
   void Remove(AttemptKey attempt);
-  // DeleteStep and DeleteReplaced, as the DeletionStore does them. The last checkpoint is not deleted.
+  // DeleteStep, DeleteReplaced and PruneSteps, as the DeletionStore does them. The last checkpoint is not deleted. The
+  // job has no rules of its own, and one action of a prune deletes one step.
   ChangedSteps Change(const ChangeSteps& change);
 
   const std::map<AttemptKey, VerdictSummary>& verdicts() const { return verdicts_; }
@@ -59,6 +60,9 @@ class SimulatedStorage {
   int deletions() const { return deletions_; }
 
  private:
+  ChangedSteps Prune(const PruneSteps& prune);
+  void Delete(AttemptKey attempt, ChangedSteps& changed);
+
   const int world_size_;
   bool overwrites_verdicts_ = false;
   std::map<AttemptKey, VerdictSummary> verdicts_;

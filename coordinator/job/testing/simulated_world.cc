@@ -367,8 +367,9 @@ void SimulatedWorld::Delete() {
   Send([this, step] {
     InCore([&](const Moment& moment) {
       uint64_t number = 0;
-      (*decisions_->JobFor(kJob, moment))
-          ->Change({DeleteStep{step, "a test"}}, number, /*patient=*/false, /*partly=*/false, moment);
+      ChangeSteps change{DeleteStep{step, "a test"}};
+      if (Chance(0.3)) change.change = PruneSteps{PrunePolicy{.keep_last = 1 + Pick(3)}};
+      (*decisions_->JobFor(kJob, moment))->Change(change, number, /*patient=*/false, /*partly=*/false, moment);
     });
   });
 }
@@ -433,7 +434,9 @@ void SimulatedWorld::CheckRequests(const Moment& moment) {
     if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
     const auto state = (*checkpoint)->state();
     const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();
-    if (state != v1::Checkpoint::COMMITTED && state != v1::Checkpoint::ABORTED && !stalled) {
+    const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
+                       state == v1::Checkpoint::DELETED;  // it was committed before
+    if (!ended && !stalled) {
       Violation(absl::StrCat("request ", id, " has no end: ", (*checkpoint)->ShortDebugString()));
     }
   }

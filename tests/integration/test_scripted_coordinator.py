@@ -1,0 +1,99 @@
+"""Tests what callers make of answers that are rare: here a scripted coordinator gives them."""
+
+import contextlib
+from concurrent import futures
+
+import grpc
+import pytest
+
+import cairn.checkpoints
+from cairn import _wire
+from testing.ranks import command, command_json
+
+# (step, pruned, why) and how many of those pruned are left to be deleted.
+PARTS = [
+    ([(1, True, ""), (2, True, ""), (3, True, ""), (4, True, ""), (9, False, "the newest")], 3),
+    # 2 was pinned meanwhile; 3 was deleted; 9 is not the newest any more.
+    ([(1, True, ""), (2, False, "pinned"), (4, True, ""), (9, True, ""), (10, False, "the newest")], 1),
+    ([(9, True, ""), (10, False, "the newest")], 0),
+]
+WHOLE = [(1, True, ""), (2, False, "pinned"), (3, True, ""), (4, True, ""), (9, True, ""), (10, False, "the newest")]
+
+
+@contextlib.contextmanager
+def coordinator(**answers):
+    """Serves CheckpointService and yields the address. `answers`: for the name of each method a function of request and
+    response."""
+    def handler(name, answer):
+        method = _wire.CHECKPOINTS[name]
+
+        def call(request, _):
+            response = method.response()
+            answer(request, response)
+            return response
+        return grpc.unary_unary_rpc_method_handler(call, method.request.FromString, method.response.SerializeToString)
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    service = _wire.CHECKPOINTS["GetJob"].path.split("/")[1]
+    handlers = {name: handler(name, answer) for name, answer in answers.items()}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch):
+    monkeypatch.setenv("CAIRN_INSECURE", "1")
+
+
+@pytest.fixture
+def slow_prune():
+    """Yields the address of a coordinator that prunes in PARTS, and the requests that it got."""
+    requests = []
+
+    def prune(request, response):
+        requests.append(request)
+        choices, left = PARTS[len(requests) - 1]
+        response.steps_left, response.files_left = left, left > 0
+        for step, pruned, why in choices:
+            response.choices.add(step=step, prune=pruned, why=why)
+
+    with coordinator(PruneCheckpoints=prune) as address:
+        yield address, requests
+
+
+def test_long_prune_python_asks_until_all_are_deleted(slow_prune):
+    address, requests = slow_prune
+    choices = cairn.checkpoints.prune("demo", keep_last=1, coordinator=address)
+    assert [(choice.step, choice.pruned, choice.why) for choice in choices] == WHOLE
+    assert len(requests) == 3 and all(request.policy.keep_last == 1 for request in requests)
+
+
+def test_long_prune_command_asks_until_all_are_deleted(slow_prune):
+    address, requests = slow_prune
+    answer = command_json("prune", "demo", "--keep-last", "1", "--coordinator", address)
+    assert [(entry["step"], entry["pruned"], entry["why"]) for entry in answer["checkpoints"]] == WHOLE
+    assert not answer["files_left"]
+    assert len(requests) == 3 and all(request.policy.keep_last == 1 for request in requests)
+
+
+@pytest.mark.parametrize("state", ["DELETED", "DAMAGED"])
+def test_save_whose_checkpoint_is_gone_before_it_was_told_ends(state):
+    """A rule may delete a checkpoint as soon as it is committed."""
+    def under_way(request, response):
+        response.job, response.step, response.state = "demo", 7, _wire.CHECKPOINT_STATES["WRITING"]
+        response.request_id = request.request_id
+
+    def gone(request, response):
+        under_way(request, response)
+        response.state = _wire.CHECKPOINT_STATES[state]
+        why = cairn.Error("NOT_COMMITTED", "demo@7 is gone")
+        response.error.CopyFrom(_wire.status_from_error(why))
+
+    with coordinator(CreateCheckpoint=under_way, GetCheckpoint=under_way, WaitCheckpoint=gone) as address:
+        said = command("save", "demo", "--coordinator", address, expect=1, timeout=30).stderr
+    assert "demo@7 is gone" in said
