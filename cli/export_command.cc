@@ -130,7 +130,8 @@ absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& 
 // Files of another library below a root would be taken for those of a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
   std::error_code ignored;
-  std::filesystem::path place = std::filesystem::weakly_canonical(directory, ignored);
+  std::filesystem::path place =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(directory, ignored), ignored);
   for (; !place.empty(); place = place.parent_path()) {
     if (std::filesystem::exists(place / ".cairn" / "epoch", ignored)) {
       return MakeError(

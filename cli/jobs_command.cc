@@ -1,14 +1,12 @@
 #include "cli/jobs_command.h"
 
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/coordinator_client.h"
 #include "cli/jobs_view.h"
-#include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_store.h"
@@ -30,9 +28,7 @@ absl::StatusOr<std::vector<v1::JobSummary>> FromCoordinator(const CommandContext
   return std::vector<v1::JobSummary>(response.jobs().begin(), response.jobs().end());
 }
 
-// `unread`: by job, why its steps cannot be read.
-absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root,
-                                                        std::map<std::string, absl::Status>& unread) {
+absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root) {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, FindJobs(*storage));
   CheckpointStore store(*storage);
@@ -40,21 +36,15 @@ absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root,
   for (const std::string& name : names) {
     v1::JobSummary& job = jobs.emplace_back();
     job.set_job(name);
-    // If one job cannot be read, what is known of the others is worth telling all the same.
-    const auto steps = store.ReadCheckpoints(name);
-    if (steps.ok()) {
-      DescribeStored(*steps, job);
-    } else {
-      unread.emplace(name, steps.status());
-    }
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(name));
+    DescribeStored(steps, job);
   }
   return jobs;
 }
 
 absl::Status Jobs(const CommandContext& context, const Arguments& arguments) {
-  std::map<std::string, absl::Status> unread;
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::JobSummary> jobs,
-                         arguments.root.empty() ? FromCoordinator(context) : FromStorage(arguments.root, unread));
+                         arguments.root.empty() ? FromCoordinator(context) : FromStorage(arguments.root));
   if (context.json()) {
     nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
     for (const v1::JobSummary& job : jobs) json["jobs"].push_back(JobSummaryToJson(job));
@@ -64,11 +54,7 @@ absl::Status Jobs(const CommandContext& context, const Arguments& arguments) {
   } else {
     JobsTable(jobs, Clock::Real().WallNow()).Print(stdout);
   }
-  for (const auto& [job, error] : unread) {
-    std::fprintf(stderr, "%s %s: %s\n", Coloured(stderr, Colour::kYellow, "warning:").c_str(), job.c_str(),
-                 std::string(error.message()).c_str());
-  }
-  return unread.empty() ? absl::OkStatus() : unread.begin()->second;
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -32,13 +32,7 @@ absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory
     // Bits may have flipped on their way here, so it is read once more.
     CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadUncached(storage, path, kMaxBytes));
     if (Names(again, nonce)) return absl::OkStatus();
-    if (again != *text) {
-      const std::string file = absl::StrCat(storage.root(), "/", path);
-      return MakeError(
-          Reason::kStorageError,
-          absl::StrCat(file, " gave other bytes when it was read again: nobody can say whose attempt it is"),
-          {{"file", file}});
-    }
+    if (again != *text) return GaveOtherBytes(absl::StrCat(storage.root(), "/", path), "whose attempt it is");
   }
   return MakeError(
       Reason::kRootMismatch,

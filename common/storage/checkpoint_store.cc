@@ -253,9 +253,7 @@ absl::StatusOr<std::string> CheckpointStore::ReadSurely(
   const absl::Status taken = take(bytes);
   if (taken.ok()) return bytes;
   if (bytes.size() == size && Crc32c(bytes.data(), size) == crc32c) return taken;
-  return MakeError(Reason::kStorageError,
-                   absl::StrCat(file, " gave other bytes when it was read again: nobody can say whether it is damaged"),
-                   {{"file", file}});
+  return GaveOtherBytes(file, "whether it is damaged");
 }
 
 absl::StatusOr<Verdict> CheckpointStore::ReadVerdict(std::string_view job, int64_t step, uint32_t attempt,

@@ -12,6 +12,7 @@
 #include "common/file/full_transfer.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -54,6 +55,13 @@ absl::StatusOr<std::string> ReadUncached(PosixStorage& storage, std::string_view
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage.OpenFile(path, O_RDONLY | O_NONBLOCK));
   (void)posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
   return ReadWhole(fd.get(), file, max_bytes);
+}
+
+absl::Status GaveOtherBytes(const std::string& file, std::string_view question) {
+  return MakeError(
+      Reason::kStorageError,
+      absl::StrCat(file, " gave other bytes when it was read again: nobody can say ", std::string(question)),
+      {{"file", file}});
 }
 
 }  // namespace cairn

@@ -56,20 +56,14 @@ absl::StatusOr<std::string> Read(int fd, const std::string& path) {
 
 // More than a person writes into the file.
 constexpr uint64_t kMaxFileBytes = 4096;
+// What is not known when two readings of the record differ.
+constexpr char kQuestion[] = "which coordinator the root has";
 
 // Reads the record past the page cache, so that bits which flipped on their way are not believed.
 absl::StatusOr<std::string> ReadOnceMore(PosixStorage& storage) {
   CAIRN_ASSIGN_OR_RETURN(std::string record, ReadUncached(storage, kPath, kMaxFileBytes));
   record.resize(std::min(record.size(), kRecordBytes));
   return record;
-}
-
-absl::Status GaveOtherBytes(const PosixStorage& storage) {
-  const std::string path = absl::StrCat(storage.root(), "/", kPath);
-  return MakeError(
-      Reason::kStorageError,
-      absl::StrCat(path, " gave other bytes when it was read again: nobody can say which coordinator the root has"),
-      {{"file", path}});
 }
 
 // For people.
@@ -104,7 +98,7 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   CAIRN_ASSIGN_OR_RETURN(const std::string record, Read(fd.get(), path));
   // A wrong number would begin an epoch that agents have seen before.
   CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadOnceMore(storage));
-  if (again != record) return GaveOtherBytes(storage);
+  if (again != record) return GaveOtherBytes(path, kQuestion);
   uint64_t epoch = 0;
   std::string format = kFirstFormat;
   if (!record.empty()) {
@@ -169,7 +163,9 @@ absl::Status EpochFile::CheckRecord(const std::string& own) const {
   if (record.ok()) {
     CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadOnceMore(*storage_));
     if (again == own) return absl::OkStatus();
-    if (again != record->substr(0, kRecordBytes)) return GaveOtherBytes(*storage_);
+    if (again != record->substr(0, kRecordBytes)) {
+      return GaveOtherBytes(absl::StrCat(storage_->root(), "/", kPath), kQuestion);
+    }
   }
   const std::string holder = HolderIn(record.value_or(""));
   return MakeError(Reason::kRootInUse,

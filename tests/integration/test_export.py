@@ -263,3 +263,9 @@ def test_a_root_of_checkpoints_takes_no_export(saved, below):
     root, _ = saved
     refused("BAD_REQUEST", "demo", "--root", str(root), "--to", str(root / below))
     assert not list(root.rglob("*.json"))
+
+
+def test_a_directory_named_from_within_a_root_takes_no_export(saved, monkeypatch):
+    root, _ = saved
+    monkeypatch.chdir(root)
+    refused("BAD_REQUEST", "demo", "--root", ".", "--to", "out")
