@@ -1,96 +1,20 @@
 #include "coordinator/server/deletion_store.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "common/base/fake_clock.h"
-#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "coordinator/server/testing/deletion_fixture.h"
 
 namespace cairn {
 namespace {
 
-constexpr char kJob[] = "demo";
-
-class DeletionStoreTest : public testing::Test {
- protected:
-  DeletionStoreTest() {
-    std::string pattern = testing::TempDir() + "/deletions_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    storage_ = *PosixStorage::Open(root_, false);
-    Open();
-  }
-  ~DeletionStoreTest() override { std::filesystem::remove_all(root_); }
-
-  // A coordinator that has just started.
-  void Open() {
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
-                                             RootHold{[this] {
-                                                        clock_.Advance(storage_time_);
-                                                        return held_;
-                                                      },
-                                                      [this] {
-                                                        ++raised_;
-                                                        return raise_;
-                                                      }});
-  }
-  // A checkpoint with one file.
-  void Commit(int64_t step, uint32_t attempt = 1, std::vector<Metric> metrics = {}) {
-    Manifest manifest;
-    manifest.job = kJob;
-    manifest.step = step;
-    manifest.attempt = attempt;
-    manifest.request_id = "request";
-    manifest.metrics = std::move(metrics);
-    manifest.world_size = 1;
-    manifest.layout_digests = {std::string(32, 'd')};
-    manifest.rank_layout = {0};
-    manifest.nodes = {"n"};
-    manifest.rank_node = {0};
-    manifest.files = {{"rank00000-bin00", 0, 4096, 0, 0}};
-    ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory(kJob, step, attempt)).ok());
-    std::ofstream(Bin(step, attempt)) << std::string(4096, 'h');
-    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath(kJob, step, attempt), EncodeVerdict(manifest)).ok());
-  }
-  std::string Bin(int64_t step, uint32_t attempt = 1) const {
-    return root_ + "/" + AttemptDirectory(kJob, step, attempt) + "/rank00000-bin00.safetensors";
-  }
-  std::string Verdict(int64_t step, uint32_t attempt = 1) const {
-    return root_ + "/" + VerdictPath(kJob, step, attempt);
-  }
-  std::string Deletion(int64_t step, uint32_t attempt = 1) const {
-    return root_ + "/" + DeletionPath(kJob, step, attempt);
-  }
-  static void Damage(const std::string& path) { std::filesystem::resize_file(path, 10); }
-  absl::StatusOr<ChangedSteps> Delete(int64_t step) { return store_->Delete(kJob, {step, "a test"}, latest_); }
-  std::vector<int64_t> Listed() {
-    std::vector<int64_t> steps;
-    const auto listed = catalog_->Checkpoints(kJob);
-    for (const StepRecord& step : *listed) {
-      if (step.state() == StepRecord::State::kCommitted) steps.push_back(step.step);
-    }
-    return steps;
-  }
-
-  std::string root_;
-  std::unique_ptr<PosixStorage> storage_;
-  FakeClock clock_;
-  absl::Duration storage_time_;    // what a look at the root takes
-  std::optional<int64_t> latest_;  // what the job takes for the latest
-  absl::Status held_;
-  absl::Status raise_;
-  int raised_ = 0;
-  std::unique_ptr<Catalog> catalog_;
-  std::unique_ptr<DeletionStore> store_;
-};
+using DeletionStoreTest = DeletionFixture;
 
 TEST_F(DeletionStoreTest, Delete_AnotherSoundOneRemains_IsNoCheckpointAnyMoreAndKeepsItsFiles) {
   Commit(1);
@@ -367,72 +291,6 @@ TEST_F(DeletionStoreTest, Tag_RootIsLost_PutsNothing) {
   EXPECT_TRUE(catalog_->ReadStep(kJob, 1).tags.empty());
 }
 
-TEST_F(DeletionStoreTest, Prune_KeepBest_TheBestByTheManifestsStays) {
-  Commit(10, 1, {{"loss", 0.5}});
-  Commit(20, 1, {{"loss", 0.1}});
-  Commit(30, 1, {{"loss", 0.3}});
-  Commit(40, 1, {{"accuracy", 0.9}});
-  const PrunePolicy policy{.keep_best = BestRule{"loss", false}};
-  ASSERT_TRUE(store_->SetPolicy(kJob, {policy}).ok());
-  Open();
-  const auto pruned = store_->Prune(kJob, PruneSteps{});
-  ASSERT_TRUE(pruned.ok()) << pruned.status();
-  EXPECT_EQ(pruned->policy, policy);
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{20, 40}));
-  EXPECT_EQ(pruned->choices[1].why, "the lowest loss");
-}
-
-TEST_F(DeletionStoreTest, Prune_APolicyIsGiven_DeletesTheRest) {
-  for (int64_t step : {10, 20, 30, 40, 50}) Commit(step);
-  std::filesystem::remove(Bin(20));
-  Damage(Verdict(50));
-  ASSERT_TRUE(store_->Pin(kJob, {10, true, ""}).ok());
-  Commit(5);
-  const auto dry = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/true});
-  ASSERT_TRUE(dry.ok()) << dry.status();
-  EXPECT_TRUE(dry->deleted.empty());
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{5, 10, 20, 30, 40}));
-  const auto pruned = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false});
-  ASSERT_TRUE(pruned.ok()) << pruned.status();
-  EXPECT_EQ(pruned->choices, dry->choices);
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{10, 20, 40})) << "20 lacks a file";
-  ASSERT_EQ(pruned->deleted.size(), 2u);
-  EXPECT_EQ(pruned->deleted[0].step, 5) << "the oldest first";
-}
-
-TEST_F(DeletionStoreTest, Prune_StorageIsSlow_StopsAndGoesOn) {
-  for (int64_t step = 1; step <= 9; ++step) Commit(step);
-  std::filesystem::remove(Bin(2));
-  storage_time_ = DeletionStore::kPruneTime;
-  PruneSteps prune{PrunePolicy{.keep_last = 1}};
-  int actions = 0;
-  for (;; ++actions) {
-    const auto pruned = store_->Prune(kJob, prune);
-    ASSERT_TRUE(pruned.ok()) << pruned.status();
-    EXPECT_LE(pruned->deleted.size(), 1u);
-    EXPECT_EQ(pruned->choices.back().why, "the newest");
-    if (!pruned->stopped_after.has_value()) break;
-    prune.after = pruned->stopped_after;
-    // What is pinned while a prune goes on stays.
-    if (actions == 3) {
-      ASSERT_TRUE(store_->Pin(kJob, {7, true, ""}).ok());
-    }
-    ASSERT_LT(actions, 9);
-  }
-  EXPECT_GE(actions, 5);
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{2, 7, 9})) << "2 lacks a file";
-}
-
-TEST_F(DeletionStoreTest, Prune_StepsAreGiven_LooksAtNoOthers) {
-  for (int64_t step = 1; step <= 5; ++step) Commit(step);
-  PruneSteps prune{PrunePolicy{.keep_last = 1}};
-  prune.steps = {1, 2, 5, 7};
-  const auto pruned = store_->Prune(kJob, prune);
-  ASSERT_TRUE(pruned.ok()) << pruned.status();
-  EXPECT_EQ(pruned->choices.size(), 3u) << "there is no step 7";
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{3, 4, 5}));
-}
-
 TEST_F(DeletionStoreTest, Delete_TheLatestIsKnown_IsLookedAtFirstAndNotBelieved) {
   for (int64_t step = 1; step <= 4; ++step) Commit(step);
   latest_ = 3;
@@ -444,38 +302,6 @@ TEST_F(DeletionStoreTest, Delete_TheLatestIsKnown_IsLookedAtFirstAndNotBelieved)
   EXPECT_NE(std::string(catalog_->Read(kJob, 2, 1)->error.message()).find("step 4 remained"), std::string::npos);
   latest_ = 4;
   EXPECT_TRUE(HasReason(Delete(4).status(), Reason::kLastCheckpoint)) << "3 lacks a file";
-}
-
-TEST_F(DeletionStoreTest, Prune_StepIsInUse_Stays) {
-  for (int64_t step : {10, 20, 30}) Commit(step);
-  ASSERT_TRUE(store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false, {10}}).ok());
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{10, 30}));
-}
-
-TEST_F(DeletionStoreTest, Prune_TheJobsPolicy_IsTheOneThatWasSetLast) {
-  for (int64_t step : {10, 20, 30}) Commit(step);
-  const PruneSteps by_policy;
-  ASSERT_TRUE(store_->Prune(kJob, by_policy).ok());
-  EXPECT_EQ(Listed().size(), 3u) << "it has none";
-  ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 1}}).ok());
-  ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 2}}).ok());
-  Open();
-  const auto pruned = store_->Prune(kJob, by_policy);
-  ASSERT_TRUE(pruned.ok()) << pruned.status();
-  EXPECT_EQ(pruned->policy, PrunePolicy{.keep_last = 2});
-  EXPECT_EQ(Listed(), (std::vector<int64_t>{20, 30}));
-  ASSERT_TRUE(store_->SetPolicy(kJob, {}).ok());
-  Commit(40);
-  ASSERT_TRUE(store_->Prune(kJob, by_policy).ok());
-  EXPECT_EQ(Listed().size(), 3u) << "it has none any more";
-}
-
-TEST_F(DeletionStoreTest, Prune_TheJobsPolicyCannotBeRead_DeletesNothing) {
-  for (int64_t step : {10, 20, 30}) Commit(step);
-  ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 1}}).ok());
-  Damage(root_ + "/" + RetentionPath(kJob));
-  EXPECT_TRUE(HasReason(store_->Prune(kJob, PruneSteps{}).status(), Reason::kRetentionUnreadable));
-  EXPECT_EQ(Listed().size(), 3u);
 }
 
 TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftovers) {

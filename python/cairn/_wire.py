@@ -46,7 +46,7 @@ def _classes_of(descriptor: Any) -> Iterator[Any]:
 
 # Keeps the classes of all messages for as long as the process lives. Protobuf makes the class of a field's messages
 # when it is first read, and forgets it when nothing refers to it. Another thread that reads such a field while that is
-# garbage collected gets an object of a class that is freed under it, and the process dies (protobuf issue 12047).
+# garbage collected may get an object of a class that is freed under it, and then the process dies.
 _CLASSES = [made for file in _FILES for top in _POOL.FindFileByName(file).message_types_by_name.values()
             for made in _classes_of(top)]
 

@@ -12,46 +12,14 @@ import signal
 import subprocess
 import time
 
-import numpy as np
-
 import cairn
 from cairn import _agent, _wire
-from testing.ranks import (
-    blank,
-    call_coordinator,
-    command,
-    command_json,
-    files_below,
-    noise,
-    on_ranks,
-    reasons,
-    rows,
-    until,
-)
+from testing.ranks import blank, call_coordinator, command, command_json, files_below, on_ranks, reasons, rows, until
+from testing.two_ranks import load, save, whole
 
 KILLS = 1000 if os.environ.get("CAIRN_EXHAUSTIVE") else 24
 # Files of what was deleted before the coordinator's start go when two leases have passed.
 FLAGS = {"coordinator_flags": ["--lease-ttl=300ms"]}
-
-
-def whole(step: int) -> np.ndarray:
-    return noise((64, 16), np.float32, step)
-
-
-def save(cluster, *steps: int) -> None:
-    for step in steps:
-        answers = on_ranks(cluster, lambda rank, client, step=step: client.save(
-            step, {"w": rows(whole(step), rank, 2)}, timeout=20).wait(60))
-        assert all(answer.step == step for answer in answers)
-
-
-def load(cluster, **options) -> list:
-    """Returns (step, whether the arrays are those of that step) of every rank, or its error."""
-    def work(rank, client):
-        target = {"w": blank(rows(whole(0), rank, 2))}
-        step = client.load(target, **options).step
-        return step, target["w"].array.tobytes() == rows(whole(step), rank, 2).array.tobytes()
-    return on_ranks(cluster, work, errors=True)
 
 
 def committed(root) -> list[int]:

@@ -6,28 +6,11 @@ import numpy as np
 import pytest
 
 import cairn
-from testing.ranks import blank, command, command_json, noise, on_ranks, reasons, rows, until
+from testing.ranks import command, command_json, on_ranks, reasons, rows, until
+from testing.two_ranks import load, save, whole
 
 # Files of what was deleted before the coordinator's start go when two leases have passed.
 FLAGS = {"coordinator_flags": ["--lease-ttl=300ms"]}
-
-
-def whole(step: int) -> np.ndarray:
-    return noise((64, 16), np.float32, step)
-
-
-def save(cluster, step: int, metrics=None, **options) -> None:
-    on_ranks(cluster, lambda rank, client: client.save(
-        step, {"w": rows(whole(step), rank, 2)}, timeout=20, metrics=metrics, **options).wait(60))
-
-
-def load(cluster, **options) -> list:
-    """Returns (step, whether the arrays are those of that step) of every rank, or its error."""
-    def work(rank, client):
-        target = {"w": blank(rows(whole(0), rank, 2))}
-        step = client.load(target, **options).step
-        return step, target["w"].array.tobytes() == rows(whole(step), rank, 2).array.tobytes()
-    return on_ranks(cluster, work, errors=True)
 
 
 def listed(root) -> dict:
@@ -97,27 +80,27 @@ def test_metrics_are_committed_with_the_checkpoint_and_decide_which_is_the_best(
         flags = flags_of(cluster, root)
         command("retention", "demo", "--keep-best", "val/loss:min", "--keep-last", "1", *flags)
         assert "--keep-best val/loss:min" in command("retention", "demo", *flags).stdout
-        save(cluster, 1, {"val/loss": 0.5, "steps": 7})
-        save(cluster, 2, {"val/loss": 0.25})
+        save(cluster, 1, metrics={"val/loss": 0.5, "steps": 7})
+        save(cluster, 2, metrics={"val/loss": 0.25})
         if restart:
             cluster.coordinator.kill()
             cluster.coordinator.restart()
-        save(cluster, 3, {"val/loss": np.float32(0.75)})
-        save(cluster, 4, {"val/loss": math.nan})
+        save(cluster, 3, metrics={"val/loss": np.float32(0.75)})
+        save(cluster, 4, metrics={"val/loss": math.nan})
         until(lambda: list(listed(root)) == [2, 4], text="the policy")
         assert listed(root)[2]["metrics"] == {"val/loss": 0.25}
         assert listed(root)[4]["metrics"] == {"val/loss": "NaN"}
         shown = command_json("show", "demo@2", *flags)
         assert shown["metrics"] == {"val/loss": 0.25}
         assert "val/loss 0.25" in command("show", "demo@2", "--root", str(root)).stdout
-        save(cluster, 5, {"val/loss": 0.125})
+        save(cluster, 5, metrics={"val/loss": 0.125})
         until(lambda: list(listed(root)) == [5], text="the best one of now")
 
 
 def test_prune_by_a_metric_that_no_step_has_deletes_nothing(tmp_path):
     root = tmp_path / "checkpoints"
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
-        save(cluster, 1, {"loss": 1.0})
+        save(cluster, 1, metrics={"loss": 1.0})
         save(cluster, 2)
         answer = command_json("prune", "demo", "--keep-best", "lss:min", *flags_of(cluster, root))
         assert answer["keep_best"] == "lss:min"
@@ -142,7 +125,7 @@ def test_client_changes_what_is_kept(tmp_path):
     root = tmp_path / "checkpoints"
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         for step in (1, 2, 3, 4):
-            save(cluster, step, {"loss": float(step)})
+            save(cluster, step, metrics={"loss": float(step)})
         client = cluster.connect(1)
         client.pin(1, "in the paper")
         client.tag(2, "best")
