@@ -1,5 +1,6 @@
 #include "coordinator/server/dispatcher.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <variant>
 
@@ -17,6 +18,10 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 // A job's tick takes at most one part in so many of a core, but comes at least this often.
 constexpr int kTickShare = 20;
 constexpr absl::Duration kMaxTick = absl::Seconds(2);
+// After a turn comes a pause of so many times its length: the calls by which the answered agents come back take about as
+// long as their answers did, and are not to stand in a line before all others'.
+constexpr int kTurnPauses = 1;
+constexpr absl::Duration kMaxTurnPause = absl::Milliseconds(20);
 // Layouts from before the coordinator's start are kept for so long, for agents that come back.
 constexpr absl::Duration kKeepFromBefore = absl::Minutes(10);
 // When the coordinator stops, work that was begun has this long to end.
@@ -74,23 +79,29 @@ void Dispatcher::RunTimer() {
 }
 
 void Dispatcher::RunTurns() {
-  for (;;) {
-    std::shared_ptr<Cell> cell;
-    {
-      MutexLock lock(mutex_);
-      while (!stopped_ && turns_.empty()) turn_.Wait(mutex_);
-      if (stopped_) return;
-      cell = std::move(turns_.front());
-      turns_.pop_front();
-      cell->has_turn = false;
-    }
+  while (const std::shared_ptr<Cell> cell = NextTurn()) {
+    const absl::Time begin = clock_.SteadyNow();
     Effects effects;
     {
       MutexLock lock(cell->mutex);
-      Collect(*cell, effects);
+      Collect(*cell, effects, Occasion::kTurn);
     }
     Release(std::move(effects));
+    const absl::Time end = clock_.SteadyNow();
+    const absl::Time next = end + std::min(kTurnPauses * (end - begin), kMaxTurnPause);
+    MutexLock lock(mutex_);
+    while (!stopped_ && clock_.SteadyNow() < next) stop_.WaitFor(mutex_, next - clock_.SteadyNow());
   }
+}
+
+std::shared_ptr<Dispatcher::Cell> Dispatcher::NextTurn() {
+  MutexLock lock(mutex_);
+  while (!stopped_ && turns_.empty()) turn_.Wait(mutex_);
+  if (stopped_) return nullptr;
+  std::shared_ptr<Cell> cell = std::move(turns_.front());
+  turns_.pop_front();
+  cell->has_turn = false;
+  return cell;
 }
 
 void Dispatcher::Probe(std::function<void(std::function<void()> ended)> call) {
@@ -130,7 +141,7 @@ void Dispatcher::Tick() {
       MutexLock lock(cell->mutex);
       cell->decisions.set_deaf(deaf);
       cell->decisions.Tick(clock_.SteadyNow(), clock_.WallNow());
-      Collect(*cell, effects, /*people=*/true);
+      Collect(*cell, effects, Occasion::kTimer);
     }
     Release(std::move(effects));
     const absl::Time end = clock_.SteadyNow();
@@ -201,30 +212,31 @@ bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Moment& moment, E
   return true;
 }
 
-void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Effects& effects) {
-  for (size_t asked = 0; asked < kAskedAtOnce && !cell.unasked.empty();) {
-    const auto call = cell.agents.find(cell.unasked.front());
-    cell.unasked.pop_front();
+void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Effects& effects, size_t most) {
+  for (size_t asked = 0; asked < most && !cell.unasked.empty();) {
+    const auto call = cell.agents.find(*cell.unasked.Take());
     if (call == cell.agents.end()) continue;
     ++asked;
     if (TryAnswer(cell, call->second, moment, effects)) cell.agents.erase(call);
   }
-  if (!cell.unasked.empty()) effects.unasked = cell.shared_from_this();
 }
 
-void Dispatcher::Collect(Cell& cell, Effects& effects, bool people) {
+void Dispatcher::Collect(Cell& cell, Effects& effects, Occasion occasion) {
   const Moment moment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
   const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, effects); };
+  const bool line = !cell.unasked.empty();
+  bool people = occasion == Occasion::kTimer;
   for (const auto& [job, woken] : cell.decisions.TakeWoken()) {
     people = people || woken.all;
     if (woken.all) {
-      cell.unasked.clear();
-      for (const auto& [rank, held] : cell.agents) cell.unasked.push_back(rank);
+      for (const auto& [rank, held] : cell.agents) cell.unasked.Add(rank);
     } else {
-      cell.unasked.insert(cell.unasked.end(), woken.ranks.begin(), woken.ranks.end());
+      for (const int rank : woken.ranks) cell.unasked.Add(rank);
     }
   }
-  AskWoken(cell, moment, effects);
+  const bool turn = !line || occasion == Occasion::kTurn;
+  AskWoken(cell, moment, effects, turn ? kAskedAtOnce : occasion == Occasion::kCall ? 1 : 0);
+  if (!cell.unasked.empty()) effects.unasked = cell.shared_from_this();
   if (people || stopped_) absl::erase_if(cell.people, answered);
   if (stopped_) absl::erase_if(cell.agents, answered);
   {
@@ -282,7 +294,7 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
         cell->people.emplace(call.get(), std::move(held));
       }
     }
-    Collect(*cell, effects);
+    Collect(*cell, effects, Occasion::kCall);
   }
   Release(std::move(effects));
   if (call != nullptr) return call->reactor();

@@ -24,6 +24,7 @@
 #include "common/rpc/reactor.h"
 #include "coordinator/job/decisions.h"
 #include "coordinator/server/admission.h"
+#include "coordinator/server/ask_queue.h"
 #include "coordinator/server/executor.h"
 #include "coordinator/server/layout_store.h"
 #include "coordinator/server/listening_clock.h"
@@ -33,7 +34,8 @@ namespace cairn {
 // Thread-safe. Each job has a lock, so that a large job never delays another's heartbeats. It is never held while a
 // call is answered or an action runs. If an event may have answered the held calls of thousands of ranks, at most
 // kAskedAtOnce of them are asked under the lock, and the others by a thread that gives one job after the other its
-// turn. So the calls of a small job are never behind all those of a large one.
+// turn, with pauses. Each agent calls again at once when it has its answer, and gRPC reads calls in the order in which
+// they come. So the calls of a small job are never behind all those of a large one.
 //
 // gRPC frees a call's request and response as soon as the call has ended, also if its caller cancels it. So work that
 // runs later is given neither. It makes a response of its own, which is swapped in if the call still waits.
@@ -167,7 +169,7 @@ class Dispatcher {
     Decisions decisions ABSL_GUARDED_BY(mutex);
     HeldAgents agents ABSL_GUARDED_BY(mutex);
     // The ranks whose calls are to be asked yet. Some may have none any more.
-    std::deque<int> unasked ABSL_GUARDED_BY(mutex);
+    AskQueue unasked ABSL_GUARDED_BY(mutex);
     absl::flat_hash_map<HeldCall*, Held> people ABSL_GUARDED_BY(mutex);
     absl::Time next_tick = absl::InfinitePast();  // the timer's
     bool has_turn = false;                        // it stands in turns_, whose lock guards this
@@ -181,11 +183,15 @@ class Dispatcher {
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work, std::shared_ptr<Admission::Place> place);
   static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // Asks the next held calls of agents that were woken.
-  void AskWoken(Cell& cell, const Moment& moment, Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // Takes the answers of the held calls that the last event may have answered, of agents' at most kAskedAtOnce, and
-  // what else it has brought. `people`: asks those of people whatever it was.
-  void Collect(Cell& cell, Effects& effects, bool people = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
+  // Asks the next held calls of agents that were woken, at most so many.
+  void AskWoken(Cell& cell, const Moment& moment, Effects& effects, size_t most)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
+  // What held calls are asked for. If ranks wait for their turn already, an event leaves those that it has woken to the
+  // turns, and a call takes one of the line along: it has left the room for one. The timer also asks those of people.
+  enum class Occasion { kEvent, kCall, kTurn, kTimer };
+  // Takes the answers of these calls, of agents' at most kAskedAtOnce, and what else the last event has brought.
+  void Collect(Cell& cell, Effects& effects, Occasion occasion = Occasion::kEvent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // True if the held call is answered now. The answer is in `effects`.
   bool TryAnswer(Cell& cell, const Held& held, const Moment& moment, Effects& effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
@@ -195,6 +201,8 @@ class Dispatcher {
   void RunTimer();
   // Asks what events have left to be asked, until Stop.
   void RunTurns();
+  // Returns the job whose turn it is, or null after Stop. Waits for one.
+  std::shared_ptr<Cell> NextTurn();
   void Tick();
   void WatchWorkers();
   // Makes the next call to itself, if one is due. Returns for how long in all the coordinator could not listen.

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -74,12 +76,18 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
           }
           ++holds_.back().asked;
           ++asked_;
+          if (on_ask_) on_ask_();
           changed_.NotifyAll();
           if (!last) return std::nullopt;
           return v1::GetTransferPeersResponse();
         });
   }
 
+  // Is called for each held call of an agent that is asked.
+  void OnAsk(std::function<void()> on_ask) {
+    MutexLock lock(mutex_);
+    on_ask_ = std::move(on_ask);
+  }
   // The calls of one job that were asked without letting go of its lock.
   struct LockHold {
     std::string job;
@@ -119,11 +127,12 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
   std::string seen_ ABSL_GUARDED_BY(mutex_);
   std::vector<LockHold> holds_ ABSL_GUARDED_BY(mutex_);
   size_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void()> on_ask_ ABSL_GUARDED_BY(mutex_);
 };
 
 class DispatcherTest : public testing::Test {
  protected:
-  DispatcherTest() {
+  explicit DispatcherTest(const Clock& clock = Clock::Real()) {
     root_ = testing::TempDir() + "/dispatcher-XXXXXX";
     EXPECT_NE(mkdtemp(root_.data()), nullptr);
     storage_ = *PosixStorage::Open(root_, false);
@@ -134,7 +143,7 @@ class DispatcherTest : public testing::Test {
     deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, Clock::Real(), RootHold{});
     executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), Clock::Real());
-    dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, Clock::Real(), 2);
+    dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, clock, 2);
     service_ = std::make_unique<Service>(*dispatcher_);
     grpc::ServerBuilder builder;
     int port = 0;
@@ -196,50 +205,109 @@ TEST_F(DispatcherTest, Call_Cancelled_LeavesItsWorkWhatItNeeds) {
   EXPECT_GE(seen.size(), size_t{2} << 20);
 }
 
-// All agents of two jobs wait. Whatever comes to a job, its lock is let go after so many calls, and then the other one
-// has its turn.
-TEST_F(DispatcherTest, AllAgentsAreWoken_TheLockIsHeldForAFewCallsAtATime) {
-  constexpr size_t kRanks = 5 * Dispatcher::kAskedAtOnce + 3;
-  const std::vector<std::string> jobs = {"one", "two"};
+// Calls of agents that the service holds until they are cancelled.
+class HeldCalls {
+ public:
+  explicit HeldCalls(v1::AgentCoordinationService::Stub& stub) : stub_(stub) {}
+  // Cancels them, and waits for their end.
+  ~HeldCalls() {
+    for (const auto& call : calls_) call->context.TryCancel();
+    MutexLock lock(mutex_);
+    while (ended_ < calls_.size()) changed_.Wait(mutex_);
+  }
+
+  size_t size() const { return calls_.size(); }
+  void Add(const std::string& job, size_t rank) {
+    Call& call = *calls_.emplace_back(std::make_unique<Call>());
+    call.request.mutable_agent()->set_job(job);
+    call.request.mutable_agent()->set_rank(static_cast<uint32_t>(rank));
+    stub_.async()->GetTransferPeers(&call.context, &call.request, &call.response, [this](const grpc::Status&) {
+      MutexLock lock(mutex_);
+      ++ended_;
+      changed_.NotifyAll();
+    });
+  }
+
+ private:
   struct Call {
     grpc::ClientContext context;
     v1::GetTransferPeersRequest request;
     v1::GetTransferPeersResponse response;
   };
-  std::vector<std::unique_ptr<Call>> calls;
-  Mutex mutex;
-  CondVar ended;
-  size_t answered = 0;
-  for (const std::string& job : jobs) {
-    for (size_t rank = 0; rank < kRanks; ++rank) {
-      Call& call = *calls.emplace_back(std::make_unique<Call>());
-      call.request.mutable_agent()->set_job(job);
-      call.request.mutable_agent()->set_rank(static_cast<uint32_t>(rank));
-      stub_->async()->GetTransferPeers(&call.context, &call.request, &call.response, [&](const grpc::Status&) {
-        MutexLock lock(mutex);
-        ++answered;
-        ended.NotifyAll();
-      });
-    }
+
+  v1::AgentCoordinationService::Stub& stub_;
+  std::vector<std::unique_ptr<Call>> calls_;
+  Mutex mutex_;
+  CondVar changed_;
+  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Wakes all agents of a job: when storage has said what it knows of it.
+void WakeAll(Dispatcher& dispatcher, const std::string& job, size_t ranks) {
+  const absl::Status registered = dispatcher.Event(job, [&](Decisions& decisions, const Moment& moment) {
+    v1::RegisterAgentRequest request;
+    request.mutable_agent()->set_job(job);
+    request.mutable_agent()->set_incarnation(1);
+    request.set_world_size(static_cast<uint32_t>(ranks));
+    return (*decisions.JobFor(job, moment))->Register(request, moment).status();
+  });
+  EXPECT_TRUE(registered.ok()) << registered;
+}
+
+// All agents of two jobs wait. Whatever comes to a job, its lock is let go after so many calls, and then the other one
+// has its turn.
+TEST_F(DispatcherTest, AllAgentsAreWoken_TheLockIsHeldForAFewCallsAtATime) {
+  constexpr size_t kRanks = 5 * Dispatcher::kAskedAtOnce + 3;
+  HeldCalls calls(*stub_);
+  for (const std::string job : {"one", "two"}) {
+    for (size_t rank = 0; rank < kRanks; ++rank) calls.Add(job, rank);
   }
   service_->AwaitAsked(calls.size());
-  for (const std::string& name : jobs) {
-    const absl::Status registered = dispatcher_->Event(name, [&](Decisions& decisions, const Moment& moment) {
-      v1::RegisterAgentRequest request;
-      request.mutable_agent()->set_job(name);
-      request.mutable_agent()->set_incarnation(1);
-      request.set_world_size(kRanks);
-      // When storage has said what it knows of the job, all are woken.
-      return (*decisions.JobFor(name, moment))->Register(request, moment).status();
-    });
-    ASSERT_TRUE(registered.ok()) << registered;
-  }
+  for (const std::string job : {"one", "two"}) WakeAll(*dispatcher_, job, kRanks);
   for (const Service::LockHold& hold : service_->AwaitAsked(calls.size())) {
     EXPECT_LE(hold.asked, Dispatcher::kAskedAtOnce) << hold.job;
   }
-  for (const auto& call : calls) call->context.TryCancel();
-  MutexLock lock(mutex);
-  while (answered < calls.size()) ended.Wait(mutex);
+}
+
+// Time passes when it is looked at, so that each moment is another one, and as the test says.
+class SteppedClock final : public Clock {
+ public:
+  absl::Time SteadyNow() const override { return absl::UnixEpoch() + absl::Nanoseconds(now_ += step_); }
+  absl::Time WallNow() const override { return Clock::Real().WallNow(); }
+  void Pass(absl::Duration duration) { now_ += absl::ToInt64Nanoseconds(duration); }
+  void PassFaster() { step_ = 1'000'000; }
+
+ private:
+  mutable std::atomic<int64_t> now_ = 0;  // nanoseconds
+  std::atomic<int64_t> step_ = 1;
+};
+
+struct OwnClock {
+  SteppedClock clock;
+};
+class DispatcherPauseTest : protected OwnClock, public DispatcherTest {
+ protected:
+  DispatcherPauseTest() : DispatcherTest(clock) {}
+};
+
+// A turn is followed by a pause as long as the turn. In a pause each call that comes takes one of those that wait along,
+// and no more: otherwise all of them would be answered at once, and their agents' next calls would hold up all others.
+TEST_F(DispatcherPauseTest, CallsComeInAPause_EachTakesOneAlong) {
+  constexpr size_t kRanks = 4 * Dispatcher::kAskedAtOnce;
+  constexpr size_t kMore = 20;
+  HeldCalls calls(*stub_);
+  for (size_t rank = 0; rank < kRanks; ++rank) calls.Add("demo", rank);
+  service_->AwaitAsked(kRanks);
+  service_->OnAsk([this] { clock.Pass(absl::Milliseconds(1)); });
+  WakeAll(*dispatcher_, "demo", kRanks + kMore);
+  service_->AwaitAsked(2 * Dispatcher::kAskedAtOnce);  // with the event, and in the first turn
+  service_->OnAsk(nullptr);
+  for (size_t more = 0; more < kMore; ++more) {
+    calls.Add("demo", kRanks + more);
+    for (const Service::LockHold& hold : service_->AwaitAsked(2)) EXPECT_EQ(hold.asked, 1u);
+  }
+  clock.PassFaster();
+  service_->AwaitAsked(kRanks - 2 * Dispatcher::kAskedAtOnce - kMore);
 }
 
 TEST_F(DispatcherTest, HeldCall_Drain_IsAnsweredWithWhatItsPollMade) {
