@@ -72,7 +72,7 @@ class ShardFetcherTest : public ::testing::Test {
   // Fetches [offset, offset + bytes) of the shard.
   static absl::StatusOr<std::string> Fetch(ShardFetcher& fetcher, uint64_t offset, uint64_t bytes) {
     std::string filled(bytes, '\0');
-    if (const absl::Status status = fetcher.Fetch(0, offset, bytes, filled.data()); !status.ok()) return status;
+    if (absl::Status status = fetcher.Fetch(0, offset, bytes, filled.data()); !status.ok()) return status;
     return filled;
   }
   static void ExpectRefusal(const absl::StatusOr<std::string>& fetched, Reason reason, const std::string& said) {
@@ -210,8 +210,8 @@ TEST_F(ShardFetcherTest, Fetch_SourceCannotBeReached_IsGivenUpByName) {
   std::optional<ScriptedSource> gone(std::in_place);
   const v1::TransferPeer peer = gone->peer();
   gone.reset();
-  ExpectRefusal(Fetch(*Fetcher(peer, {.unreachable_timeout = absl::Milliseconds(200)}), 0, 1),
-                Reason::kTransportFailed, "for rank 7");
+  ExpectRefusal(Fetch(*Fetcher(peer, {.unreachable_timeout = absl::Milliseconds(200)}), 0, 1), Reason::kTransportFailed,
+                "for rank 7");
 }
 
 TEST_F(ShardFetcherTest, Stop_FetchesWait_EndsThemAll) {

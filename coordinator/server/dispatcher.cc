@@ -18,8 +18,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 // A job's tick takes at most one part in so many of a core, but comes at least this often.
 constexpr int kTickShare = 20;
 constexpr absl::Duration kMaxTick = absl::Seconds(2);
-// After a turn comes a pause of so many times its length: the calls by which the answered agents come back take about as
-// long as their answers did, and are not to stand in a line before all others'.
+// After a turn comes a pause of so many times its length: the calls by which the answered agents come back take about
+// as long as their answers did, and are not to stand in a line before all others'.
 constexpr int kTurnPauses = 1;
 constexpr absl::Duration kMaxTurnPause = absl::Milliseconds(20);
 // Layouts from before the coordinator's start are kept for so long, for agents that come back.
@@ -61,6 +61,7 @@ std::shared_ptr<Dispatcher::Cell> Dispatcher::CellOf(const std::string& job) {
 std::vector<std::shared_ptr<Dispatcher::Cell>> Dispatcher::Cells() {
   MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Cell>> cells;
+  cells.reserve(cells_.size());
   for (const auto& [job, cell] : cells_) cells.push_back(cell);
   return cells;
 }

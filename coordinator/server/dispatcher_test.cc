@@ -290,8 +290,9 @@ class DispatcherPauseTest : protected OwnClock, public DispatcherTest {
   DispatcherPauseTest() : DispatcherTest(clock) {}
 };
 
-// A turn is followed by a pause as long as the turn. In a pause each call that comes takes one of those that wait along,
-// and no more: otherwise all of them would be answered at once, and their agents' next calls would hold up all others.
+// A turn is followed by a pause as long as the turn. In a pause each call that comes takes one of those that wait
+// along, and no more: otherwise all of them would be answered at once, and their agents' next calls would hold up all
+// others.
 TEST_F(DispatcherPauseTest, CallsComeInAPause_EachTakesOneAlong) {
   constexpr size_t kRanks = 4 * Dispatcher::kAskedAtOnce;
   constexpr size_t kMore = 20;
