@@ -133,6 +133,12 @@ absl::Status Importer::ReadMetadata(std::string_view text) {
     }
     CAIRN_RETURN_IF_ERROR(AddEntry(path, raw, static_cast<uint64_t>(raw.data() - padded.data())));
   }
+  for (auto& [name, entries] : by_name_) {
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.rank < b.rank; });
+    const auto twice = std::adjacent_find(entries.begin(), entries.end(),
+                                          [](const Entry& a, const Entry& b) { return a.rank == b.rank; });
+    if (twice != entries.end()) return Bad(absl::StrCat("has two entries of '", name, "' of rank ", twice->rank), name);
+  }
   return absl::OkStatus();
 }
 
@@ -154,11 +160,7 @@ absl::Status Importer::AddEntry(std::string_view path, std::string_view raw, uin
   if (IsContainer(entry.type())) return absl::OkStatus();
   entry.offset = offset;
   entry.bytes = raw.size();
-  std::vector<Entry>& same = by_name_[std::move(name)];
-  if (std::any_of(same.begin(), same.end(), [&](const Entry& other) { return other.rank == entry.rank; })) {
-    return Bad(absl::StrCat("has two entries '", std::string(path), "'"));
-  }
-  same.push_back(std::move(entry));
+  by_name_[std::move(name)].push_back(std::move(entry));
   return absl::OkStatus();
 }
 
