@@ -1,6 +1,4 @@
 // Prunes of the DeletionStore.
-#include "coordinator/server/deletion_store.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +8,7 @@
 
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "coordinator/server/deletion_store.h"
 #include "coordinator/server/testing/deletion_fixture.h"
 
 namespace cairn {
