@@ -33,6 +33,7 @@ struct SaveRequest {
   absl::Time complete;
   absl::Time last_checked;
   absl::Duration blocked = absl::ZeroDuration();
+  std::optional<int64_t> blocking_step;  // the last one of them; nothing if that had been decided already
   absl::Time created_wall;
   uint64_t revision = 1;
   // The highest sequence number of the job's commits when the request came.

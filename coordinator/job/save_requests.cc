@@ -16,6 +16,11 @@ constexpr size_t kKept = 64;
 
 bool Waits(const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; }
 
+std::string BlockingSave(const SaveRequest& request) {
+  return request.blocking_step.has_value() ? absl::StrCat("the save of step ", *request.blocking_step)
+                                           : "another step's save";
+}
+
 }  // namespace
 
 absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const Saves& saves, JobContext& context) {
@@ -148,7 +153,7 @@ void SaveRequests::CheckTime(SaveRequest& request, bool blocked, JobContext& con
     if (EndAsStalled(request, context)) return;
     End(request,
         OperationError(Reason::kSaveInProgress, context, {"save", request.step},
-                       "another step's save did not end within the request's timeout"),
+                       absl::StrCat(BlockingSave(request), " did not end within the request's timeout")),
         context);
     return;
   }
@@ -202,7 +207,7 @@ void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobCo
     End(request,
         OperationError(Reason::kSaveInProgress, context, operation,
                        absl::StrCat("did not begin within the request's timeout; ", Seconds(request.blocked),
-                                    " of it passed behind another step's save")),
+                                    " of it passed behind ", BlockingSave(request))),
         context);
   } else if (!request.agreed && (!agreeing() || named.empty())) {
     End(request, ErrorNaming(Reason::kStepRefused, context, operation, "did not agree on a step", named), context);
@@ -260,7 +265,10 @@ void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext
       TakeAgreedStep(request, context);
       if (Settle(request, saves, verdicts, context)) continue;
       CheckTrainers(request, context);
-      if (Waits(request)) CheckTime(request, saves.busy() && !request.agreed, context);
+      if (!Waits(request)) continue;
+      const bool blocked = saves.busy() && !request.agreed;
+      if (blocked) request.blocking_step = saves.EarliestUndecided();
+      CheckTime(request, blocked, context);
       if (Waits(request) && !request.agreed && first == nullptr) first = &request;
     }
     AdvanceAgreement(first, saves, verdicts, context);
