@@ -111,6 +111,18 @@ TEST_F(HostRoundFetcherTest, Await_SourceCannotBeReached_IsGivenUpByName) {
       << found.status();
 }
 
+// The agent has ended, and another program has got its port.
+TEST_F(HostRoundFetcherTest, Await_SomethingElseListensThere_IsGivenUpByName) {
+  source_.await = [](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&) { return absl::UnimplementedError(""); };
+  source_.fetch = [](const v1::FetchCopiesRequest&, ScriptedSource::Bytes&) { return absl::UnimplementedError(""); };
+  HostRoundFetcherOptions options = Options();
+  options.unreachable_timeout = absl::Milliseconds(200);
+  HostRoundFetcher fetcher(source_.peer(), options);
+  EXPECT_TRUE(HasReason(Await(fetcher, 0).status(), Reason::kTransportFailed));
+  char byte = 0;
+  EXPECT_TRUE(HasReason(fetcher.Fetch(0, SingleBytes(1), &byte, 1), Reason::kTransportFailed));
+}
+
 TEST_F(HostRoundFetcherTest, Release_NothingIsAwaited_TellsTheSource) {
   std::promise<void> told;
   source_.await = [&](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&) {

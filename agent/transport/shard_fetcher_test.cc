@@ -214,6 +214,19 @@ TEST_F(ShardFetcherTest, Fetch_SourceCannotBeReached_IsGivenUpByName) {
                 "for rank 7");
 }
 
+// The agent has ended, and another program has got its port.
+TEST_F(ShardFetcherTest, Fetch_SomethingElseListensThere_IsGivenUpByName) {
+  source_.await = [](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&) { return absl::UnimplementedError(""); };
+  ExpectRefusal(Fetch(*Fetcher({.unreachable_timeout = absl::Milliseconds(200)}), 0, 1), Reason::kTransportFailed,
+                "for rank 7");
+  source_.await = [this](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse& response) {
+    response = staged_;
+    return absl::OkStatus();
+  };
+  source_.fetch = [](const v1::FetchCopiesRequest&, ScriptedSource::Bytes&) { return absl::UnimplementedError(""); };
+  ExpectRefusal(Fetch(*Fetcher(), 0, 1), Reason::kTransportFailed, "for rank 7");
+}
+
 TEST_F(ShardFetcherTest, Stop_FetchesWait_EndsThemAll) {
   std::promise<void> asked;
   source_.await = [&](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&) {

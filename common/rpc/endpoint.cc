@@ -97,7 +97,13 @@ absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_vi
   if (absl::IsResourceExhausted(error)) {
     return MakeError(Reason::kMessageTooLarge, absl::StrCat(who, ": ", error.message()));
   }
-  if (absl::IsUnimplemented(error)) return MakeError(Reason::kUnsupported, absl::StrCat(who, ": ", error.message()));
+  if (absl::IsUnimplemented(error)) {
+    if (coordinator) return MakeError(Reason::kUnsupported, absl::StrCat(who, ": ", error.message()));
+    // An agent that has ended leaves its port to whoever comes next.
+    return MakeError(Reason::kAgentUnreachable,
+                     absl::StrCat(who, " is not there: what listens at its address does not know the call"),
+                     {{"address", std::string(peer)}});
+  }
   if (absl::IsCancelled(error))
     return MakeError(Reason::kInterrupted, absl::StrCat("the call to ", who, " was cancelled"));
   return MakeError(Reason::kInternal, absl::StrCat(who, ": ", error.message()));
