@@ -133,11 +133,11 @@ absl::Status Importer::ReadMetadata(std::string_view text) {
     }
     CAIRN_RETURN_IF_ERROR(AddEntry(path, raw, static_cast<uint64_t>(raw.data() - padded.data())));
   }
-  for (auto& [name, entries] : by_name_) {
-    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.rank < b.rank; });
-    const auto twice = std::adjacent_find(entries.begin(), entries.end(),
-                                          [](const Entry& a, const Entry& b) { return a.rank == b.rank; });
-    if (twice != entries.end()) return Bad(absl::StrCat("has two entries of '", name, "' of rank ", twice->rank), name);
+  for (auto& [name, same] : by_name_) {
+    std::sort(same.begin(), same.end(), [](const Entry& a, const Entry& b) { return a.rank < b.rank; });
+    const auto twice =
+        std::adjacent_find(same.begin(), same.end(), [](const Entry& a, const Entry& b) { return a.rank == b.rank; });
+    if (twice != same.end()) return Bad(absl::StrCat("has two entries of '", name, "' of rank ", twice->rank), name);
   }
   return absl::OkStatus();
 }
