@@ -277,6 +277,7 @@ absl::Status Importer::AddTensor(const Item& item) {
     ++boxes_there;
   }
   std::vector<PackedBox> boxes;
+  boxes.reserve(boxes_there);
   for (size_t b = 0; b < boxes_there; ++b) boxes.push_back(dims.data() + 2 * global_shape.size() * b);
   if (*elements == 0 ? !boxes.empty() : !TilesExactly(global_shape, boxes)) {
     return Bad(absl::StrCat("has parts of '", item.name, "' that do not make up its shape ",

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
-#include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/reason.h"
 
@@ -20,15 +19,7 @@ grpc::Status Refusal(Reason reason) { return ToGrpcStatus(MakeError(reason, "ref
 
 }  // namespace
 
-FakeCoordinator::FakeCoordinator() {
-  grpc::ServerBuilder builder;
-  ConfigureServer(builder);
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(this);
-  server_ = builder.BuildAndStart();
-  address_ = absl::StrCat("127.0.0.1:", port);
-}
+FakeCoordinator::FakeCoordinator() : server_(*this) {}
 
 FakeCoordinator::~FakeCoordinator() {
   {
@@ -36,7 +27,7 @@ FakeCoordinator::~FakeCoordinator() {
     ending_ = true;
     changed_.NotifyAll();
   }
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  server_.End();
 }
 
 void FakeCoordinator::Order(uint32_t rank, v1::SynchronizeAgentResponse orders) {

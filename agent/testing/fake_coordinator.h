@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/testing/loopback_server.h"
 
 namespace cairn::testing {
 
@@ -22,7 +22,7 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   FakeCoordinator();
   ~FakeCoordinator() override;
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return server_.address(); }
 
   // What rank's next answers say, until other orders are given; epochs and revision are filled in.
   void Order(uint32_t rank, v1::SynchronizeAgentResponse orders);
@@ -82,8 +82,6 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
     std::vector<std::vector<uint32_t>> peer_requests;
   };
 
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
   Mutex mutex_;
   CondVar changed_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 5;
@@ -97,6 +95,7 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint32_t, Rank> ranks_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> layouts_ ABSL_GUARDED_BY(mutex_);
+  LoopbackServer server_;  // its calls use all of the above
 };
 
 }  // namespace cairn::testing

@@ -8,6 +8,7 @@
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/rpc/reactor.h"
+#include "common/rpc/testing/loopback_server.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -42,24 +43,14 @@ class Service final : public v1::CheckpointService::CallbackService {
   std::atomic<int> ended = 0;
 };
 
-class EndpointTest : public testing::Test {
+class EndpointTest : public ::testing::Test {
  protected:
-  EndpointTest() {
-    grpc::ServerBuilder builder;
-    ConfigureServer(builder);
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    address_ = "127.0.0.1:" + std::to_string(port);
-    stub_ = v1::CheckpointService::NewStub(MakeChannel(address_));
-  }
-  ~EndpointTest() override { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5)); }
+  ~EndpointTest() override { server_.End(); }
 
   Service service_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
-  std::unique_ptr<v1::CheckpointService::Stub> stub_;
+  testing::LoopbackServer server_{service_};
+  const std::string address_ = server_.address();
+  const std::unique_ptr<v1::CheckpointService::Stub> stub_ = v1::CheckpointService::NewStub(MakeChannel(address_));
 };
 
 TEST_F(EndpointTest, Call_LargestError_ArrivesWhole) {
@@ -105,6 +96,17 @@ TEST_F(EndpointTest, Call_NoServer_IsUnreachable) {
             Reason::kCoordinatorUnreachable);
 }
 
+// A coordinator of an older version lacks a call; at the address of an agent that has ended, another program may listen.
+TEST_F(EndpointTest, Call_ServerLacksIt_CoordinatorDoesNotSupportItAgentIsGone) {
+  for (const auto& [peer, reason] : {std::pair(PeerKind::kCoordinator, Reason::kUnsupported),
+                                     std::pair(PeerKind::kAgent, Reason::kAgentUnreachable)}) {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(10));
+    v1::ListCheckpointsResponse response;
+    EXPECT_EQ(ReasonOf(CallError(stub_->ListCheckpoints(&context, {}, &response), peer, address_)), reason);
+  }
+}
+
 TEST_F(EndpointTest, HeldCall_TimeIsOver_TimerAnswers) {
   v1::WaitCheckpointRequest request;
   request.mutable_max_wait()->set_nanos(20'000'000);
@@ -130,7 +132,7 @@ TEST_F(EndpointTest, HeldCall_ServerDrains_IsCancelled) {
     std::lock_guard lock(service_.mutex);
     if (!service_.calls.empty()) break;
   }
-  server_->Shutdown(std::chrono::system_clock::now());
+  server_.End(std::chrono::milliseconds(0));
   caller.join();
   EXPECT_FALSE(status.ok());
 }

@@ -231,7 +231,8 @@ void SaveRequests::TakeAgreedStep(SaveRequest& request, JobContext& context) {
 
 bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context) {
   if (!request.step.has_value()) return false;
-  if (Save* save = saves.Active(*request.step); save != nullptr) {
+  const int64_t step = *request.step;
+  if (Save* save = saves.Active(step); save != nullptr) {
     save->AddRequest(request.id, request.deadline);
     context.orders_changed = true;
     request.state = SaveRequest::State::kAttached;
@@ -239,14 +240,14 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook&
     return true;
   }
   // The save may have ended within one event.
-  const VerdictSummary* verdict = verdicts.Find({*request.step, ""});
+  const VerdictSummary* verdict = verdicts.Find({step, ""});
   if (verdict == nullptr || !verdict->stands()) return false;
   // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
   // behind, though nothing was committed since by which storage would show that.
-  const bool left_behind = request.step_given ? context.lines->superseded().contains(*request.step)
+  const bool left_behind = request.step_given ? context.lines->superseded().contains(step)
                                               : verdict->lineage.sequence <= request.sequence;
   if (left_behind) return false;
-  End(request, VerdictBook::CommittedError(*request.step, context), context);
+  End(request, VerdictBook::CommittedError(step, context), context);
   return true;
 }
 

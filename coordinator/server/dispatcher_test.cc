@@ -1,7 +1,6 @@
 // Calls that are answered later, with a real server and a caller that does not wait.
 #include "coordinator/server/dispatcher.h"
 
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -14,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/testing/loopback_server.h"
 
 namespace cairn {
 namespace {
@@ -130,10 +129,10 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
   std::function<void()> on_ask_ ABSL_GUARDED_BY(mutex_);
 };
 
-class DispatcherTest : public testing::Test {
+class DispatcherTest : public ::testing::Test {
  protected:
   explicit DispatcherTest(const Clock& clock = Clock::Real()) {
-    root_ = testing::TempDir() + "/dispatcher-XXXXXX";
+    root_ = ::testing::TempDir() + "/dispatcher-XXXXXX";
     EXPECT_NE(mkdtemp(root_.data()), nullptr);
     storage_ = *PosixStorage::Open(root_, false);
     EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
@@ -145,17 +144,13 @@ class DispatcherTest : public testing::Test {
                                            *TransferSecret::Load(*storage_), Clock::Real());
     dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, clock, 2);
     service_ = std::make_unique<Service>(*dispatcher_);
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    stub_ = v1::AgentCoordinationService::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", port), 64 << 20));
+    server_ = std::make_unique<testing::LoopbackServer>(*service_);
+    stub_ = v1::AgentCoordinationService::NewStub(MakeChannel(server_->address(), 64 << 20));
   }
   ~DispatcherTest() override {
     service_->Open();
     EXPECT_TRUE(dispatcher_->Stop());
-    server_->Shutdown();
+    server_->End();
     std::filesystem::remove_all(root_);
   }
 
@@ -169,7 +164,7 @@ class DispatcherTest : public testing::Test {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<Service> service_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<testing::LoopbackServer> server_;
   std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
 };
 

@@ -30,7 +30,7 @@ class PartTest : public testing::Test {
     v1::AgentIdentity identity;
     identity.set_job(name_);
     identity.set_rank(static_cast<uint32_t>(rank));
-    identity.set_incarnation(static_cast<uint64_t>(1 + rank));
+    identity.set_incarnation(static_cast<uint64_t>(rank) + 1);
     return identity;
   }
   // The ranks from 0 to `count` - 1 of a world of `world_size` have agents, and no trainers yet.

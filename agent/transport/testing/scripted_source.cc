@@ -1,7 +1,6 @@
 #include "agent/transport/testing/scripted_source.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -15,15 +14,7 @@ absl::Status NoScript() { return MakeError(Reason::kInternal, "the test has no s
 
 }  // namespace
 
-ScriptedSource::ScriptedSource() {
-  grpc::ServerBuilder builder;
-  ConfigureServer(builder);
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(this);
-  server_ = builder.BuildAndStart();
-  address_ = absl::StrCat("127.0.0.1:", port);
-}
+ScriptedSource::ScriptedSource() : server_(*this) {}
 
 ScriptedSource::~ScriptedSource() {
   {
@@ -31,14 +22,14 @@ ScriptedSource::~ScriptedSource() {
     ending_ = true;
     changed_.NotifyAll();
   }
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  server_.End();
 }
 
 v1::TransferPeer ScriptedSource::peer() const {
   v1::TransferPeer peer;
   peer.set_rank(7);
   peer.set_incarnation(11);
-  peer.set_transfer_address(address_);
+  peer.set_transfer_address(server_.address());
   return peer;
 }
 

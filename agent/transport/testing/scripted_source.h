@@ -5,7 +5,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/testing/loopback_server.h"
 
 namespace cairn::testing {
 
@@ -47,14 +47,13 @@ class ScriptedSource final : public v1::TransferService::Service {
  private:
   grpc::Status Answer(const absl::Status& said);
 
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
   CondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<v1::AwaitRoundRequest> awaited_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::FetchCopiesRequest> fetched_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::OfferWindowsRequest> offered_ ABSL_GUARDED_BY(mutex_);
+  LoopbackServer server_;  // its calls use all of the above
 };
 
 }  // namespace cairn::testing
