@@ -96,7 +96,8 @@ TEST_F(EndpointTest, Call_NoServer_IsUnreachable) {
             Reason::kCoordinatorUnreachable);
 }
 
-// A coordinator of an older version lacks a call; at the address of an agent that has ended, another program may listen.
+// A coordinator of an older version lacks a call; at the address of an agent that has ended, another program may
+// listen.
 TEST_F(EndpointTest, Call_ServerLacksIt_CoordinatorDoesNotSupportItAgentIsGone) {
   for (const auto& [peer, reason] : {std::pair(PeerKind::kCoordinator, Reason::kUnsupported),
                                      std::pair(PeerKind::kAgent, Reason::kAgentUnreachable)}) {

@@ -244,8 +244,8 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook&
   if (verdict == nullptr || !verdict->stands()) return false;
   // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
   // behind, though nothing was committed since by which storage would show that.
-  const bool left_behind = request.step_given ? context.lines->superseded().contains(step)
-                                              : verdict->lineage.sequence <= request.sequence;
+  const bool left_behind =
+      request.step_given ? context.lines->superseded().contains(step) : verdict->lineage.sequence <= request.sequence;
   if (left_behind) return false;
   End(request, VerdictBook::CommittedError(step, context), context);
   return true;
