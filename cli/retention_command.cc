@@ -80,7 +80,12 @@ absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& cont
   v1::PruneCheckpointsResponse answer;
   do {
     answer.Clear();
-    CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer));
+    const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
+    if (!status.ok() && left > 0) {
+      return Annotate(status, absl::StrCat("after ", pruned - left, " of ", pruned.load(), " checkpoints of '",
+                                           request.job(), "' were deleted"));
+    }
+    CAIRN_RETURN_IF_ERROR(status);
     for (const auto& choice : answer.choices()) choices[choice.step()] = choice;
     pruned = static_cast<int>(
         std::count_if(choices.begin(), choices.end(), [](const auto& entry) { return entry.second.prune(); }));

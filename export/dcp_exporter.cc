@@ -111,8 +111,7 @@ absl::Status WriteDcpExport(PosixStorage& storage, const Manifest& manifest, con
                             const std::string& directory, const WriteExportOptions& options) {
   OutputDirectory output(directory);
   CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
-    return name.ends_with(".distcp") || name.ends_with(".metadata") ||
-           std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
+    return std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
   }));
   CAIRN_RETURN_IF_ERROR(DcpExporter(storage, manifest, plan, output, options).Run());
   if (options.interrupted && options.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");

@@ -83,8 +83,7 @@ absl::Status WriteExport(PosixStorage& storage, const Manifest& manifest, const 
                          const std::string& directory, const WriteExportOptions& options) {
   OutputDirectory output(directory);
   CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
-    return name.ends_with(".safetensors") || name == kPlainIndexName ||
-           std::any_of(plan.model_files.begin(), plan.model_files.end(),
+    return std::any_of(plan.model_files.begin(), plan.model_files.end(),
                        [&](const ModelFile& file) { return file.name == name; });
   }));
   CAIRN_RETURN_IF_ERROR(Exporter(storage, manifest, plan, output, options).Run());

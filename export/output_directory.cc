@@ -24,6 +24,15 @@ namespace {
 constexpr std::string_view kTemporaryPrefix = ".tmp-export-";
 constexpr size_t kCopiedBytes = size_t{1} << 20;
 
+// A checkpoint of one library beside that of another is read as either, by chance.
+bool IsOfACheckpoint(std::string_view name) {
+  for (const std::string_view ending : {".safetensors", ".safetensors.index.json", ".distcp", ".metadata",
+                                        ".snapshot_metadata"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 OutputDirectory::~OutputDirectory() {
@@ -53,7 +62,7 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   for (const auto& [name, is_directory] : entries) {
     // Whoever wrote this would hold the lock if it were alive.
     if (locked_ && name.starts_with(kTemporaryPrefix)) unlinkat(fd_.get(), name.c_str(), 0);
-    if (name.starts_with(kTemporaryPrefix) || !is_output(name)) continue;
+    if (name.starts_with(kTemporaryPrefix) || (!IsOfACheckpoint(name) && !is_output(name))) continue;
     return MakeError(Reason::kOutputExists,
                      absl::StrCat(path_, " holds ", name, " already; export into an empty directory"),
                      {{"file", PathOf(name)}});

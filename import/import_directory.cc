@@ -3,6 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
+#include <string_view>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -14,6 +17,28 @@
 #include "import/torchsnapshot_directory.h"
 
 namespace cairn {
+namespace {
+
+// The advice of these reasons is about checkpoints of Cairn: `cairn verify` knows nothing of another library's files.
+absl::Status WithAdvice(const absl::Status& error) {
+  const std::optional<Reason> reason = ReasonOf(error);
+  if (reason != Reason::kFileMissing && reason != Reason::kFileTruncated && reason != Reason::kBadSafetensors &&
+      reason != Reason::kChecksumMismatch) {
+    return error;
+  }
+  return WithMetadata(error, {{"next", "Take another copy of what is to be imported; nothing of it was loaded."}});
+}
+
+absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
+  const auto has = [&](std::string_view name) {
+    return access(absl::StrCat(real, "/", std::string(name)).c_str(), F_OK) == 0;
+  };
+  if (has(kDcpMetadataName)) return ReadDcpDirectory(real);
+  if (has(kTorchsnapshotMetadataName)) return ReadTorchsnapshotDirectory(real);
+  return ReadSafetensorsDirectory(real);
+}
+
+}  // namespace
 
 absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
   if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
@@ -26,17 +51,14 @@ absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
   }
   const std::string& real = *resolved;
   struct stat info;
-  if (stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
-    if (!absl::EndsWith(real, ".safetensors")) return ReadTorchArchive(real);
+  const bool file = stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  if (file && absl::EndsWith(real, ".safetensors")) {
     return MakeError(Reason::kBadRequest, absl::StrCat(real, " is one file of a safetensors directory"),
                      {{"file", real}, {"next", "Give the directory that the file is in."}});
   }
-  const auto has = [&](std::string_view name) {
-    return access(absl::StrCat(real, "/", std::string(name)).c_str(), F_OK) == 0;
-  };
-  if (has(kDcpMetadataName)) return ReadDcpDirectory(real);
-  if (has(kTorchsnapshotMetadataName)) return ReadTorchsnapshotDirectory(real);
-  return ReadSafetensorsDirectory(real);
+  absl::StatusOr<Manifest> manifest = file ? ReadTorchArchive(real) : ReadDirectory(real);
+  if (!manifest.ok()) return WithAdvice(manifest.status());
+  return manifest;
 }
 
 }  // namespace cairn

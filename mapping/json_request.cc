@@ -1,8 +1,12 @@
 #include <simdjson.h>
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/json_syntax.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "mapping/json.h"
@@ -162,18 +166,13 @@ absl::Status ReadConfig(ondemand::value value, std::string_view place, Config& c
   });
 }
 
-}  // namespace
-
-absl::StatusOr<Request> ParseRequest(std::string text) {
-  auto buffers = std::make_shared<Request::Buffers>();
-  buffers->text = simdjson::padded_string(text);
-  std::string().swap(text);
-  if (error_code error = buffers->parser.iterate(buffers->text).get(buffers->document)) {
+absl::StatusOr<Request> ReadRequest(Request::Buffers& buffers) {
+  if (error_code error = buffers.parser.iterate(buffers.text).get(buffers.document)) {
     return Bad("request", error, "an object");
   }
   Request request;
   ondemand::value root;
-  if (error_code error = buffers->document.get_value().get(root)) return Bad("request", error, "an object");
+  if (error_code error = buffers.document.get_value().get(root)) return Bad("request", error, "an object");
   bool has_config = false, has_source = false;
   CAIRN_RETURN_IF_ERROR(ReadObject(root, "request", [&](std::string_view name, ondemand::value value) -> absl::Status {
     if (name == "aoa_config") {
@@ -197,12 +196,11 @@ absl::StatusOr<Request> ParseRequest(std::string text) {
   if (!has_config) return Bad("request", "must have aoa_config");
   if (!has_source) return Bad("request", "must have source");
   const char* after = nullptr;
-  if (!buffers->document.current_location().get(after)) return Bad("request", "goes on after its end");
-  request.buffers = std::move(buffers);
+  if (!buffers.document.current_location().get(after)) return Bad("request", "goes on after its end");
   return request;
 }
 
-absl::StatusOr<Config> ParseConfig(std::string_view text) {
+absl::StatusOr<Config> ReadWholeConfig(std::string_view text) {
   simdjson::ondemand::parser parser;
   const simdjson::padded_string padded(text.data(), text.size());
   simdjson::ondemand::document document;
@@ -217,6 +215,30 @@ absl::StatusOr<Config> ParseConfig(std::string_view text) {
   } else {
     CAIRN_RETURN_IF_ERROR(ReadConfig(root, "mapping", config));
   }
+  return config;
+}
+
+// The line of a fault in the syntax, which the error of a reader lacks.
+absl::Status WithLine(std::string_view place, std::string_view text, const absl::Status& error) {
+  const std::optional<std::string> syntax = JsonSyntaxError(text);
+  return syntax.has_value() ? Bad(place, absl::StrCat("is no valid JSON: ", *syntax)) : error;
+}
+
+}  // namespace
+
+absl::StatusOr<Request> ParseRequest(std::string text) {
+  auto buffers = std::make_shared<Request::Buffers>();
+  buffers->text = simdjson::padded_string(text);
+  std::string().swap(text);
+  absl::StatusOr<Request> request = ReadRequest(*buffers);
+  if (!request.ok()) return WithLine("request", buffers->text, request.status());
+  request->buffers = std::move(buffers);
+  return request;
+}
+
+absl::StatusOr<Config> ParseConfig(std::string_view text) {
+  absl::StatusOr<Config> config = ReadWholeConfig(text);
+  if (!config.ok()) return WithLine("mapping", text, config.status());
   return config;
 }
 

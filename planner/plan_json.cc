@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/format/json_syntax.h"
 #include "common/process/quantity.h"
 #include "mapping/json.h"
 #include "mapping/report.h"
@@ -44,6 +45,8 @@ void BadRequest(std::string message, FaultList& faults) {
 }
 
 // Deep nesting would exhaust the stack of a recursive reader. No request needs more than a few levels.
+constexpr int kMaxDepth = 64;
+
 bool TooDeep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -55,7 +58,7 @@ bool TooDeep(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > 64) return true;
+      if (++depth > kMaxDepth) return true;
     } else if (c == ']' || c == '}') {
       --depth;
     }
@@ -64,9 +67,14 @@ bool TooDeep(std::string_view text) {
 }
 
 Json Parse(std::string_view text, FaultList& faults) {
-  Json request = TooDeep(text) ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, false);
+  if (TooDeep(text)) {
+    BadRequest(absl::StrCat("the request is nested deeper than ", kMaxDepth, " levels"), faults);
+    return Json(Json::value_t::discarded);
+  }
+  Json request = Json::parse(text, nullptr, false);
   if (request.is_discarded()) {
-    BadRequest("the request is not JSON", faults);
+    BadRequest(absl::StrCat("the request is not JSON: ", JsonSyntaxError(text).value_or("a value is out of range")),
+               faults);
   } else if (!request.is_object()) {
     BadRequest("the request must be a JSON object", faults);
   }

@@ -136,18 +136,28 @@ class Keeper:
 
         Raises:
           Error: BAD_REQUEST (a rule is none, or there is no rule), RETENTION_UNREADABLE (the job's rules cannot be
-            read), COORDINATOR_UNREACHABLE, STORAGE_STALLED.
+            read), COORDINATOR_UNREACHABLE, STORAGE_STALLED. If some checkpoints were deleted before, it says how many;
+            calling it again goes on.
         """
         request = _wire.CHECKPOINTS["PruneCheckpoints"].request(dry_run=dry_run)
         if any(rule is not None for rule in (keep_last, keep_every, keep_best)):
             set_rules(request.policy, keep_last, keep_every, keep_best)
         choices: dict[int, PruneChoice] = {}
+        left = 0
         while True:
-            response = self._change("PruneCheckpoints", request)
+            try:
+                response = self._change("PruneCheckpoints", request)
+            except Error as error:
+                if not left:
+                    raise
+                pruned = sum(choice.pruned for choice in choices.values())
+                raise Error(error.reason, f"after {pruned - left} of {pruned} checkpoints were deleted: "
+                            f"{error.message}", error.metadata) from error
             # A later answer says what became of the steps that it names. The others are deleted by then.
             choices.update((choice.step, PruneChoice(choice.step, choice.prune, choice.why))
                            for choice in response.choices)
-            if response.steps_left == 0:
+            left = response.steps_left
+            if left == 0:
                 return [choices[step] for step in sorted(choices)]
 
     def pin(self, step: SupportsIndex, note: str = "") -> None:

@@ -23,13 +23,18 @@ WHOLE = [(1, True, ""), (2, False, "pinned"), (3, True, ""), (4, True, ""), (9, 
 @contextlib.contextmanager
 def coordinator(**answers):
     """Serves CheckpointService and yields the address. `answers`: for the name of each method a function of request and
-    response."""
+    response, which may raise a cairn.Error."""
     def handler(name, answer):
         method = _wire.CHECKPOINTS[name]
 
-        def call(request, _):
+        def call(request, context):
             response = method.response()
-            answer(request, response)
+            try:
+                answer(request, response)
+            except cairn.Error as error:
+                details = _wire.status_from_error(error).SerializeToString()
+                context.set_trailing_metadata((("grpc-status-details-bin", details),))
+                context.abort(grpc.StatusCode.ABORTED, error.message)
             return response
         return grpc.unary_unary_rpc_method_handler(call, method.request.FromString, method.response.SerializeToString)
 
@@ -79,6 +84,35 @@ def test_long_prune_command_asks_until_all_are_deleted(slow_prune):
     assert [(entry["step"], entry["pruned"], entry["why"]) for entry in answer["checkpoints"]] == WHOLE
     assert not answer["files_left"]
     assert len(requests) == 3 and all(request.policy.keep_last == 1 for request in requests)
+
+
+@pytest.fixture
+def failing_prune():
+    """Yields the address of a coordinator whose storage fails when one of four checkpoints has been deleted."""
+    calls = []
+
+    def prune(request, response):
+        calls.append(request)
+        if len(calls) > 1:
+            raise cairn.Error("STORAGE_STALLED", "the storage does not answer")
+        choices, left = PARTS[0]
+        response.steps_left = left
+        for step, pruned, why in choices:
+            response.choices.add(step=step, prune=pruned, why=why)
+
+    with coordinator(PruneCheckpoints=prune) as address:
+        yield address
+
+
+def test_prune_that_fails_halfway_says_what_was_deleted(failing_prune):
+    with pytest.raises(cairn.Error, match="after 1 of 4 checkpoints were deleted: the storage does not") as raised:
+        cairn.checkpoints.prune("demo", keep_last=1, coordinator=failing_prune)
+    assert raised.value.reason == "STORAGE_STALLED"
+
+
+def test_prune_command_that_fails_halfway_says_what_was_deleted(failing_prune):
+    said = command("prune", "demo", "--keep-last", "1", "--coordinator", failing_prune, expect=3).stderr
+    assert "STORAGE_STALLED: after 1 of 4 checkpoints of 'demo' were deleted: the storage does not answer" in said
 
 
 @pytest.mark.parametrize("state", ["DELETED", "DAMAGED"])

@@ -1,0 +1,150 @@
+#include "export/output_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "common/base/random_id.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+bool NoName(std::string_view) { return false; }
+
+class OutputDirectoryTest : public testing::Test {
+ protected:
+  OutputDirectoryTest() : above_(testing::TempDir() + "/output-" + RandomToken(6)), path_(above_ + "/model") {
+    std::filesystem::create_directories(above_);
+  }
+  ~OutputDirectoryTest() override { std::filesystem::remove_all(above_); }
+
+  void Put(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ + "/" + name) << bytes;
+  }
+  std::string Get(const std::string& name) const {
+    std::ifstream file(path_ + "/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  const std::string above_;
+  const std::string path_;
+};
+
+TEST_F(OutputDirectoryTest, Open_NothingThere_OneDirectoryIsMade) {
+  OutputDirectory output(path_);
+  EXPECT_TRUE(output.Open(NoName).ok());
+  EXPECT_TRUE(std::filesystem::is_directory(path_));
+  OutputDirectory deeper(above_ + "/none/model");
+  EXPECT_EQ(ReasonOf(deeper.Open(NoName)), Reason::kBadRequest);
+  EXPECT_FALSE(std::filesystem::exists(above_ + "/none"));
+}
+
+// Whoever opened a directory of two checkpoints would read one of them, and could not know which.
+TEST_F(OutputDirectoryTest, Open_CheckpointOfAnyLibraryThere_IsRefusedByName) {
+  for (const std::string name : {"model.safetensors", "model.safetensors.index.json", "__0_0.distcp", ".metadata",
+                                 ".snapshot_metadata"}) {
+    Put(name, "of another");
+    const absl::Status status = OutputDirectory(path_).Open(NoName);
+    EXPECT_EQ(ReasonOf(status), Reason::kOutputExists) << name;
+    EXPECT_NE(status.message().find(name), absl::string_view::npos) << status;
+    EXPECT_EQ(Get(name), "of another");
+    std::filesystem::remove(path_ + "/" + name);
+  }
+}
+
+TEST_F(OutputDirectoryTest, Open_OtherFilesThere_OnlyThoseOfTheExportAreInItsWay) {
+  Put("README.md", "mine");
+  Put("config.json", "mine");
+  EXPECT_TRUE(OutputDirectory(path_).Open(NoName).ok());
+  const absl::Status status = OutputDirectory(path_).Open([](std::string_view name) { return name == "config.json"; });
+  EXPECT_EQ(ReasonOf(status), Reason::kOutputExists) << status;
+}
+
+TEST_F(OutputDirectoryTest, Open_AnotherExportFillsIt_IsRefused) {
+  OutputDirectory first(path_);
+  ASSERT_TRUE(first.Open(NoName).ok());
+  ASSERT_TRUE(first.Add("a.safetensors", "1").ok());
+  EXPECT_EQ(ReasonOf(OutputDirectory(path_).Open(NoName)), Reason::kOutputExists);
+  ASSERT_TRUE(first.Publish().ok());
+  EXPECT_EQ(Get("a.safetensors"), "1") << "the second one removed files of the first";
+}
+
+TEST_F(OutputDirectoryTest, Open_FilesOfAKilledExport_AreRemoved) {
+  Put(".tmp-export-0123456789abcdef-model.safetensors", "half");
+  OutputDirectory output(path_);
+  ASSERT_TRUE(output.Open(NoName).ok());
+  EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(OutputDirectoryTest, Files_BeforePublish_HaveNoNames) {
+  {
+    OutputDirectory output(path_);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    const auto fd = output.Create("a.safetensors", 4);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    ASSERT_TRUE(output.Write(fd->get(), "a.safetensors", 0, "1234").ok());
+    ASSERT_TRUE(output.Sync(fd->get(), "a.safetensors").ok());
+    ASSERT_TRUE(output.Add("index", "{}").ok());
+    for (const std::string& name : Names()) EXPECT_TRUE(name.starts_with(".tmp-export-")) << name;
+    ASSERT_TRUE(output.Publish().ok());
+  }
+  EXPECT_EQ(Names(), (std::vector<std::string>{"a.safetensors", "index"}));
+  EXPECT_EQ(Get("a.safetensors"), "1234");
+  EXPECT_EQ(Get("index"), "{}");
+}
+
+TEST_F(OutputDirectoryTest, Object_GoneWithoutPublish_LeavesNothing) {
+  {
+    OutputDirectory output(path_);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    ASSERT_TRUE(output.Add("a", "1").ok());
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_)) << "it had made the directory";
+  Put("README.md", "mine");
+  {
+    OutputDirectory output(path_);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    ASSERT_TRUE(output.Add("a", "1").ok());
+  }
+  EXPECT_EQ(Names(), std::vector<std::string>{"README.md"});
+}
+
+TEST_F(OutputDirectoryTest, Publish_NameTakenMeanwhile_ReplacesNothingAndLeavesNothing) {
+  {
+    OutputDirectory output(path_);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    ASSERT_TRUE(output.Add("a", "new").ok());
+    ASSERT_TRUE(output.Add("b", "new").ok());
+    Put("b", "of another");
+    EXPECT_EQ(ReasonOf(output.Publish()), Reason::kOutputExists);
+  }
+  EXPECT_EQ(Names(), std::vector<std::string>{"b"});
+  EXPECT_EQ(Get("b"), "of another");
+}
+
+TEST_F(OutputDirectoryTest, Copy_OfAFile_HasItsBytes) {
+  const std::string bytes(3 << 20, 'x');
+  std::ofstream(above_ + "/tokenizer.json") << bytes << "end";
+  OutputDirectory output(path_);
+  ASSERT_TRUE(output.Open(NoName).ok());
+  ASSERT_TRUE(output.Copy("tokenizer.json", above_ + "/tokenizer.json").ok());
+  EXPECT_FALSE(output.Copy("other", above_ + "/none").ok());
+  ASSERT_TRUE(output.Publish().ok());
+  EXPECT_EQ(Get("tokenizer.json"), bytes + "end");
+}
+
+}  // namespace
+}  // namespace cairn
