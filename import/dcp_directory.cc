@@ -26,7 +26,7 @@ constexpr size_t kMostPieces = size_t{1} << 16;
 constexpr int kReaders = 15;
 
 // The elements of one chunk, by where they lie in its file.
-using Pieces = std::vector<TorchTensor::Piece>;
+using Pieces = std::vector<StridedTensor::Piece>;
 
 class DirectoryReader {
  public:
@@ -76,7 +76,7 @@ class DirectoryReader {
         continue;
       }
       const auto origin = metadata_.offset_of(entry);
-      for (const TorchTensor::Piece& piece : pieces_[e]) {
+      for (const StridedTensor::Piece& piece : pieces_[e]) {
         offset = piece.box.offset;
         for (size_t d = 0; d < offset.size(); ++d) offset[d] += origin[d];
         manifest.AddPiece(entry.tensor, offset, piece.box.shape, entry.file, piece.offset);
@@ -142,7 +142,7 @@ absl::StatusOr<Pieces> DirectoryReader::ReadChunk(const ForeignFile& file, const
         Reason::kUnsupported,
         absl::StrCat(what, " is ", opened->document().Describe(opened->document().root()), ", not a tensor"), place);
   }
-  const TorchTensor& chunk = **stored;
+  const StridedTensor& chunk = **stored;
   if (chunk.dtype != tensor.dtype || !std::equal(shape.begin(), shape.end(), chunk.shape.begin(), chunk.shape.end())) {
     return MakeError(Reason::kBadForeignFile,
                      absl::StrCat(what, " has ", std::string(NameOf(chunk.dtype)), ShapeToString(chunk.shape),
@@ -156,7 +156,7 @@ absl::StatusOr<Pieces> DirectoryReader::ReadChunk(const ForeignFile& file, const
                                   ", which would take too many reads"),
                      place);
   }
-  for (TorchTensor::Piece& piece : *pieces) piece.offset += entry.offset;
+  for (StridedTensor::Piece& piece : *pieces) piece.offset += entry.offset;
   return *std::move(pieces);
 }
 

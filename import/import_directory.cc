@@ -12,6 +12,8 @@
 #include "common/status/status.h"
 #include "import/dcp_directory.h"
 #include "import/foreign_file.h"
+#include "import/paddle_directory.h"
+#include "import/paddle_file.h"
 #include "import/safetensors_directory.h"
 #include "import/torch_archive.h"
 #include "import/torchsnapshot_directory.h"
@@ -29,12 +31,18 @@ absl::Status WithAdvice(const absl::Status& error) {
   return WithMetadata(error, {{"next", "Take another copy of what is to be imported; nothing of it was loaded."}});
 }
 
+absl::StatusOr<Manifest> ReadOneFile(const std::string& real) {
+  return IsPickle(real) ? ReadPaddleFile(real) : ReadTorchArchive(real);
+}
+
 absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
   const auto has = [&](std::string_view name) {
     return access(absl::StrCat(real, "/", std::string(name)).c_str(), F_OK) == 0;
   };
   if (has(kDcpMetadataName)) return ReadDcpDirectory(real);
   if (has(kTorchsnapshotMetadataName)) return ReadTorchsnapshotDirectory(real);
+  CAIRN_ASSIGN_OR_RETURN(const std::string paddle, FindPaddleMetadata(real));
+  if (!paddle.empty()) return ReadPaddleDirectory(real, paddle);
   return ReadSafetensorsDirectory(real);
 }
 
@@ -56,7 +64,7 @@ absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
     return MakeError(Reason::kBadRequest, absl::StrCat(real, " is one file of a safetensors directory"),
                      {{"file", real}, {"next", "Give the directory that the file is in."}});
   }
-  absl::StatusOr<Manifest> manifest = file ? ReadTorchArchive(real) : ReadDirectory(real);
+  absl::StatusOr<Manifest> manifest = file ? ReadOneFile(real) : ReadDirectory(real);
   if (!manifest.ok()) return WithAdvice(manifest.status());
   return manifest;
 }

@@ -80,49 +80,6 @@ std::optional<Shape> TorchSize(const PickleDocument& document, PickleValue value
   return sound ? std::optional(std::move(shape)) : std::nullopt;
 }
 
-std::optional<std::vector<TorchTensor::Piece>> TorchTensor::Pieces(size_t most) const {
-  const size_t ndim = shape.size();
-  std::vector<Piece> pieces;
-  for (const int64_t size : shape) {
-    if (size == 0) return pieces;
-  }
-  // Axes are taken into a piece from the innermost on, as long as the next one steps over exactly what was taken.
-  Shape inner(ndim, 1);
-  int64_t run = 1;
-  for (size_t axis = ndim; axis-- > 0;) {
-    if (shape[axis] == 1 || strides[axis] != run) continue;
-    inner[axis] = shape[axis];
-    run *= shape[axis];
-  }
-  // The other axes must not meet each other's elements: from the smallest stride on, each steps over all before it.
-  std::vector<size_t> by_stride;
-  for (size_t axis = 0; axis < ndim; ++axis) {
-    if (shape[axis] > 1) by_stride.push_back(axis);
-  }
-  std::sort(by_stride.begin(), by_stride.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
-  int64_t reach = 1;
-  size_t count = 1;
-  for (const size_t axis : by_stride) {
-    if (strides[axis] < reach) return std::nullopt;
-    reach = strides[axis] * (shape[axis] - 1) + reach;
-    if (inner[axis] != 1) continue;
-    if (count > most / static_cast<size_t>(shape[axis])) return std::nullopt;
-    count *= static_cast<size_t>(shape[axis]);
-  }
-  Shape at(ndim, 0);
-  for (size_t i = 0; i < count; ++i) {
-    int64_t element = 0;
-    for (size_t axis = 0; axis < ndim; ++axis) element += at[axis] * strides[axis];
-    pieces.push_back({{at, inner}, offset + static_cast<uint64_t>(element) * static_cast<uint64_t>(BytesOf(dtype))});
-    for (size_t axis = ndim; axis-- > 0;) {
-      if (inner[axis] != 1 || shape[axis] == 1) continue;
-      if (++at[axis] < shape[axis]) break;
-      at[axis] = 0;
-    }
-  }
-  return pieces;
-}
-
 absl::Status TorchFile::Bad(std::string_view problem) const {
   return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, ": ", std::string(problem)), {{"file", what_}});
 }
@@ -154,16 +111,16 @@ absl::StatusOr<TorchFile> TorchFile::Open(uint64_t bytes, const ReadRange& read,
   return file;
 }
 
-absl::StatusOr<std::optional<TorchTensor>> TorchFile::Tensor(PickleValue value) const {
+absl::StatusOr<std::optional<StridedTensor>> TorchFile::Tensor(PickleValue value) const {
   for (int wrappers = 0; wrappers < kMostWrappers; ++wrappers) {
     const PickleObject* object = document_->Object(value);
     if (object == nullptr) return std::nullopt;
     const std::vector<PickleValue> arguments = document_->Elements(object->arguments, 16);
     if (document_->IsGlobal(object->callable, "torch._utils", "_rebuild_tensor_v2")) {
-      return StridedTensor(arguments, false);
+      return Rebuilt(arguments, false);
     }
     if (document_->IsGlobal(object->callable, "torch._utils", "_rebuild_tensor_v3")) {
-      return StridedTensor(arguments, true);
+      return Rebuilt(arguments, true);
     }
     if (arguments.empty() ||
         (!document_->IsGlobal(object->callable, "torch._utils", "_rebuild_parameter") &&
@@ -175,7 +132,7 @@ absl::StatusOr<std::optional<TorchTensor>> TorchFile::Tensor(PickleValue value) 
   return Bad("has parameters of parameters");
 }
 
-absl::StatusOr<TorchTensor> TorchFile::StridedTensor(std::span<const PickleValue> arguments, bool names_dtype) const {
+absl::StatusOr<StridedTensor> TorchFile::Rebuilt(std::span<const PickleValue> arguments, bool names_dtype) const {
   if (arguments.size() < (names_dtype ? 7u : 4u)) return Bad("has a tensor without its description");
   const auto persistent = document_->Persistent(arguments[0]);
   const auto first = document_->Int(arguments[1]);
@@ -187,7 +144,7 @@ absl::StatusOr<TorchTensor> TorchFile::StridedTensor(std::span<const PickleValue
   const std::vector<PickleValue> storage = document_->Elements(*persistent, 5);
   const auto key = storage.size() == 5 ? document_->Text(storage[2]) : std::nullopt;
   if (!key || document_->Text(storage[0]) != "storage") return Bad("has a tensor without a storage");
-  TorchTensor tensor;
+  StridedTensor tensor;
   if (names_dtype) {
     const auto dtype = TorchDtype(*document_, arguments[6]);
     if (!dtype) {

@@ -16,25 +16,11 @@
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
 #include "import/pickle.h"
+#include "import/read_range.h"
+#include "import/strided_tensor.h"
 #include "import/zip_archive.h"
 
 namespace cairn {
-
-struct TorchTensor {
-  DType dtype = DType::kUnspecified;
-  Shape shape;
-  Shape strides;        // in elements
-  uint64_t offset = 0;  // of the first element, counted in bytes from where the archive begins
-
-  // A box of the tensor whose elements lie row-major and without gaps.
-  struct Piece {
-    Box box;
-    uint64_t offset = 0;  // as above
-  };
-  // Cuts the tensor into such boxes: one for a contiguous tensor, more for a transposed one, none for an empty one.
-  // Returns nothing if that would take more than `most` boxes, or if elements share memory.
-  std::optional<std::vector<Piece>> Pieces(size_t most) const;
-};
 
 // One archive of torch.save. It keeps the pickle and the positions of the storages, not the tensors' bytes.
 class TorchFile {
@@ -49,11 +35,11 @@ class TorchFile {
 
   // Returns a value as a tensor; nothing if it is another value. DATA_LOSS (BAD_FOREIGN_FILE): the tensor contradicts
   // itself or leaves its storage. UNIMPLEMENTED (UNSUPPORTED): Cairn does not know its dtype.
-  absl::StatusOr<std::optional<TorchTensor>> Tensor(PickleValue value) const;
+  absl::StatusOr<std::optional<StridedTensor>> Tensor(PickleValue value) const;
 
  private:
   absl::Status Bad(std::string_view problem) const;
-  absl::StatusOr<TorchTensor> StridedTensor(std::span<const PickleValue> arguments, bool names_dtype) const;
+  absl::StatusOr<StridedTensor> Rebuilt(std::span<const PickleValue> arguments, bool names_dtype) const;
 
   std::string what_;
   std::unique_ptr<std::string> pickle_;  // document_ points into it

@@ -51,7 +51,7 @@ class TorchFileTest : public testing::Test {
     return TorchFile::Open(bytes_.size(), read, "file");
   }
   // The tensor that is the root of the archive's value.
-  absl::StatusOr<std::optional<TorchTensor>> Read(const std::string& value) {
+  absl::StatusOr<std::optional<StridedTensor>> Read(const std::string& value) {
     const auto file = Open(value);
     if (!file.ok()) return file.status();
     return file->Tensor(file->document().root());
@@ -132,11 +132,11 @@ TEST_F(TorchFileTest, Open_AnArchiveOfSomethingElse_IsRefused) {
 }
 
 // Cuts the tensor into pieces, and compares each element's place with the definition of strides.
-void ExpectPiecesAreTheTensor(const TorchTensor& tensor) {
+void ExpectPiecesAreTheTensor(const StridedTensor& tensor) {
   const auto pieces = tensor.Pieces(1'000'000);
   ASSERT_TRUE(pieces.has_value());
   std::map<Shape, uint64_t> places;
-  for (const TorchTensor::Piece& piece : *pieces) {
+  for (const StridedTensor::Piece& piece : *pieces) {
     uint64_t place = piece.offset;
     Shape at(tensor.shape.size(), 0);
     for (int64_t i = 0; i < piece.box.size(); ++i) {
@@ -162,11 +162,11 @@ void ExpectPiecesAreTheTensor(const TorchTensor& tensor) {
   }
 }
 
-TEST(TorchTensorTest, Pieces_AnyOrderOfAxesWithGaps_AreTheTensor) {
+TEST(StridedTensorTest, Pieces_AnyOrderOfAxesWithGaps_AreTheTensor) {
   std::mt19937 random(11);
   for (int i = 0; i < 300; ++i) {
     const size_t ndim = random() % 5;
-    TorchTensor tensor{.dtype = DType::kFloat32, .shape = Shape(ndim), .strides = Shape(ndim), .offset = 1000};
+    StridedTensor tensor{.dtype = DType::kFloat32, .shape = Shape(ndim), .strides = Shape(ndim), .offset = 1000};
     std::vector<size_t> order(ndim);
     for (size_t axis = 0; axis < ndim; ++axis) order[axis] = axis;
     std::shuffle(order.begin(), order.end(), random);
@@ -181,19 +181,19 @@ TEST(TorchTensorTest, Pieces_AnyOrderOfAxesWithGaps_AreTheTensor) {
   }
 }
 
-TEST(TorchTensorTest, Pieces_AContiguousTensor_IsOne) {
-  const TorchTensor tensor{.dtype = DType::kFloat32, .shape = {3, 1, 4}, .strides = {4, 99, 1}, .offset = 8};
+TEST(StridedTensorTest, Pieces_AContiguousTensor_IsOne) {
+  const StridedTensor tensor{.dtype = DType::kFloat32, .shape = {3, 1, 4}, .strides = {4, 99, 1}, .offset = 8};
   ASSERT_TRUE(tensor.Pieces(1).has_value());
   EXPECT_EQ(tensor.Pieces(1)->size(), 1);
 }
 
-TEST(TorchTensorTest, Pieces_ElementsShareMemory_AreNone) {
-  EXPECT_EQ((TorchTensor{.dtype = DType::kFloat32, .shape = {3}, .strides = {0}}.Pieces(100)), std::nullopt);
-  EXPECT_EQ((TorchTensor{.dtype = DType::kFloat32, .shape = {3, 3}, .strides = {2, 1}}.Pieces(100)), std::nullopt);
+TEST(StridedTensorTest, Pieces_ElementsShareMemory_AreNone) {
+  EXPECT_EQ((StridedTensor{.dtype = DType::kFloat32, .shape = {3}, .strides = {0}}.Pieces(100)), std::nullopt);
+  EXPECT_EQ((StridedTensor{.dtype = DType::kFloat32, .shape = {3, 3}, .strides = {2, 1}}.Pieces(100)), std::nullopt);
 }
 
-TEST(TorchTensorTest, Pieces_MoreThanAsked_AreNone) {
-  const TorchTensor transposed{.dtype = DType::kFloat32, .shape = {10, 10}, .strides = {1, 10}};
+TEST(StridedTensorTest, Pieces_MoreThanAsked_AreNone) {
+  const StridedTensor transposed{.dtype = DType::kFloat32, .shape = {10, 10}, .strides = {1, 10}};
   EXPECT_EQ(transposed.Pieces(9), std::nullopt);
   EXPECT_TRUE(transposed.Pieces(100).has_value());
 }

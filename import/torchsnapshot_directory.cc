@@ -338,7 +338,7 @@ absl::Status Importer::AddPart(uint32_t tensor, const Part& part, DType dtype, c
                      absl::StrCat(what, " is no tensor ", std::string(NameOf(dtype)), ShapeToString(part.shape)),
                      {{"file", file->path()}, {"tensor", name}});
   }
-  for (const TorchTensor::Piece& piece : *pieces) {
+  for (const StridedTensor::Piece& piece : *pieces) {
     Shape offset = piece.box.offset;
     for (size_t d = 0; d < offset.size(); ++d) offset[d] += part.offset[d];
     manifest_.AddPiece(tensor, offset, piece.box.shape, number, begin + piece.offset);

@@ -5,17 +5,14 @@
 #define CAIRN_IMPORT_ZIP_ARCHIVE_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "import/read_range.h"
 
 namespace cairn {
-
-// Reads exactly `bytes` at `offset` of what holds the archive. It is called only with ranges inside.
-using ReadRange = std::function<absl::StatusOr<std::string>(uint64_t offset, uint64_t bytes)>;
 
 struct ZipRecord {
   std::string name;     // without the archive's own directory: "data.pkl", "data/0"

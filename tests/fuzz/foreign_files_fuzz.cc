@@ -4,7 +4,10 @@
 #include <string_view>
 
 #include "import/dcp_metadata.h"
+#include "import/numpy_array.h"
+#include "import/paddle_metadata.h"
 #include "import/pickle.h"
+#include "import/pickle_outline.h"
 #include "import/torch_file.h"
 #include "import/torch_value.h"
 
@@ -64,6 +67,43 @@ void TryMetadata(std::string_view bytes) {
   }
 }
 
+// An array that is accepted lies inside of its file and is as large as its shape says.
+void TryArrays(std::string_view bytes) {
+  const cairn::ReadRange read = [&](uint64_t offset, uint64_t length) -> absl::StatusOr<std::string> {
+    if (length > bytes.size() || offset > bytes.size() - length) std::abort();
+    return std::string(bytes.substr(offset, length));
+  };
+  const auto outline = cairn::OutlinePickle(bytes.size(), read, "fuzz", uint64_t{1} << 20);
+  if (!outline.ok()) return;
+  const auto document = cairn::ReadPickle(*outline, "fuzz", {.memory_bytes = uint64_t{64} << 20});
+  if (!document.ok()) return;
+  const auto look = [&](cairn::PickleValue value) {
+    const auto array = cairn::NumpyArray(*document, value, "fuzz");
+    if (!array.ok() || !array->has_value()) return;
+    const auto elements = cairn::ElementCount((*array)->shape);
+    if (!elements.has_value()) std::abort();
+    const auto length = static_cast<uint64_t>(*elements * cairn::BytesOf((*array)->dtype));
+    if (length > bytes.size() || (*array)->offset > bytes.size() - length) std::abort();
+  };
+  look(document->root());
+  document->ForEach(document->root(), look);
+}
+
+// Metadata that is accepted has shards inside of their tensors, in files below the directory.
+void TryPaddleMetadata(std::string_view bytes) {
+  const auto metadata = cairn::ReadPaddleMetadata(bytes, "fuzz");
+  if (!metadata.ok()) return;
+  for (const cairn::PaddleShard& shard : metadata->shards) {
+    if (shard.file >= metadata->files.size() || shard.tensor >= metadata->tensors.size()) std::abort();
+    const cairn::Box box = metadata->box_of(shard);
+    if (!cairn::Contains(metadata->tensors[shard.tensor].global_shape, box)) std::abort();
+    if (shard.flat && (shard.flat->begin < 0 || shard.flat->end > box.size())) std::abort();
+  }
+  for (const std::string& name : metadata->files) {
+    if (name.empty() || name.front() == '/' || name == ".." || name.starts_with("../")) std::abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -71,6 +111,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TryPickle(bytes);
   TryTorchFile(bytes);
   TryMetadata(bytes);
+  TryArrays(bytes);
+  TryPaddleMetadata(bytes);
   (void)cairn::EncodeTorchValue(bytes, "fuzz").ok();
   return 0;
 }

@@ -1,0 +1,33 @@
+// A tensor of another library: where in a file its elements lie.
+#ifndef CAIRN_IMPORT_STRIDED_TENSOR_H_
+#define CAIRN_IMPORT_STRIDED_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/tensor/box.h"
+#include "common/tensor/dtype.h"
+
+namespace cairn {
+
+struct StridedTensor {
+  DType dtype = DType::kUnspecified;
+  Shape shape;
+  Shape strides;        // in elements
+  uint64_t offset = 0;  // of the first element, counted in bytes from where the file or archive begins
+
+  // A box of the tensor whose elements lie row-major and without gaps.
+  struct Piece {
+    Box box;
+    uint64_t offset = 0;  // as above
+  };
+  // Cuts the tensor into such boxes: one for a contiguous tensor, more for a transposed one, none for an empty one.
+  // Returns nothing if that would take more than `most` boxes, or if elements share memory.
+  std::optional<std::vector<Piece>> Pieces(size_t most) const;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_STRIDED_TENSOR_H_

@@ -1,0 +1,115 @@
+#include "import/tensor_tree.h"
+
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/format/stored_item.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "import/foreign_manifest.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kMostDepth = 200;
+// Lists may hold one another many times over, so a small file may say a great many names.
+constexpr size_t kMostTensors = 10'000'000;
+constexpr size_t kMostPieces = size_t{1} << 16;
+
+class TensorFinder {
+ public:
+  TensorFinder(const PickleDocument& document, const std::string& what, const TensorOf& tensor_of)
+      : document_(document), what_(what), tensor_of_(tensor_of) {}
+
+  absl::StatusOr<std::map<std::string, StridedTensor>> Find() {
+    if (document_.root().kind() != PickleKind::kDict) {
+      return MakeError(Reason::kUnsupported,
+                       absl::StrCat(what_, " holds ", document_.Describe(document_.root()), ", not a dict"),
+                       {{"file", what_}});
+    }
+    CAIRN_RETURN_IF_ERROR(Walk(document_.root(), "", 0));
+    return std::move(tensors_);
+  }
+
+ private:
+  absl::Status Bad(std::string_view problem) const {
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, std::string(problem)),
+                     {{"file", what_}});
+  }
+
+  absl::Status Walk(PickleValue container, const std::string& path, int depth) {
+    if (depth > kMostDepth || ++steps_ > kMostTensors) return Bad(" is nested too deeply, or in a circle");
+    absl::Status status;
+    if (container.kind() == PickleKind::kDict) {
+      document_.ForEachPair(container, [&](PickleValue key, PickleValue value) {
+        if (!status.ok()) return;
+        const auto text = document_.Text(key);
+        const auto number = document_.Int(key);
+        if (text || number) status = Visit(value, path, text ? std::string(*text) : absl::StrCat(*number), depth);
+      });
+    } else {
+      size_t position = 0;
+      document_.ForEach(container, [&](PickleValue value) {
+        if (status.ok()) status = Visit(value, path, absl::StrCat(position++), depth);
+      });
+    }
+    return status;
+  }
+
+  absl::Status Visit(PickleValue value, const std::string& path, const std::string& key, int depth) {
+    const std::string name = path.empty() ? key : absl::StrCat(path, ".", key);
+    if (value.kind() == PickleKind::kDict || value.kind() == PickleKind::kList) return Walk(value, name, depth + 1);
+    const auto tensor = tensor_of_(value);
+    if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("'", name, "'"), {{"tensor", name}});
+    if (!tensor->has_value()) return absl::OkStatus();
+    CAIRN_RETURN_IF_ERROR(CheckName(name));
+    if (++steps_ > kMostTensors) return Bad(" has too many tensors");
+    if (!tensors_.try_emplace(name, **tensor).second) {
+      return MakeError(Reason::kNameCollision, absl::StrCat(what_, " has two tensors named '", name, "'"),
+                       {{"file", what_}, {"tensor", name}});
+    }
+    return absl::OkStatus();
+  }
+
+  const PickleDocument& document_;
+  const std::string& what_;
+  const TensorOf& tensor_of_;
+  size_t steps_ = 0;
+  std::map<std::string, StridedTensor> tensors_;
+};
+
+}  // namespace
+
+absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile& file, const PickleDocument& document,
+                                        const TensorOf& tensor_of) {
+  CAIRN_ASSIGN_OR_RETURN(const auto tensors, TensorFinder(document, file.path(), tensor_of).Find());
+  ForeignManifest manifest(kind);
+  const uint32_t number = manifest.AddFile(file);
+  std::map<std::tuple<uint64_t, DType, Shape, Shape>, std::string> first;
+  for (const auto& [name, tensor] : tensors) {
+    if (ElementCount(tensor.shape) != 0) {
+      const auto [same, fresh] = first.try_emplace({tensor.offset, tensor.dtype, tensor.shape, tensor.strides}, name);
+      if (!fresh) {
+        manifest.AddAlias(name, same->second);
+        continue;
+      }
+    }
+    const auto pieces = tensor.Pieces(kMostPieces);
+    if (!pieces) {
+      return MakeError(Reason::kUnsupported,
+                       absl::StrCat(file.path(), ": '", name, "' is stored with strides ", ShapeToString(tensor.strides),
+                                    ", which would take too many reads"),
+                       {{"file", file.path()}, {"tensor", name}});
+    }
+    const uint32_t added = manifest.AddTensor(name, tensor.dtype, tensor.shape);
+    for (const StridedTensor::Piece& piece : *pieces) {
+      manifest.AddPiece(added, piece.box.offset, piece.box.shape, number, piece.offset);
+    }
+  }
+  return std::move(manifest).Finish();
+}
+
+}  // namespace cairn

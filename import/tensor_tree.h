@@ -1,0 +1,30 @@
+// A file that holds one value of dicts, lists and tensors, as a checkpoint.
+#ifndef CAIRN_IMPORT_TENSOR_TREE_H_
+#define CAIRN_IMPORT_TENSOR_TREE_H_
+
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/format/manifest.h"
+#include "import/foreign_file.h"
+#include "import/pickle_document.h"
+#include "import/strided_tensor.h"
+
+namespace cairn {
+
+// Returns what a value is as a tensor; nothing for another value.
+using TensorOf = std::function<absl::StatusOr<std::optional<StridedTensor>>(PickleValue value)>;
+
+// Makes a checkpoint of the tensors in a file, whose value is a dict. The keys and positions that lead to a tensor,
+// with dots between them, are its name. Tensors at the same place are aliases of the first one; values that are no
+// tensors are left out. `kind` tells formats apart in the digest. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too deeply.
+// UNIMPLEMENTED (UNSUPPORTED): it holds no dict, or a tensor with strides that would take too many reads.
+// INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): of a tensor's name. Also fails as `tensor_of` does.
+absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile& file, const PickleDocument& document,
+                                        const TensorOf& tensor_of);
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_TENSOR_TREE_H_
