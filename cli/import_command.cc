@@ -107,10 +107,10 @@ void AddImportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("import", "Makes a checkpoint of what another library wrote");
   command
-      .AddOption(
-          "DIR", arguments->directory,
-          "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint or of safetensors files, or a "
-          "file of torch.save")
+      .AddOption("DIR", arguments->directory,
+                 "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint "
+                 "or of safetensors files, or a "
+                 "file of torch.save")
       .Required();
   command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();

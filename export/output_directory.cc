@@ -26,8 +26,8 @@ constexpr size_t kCopiedBytes = size_t{1} << 20;
 
 // A checkpoint of one library beside that of another is read as either, by chance.
 bool IsOfACheckpoint(std::string_view name) {
-  for (const std::string_view ending : {".safetensors", ".safetensors.index.json", ".distcp", ".metadata",
-                                        ".snapshot_metadata"}) {
+  for (const std::string_view ending :
+       {".safetensors", ".safetensors.index.json", ".distcp", ".metadata", ".snapshot_metadata"}) {
     if (name.ends_with(ending)) return true;
   }
   return false;

@@ -25,8 +25,8 @@ class OutputDirectory {
 
   // Makes the directory if it is not there, but not those above it. Until this object is gone, no other export can open
   // the directory, where its file system has locks; and what a killed export has left there is removed. ALREADY_EXISTS
-  // (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or one for whose name `is_output` returns
-  // true; or another export fills it.
+  // (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or one for whose name `is_output`
+  // returns true; or another export fills it.
   absl::Status Open(const std::function<bool(std::string_view name)>& is_output);
 
   // Makes a new file under a temporary name, and reserves its room. RESOURCE_EXHAUSTED (NO_SPACE).

@@ -54,8 +54,8 @@ TEST_F(OutputDirectoryTest, Open_NothingThere_OneDirectoryIsMade) {
 
 // Whoever opened a directory of two checkpoints would read one of them, and could not know which.
 TEST_F(OutputDirectoryTest, Open_CheckpointOfAnyLibraryThere_IsRefusedByName) {
-  for (const std::string name : {"model.safetensors", "model.safetensors.index.json", "__0_0.distcp", ".metadata",
-                                 ".snapshot_metadata"}) {
+  for (const std::string name :
+       {"model.safetensors", "model.safetensors.index.json", "__0_0.distcp", ".metadata", ".snapshot_metadata"}) {
     Put(name, "of another");
     const absl::Status status = OutputDirectory(path_).Open(NoName);
     EXPECT_EQ(ReasonOf(status), Reason::kOutputExists) << name;

@@ -18,9 +18,9 @@ struct NamedDtype {
 };
 // By the letter of their kind and the bytes of an element.
 constexpr NamedDtype kDtypes[] = {
-    {"b1", DType::kBool},      {"u1", DType::kUint8},   {"i1", DType::kInt8},       {"u2", DType::kUint16},
-    {"i2", DType::kInt16},     {"u4", DType::kUint32},  {"i4", DType::kInt32},      {"u8", DType::kUint64},
-    {"i8", DType::kInt64},     {"f2", DType::kFloat16}, {"f4", DType::kFloat32},    {"f8", DType::kFloat64},
+    {"b1", DType::kBool},      {"u1", DType::kUint8},       {"i1", DType::kInt8},    {"u2", DType::kUint16},
+    {"i2", DType::kInt16},     {"u4", DType::kUint32},      {"i4", DType::kInt32},   {"u8", DType::kUint64},
+    {"i8", DType::kInt64},     {"f2", DType::kFloat16},     {"f4", DType::kFloat32}, {"f8", DType::kFloat64},
     {"c8", DType::kComplex64}, {"c16", DType::kComplex128},
 };
 
@@ -57,8 +57,7 @@ class ArrayReader {
     return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " ", std::string(problem)), {{"file", what_}});
   }
   absl::Status Unsupported(std::string_view problem) const {
-    return MakeError(Reason::kUnsupported, absl::StrCat(what_, ": an array ", std::string(problem)),
-                     {{"file", what_}});
+    return MakeError(Reason::kUnsupported, absl::StrCat(what_, ": an array ", std::string(problem)), {{"file", what_}});
   }
 
   absl::StatusOr<std::optional<StridedTensor>> Make(PickleValue elements, PickleValue dtype, PickleValue shape,

@@ -14,8 +14,8 @@
 
 namespace cairn {
 
-// Returns a value as an array; nothing if it is another value. `document` comes from an outline (OutlinePickle), so that
-// the array's elements are known by where they lie in the file. `what` names the file in errors. DATA_LOSS
+// Returns a value as an array; nothing if it is another value. `document` comes from an outline (OutlinePickle), so
+// that the array's elements are known by where they lie in the file. `what` names the file in errors. DATA_LOSS
 // (BAD_FOREIGN_FILE): the array contradicts itself. UNIMPLEMENTED (UNSUPPORTED): its dtype has no like in Cairn, it is
 // big-endian, or its elements do not stand in the file as they are, as in a pickle of protocol 2.
 absl::StatusOr<std::optional<StridedTensor>> NumpyArray(const PickleDocument& document, PickleValue value,

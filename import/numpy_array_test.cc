@@ -75,10 +75,9 @@ TEST_F(NumpyArrayTest, Array_OfEitherForm_LiesWhereItsBytesAre) {
 }
 
 TEST_F(NumpyArrayTest, Array_ColumnMajor_HasTheirStrides) {
-  for (const std::string& value :
-       {Array(Dtype("u1"), {2, 3, 4}, Bytes(std::string(24, 'x')), true),
-        Call(Global("numpy._core.numeric", "_frombuffer"),
-             {Bytes(std::string(24, 'x')), Dtype("u1"), Ints({2, 3, 4}), Text("F")})}) {
+  for (const std::string& value : {Array(Dtype("u1"), {2, 3, 4}, Bytes(std::string(24, 'x')), true),
+                                   Call(Global("numpy._core.numeric", "_frombuffer"),
+                                        {Bytes(std::string(24, 'x')), Dtype("u1"), Ints({2, 3, 4}), Text("F")})}) {
     const auto array = Read(value);
     ASSERT_TRUE(array.ok() && array->has_value()) << array.status();
     EXPECT_EQ((*array)->strides, (Shape{1, 2, 6}));
@@ -106,8 +105,7 @@ TEST_F(NumpyArrayTest, Array_ContradictsItself_IsRefused) {
   ExpectRefused(Array(Dtype("f4"), {2, 3}, Bytes(std::string(23, 'x'))), Reason::kBadForeignFile, "of 23 bytes");
   ExpectRefused(Array(Dtype("f4"), {2, 3}, Bytes(std::string(28, 'x'))), Reason::kBadForeignFile, "of 28 bytes");
   ExpectRefused(Array(Dtype("f4"), {-1, 3}, Bytes("")), Reason::kBadForeignFile, "shape");
-  ExpectRefused(Array(Dtype("u1"), {int64_t{1} << 40, int64_t{1} << 40}, Bytes("x")), Reason::kBadForeignFile,
-                "shape");
+  ExpectRefused(Array(Dtype("u1"), {int64_t{1} << 40, int64_t{1} << 40}, Bytes("x")), Reason::kBadForeignFile, "shape");
   ExpectRefused(Array(Dtype("u1"), std::vector<int64_t>(65, 1), Bytes("x")), Reason::kBadForeignFile, "shape");
   ExpectRefused(Array(Text("f4"), {1}, Bytes("1234")), Reason::kBadForeignFile, "without a dtype");
   ExpectRefused(Call(Global("numpy._core.multiarray", "_reconstruct"), {}), Reason::kBadForeignFile, "its state");

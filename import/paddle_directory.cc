@@ -167,8 +167,8 @@ absl::StatusOr<DirectoryReader::Pieces> DirectoryReader::PiecesOf(const PaddleSh
   if (!IsStoredAs(tensor.dtype, array.dtype) || array.shape != shape) {
     return MakeError(Reason::kBadForeignFile,
                      absl::StrCat(file.path(), " has '", tensor.name, "' as ", std::string(NameOf(array.dtype)),
-                                  ShapeToString(array.shape), ", its metadata says ",
-                                  std::string(NameOf(tensor.dtype)), ShapeToString(shape)),
+                                  ShapeToString(array.shape), ", its metadata says ", std::string(NameOf(tensor.dtype)),
+                                  ShapeToString(shape)),
                      place);
   }
   auto pieces = array.Pieces(kMostPieces);
@@ -212,8 +212,9 @@ absl::StatusOr<std::string> FindPaddleMetadata(const std::string& directory) {
   return MakeError(Reason::kBadForeignFile,
                    absl::StrCat(directory, " holds ", names[0], " and ", names[1], ", of several saves"),
                    {{"file", absl::StrCat(directory, "/", names[1])},
-                    {"next", "Move the files of one save (NUMBER.metadata and *_NUMBER.distcp) to a directory of "
-                             "their own, and give that."}});
+                    {"next",
+                     "Move the files of one save (NUMBER.metadata and *_NUMBER.distcp) to a directory of "
+                     "their own, and give that."}});
 }
 
 absl::StatusOr<Manifest> ReadPaddleDirectory(const std::string& directory, const std::string& metadata_name) {

@@ -238,9 +238,9 @@ absl::Status MetadataReader::AddShards(std::vector<Part>& parts) {
     const Box box = {part.offset, *part.shape};
     const auto elements = ElementCount(*part.shape);
     if (!Contains(tensor.global_shape, box) || !elements || (part.flat && part.flat->end > *elements)) {
-      return Bad(absl::StrCat("gives '", tensor.name, "' a part outside of its shape ",
-                              ShapeToString(tensor.global_shape)),
-                 tensor.name);
+      return Bad(
+          absl::StrCat("gives '", tensor.name, "' a part outside of its shape ", ShapeToString(tensor.global_shape)),
+          tensor.name);
     }
     auto place = places_.find(KeyOf(tensor.name, part, true));
     if (place == places_.end()) place = places_.find(KeyOf(tensor.name, part, false));

@@ -137,9 +137,10 @@ TEST(PaddleMetadataTest, Tensor_WithoutElements_NeedsNoPart) {
 }
 
 TEST(PaddleMetadataTest, Metadata_ContradictsItself_IsRefusedByName) {
-  ExpectRefused({{"w", {0}, {3}, {5}, "0_0.distcp"}}, Reason::kBadForeignFile, "'w' that do not make up its shape (5)");
+  ExpectRefused({{"w", {0}, {3}, {5}, "0_0.distcp"}}, Reason::kBadForeignFile,
+                "'w' that do not make up its shape (5,)");
   ExpectRefused({{"w", {0}, {3}, {3}, ""}}, Reason::kBadForeignFile, "does not say where the part [0, 3) of 'w'");
-  ExpectRefused({{"w", {1}, {3}, {3}, "0_0.distcp"}}, Reason::kBadForeignFile, "outside of its shape (3)");
+  ExpectRefused({{"w", {1}, {3}, {3}, "0_0.distcp"}}, Reason::kBadForeignFile, "outside of its shape (3,)");
   ExpectRefused({{"w", {0}, {3, 1}, {3}, "0_0.distcp"}}, Reason::kBadForeignFile, "0.metadata");
   ExpectRefused({{"w", {-1}, {3}, {3}, "0_0.distcp"}}, Reason::kBadForeignFile, "0.metadata");
   ExpectRefused({{"w", {0}, {3}, {3}, "0_0.distcp", {2, 1}}}, Reason::kBadForeignFile, "0.metadata");

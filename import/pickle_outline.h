@@ -20,8 +20,8 @@ struct PickledBytes {
 };
 
 // Copies the pickle at the begin of a file of `bytes` bytes, which is untrusted, up to its end. In place of every byte
-// string the copy has a persistent value, from which PlaceOfBytes tells where its contents lie; they are not read. `most` is
-// how long the copy may be. `what` names the file in errors. DATA_LOSS (BAD_FOREIGN_FILE): it is cut off.
+// string the copy has a persistent value, from which PlaceOfBytes tells where its contents lie; they are not read.
+// `most` is how long the copy may be. `what` names the file in errors. DATA_LOSS (BAD_FOREIGN_FILE): it is cut off.
 // UNIMPLEMENTED (UNSUPPORTED): it has persistent values of its own, or an opcode that ReadPickle refuses.
 // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the copy would be too long. Also fails as `read` does.
 absl::StatusOr<std::string> OutlinePickle(uint64_t bytes, const ReadRange& read, const std::string& what,

@@ -74,7 +74,7 @@ TEST(PickleOutlineTest, Outline_EverythingElse_StaysAsItWas) {
   const auto document = ReadPickle(*outline, "outline", {});
   ASSERT_TRUE(document.ok()) << document.status();
   const auto values = document->Elements(document->root(), 20);
-  ASSERT_EQ(values.size(), 12u);
+  ASSERT_EQ(values.size(), 13u);
   EXPECT_EQ(document->Text(values[0]), text);
   EXPECT_EQ(document->Describe(values[1]), "some.module.Class");
   EXPECT_EQ(document->Int(*document->Find(values[1], "k")), -7);

@@ -96,10 +96,12 @@ class Importer {
       return opened.status();
     }
     if (files_.empty()) {
-      return MakeError(Reason::kFileMissing, absl::StrCat(directory_, " holds no safetensors files, and no metadata of another library"),
+      return MakeError(Reason::kFileMissing,
+                       absl::StrCat(directory_, " holds no safetensors files, and no metadata of another library"),
                        {{"file", directory_},
-                        {"next", "Give a directory of torch.distributed.checkpoint, torchsnapshot or safetensors "
-                                 "files, or a file of torch.save."}});
+                        {"next",
+                         "Give a directory of torch.distributed.checkpoint, torchsnapshot or safetensors "
+                         "files, or a file of torch.save."}});
     }
     return absl::OkStatus();
   }

@@ -114,8 +114,8 @@ TEST_F(SafetensorsDirectoryTest, Index_HasATensorLess_ItIsNamed) {
 TEST_F(SafetensorsDirectoryTest, Tensor_InTwoFiles_BothAreNamed) {
   PutTensor("one.safetensors", "a", 1);
   PutTensor("two.safetensors", "a", 1);
-  ExpectError(Reason::kBadSafetensors, absl::StrCat("'a' stands in both ", directory_, "/one.safetensors and ",
-                                                    directory_, "/two.safetensors"));
+  ExpectError(Reason::kBadSafetensors,
+              absl::StrCat("'a' stands in both ", directory_, "/one.safetensors and ", directory_, "/two.safetensors"));
 }
 
 TEST_F(SafetensorsDirectoryTest, File_CutShort_IsNamed) {

@@ -36,8 +36,7 @@ class TensorFinder {
 
  private:
   absl::Status Bad(std::string_view problem) const {
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, std::string(problem)),
-                     {{"file", what_}});
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, std::string(problem)), {{"file", what_}});
   }
 
   absl::Status Walk(PickleValue container, const std::string& path, int depth) {
@@ -100,8 +99,8 @@ absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile
     const auto pieces = tensor.Pieces(kMostPieces);
     if (!pieces) {
       return MakeError(Reason::kUnsupported,
-                       absl::StrCat(file.path(), ": '", name, "' is stored with strides ", ShapeToString(tensor.strides),
-                                    ", which would take too many reads"),
+                       absl::StrCat(file.path(), ": '", name, "' is stored with strides ",
+                                    ShapeToString(tensor.strides), ", which would take too many reads"),
                        {{"file", file.path()}, {"tensor", name}});
     }
     const uint32_t added = manifest.AddTensor(name, tensor.dtype, tensor.shape);

@@ -19,8 +19,8 @@ using TensorOf = std::function<absl::StatusOr<std::optional<StridedTensor>>(Pick
 
 // Makes a checkpoint of the tensors in a file, whose value is a dict. The keys and positions that lead to a tensor,
 // with dots between them, are its name. Tensors at the same place are aliases of the first one; values that are no
-// tensors are left out. `kind` tells formats apart in the digest. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too deeply.
-// UNIMPLEMENTED (UNSUPPORTED): it holds no dict, or a tensor with strides that would take too many reads.
+// tensors are left out. `kind` tells formats apart in the digest. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too
+// deeply. UNIMPLEMENTED (UNSUPPORTED): it holds no dict, or a tensor with strides that would take too many reads.
 // INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): of a tensor's name. Also fails as `tensor_of` does.
 absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile& file, const PickleDocument& document,
                                         const TensorOf& tensor_of);

@@ -44,7 +44,8 @@ class SyntaxReader final : public nlohmann::json_sax<Json> {
 std::optional<std::string> JsonSyntaxError(std::string_view text) {
   SyntaxReader reader;
   if (Json::sax_parse(text, &reader)) return std::nullopt;
-  // "[json.exception.parse_error.101] parse error at line 3, column 1: syntax error while parsing value - unexpected ..."
+  // "[json.exception.parse_error.101] parse error at line 3, column 1: syntax error while parsing value - unexpected
+  // ..."
   absl::string_view what = reader.what();
   if (const size_t name_ends = what.find("] "); name_ends != what.npos) what.remove_prefix(name_ends + 2);
   absl::ConsumePrefix(&what, "parse error at ");

@@ -28,7 +28,8 @@ TEST(JsonSyntaxTest, Text_Empty_IsAnError) {
 
 // What is told goes to a terminal.
 TEST(JsonSyntaxTest, Text_OfControlsAndLongTokens_MessageIsShortAndPrintable) {
-  for (const std::string& text : {std::string("[\"\x1b[31m"), std::string("[\"\xff\xfe\"]"), "[\"" + std::string(100'000, 'x')}) {
+  for (const std::string& text :
+       {std::string("[\"\x1b[31m"), std::string("[\"\xff\xfe\"]"), "[\"" + std::string(100'000, 'x')}) {
     const auto error = JsonSyntaxError(text);
     ASSERT_TRUE(error.has_value());
     EXPECT_LE(error->size(), 210u);
