@@ -35,6 +35,9 @@ Worker::Worker(UniqueFd socket, WorkerLibraries libraries)
     : socket_(std::move(socket)), libraries_(std::move(libraries)) {}
 
 Worker::~Worker() {
+  // The device may still write what a step was to receive, also after the group was aborted: only the end of the
+  // process surely stops it.
+  if (step_.has_value()) return;
   for (const auto& [id, memory] : memory_) Release(memory);
 }
 
@@ -252,6 +255,7 @@ absl::Status Worker::CheckStep(const worker::Step& step) const {
 absl::Status Worker::StartStep(const worker::Step& step) {
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
   last_step_ = step.number();
+  step_ = RunningStep{step.number(), false};  // from here on, parts of it may be under way
   const nccl::Functions& call = nccl_->call();
   const auto begun = [](nccl::Result result) { return result == nccl::kSuccess || result == nccl::kInProgress; };
   nccl::Result result = call.group_start();
@@ -264,9 +268,7 @@ absl::Status Worker::StartStep(const worker::Step& step) {
   }
   const nccl::Result ended = call.group_end();
   if (begun(result)) result = ended;
-  if (!begun(result)) return NcclError("ncclGroupEnd", result);
-  step_ = RunningStep{step.number(), false};
-  return absl::OkStatus();
+  return begun(result) ? absl::OkStatus() : NcclError("ncclGroupEnd", result);
 }
 
 absl::Status Worker::Look() {

@@ -28,6 +28,7 @@ struct WorkerLibraries {
 class Worker {
  public:
   Worker(UniqueFd socket, WorkerLibraries libraries);
+  // Unmaps the memory, unless a step was broken off. Then it stays until the process ends.
   ~Worker();
 
   // Serves until the agent closes its end, or until something fails. Then aborts the group, which may hang.

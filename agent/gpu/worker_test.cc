@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,9 +40,12 @@ class RunningWorker {
       Worker(std::move(socket), std::move(libraries)).Run();
     });
   }
-  ~RunningWorker() {
+  ~RunningWorker() { End(); }
+
+  // Idempotent.
+  void End() {
     agent_->Close();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   void Send(const WorkerRequest& request, int descriptor = -1) { EXPECT_TRUE(agent_->Send(request, descriptor).ok()); }
@@ -120,6 +124,13 @@ class WorkerTest : public testing::Test {
     EXPECT_TRUE(worker->Ask(JoinRequest(id.made_id().unique_id())).has_joined());
     EXPECT_TRUE(worker->Ask(MapRequest(1), file_.get()).has_mapped());
     return worker;
+  }
+  // How often this process has mapped the file.
+  static int TimesMapped() {
+    std::ifstream maps("/proc/self/maps");
+    int times = 0;
+    for (std::string line; std::getline(maps, line);) times += line.find("worker-test") == line.npos ? 0 : 1;
+    return times;
   }
   // The worker says that it will not do this, and ends.
   void ExpectRefused(RunningWorker& worker, const WorkerRequest& request, int descriptor = -1) {
@@ -203,6 +214,22 @@ TEST_F(WorkerTest, Step_ANumberAgain_IsRefused) {
   const auto worker = Joined();
   ASSERT_TRUE(worker->Ask(StepRequest(3)).has_step_done());
   ExpectRefused(*worker, StepRequest(3));
+}
+
+// The device may go on writing for a moment, and must not find other memory there.
+TEST_F(WorkerTest, Run_EndsInTheMiddleOfAStep_MemoryStaysMapped) {
+  EXPECT_EQ(TimesMapped(), 0);
+  {
+    const auto worker = Joined();
+    EXPECT_TRUE(worker->Ask(StepRequest(1, {TransferOf(1, 0, 64), TransferOf(2, 0, 64, false)})).has_failed());
+  }
+  EXPECT_EQ(TimesMapped(), 0) << "no step was under way";
+  const auto worker = Joined();
+  EXPECT_TRUE(worker->Ask(MapRequest(2, kBytes, true), file_.get()).has_mapped());
+  worker->Send(StepRequest(1, {TransferOf(2, 0, kBytes, false)}));  // nobody sends
+  ExpectRefused(*worker, StepRequest(2));
+  worker->End();
+  EXPECT_EQ(TimesMapped(), 2);
 }
 
 TEST_F(WorkerTest, Request_WhileTheGroupIsNotReady_IsRefusedAndEndsTheWait) {
