@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/process/log.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -90,6 +91,10 @@ bool WorkerProcess::Reap() {
   MutexLock lock(mutex_);
   if (reaped_) return true;
   const pid_t ended = waitpid(pid_, &exit_status_, WNOHANG);
+  // Nobody asks for the status of a worker that was to end anyway, so a defect of its end shows nowhere else.
+  if (ended == pid_ && WIFSIGNALED(exit_status_) && WTERMSIG(exit_status_) != SIGKILL) {
+    Log(LogLevel::kError, "gpu_worker_crashed", {{"pid", pid_}, {"signal", WTERMSIG(exit_status_)}});
+  }
   return reaped_ = ended == pid_ || (ended < 0 && errno == ECHILD);
 }
 

@@ -150,6 +150,7 @@ def broken(cluster, source, target):
         assert isinstance(error, cairn.Error) and error.reason == "TRANSPORT_FAILED", error
     for report in reshard(cluster, source, target):
         assert report.transport.startswith("grpc (nccl: "), report.transport
+    assert "gpu_worker_crashed" not in log_of(cluster)
     return [str(error) for error in errors]
 
 
