@@ -1,6 +1,7 @@
 // When a reshard goes over NCCL, and what becomes of it, through the job that it belongs to.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -52,6 +53,7 @@ class ExchangeTest : public JobFixture {
     v1::AgentState state = StateWith(Trainer(rank));
     *state.add_loads() = call;
     if (group_[rank].number() != 0) *state.add_groups() = group_[rank];
+    said_[rank] = state;
     Synchronize(rank, state);
     EXPECT_EQ(job().Inconsistency(), "");
   }
@@ -83,7 +85,16 @@ class ExchangeTest : public JobFixture {
     for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING, true);
   }
 
+  // Time in which both ranks' agents are heard, and nothing moves.
+  void PassIdly(absl::Duration time) {
+    for (const absl::Time end = now_ + time; now_ < end;) {
+      Pass(std::min(absl::Duration(absl::Seconds(1)), end - now_));
+      for (int rank = 0; rank < 2; ++rank) Synchronize(rank, said_[rank]);
+    }
+  }
+
   GroupState group_[2];
+  v1::AgentState said_[2];
   bool staged_ = false;
   uint64_t bytes_done_ = 0;
 };
@@ -123,6 +134,35 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksBeforeItIsUsed_GoesOverTheHostAndSaysWhy
   EXPECT_EQ(Order(1).exchange().reason(), "rank 1: ncclSystemError");
   EXPECT_EQ(Transport(), "grpc (nccl: rank 1: ncclSystemError)");
   EXPECT_EQ(Orders(0).groups_size(), 0);
+}
+
+// Rank 0 cannot go on, and has waited a moment longer than rank 1 has taken to stage nothing.
+TEST_F(ExchangeTest, Reshard_OneRankDoesNotStage_ItAloneIsLate) {
+  Plan();
+  ReportCall(0, LoadState::READING, true);
+  PassIdly(absl::Seconds(2));
+  ReportCall(1, LoadState::READING);
+  PassIdly(Options().phase_timeout - absl::Seconds(1));
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << Order(0).ShortDebugString();
+  PassIdly(absl::Seconds(2));
+  const absl::Status error = StatusFromProto(Order(0).error());
+  EXPECT_EQ(ReasonOf(error), Reason::kRankLate) << error;
+  EXPECT_EQ(MetadataOf(error)["ranks"], "1") << error;
+}
+
+TEST_F(ExchangeTest, Reshard_OneRankStagesSlowly_TheOthersTimeBeginsWhenItHas) {
+  Plan();
+  ReportCall(0, LoadState::READING, true);
+  for (int i = 0; i < 3; ++i) {
+    PassIdly(Options().phase_timeout / 2);
+    ReportCall(1, LoadState::READING);
+  }
+  ReportCall(1, LoadState::READING, true);
+  PassIdly(Options().phase_timeout - absl::Seconds(1));
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << Order(0).ShortDebugString();
+  ReportCall(1, LoadState::READING, true);
+  PassIdly(absl::Seconds(2));
+  EXPECT_EQ(MetadataOf(StatusFromProto(Order(0).error()))["ranks"], "0");
 }
 
 TEST_F(ExchangeTest, Reshard_TrainersStageLongerThanAnIdleGroupIsKept_GoesOverNccl) {

@@ -192,10 +192,11 @@ void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
   rank.state = state;
   Count(rank, +1);
   Record(index, state, context.now);
+  const bool all_staged = counts_.staged > counts.staged && counts_.staged == ranks_.size();
+  if (all_staged) progress_base_ = context.now;
   const bool all_over = counts_.done + counts_.failed == counts_.begun;  // an error waits for nobody who has not begun
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
-               (counts_.done > counts.done && all_over) ||
-               (counts_.staged > counts.staged && counts_.staged == ranks_.size());
+               (counts_.done > counts.done && all_over) || all_staged;
 }
 
 v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
@@ -267,16 +268,17 @@ void Load::Advance(JobContext& context) {
   attention_ = false;
   if (ended() || !CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
   const std::vector<int> awaited = Awaited(context);
+  // A rank that has not staged its source holds up all ranks that take bytes from it. Until none is left, only such
+  // ones are late: the others' time begins anew then.
+  const auto unstaged = [&](int rank) {
+    return has_plan() && IsReshard() && !ranks_[static_cast<size_t>(rank)].state.source_staged();
+  };
+  const bool staging = std::any_of(awaited.begin(), awaited.end(), unstaged);
   std::vector<int> late;
   for (int rank : awaited) {
+    if (staging && !unstaged(rank)) continue;
     if (context.now - ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
   }
-  // A rank that has not staged its source holds up all ranks that take bytes from it.
-  std::vector<int> unstaged;
-  for (int rank : late) {
-    if (has_plan() && IsReshard() && !ranks_[static_cast<size_t>(rank)].state.source_staged()) unstaged.push_back(rank);
-  }
-  if (!unstaged.empty()) late = std::move(unstaged);
   if (!late.empty()) {
     Fail(ErrorNaming(Reason::kRankLate, context, operation(), late.size() == 1 ? "is late" : "are late",
                      NamedRanks(late, context)),
