@@ -109,8 +109,7 @@ void AddImportCommand(Command app, CommandContext& context) {
   command
       .AddOption("DIR", arguments->directory,
                  "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint "
-                 "or of safetensors files, or a "
-                 "file of torch.save")
+                 "or of safetensors files, or a file of torch.save or paddle.save")
       .Required();
   command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();

@@ -193,7 +193,7 @@ void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
   Count(rank, +1);
   Record(index, state, context.now);
   const bool all_staged = counts_.staged > counts.staged && counts_.staged == ranks_.size();
-  if (all_staged) progress_base_ = context.now;
+  if (all_staged) progress_base_ = context.now;                          // those that have waited for it begin only now
   const bool all_over = counts_.done + counts_.failed == counts_.begun;  // an error waits for nobody who has not begun
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
                (counts_.done > counts.done && all_over) || all_staged;
@@ -223,10 +223,16 @@ absl::Time Load::ProgressOf(int index, const JobContext& context) const {
 std::vector<int> Load::Awaited(const JobContext& context) const {
   std::vector<int> ranks;
   const bool all_begun = AllBegun(context);
+  // A rank that has not staged its source holds up all ranks that take bytes from it.
+  const auto stages = [](const Rank& rank) {
+    return !rank.state.source_staged() && rank.state.phase() != v1::LoadState::DONE;
+  };
+  const bool staging = has_plan() && IsReshard() && std::any_of(ranks_.begin(), ranks_.end(), stages);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     const bool awaited = !all_begun    ? !rank.begun
                          : !has_plan() ? !HasLayouts(rank.state, context)
+                         : staging     ? stages(rank)
                                        : rank.state.phase() != v1::LoadState::DONE;
     if (awaited) ranks.push_back(static_cast<int>(i));
   }
@@ -268,15 +274,8 @@ void Load::Advance(JobContext& context) {
   attention_ = false;
   if (ended() || !CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
   const std::vector<int> awaited = Awaited(context);
-  // A rank that has not staged its source holds up all ranks that take bytes from it. Until none is left, only such
-  // ones are late: the others' time begins anew then.
-  const auto unstaged = [&](int rank) {
-    return has_plan() && IsReshard() && !ranks_[static_cast<size_t>(rank)].state.source_staged();
-  };
-  const bool staging = std::any_of(awaited.begin(), awaited.end(), unstaged);
   std::vector<int> late;
   for (int rank : awaited) {
-    if (staging && !unstaged(rank)) continue;
     if (context.now - ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
   }
   if (!late.empty()) {
