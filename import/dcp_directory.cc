@@ -7,11 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/mutex.h"
-#include "common/resources/helper_threads.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/dcp_metadata.h"
+#include "import/described_files.h"
 #include "import/foreign_file.h"
 #include "import/foreign_manifest.h"
 #include "import/torch_file.h"
@@ -23,7 +22,6 @@ namespace {
 constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
 // A chunk that lies transposed is cut into as many pieces at most.
 constexpr size_t kMostPieces = size_t{1} << 16;
-constexpr int kReaders = 15;
 
 // The elements of one chunk, by where they lie in its file.
 using Pieces = std::vector<StridedTensor::Piece>;
@@ -36,20 +34,8 @@ class DirectoryReader {
   // Reads the descriptions of all tensors, by several threads: each read waits for storage.
   absl::Status Read() {
     files_.resize(metadata_.files.size());
-    first_entry_.assign(metadata_.files.size() + 1, 0);
-    for (const DcpEntry& entry : metadata_.entries) ++first_entry_[entry.file + 1];
-    for (size_t f = 0; f < metadata_.files.size(); ++f) first_entry_[f + 1] += first_entry_[f];
-    HelperThreads readers(kReaders);
-    const auto failed = readers.ForEach(metadata_.files.size(), 1, [this](size_t file) {
-      const absl::Status status = ReadFile(file);
-      if (status.ok()) return 0;
-      MutexLock lock(mutex_);
-      if (!error_.has_value() || file < error_->first) error_.emplace(file, status);
-      return 1;
-    });
-    if (!failed.has_value()) return absl::OkStatus();
-    MutexLock lock(mutex_);
-    return error_->second;
+    first_entry_ = FirstOfEachFile(metadata_.entries, metadata_.files.size());
+    return ReadEachFile(metadata_.files.size(), [this](size_t file) { return ReadFile(file); });
   }
 
   // Returns true if a tensor or a value has this name.
@@ -105,8 +91,6 @@ class DirectoryReader {
   std::vector<size_t> first_entry_;                // of each file
   std::vector<std::optional<ForeignFile>> files_;  // set by the thread that reads the file
   std::vector<Pieces> pieces_;                     // of each entry; set by the thread that reads its file
-  Mutex mutex_;
-  std::optional<std::pair<size_t, absl::Status>> error_ ABSL_GUARDED_BY(mutex_);  // of the first file that failed
 };
 
 absl::Status DirectoryReader::ReadFile(size_t number) {

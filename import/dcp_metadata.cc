@@ -11,15 +11,12 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
-#include "import/foreign_file.h"
+#include "import/described_files.h"
 #include "import/pickle.h"
 #include "import/torch_file.h"
 
 namespace cairn {
 namespace {
-
-// A document takes about twice the pickle's length; this leaves room for what is unusual.
-constexpr uint64_t kMemoryPerByte = 6;
 
 // Finds attributes of many objects of one class. The keys of a class are one text that the pickle recalls, so most are
 // recognised without looking at their letters.
@@ -64,6 +61,7 @@ class MetadataReader {
     }
     CAIRN_RETURN_IF_ERROR(ReadNames(*described));
     CAIRN_RETURN_IF_ERROR(ReadEntries(*stored));
+    metadata_.files = std::move(file_numbers_).TakeNames();
     CAIRN_RETURN_IF_ERROR(MatchChunks());
     FindAliases();
     CAIRN_RETURN_IF_ERROR(CheckRanges());
@@ -87,7 +85,6 @@ class MetadataReader {
   absl::Status ReadTensor(std::string_view name, PickleValue value);
   absl::Status ReadEntries(PickleValue stored);
   absl::Status ReadEntry(PickleValue index, PickleValue info);
-  absl::StatusOr<uint32_t> FileNumber(PickleValue path);
   absl::Status MatchChunks();
   void FindAliases();
   absl::Status CheckRanges();
@@ -98,7 +95,7 @@ class MetadataReader {
   DcpMetadata metadata_;
   absl::flat_hash_map<std::string_view, Described> by_name_;
   std::vector<PickleValue> chunks_;  // of each tensor: the list of its chunks
-  absl::flat_hash_map<std::string_view, uint32_t> file_numbers_;
+  FileNumbers file_numbers_ = FileNumbers(document_, what_);
   static constexpr std::string_view kIndexNames[] = {"fqn", "offset"};
   static constexpr std::string_view kInfoNames[] = {"relative_path", "offset", "length", "transform_descriptors"};
   Attributes index_ = Attributes(document_, kIndexNames);
@@ -201,7 +198,7 @@ absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
   DcpEntry entry;
   entry.offset = static_cast<uint64_t>(offset);
   entry.bytes = static_cast<uint64_t>(bytes);
-  CAIRN_ASSIGN_OR_RETURN(entry.file, FileNumber(*place[0]));
+  CAIRN_ASSIGN_OR_RETURN(entry.file, file_numbers_.Of(*place[0]));
   if (found->second.is_tensor) {
     entry.tensor = found->second.number;
     entry.dims = metadata_.dims.size();
@@ -214,21 +211,6 @@ absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
   }
   metadata_.entries.push_back(entry);
   return absl::OkStatus();
-}
-
-absl::StatusOr<uint32_t> MetadataReader::FileNumber(PickleValue path) {
-  const auto text = document_.Text(path);
-  if (!text) return Bad("names a file by what is no text");
-  const auto [found, fresh] = file_numbers_.try_emplace(*text, static_cast<uint32_t>(metadata_.files.size()));
-  if (fresh) {
-    if (!IsPathBelow(*text)) {
-      return MakeError(Reason::kPathEscape,
-                       absl::StrCat(what_, ": '", std::string(*text), "' is no path below the directory"),
-                       {{"file", std::string(*text)}});
-    }
-    metadata_.files.emplace_back(*text);
-  }
-  return found->second;
 }
 
 // Appends a tuple of `ndim` numbers from 0 to the dims.
@@ -389,9 +371,7 @@ absl::Status MetadataReader::CheckRanges() {
 }  // namespace
 
 absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what) {
-  PickleLimits limits;
-  limits.memory_bytes = std::max<uint64_t>(limits.memory_bytes, kMemoryPerByte * bytes.size());
-  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickle(bytes, what, limits));
+  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what));
   return MetadataReader(document, what).Read();
 }
 

@@ -9,12 +9,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/format/plain_header.h"
-#include "common/resources/helper_threads.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "import/described_files.h"
 #include "import/foreign_file.h"
 #include "import/foreign_manifest.h"
 #include "import/paddle_file.h"
@@ -26,7 +25,6 @@ namespace {
 
 constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
 constexpr size_t kMostPieces = size_t{1} << 16;
-constexpr int kReaders = 15;
 constexpr std::string_view kMetadataEnding = ".metadata";
 
 using Arrays = absl::flat_hash_map<std::string, StridedTensor>;
@@ -95,20 +93,8 @@ class DirectoryReader {
   // Finds the pieces of all shards, by several threads: each read waits for storage.
   absl::Status Read() {
     files_.resize(metadata_.files.size());
-    first_shard_.assign(metadata_.files.size() + 1, 0);
-    for (const PaddleShard& shard : metadata_.shards) ++first_shard_[shard.file + 1];
-    for (size_t f = 0; f < metadata_.files.size(); ++f) first_shard_[f + 1] += first_shard_[f];
-    HelperThreads readers(kReaders);
-    const auto failed = readers.ForEach(metadata_.files.size(), 1, [this](size_t file) {
-      const absl::Status status = ReadFile(file);
-      if (status.ok()) return 0;
-      MutexLock lock(mutex_);
-      if (!error_.has_value() || file < error_->first) error_.emplace(file, status);
-      return 1;
-    });
-    if (!failed.has_value()) return absl::OkStatus();
-    MutexLock lock(mutex_);
-    return error_->second;
+    first_shard_ = FirstOfEachFile(metadata_.shards, metadata_.files.size());
+    return ReadEachFile(metadata_.files.size(), [this](size_t file) { return ReadFile(file); });
   }
 
   absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest) && {
@@ -136,8 +122,6 @@ class DirectoryReader {
   std::vector<size_t> first_shard_;                // of each file
   std::vector<std::optional<ForeignFile>> files_;  // set by the thread that reads the file
   std::vector<Pieces> pieces_;                     // of each shard, in the whole tensor; set by that thread
-  Mutex mutex_;
-  std::optional<std::pair<size_t, absl::Status>> error_ ABSL_GUARDED_BY(mutex_);  // of the first file that failed
 };
 
 absl::Status DirectoryReader::ReadFile(size_t number) {

@@ -10,14 +10,12 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
-#include "import/foreign_file.h"
+#include "import/described_files.h"
 #include "import/pickle.h"
 
 namespace cairn {
 namespace {
 
-// A document takes about twice the pickle's length; this leaves room for what is unusual.
-constexpr uint64_t kMemoryPerByte = 6;
 constexpr size_t kMostDims = 64;
 
 class MetadataReader {
@@ -35,6 +33,7 @@ class MetadataReader {
     std::sort(metadata_.shards.begin(), metadata_.shards.end(), [](const PaddleShard& a, const PaddleShard& b) {
       return std::tie(a.file, a.tensor) < std::tie(b.file, b.tensor);
     });
+    metadata_.files = std::move(file_numbers_).TakeNames();
     return std::move(metadata_);
   }
 
@@ -56,7 +55,6 @@ class MetadataReader {
   std::optional<Part> PartOf(PickleValue object) const;
   static std::string KeyOf(std::string_view tensor, const Part& part, bool with_shape);
   absl::Status ReadPlaces(PickleValue stored);
-  absl::StatusOr<uint32_t> FileNumber(PickleValue path);
   absl::Status ReadTensors(PickleValue described);
   absl::Status ReadTensor(std::string_view name, PickleValue shards);
   absl::Status AddShards(std::vector<Part>& parts);
@@ -66,7 +64,7 @@ class MetadataReader {
   const std::string& what_;
   PaddleMetadata metadata_;
   absl::flat_hash_map<std::string, uint32_t> places_;  // the file of each shard
-  absl::flat_hash_map<std::string_view, uint32_t> file_numbers_;
+  FileNumbers file_numbers_ = FileNumbers(document_, what_);
 };
 
 std::optional<Shape> MetadataReader::Numbers(std::optional<PickleValue> value) const {
@@ -122,7 +120,7 @@ absl::Status MetadataReader::ReadPlaces(PickleValue stored) {
       status = Bad(absl::StrCat("says where something lies by ", document_.Describe(index)));
       return;
     }
-    const auto file = FileNumber(path);
+    const auto file = file_numbers_.Of(path);
     if (!file.ok()) {
       status = file.status();
       return;
@@ -131,21 +129,6 @@ absl::Status MetadataReader::ReadPlaces(PickleValue stored) {
     places_.try_emplace(KeyOf(*tensor, *part, true), *file);
   });
   return status;
-}
-
-absl::StatusOr<uint32_t> MetadataReader::FileNumber(PickleValue path) {
-  const auto text = document_.Text(path);
-  if (!text) return Bad("names a file by what is no text");
-  const auto [found, fresh] = file_numbers_.try_emplace(*text, static_cast<uint32_t>(metadata_.files.size()));
-  if (fresh) {
-    if (!IsPathBelow(*text)) {
-      return MakeError(Reason::kPathEscape,
-                       absl::StrCat(what_, ": '", std::string(*text), "' is no path below the directory"),
-                       {{"file", std::string(*text)}});
-    }
-    metadata_.files.emplace_back(*text);
-  }
-  return found->second;
 }
 
 absl::Status MetadataReader::ReadTensors(PickleValue described) {
@@ -296,9 +279,7 @@ absl::Status MetadataReader::CheckTiling(size_t first) const {
 }  // namespace
 
 absl::StatusOr<PaddleMetadata> ReadPaddleMetadata(std::string_view bytes, const std::string& what) {
-  PickleLimits limits;
-  limits.memory_bytes = std::max<uint64_t>(limits.memory_bytes, kMemoryPerByte * bytes.size());
-  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickle(bytes, what, limits));
+  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what));
   return MetadataReader(document, what).Read();
 }
 

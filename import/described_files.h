@@ -1,0 +1,55 @@
+// What readers of a directory have in common, if a pickled metadata file says what lies in which of its files.
+#ifndef CAIRN_IMPORT_DESCRIBED_FILES_H_
+#define CAIRN_IMPORT_DESCRIBED_FILES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "import/pickle_document.h"
+
+namespace cairn {
+
+// Reads a metadata file as ReadPickle does, with memory for one of its length.
+absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what);
+
+// Numbers the files that a metadata file names, in the order in which they come.
+class FileNumbers {
+ public:
+  // `what` names the metadata file in errors.
+  FileNumbers(const PickleDocument& document, const std::string& what) : document_(document), what_(what) {}
+
+  // DATA_LOSS (BAD_FOREIGN_FILE): it is no text. INVALID_ARGUMENT (PATH_ESCAPE): it leaves the directory.
+  absl::StatusOr<uint32_t> Of(PickleValue path);
+  std::vector<std::string> TakeNames() && { return std::move(names_); }
+
+ private:
+  const PickleDocument& document_;
+  const std::string& what_;
+  absl::flat_hash_map<std::string_view, uint32_t> numbers_;
+  std::vector<std::string> names_;
+};
+
+// Returns where the items of each file begin in a list that is sorted by `file`, and then the list's length.
+template <typename Item>
+std::vector<size_t> FirstOfEachFile(const std::vector<Item>& items, size_t files) {
+  std::vector<size_t> first(files + 1, 0);
+  for (const Item& item : items) ++first[item.file + 1];
+  for (size_t f = 0; f < files; ++f) first[f + 1] += first[f];
+  return first;
+}
+
+// Calls `read` for each file, by several threads, because each read waits for storage. Returns the error of the first
+// of those files that failed; not all are read then.
+absl::Status ReadEachFile(size_t files, const std::function<absl::Status(size_t file)>& read);
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_DESCRIBED_FILES_H_
