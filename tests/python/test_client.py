@@ -2,10 +2,8 @@
 
 import os
 import pathlib
-import signal
 import struct
 import threading
-import time
 
 import grpc
 import numpy as np
@@ -185,48 +183,6 @@ def test_wait_that_times_out_leaves_the_save_going_on(agent, client):
     assert saving.wait().step == 1
 
 
-def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 0.3)
-    agent.close()
-    started = time.monotonic()
-    with pytest.raises(cairn.Error) as caught:
-        client.save(1, {"w": np.zeros(3)})
-    assert caught.value.reason == "AGENT_UNREACHABLE" and agent.address in caught.value.message
-    assert time.monotonic() - started < 10
-    agent.start()
-
-
-def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._agent, "GRACE", 0.3)
-    monkeypatch.setattr(cairn._agent, "MAX_WAIT", 0.1)
-    agent.hang.add("BeginSave")
-    started = time.monotonic()
-    with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
-        client.save(1, {"w": np.zeros(3)}, timeout=60)
-    assert time.monotonic() - started < 10
-    agent.hang.clear()
-
-
-def test_restarted_agent_is_attached_again(agent, client):
-    client.report_step(41)
-    agent.close()
-    agent.start()
-    assert client.save(1, {"w": np.zeros(3)}).wait().step == 1
-    client.report_step(42)
-    assert struct.unpack_from("<Q", agent.page, 8)[0] == 43
-
-
-def test_restarted_agent_is_found_without_a_call(agent, client):
-    """The trainer only reports steps; the watch on the connection attaches again and repeats the step."""
-    client.report_step(41)
-    agent.close()
-    agent.start()
-    deadline = time.monotonic() + 20
-    while struct.unpack_from("<Q", agent.page, 8)[0] != 42:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_save_requested_follows_the_control_page(agent, client):
     def order(step, status):
         struct.pack_into("<Q", agent.page, 16, step << 2 | status)
@@ -312,37 +268,6 @@ def test_close_detaches_and_later_calls_are_refused(agent):
         client.checkpoints()
 
 
-def test_handler_that_closes_a_client_that_is_attaching_does_not_wait_for_itself(agent, client, monkeypatch):
-    client.save(1, {"w": np.ones(4)})
-    agent.close()
-    took = []
-
-    def close(*_):
-        begun = time.monotonic()
-        client.close()
-        took.append(time.monotonic() - begun)
-
-    before = signal.signal(signal.SIGALRM, close)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with pytest.raises(cairn.Error) as refused:
-            client.save(2, {"w": np.ones(4)}, timeout=5)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        agent.start()
-    assert refused.value.reason in ("AGENT_UNREACHABLE", "BAD_REQUEST")
-    assert len(took) == 1 and took[0] < 8
-
-
-def test_connect_without_an_address(monkeypatch):
-    monkeypatch.delenv("CAIRN_AGENT", raising=False)
-    with pytest.raises(cairn.Error, match="CAIRN_AGENT"):
-        cairn.connect()
-    with pytest.raises(cairn.Error) as caught:
-        cairn.connect("unix:/nonexistent/agent.sock", timeout=0.1)
-    assert caught.value.reason == "AGENT_UNREACHABLE"
-
-
 @pytest.mark.parametrize("state, reason", [
     ([1, 2], "BAD_REQUEST"),
     ({"": np.zeros(2)}, "BAD_NAME"),
@@ -395,63 +320,6 @@ def test_other_mistakes_are_refused(client):
         client.save(2, {"x": circle})
 
 
-def test_memory_that_others_may_still_write_is_refused(agent, client):
-    client.save(1, {"w": np.arange(8)}).wait()
-    agent.unsealed = True
-    with pytest.raises(cairn.Error) as caught:
-        client.load({"w": np.zeros(8, np.int64)})
-    assert caught.value.reason == "MEMORY_UNSEALED"
-    agent.unsealed = False
-    target = {"w": np.zeros(8, np.int64)}
-    client.load(target)
-    assert (target["w"] == np.arange(8)).all()
-
-
-def test_memory_that_could_be_cut_off_is_refused(agent, monkeypatch):
-    monkeypatch.setattr("testing.fake_agent.fcntl.F_SEAL_GROW", 0)  # what the agent seals with is not all
-    agent.close()
-    agent.start()
-    with pytest.raises(cairn.Error, match="MEMORY_UNSEALED"):
-        cairn.connect(agent.address)
-
-
-def test_descriptor_socket_of_another_ranks_agent_is_refused_by_name(agent, client):
-    """Two containers of one machine have sockets at the same path, and this one sees the wrong one."""
-    agent.socket_owner = (1234, 7)
-    with pytest.raises(cairn.Error, match="agent of rank 7 of job demo, and not of rank 0") as caught:
-        client.save(1, {"w": np.arange(8)})
-    assert caught.value.reason == "RANK_CONFLICT" and "--socket-directory" in str(caught.value)
-    agent.socket_owner = (1234, 0)
-    with pytest.raises(cairn.Error, match="another process") as caught:
-        cairn.connect(agent.address)
-    assert caught.value.reason == "AGENT_UNREACHABLE"
-    agent.socket_owner = None
-    client.save(1, {"w": np.arange(8)}).wait()
-
-
-def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
-    client.save(1, {"w": np.arange(8)}).wait()
-    monkeypatch.setattr(client._session, "owner", client._session.owner + 1)
-    with pytest.raises(cairn.Error) as caught:
-        client.load({"w": np.zeros(8, np.int64)})
-    assert caught.value.reason == "PEER_UID"
-
-
-def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
-    waited = []
-    monkeypatch.setattr(cairn._receiving, "_await_reason", lambda agent, request, lease: waited.append(lease))
-
-    agent.lease_ttl = 0.0
-    with cairn.connect(agent.address) as client:
-        client.save(1, {"w": np.arange(8)}).wait()
-        agent.lease_ttl = 40.0  # heard of since
-        with monkeypatch.context() as patch:
-            patch.setattr(agent, "_buffer", lambda data: agent._slab(12345, len(data)))
-            with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
-                client.load({"w": np.zeros(8, np.int64)})
-    assert waited == [40.0]
-
-
 def test_layouts_that_the_agent_was_sent_are_not_remembered_for_ever(agent, client):
     for size in range(1, 40):
         client.prepare({"w": np.zeros(size)})
@@ -459,24 +327,6 @@ def test_layouts_that_the_agent_was_sent_are_not_remembered_for_ever(agent, clie
     assert len(client._session._known_layouts._digests) <= 8
     client.prepare({"w": np.zeros(39)})
     assert agent.layout_uploads == 39
-
-
-def test_closing_says_whether_the_slab_was_let_go(agent):
-    client = cairn.connect(agent.address)
-    client.save(1, {"w": np.zeros(8)}).wait()
-    client.close()
-    client = cairn.connect(agent.address)
-    client.save(2, {"w": np.zeros(8)}).wait()
-    view = next(iter(client._slabs._entries.values())).bytes[:4]
-    client.close()
-    assert agent.unmapped == [True, False]
-    assert view.nbytes == 4
-
-
-def test_one_slab_is_mapped_at_a_time(agent, client):
-    for step in range(4):  # this agent makes a new one for each save
-        client.save(step, {"w": np.zeros(8)}).wait()
-        assert len(client._slabs._regions) == 1
 
 
 def test_two_clients_of_one_process_are_two_sessions(agent):

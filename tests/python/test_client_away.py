@@ -1,0 +1,83 @@
+"""The client, and an agent that is gone, does not answer, or is another one than before."""
+
+import signal
+import struct
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+
+
+def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
+    monkeypatch.setattr(cairn._session, "PATIENCE", 0.3)
+    agent.close()
+    started = time.monotonic()
+    with pytest.raises(cairn.Error) as caught:
+        client.save(1, {"w": np.zeros(3)})
+    assert caught.value.reason == "AGENT_UNREACHABLE" and agent.address in caught.value.message
+    assert time.monotonic() - started < 10
+    agent.start()
+
+
+def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, monkeypatch):
+    monkeypatch.setattr(cairn._agent, "GRACE", 0.3)
+    monkeypatch.setattr(cairn._agent, "MAX_WAIT", 0.1)
+    agent.hang.add("BeginSave")
+    started = time.monotonic()
+    with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+        client.save(1, {"w": np.zeros(3)}, timeout=60)
+    assert time.monotonic() - started < 10
+    agent.hang.clear()
+
+
+def test_restarted_agent_is_attached_again(agent, client):
+    client.report_step(41)
+    agent.close()
+    agent.start()
+    assert client.save(1, {"w": np.zeros(3)}).wait().step == 1
+    client.report_step(42)
+    assert struct.unpack_from("<Q", agent.page, 8)[0] == 43
+
+
+def test_restarted_agent_is_found_without_a_call(agent, client):
+    """The trainer only reports steps; the watch on the connection attaches again and repeats the step."""
+    client.report_step(41)
+    agent.close()
+    agent.start()
+    deadline = time.monotonic() + 20
+    while struct.unpack_from("<Q", agent.page, 8)[0] != 42:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_handler_that_closes_a_client_that_is_attaching_does_not_wait_for_itself(agent, client, monkeypatch):
+    client.save(1, {"w": np.ones(4)})
+    agent.close()
+    took = []
+
+    def close(*_):
+        begun = time.monotonic()
+        client.close()
+        took.append(time.monotonic() - begun)
+
+    before = signal.signal(signal.SIGALRM, close)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(cairn.Error) as refused:
+            client.save(2, {"w": np.ones(4)}, timeout=5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        agent.start()
+    assert refused.value.reason in ("AGENT_UNREACHABLE", "BAD_REQUEST")
+    assert len(took) == 1 and took[0] < 8
+
+
+def test_connect_without_an_address(monkeypatch):
+    monkeypatch.delenv("CAIRN_AGENT", raising=False)
+    with pytest.raises(cairn.Error, match="CAIRN_AGENT"):
+        cairn.connect()
+    with pytest.raises(cairn.Error) as caught:
+        cairn.connect("unix:/nonexistent/agent.sock", timeout=0.1)
+    assert caught.value.reason == "AGENT_UNREACHABLE"
