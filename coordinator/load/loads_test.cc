@@ -3,103 +3,23 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
-#include "common/status/status_proto.h"
-#include "coordinator/testing/job_fixture.h"
+#include "coordinator/load/testing/loads_fixture.h"
 
 namespace cairn {
 namespace {
 
-class LoadsTest : public JobFixture {
- protected:
-  LoadsTest() { Start(2); }
-
-  void Start(int ranks) {
-    StartDecisions(Options(), ranks);
-    for (int rank = 0; rank < ranks; ++rank) Register(rank);
-    Recovered recovered;
-    for (int64_t step : {3, 5, 7}) {
-      VerdictSummary verdict;
-      verdict.step = step;
-      verdict.attempt = 1;
-      verdict.committed = true;
-      recovered.verdict.push_back(verdict);
-    }
-    Recover(recovered);
-  }
-  // What the rank's agent says: its trainer (0: none), and its calls.
-  void Report(int rank, uint64_t trainer, const std::vector<v1::LoadState>& calls = {}) {
-    v1::AgentState state = StateWith(trainer);
-    for (const v1::LoadState& call : calls) *state.add_loads() = call;
-    Synchronize(rank, state);
-  }
-  void Report(int rank, const v1::LoadState& call) { Report(rank, call.trainer_incarnation(), {call}); }
-  v1::LoadState Call(int rank, uint64_t number, uint64_t trainer = 0) {
-    v1::LoadState state;
-    state.set_number(number);
-    state.set_phase(v1::LoadState::BEGUN);
-    state.set_layout_digest(Layout(rank));
-    state.set_trainer_incarnation(trainer == 0 ? Trainer(rank) : trainer);
-    state.set_strict(true);
-    state.set_fallback(true);
-    return state;
-  }
-  static v1::LoadState In(v1::LoadState call, v1::LoadState::Phase phase) {
-    call.set_phase(phase);
-    if (phase == v1::LoadState::READING || phase == v1::LoadState::DONE) call.set_plan_digest("plan");
-    return call;
-  }
-  static v1::LoadState Failed(v1::LoadState call, Reason reason, const std::string& what,
-                              const ErrorMetadata& metadata = {}) {
-    call.set_phase(v1::LoadState::FAILED);
-    *call.mutable_error() = StatusToProto(MakeError(reason, what, metadata));
-    return call;
-  }
-  v1::LoadOrder Order(int rank, uint64_t number) {
-    const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
-    for (const v1::LoadOrder& order : orders.loads()) {
-      if (order.number() == number) return order;
-    }
-    return {};
-  }
-  v1::LoadOrder::Action Action(int rank, uint64_t number) { return Order(rank, number).action(); }
-  absl::Status Error(int rank, uint64_t number) { return StatusFromProto(Order(rank, number).error()); }
-  std::optional<Reason> Why(int rank, uint64_t number) { return ReasonOf(Error(rank, number)); }
-  std::string Detail(int rank, uint64_t number, const std::string& key) { return MetadataOf(Error(rank, number))[key]; }
-
-  // Answers the plan that was asked for; false if none was.
-  bool Plan(const std::string& digest = "plan") {
-    for (CoreAction& action : decisions_->TakeActions()) {
-      const auto* plan = std::get_if<PlanLoad>(&action.what);
-      if (plan == nullptr) continue;
-      PlannedLoad planned;
-      planned.step = plan->step.value_or(7);
-      planned.world_size = 2;
-      planned.plan_digest = digest;
-      planned.transfer_token = "token";
-      calls_digest_ = plan->calls_digest;
-      planned.passed_over = passed_over_;
-      if (planned.step > 5) planned.older_step = 5;
-      job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
-      return true;
-    }
-    return false;
-  }
-
-  std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
-  std::string calls_digest_;                                   // of the last plan that was asked for
-};
+using LoadsTest = LoadsFixture;
 
 // All processes of a job were killed and started again. The agents of the last run stand until their leases end, and
+
 // the new ones cannot come before that.
 TEST_F(LoadsTest, Advance_AgentOfTheLastRunIsLost_WaitsForItsSuccessor) {
   DecisionOptions options = Options();
@@ -399,69 +319,6 @@ TEST_F(LoadsTest, View_StepIsNotKnownYet_DoesNotShowIt) {
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
   EXPECT_EQ(job().View(At()).loads(0).step(), 7);
-}
-
-TEST_F(LoadsTest, Load_RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan) {
-  Report(0, In(Call(0, 5), v1::LoadState::READING));
-  Report(1, In(Call(1, 1), v1::LoadState::DONE));
-  ASSERT_TRUE(Plan());
-  Report(0, In(Call(0, 5), v1::LoadState::DONE));
-  EXPECT_EQ(Action(0, 5), v1::LoadOrder::DONE);
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
-}
-
-TEST_F(LoadsTest, Load_RestartedCoordinator_EndsAtOnceWhatNotAllAreInAnyMore) {
-  Report(0, In(Call(0, 5), v1::LoadState::READING));
-  EXPECT_EQ(Action(0, 5), v1::LoadOrder::WAIT) << "rank 1 may come back with it";
-  Report(1, Trainer(1));
-  Report(1, Call(1, 2));
-  EXPECT_EQ(Why(0, 5), Reason::kCoordinatorRestarted);
-  EXPECT_EQ(Detail(0, 5, "ranks"), "1");
-  EXPECT_EQ(Action(1, 2), v1::LoadOrder::WAIT);
-  Report(0, Call(0, 6));
-  EXPECT_TRUE(Plan());
-}
-
-TEST_F(LoadsTest, Load_RestartedCoordinator_TakesTheCallThatWasNotToldOfThePlan) {
-  // In whichever order they come back.
-  for (const int first : {0, 1}) {
-    Start(2);
-    const v1::LoadState calls[] = {In(Call(0, 5), v1::LoadState::READING), Call(1, 2)};
-    Report(first, calls[first]);
-    Report(1 - first, calls[1 - first]);
-    ASSERT_TRUE(Plan());
-    EXPECT_EQ(Action(0, 5), v1::LoadOrder::READ);
-    EXPECT_EQ(Action(1, 2), v1::LoadOrder::READ);
-  }
-}
-
-TEST_F(LoadsTest, CallsDigest_UnderTwoCoordinators_SameForTheSameCallsOnly) {
-  std::set<std::string> digests;
-  for (const uint64_t number : {2, 2, 3}) {
-    Start(2);
-    Report(0, Call(0, 5));
-    Report(1, Call(1, number));
-    ASSERT_TRUE(Plan());
-    digests.insert(calls_digest_);
-  }
-  EXPECT_EQ(digests.size(), 2u);
-}
-
-TEST_F(LoadsTest, Load_RestartedCoordinator_EndsIfARankReadsWithAnotherToken) {
-  v1::LoadState reading = In(Call(0, 5), v1::LoadState::READING);
-  reading.set_transfer_token_digest(Digest("another token"));
-  Report(0, reading);
-  Report(1, Call(1, 2));
-  ASSERT_TRUE(Plan());
-  EXPECT_EQ(Why(0, 5), Reason::kCoordinatorRestarted);
-  EXPECT_EQ(Why(1, 2), Reason::kCoordinatorRestarted);
-}
-
-TEST_F(LoadsTest, Load_RestartedCoordinator_TellsTheErrorOfACallThatWasInTheOperation) {
-  Report(1, Failed(In(Call(1, 2), v1::LoadState::READING), Reason::kStorageError, "I/O error"));
-  Report(0, In(Call(0, 5), v1::LoadState::READING));
-  EXPECT_EQ(Why(0, 5), Reason::kStorageError);
-  EXPECT_EQ(Why(1, 2), Reason::kStorageError);
 }
 
 TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
