@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/execution/import_permission.h"
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/transport/host_round_fetcher.h"
@@ -18,24 +19,6 @@ namespace {
 // True if what this rank reads may stay in the page cache, where the next load of it is quickest: a restarted trainer,
 // another job on the machine. Eight times its bytes must be available, as eight ranks a machine are usual.
 bool FitsPageCache(uint64_t bytes) { return CheckMemory(8 * bytes, 0, 0, ReadMemoryLimits()).ok(); }
-
-// PERMISSION_DENIED (PEER_UID): the plan imports files that the trainer may have no right to read.
-absl::Status CheckImports(const v1::ReadPlan& plan, const AgentOptions& options) {
-  if (options.allowed_users.empty()) return absl::OkStatus();
-  for (const v1::ReadFile& file : plan.files()) {
-    if (!file.path().starts_with('/')) continue;
-    const bool below = std::any_of(options.import_roots.begin(), options.import_roots.end(), [&](std::string root) {
-      while (!root.empty() && root.back() == '/') root.pop_back();
-      return file.path().starts_with(root + "/");
-    });
-    if (below && file.path().find("/../") == std::string::npos) continue;
-    return MakeError(Reason::kPeerUid,
-                     absl::StrCat("rank ", options.rank, ": its agent serves other users (--allow-uid), so it imports ",
-                                  file.path(), " only if that is below an --import-root"),
-                     {{"rank", absl::StrCat(options.rank)}, {"file", file.path()}});
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -229,7 +212,10 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   ActiveLoad load;
   load.number = order.number;
   load.trainer = order.trainer;
-  if (const absl::Status allowed = CheckImports(*order.plan, context_.options); !allowed.ok()) {
+  const AgentOptions& options = context_.options;
+  const bool serves_other_users = !options.allowed_users.empty();
+  if (const absl::Status allowed = CheckImports(*order.plan, options.rank, serves_other_users, options.import_roots);
+      !allowed.ok()) {
     return Fail(load.number, allowed);
   }
   if (order.source == nullptr) {

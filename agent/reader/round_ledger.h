@@ -22,7 +22,8 @@ class RoundLedger {
   std::optional<uint32_t> NextToRead() const;
   void MarkReady(uint32_t round);
 
-  // A consumer needs no round below `below` any more. Never takes a release back.
+  // A consumer needs no round below `below` any more. Never takes a release back. Counts for rounds that have been read
+  // only: what a consumer says of later ones releases nothing. A rank that is no consumer is ignored.
   void Release(uint32_t consumer, uint32_t below);
 
   enum class Standing { kNotYet, kReady, kGone };
