@@ -84,6 +84,10 @@ ExchangeWay Groups::OverHost(const Membership& members, std::string reason) cons
   return {ExchangeWay::Kind::kHost, 0, std::move(reason), SomebodyRequires(members)};
 }
 
+ExchangeWay Groups::OverHostForNow(const Membership& members, const Breakage& broken) const {
+  return OverHost(members, absl::StrCat(broken.why, "; tried again after ", absl::FormatDuration(broken.pause)));
+}
+
 ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now) {
   Advance(members, now);
   const auto range = members.members();
@@ -92,8 +96,10 @@ ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time n
   if (!anybody || !members.complete() || !NeedsTransport(members)) return {};
   if (std::string refusal = Refusal(members); !refusal.empty()) return OverHost(members, std::move(refusal));
   if (inherited) return OverHost(members, "the coordinator has restarted");
-  if (!group_.has_value() && broken_epoch_ == members.epoch()) return OverHost(members, broken_);
   if (!group_.has_value()) {
+    if (broken_.has_value() && broken_->membership_epoch == members.epoch() && now < broken_->until) {
+      return OverHostForNow(members, *broken_);
+    }
     Group& group = group_.emplace();
     group.number = (coordinator_epoch_ << 32) + ++last_number_;
     group.membership_epoch = members.epoch();
@@ -108,8 +114,8 @@ ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time n
 ExchangeWay Groups::Settle(const Membership& members, absl::Time now) {
   Advance(members, now);
   if (!group_.has_value()) {
-    const std::string broken = WhyBroken(members);
-    return OverHost(members, broken.empty() ? "the agents have changed meanwhile" : broken);
+    if (broken_.has_value() && broken_->membership_epoch == members.epoch()) return OverHostForNow(members, *broken_);
+    return OverHost(members, "the agents have changed meanwhile");
   }
   group_->used = now;
   return {group_->ready ? ExchangeWay::Kind::kGroup : ExchangeWay::Kind::kUndecided, group_->number, "", false};
@@ -121,21 +127,22 @@ void Groups::Use(uint64_t number, absl::Time now) {
   if (group_.has_value() && group_->number == number) group_->used = now;
 }
 
-void Groups::Break(uint64_t number, const std::string& why, absl::Time) {
-  if (group_.has_value() && group_->number == number) GiveUp(why);
+void Groups::Break(uint64_t number, const std::string& why, absl::Time now) {
+  if (group_.has_value() && group_->number == number) GiveUp(why, now);
 }
 
 std::string Groups::WhyBroken(const Membership& members) const {
-  return broken_epoch_ == members.epoch() ? broken_ : "";
+  return broken_.has_value() && broken_->membership_epoch == members.epoch() ? broken_->why : "";
 }
 
-void Groups::GiveUp(std::string why) {
-  broken_ = std::move(why);
-  broken_epoch_ = group_->membership_epoch;
+void Groups::GiveUp(std::string why, absl::Time now) {
+  const bool again = broken_.has_value() && broken_->membership_epoch == group_->membership_epoch;
+  const absl::Duration pause = again ? std::min(2 * broken_->pause, kLongestPause) : kFirstPause;
+  broken_ = {std::move(why), group_->membership_epoch, pause, now + pause};
   group_.reset();
 }
 
-bool Groups::Apply(const Member& member, absl::Time) {
+bool Groups::Apply(const Member& member, absl::Time now) {
   if (!group_.has_value()) return false;
   const size_t rank = static_cast<size_t>(member.rank);
   if (rank >= group_->incarnations.size() || group_->incarnations[rank] != member.incarnation) return false;
@@ -145,7 +152,7 @@ bool Groups::Apply(const Member& member, absl::Time) {
   if (state == states.end()) {
     // It has not heard of the group, or was told of its end by another coordinator.
     if (!group_->joined[rank]) return false;
-    GiveUp(absl::StrCat(NameOf(member.rank, member), " has left the group"));
+    GiveUp(absl::StrCat(NameOf(member.rank, member), " has left the group"), now);
     return true;
   }
   switch (state->phase()) {
@@ -161,7 +168,7 @@ bool Groups::Apply(const Member& member, absl::Time) {
       return all;
     }
     case GroupState::BROKEN:
-      GiveUp(absl::StrCat(NameOf(member.rank, member), ": ", state->error().substr(0, kMostErrorBytes)));
+      GiveUp(absl::StrCat(NameOf(member.rank, member), ": ", state->error().substr(0, kMostErrorBytes)), now);
       return true;
     default:
       return false;
@@ -181,11 +188,13 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
       if (!group_->joined[rank]) absl::StrAppend(&missing, count++ == 0 ? "" : ", ", rank);
     }
     GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(build_timeout_),
-                        count == 1 ? ": rank " : ": ranks ", missing, count == 1 ? " has" : " have", " not joined"));
+                        count == 1 ? ": rank " : ": ranks ", missing, count == 1 ? " has" : " have", " not joined"),
+           now);
     return true;
   }
   if (group_->ready && now - group_->used >= kIdleTimeout) {
     group_.reset();
+    broken_.reset();  // it has served without a fault
     return true;
   }
   return false;

@@ -5,8 +5,9 @@
 //   nothing --Want--> building --the first rank's id--> joining --all have joined--> ready --idle--> nothing
 //                         \_____________________________\_________________________\--> broken
 //
-// A group that has broken is not built again until the membership changes: until then all goes over the host
-// transport, and the reason is told.
+// After a group has broken, all goes over the host transport for a while, and the reason is told: what broke it is
+// likely still there. The next one is built as soon as the membership changes, or after a pause that doubles with each
+// group that breaks in one membership.
 #ifndef CAIRN_COORDINATOR_EXCHANGE_GROUPS_H_
 #define CAIRN_COORDINATOR_EXCHANGE_GROUPS_H_
 
@@ -43,6 +44,9 @@ class Groups {
   static constexpr absl::Duration kBuildTimeout = absl::Seconds(30);
   // A group that nothing has used for this time is ended, so that the devices' memory is free.
   static constexpr absl::Duration kIdleTimeout = absl::Minutes(1);
+  // How long no group is built after one has broken: the first time, and at most.
+  static constexpr absl::Duration kFirstPause = absl::Minutes(1);
+  static constexpr absl::Duration kLongestPause = absl::Hours(1);
 
   // `build_timeout` is shorter where ranks are given up sooner that make no progress.
   explicit Groups(uint64_t coordinator_epoch, absl::Duration build_timeout = kBuildTimeout)
@@ -60,7 +64,7 @@ class Groups {
   // An operation that used the group has failed: nobody knows which bytes are still under way in it.
   void Break(uint64_t number, const std::string& why, absl::Time now);
 
-  // Why the last group has broken; empty if none has in this membership.
+  // Why the last group has broken; empty if none has in this membership, or one has been in use since and ended well.
   std::string WhyBroken(const Membership& members) const;
 
   // Takes what a member has reported. Returns whether the orders of others or what is decided may have changed.
@@ -83,6 +87,12 @@ class Groups {
     absl::Time used;
     bool ready = false;
   };
+  struct Breakage {
+    std::string why;
+    uint64_t membership_epoch = 0;
+    absl::Duration pause;
+    absl::Time until;
+  };
 
   // Whether some bytes cannot go through shared memory.
   static bool NeedsTransport(const Membership& members);
@@ -90,15 +100,16 @@ class Groups {
   // Why the ranks may not, or cannot, have a group; empty if they may.
   static std::string Refusal(const Membership& members);
   ExchangeWay OverHost(const Membership& members, std::string reason) const;
-  void GiveUp(std::string why);
+  // The same, because the last group has broken.
+  ExchangeWay OverHostForNow(const Membership& members, const Breakage& broken) const;
+  void GiveUp(std::string why, absl::Time now);
 
   const uint64_t coordinator_epoch_;
   const absl::Duration build_timeout_;
   uint64_t last_number_ = 0;
   std::optional<Group> group_;
-  // Why the last group ended that broke, and the membership in which it did.
-  std::string broken_;
-  uint64_t broken_epoch_ = 0;
+  // Of the last group that broke, until one that is ready ends unused.
+  std::optional<Breakage> broken_;
 };
 
 }  // namespace cairn

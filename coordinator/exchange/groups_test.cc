@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -193,15 +194,44 @@ TEST_F(GroupsTest, Advance_AnAgentIsReplaced_AbortsAndBuildsAnew) {
   EXPECT_EQ(Orders(0).groups(0).unique_id(), "") << "an id is never used again";
 }
 
-TEST_F(GroupsTest, Apply_OneRankBreaks_TheHostCarriesUntilTheMembershipChanges) {
+TEST_F(GroupsTest, Apply_OneRankBreaks_TheHostCarriesUntilAnAgentIsReplaced) {
   RegisterAll(2);
   const uint64_t number = Build(2);
   EXPECT_TRUE(Report(1, number, GroupState::BROKEN, "", "ncclRemoteError"));
   EXPECT_FALSE(groups_->IsReady(number));
   EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kHost);
-  EXPECT_EQ(groups_->Want(*members_, false, now_).reason, "rank 1 on n1: ncclRemoteError");
+  EXPECT_EQ(groups_->Want(*members_, false, now_).reason, "rank 1 on n1: ncclRemoteError; tried again after 1m");
   Register(1, 2, Auto());
   EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
+}
+
+TEST_F(GroupsTest, Want_BreaksAgainAndAgain_WaitsTwiceAsLongEachTimeUpToAnHour) {
+  RegisterAll(2);
+  absl::Duration pause = Groups::kFirstPause;
+  for (int time = 0; time < 10; ++time) {
+    groups_->Break(Build(2), "load 4 failed", now_);
+    now_ += pause - absl::Nanoseconds(1);
+    const ExchangeWay way = groups_->Want(*members_, false, now_);
+    EXPECT_EQ(way.kind, Kind::kHost);
+    EXPECT_EQ(way.reason, absl::StrCat("load 4 failed; tried again after ", absl::FormatDuration(pause)));
+    now_ += absl::Nanoseconds(1);
+    pause = std::min(2 * pause, Groups::kLongestPause);
+  }
+  EXPECT_EQ(pause, Groups::kLongestPause);
+}
+
+TEST_F(GroupsTest, Want_AGroupHasServedSinceTheLastBroke_WaitsShortlyAgain) {
+  RegisterAll(2);
+  for (int time = 0; time < 3; ++time) {
+    groups_->Break(Build(2), "load 4 failed", now_);
+    EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kHost);
+    EXPECT_EQ(groups_->WhyBroken(*members_), "load 4 failed");
+    now_ += Groups::kFirstPause;
+    Build(2);
+    now_ += Groups::kIdleTimeout;
+    groups_->Advance(*members_, now_);
+    EXPECT_EQ(groups_->WhyBroken(*members_), "");
+  }
 }
 
 TEST_F(GroupsTest, Apply_AMemberForgetsTheGroupItJoined_BreaksIt) {
@@ -219,7 +249,7 @@ TEST_F(GroupsTest, Advance_OneRankDoesNotJoin_IsNamedAndGivenUp) {
   Report(2, number, GroupState::READY);
   now_ += Groups::kBuildTimeout;
   EXPECT_TRUE(groups_->Advance(*members_, now_));
-  EXPECT_EQ(groups_->Settle(*members_, now_).reason, "the group was not complete within 30s: rank 1 has not joined");
+  EXPECT_EQ(groups_->Settle(*members_, now_).reason, "the group was not complete within 30s: rank 1 has not joined; tried again after 1m");
 }
 
 TEST_F(GroupsTest, Advance_NothingUsesIt_IsEnded) {

@@ -131,8 +131,8 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksBeforeItIsUsed_GoesOverTheHostAndSaysWhy
   group_[1].set_error("ncclSystemError");
   Stage();
   EXPECT_EQ(Way(0), Exchange::HOST);
-  EXPECT_EQ(Order(1).exchange().reason(), "rank 1: ncclSystemError");
-  EXPECT_EQ(Transport(), "grpc (nccl: rank 1: ncclSystemError)");
+  EXPECT_EQ(Order(1).exchange().reason(), "rank 1: ncclSystemError; tried again after 1m");
+  EXPECT_EQ(Transport(), "grpc (nccl: rank 1: ncclSystemError; tried again after 1m)");
   EXPECT_EQ(Orders(0).groups_size(), 0);
 }
 
@@ -181,7 +181,8 @@ TEST_F(ExchangeTest, Reshard_GroupIsNeverComplete_GoesOverTheHostAfterItsTimeout
   Stage();
   Pass(Options().phase_timeout / 2 + absl::Seconds(1));
   EXPECT_EQ(Way(0), Exchange::HOST);
-  EXPECT_EQ(Order(0).exchange().reason(), "the group was not complete within 10s: ranks 0, 1 have not joined");
+  EXPECT_EQ(Order(0).exchange().reason(),
+            "the group was not complete within 10s: ranks 0, 1 have not joined; tried again after 1m");
 }
 
 TEST_F(ExchangeTest, Reshard_OtherVersions_GoesOverTheHostFromTheBeginning) {
