@@ -108,8 +108,8 @@ void AddImportCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("import", "Makes a checkpoint of what another library wrote");
   command
       .AddOption("DIR", arguments->directory,
-                 "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint "
-                 "or of safetensors files, or a file of torch.save or paddle.save")
+                 "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
+                 "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save")
       .Required();
   command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();

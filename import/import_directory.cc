@@ -11,6 +11,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/dcp_directory.h"
+#include "import/deepspeed_directory.h"
 #include "import/foreign_file.h"
 #include "import/paddle_directory.h"
 #include "import/paddle_file.h"
@@ -43,6 +44,8 @@ absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
   if (has(kTorchsnapshotMetadataName)) return ReadTorchsnapshotDirectory(real);
   CAIRN_ASSIGN_OR_RETURN(const std::string paddle, FindPaddleMetadata(real));
   if (!paddle.empty()) return ReadPaddleDirectory(real, paddle);
+  CAIRN_ASSIGN_OR_RETURN(const std::string deepspeed, FindDeepSpeedCheckpoint(real));
+  if (!deepspeed.empty()) return ReadDeepSpeedDirectory(deepspeed);
   return ReadSafetensorsDirectory(real);
 }
 

@@ -10,11 +10,12 @@
 namespace cairn {
 
 // Reads a directory of torch.distributed.checkpoint (it has a `.metadata`), of torchsnapshot, of Paddle's
-// FlexCheckpoint or of safetensors files, as Hugging Face writes them, or a file that torch.save or paddle.save wrote.
+// FlexCheckpoint, of DeepSpeed or of safetensors files, as Hugging Face writes them, or a file that torch.save or
+// paddle.save wrote.
 // Files have their absolute paths as names, without symbolic links. INVALID_ARGUMENT (BAD_REQUEST): `directory` is not
 // absolute. DATA_LOSS (FILE_MISSING): nothing stands there, or nothing of these kinds is in it. Also fails as
-// ReadDcpDirectory, ReadTorchsnapshotDirectory, ReadPaddleDirectory, ReadSafetensorsDirectory, ReadTorchArchive and
-// ReadPaddleFile do.
+// ReadDcpDirectory, ReadTorchsnapshotDirectory, ReadPaddleDirectory, ReadDeepSpeedDirectory, ReadSafetensorsDirectory,
+// ReadTorchArchive and ReadPaddleFile do.
 absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory);
 
 }  // namespace cairn

@@ -100,8 +100,8 @@ class Importer {
                        absl::StrCat(directory_, " holds no safetensors files, and no metadata of another library"),
                        {{"file", directory_},
                         {"next",
-                         "Give a directory of torch.distributed.checkpoint, torchsnapshot or safetensors "
-                         "files, or a file of torch.save."}});
+                         "Give a directory of torch.distributed.checkpoint, torchsnapshot, Paddle, DeepSpeed or "
+                         "safetensors files, or a file of torch.save or paddle.save."}});
     }
     return absl::OkStatus();
   }

@@ -130,7 +130,7 @@ TEST_F(SafetensorsDirectoryTest, File_CutShort_IsNamed) {
 TEST_F(SafetensorsDirectoryTest, Directory_WithoutFiles_SaysWhatCanBeRead) {
   const auto manifest = ReadSafetensorsDirectory(directory_);
   EXPECT_EQ(ReasonOf(manifest.status()), Reason::kFileMissing);
-  EXPECT_NE(NextActionOf(manifest.status()).find("torchsnapshot or safetensors"), std::string::npos);
+  EXPECT_NE(NextActionOf(manifest.status()).find("DeepSpeed or safetensors"), std::string::npos);
 }
 
 // The cache of Hugging Face holds links to files that lie elsewhere.

@@ -1,15 +1,14 @@
 #include "import/tensor_tree.h"
 
 #include <map>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/format/stored_item.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/foreign_manifest.h"
+#include "import/named_tensors.h"
 
 namespace cairn {
 namespace {
@@ -17,7 +16,6 @@ namespace {
 constexpr int kMostDepth = 200;
 // Lists may hold one another many times over, so a small file may say a great many names.
 constexpr size_t kMostTensors = 10'000'000;
-constexpr size_t kMostPieces = size_t{1} << 16;
 
 class TensorFinder {
  public:
@@ -87,27 +85,12 @@ absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile
   CAIRN_ASSIGN_OR_RETURN(const auto tensors, TensorFinder(document, file.path(), tensor_of).Find());
   ForeignManifest manifest(kind);
   const uint32_t number = manifest.AddFile(file);
-  std::map<std::tuple<uint64_t, DType, Shape, Shape>, std::string> first;
+  NamedTensors named;
   for (const auto& [name, tensor] : tensors) {
-    if (ElementCount(tensor.shape) != 0) {
-      const auto [same, fresh] = first.try_emplace({tensor.offset, tensor.dtype, tensor.shape, tensor.strides}, name);
-      if (!fresh) {
-        manifest.AddAlias(name, same->second);
-        continue;
-      }
-    }
-    const auto pieces = tensor.Pieces(kMostPieces);
-    if (!pieces) {
-      return MakeError(Reason::kUnsupported,
-                       absl::StrCat(file.path(), ": '", name, "' is stored with strides ",
-                                    ShapeToString(tensor.strides), ", which would take too many reads"),
-                       {{"file", file.path()}, {"tensor", name}});
-    }
-    const uint32_t added = manifest.AddTensor(name, tensor.dtype, tensor.shape);
-    for (const StridedTensor::Piece& piece : *pieces) {
-      manifest.AddPiece(added, piece.box.offset, piece.box.shape, number, piece.offset);
-    }
+    const absl::Status added = named.AddWhole(name, tensor, number);
+    if (!added.ok()) return Annotate(added, file.path(), {{"file", file.path()}});
   }
+  std::move(named).MoveTo(manifest);
   return std::move(manifest).Finish();
 }
 

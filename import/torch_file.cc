@@ -115,16 +115,19 @@ absl::StatusOr<std::optional<StridedTensor>> TorchFile::Tensor(PickleValue value
   for (int wrappers = 0; wrappers < kMostWrappers; ++wrappers) {
     const PickleObject* object = document_->Object(value);
     if (object == nullptr) return std::nullopt;
-    const std::vector<PickleValue> arguments = document_->Elements(object->arguments, 16);
-    if (document_->IsGlobal(object->callable, "torch._utils", "_rebuild_tensor_v2")) {
-      return Rebuilt(arguments, false);
+    PickleValue callable = object->callable;
+    std::vector<PickleValue> arguments = document_->Elements(object->arguments, 16);
+    // A tensor with attributes of its own, which are left out: (what rebuilds it, its class, arguments, attributes).
+    if (document_->IsGlobal(callable, "torch._tensor", "_rebuild_from_type_v2") && arguments.size() == 4 &&
+        (document_->IsGlobal(arguments[1], "torch", "Tensor") ||
+         document_->IsGlobal(arguments[1], "torch.nn.parameter", "Parameter"))) {
+      callable = arguments[0];
+      arguments = document_->Elements(arguments[2], 16);
     }
-    if (document_->IsGlobal(object->callable, "torch._utils", "_rebuild_tensor_v3")) {
-      return Rebuilt(arguments, true);
-    }
-    if (arguments.empty() ||
-        (!document_->IsGlobal(object->callable, "torch._utils", "_rebuild_parameter") &&
-         !document_->IsGlobal(object->callable, "torch._utils", "_rebuild_parameter_with_state"))) {
+    if (document_->IsGlobal(callable, "torch._utils", "_rebuild_tensor_v2")) return Rebuilt(arguments, false);
+    if (document_->IsGlobal(callable, "torch._utils", "_rebuild_tensor_v3")) return Rebuilt(arguments, true);
+    if (arguments.empty() || (!document_->IsGlobal(callable, "torch._utils", "_rebuild_parameter") &&
+                              !document_->IsGlobal(callable, "torch._utils", "_rebuild_parameter_with_state"))) {
       return std::nullopt;
     }
     value = arguments[0];

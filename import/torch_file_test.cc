@@ -84,8 +84,28 @@ TEST_F(TorchFileTest, Tensor_AParameter_IsItsTensor) {
   EXPECT_EQ((*tensor)->dtype, DType::kBfloat16);
 }
 
+// A tensor with attributes of its own, or one of a class that torch.save knows nothing of.
+std::string TypedTensor(const std::string& module, const std::string& type) {
+  const std::string storage =
+      Persistent(Tuple({Text("storage"), Global("torch", "FloatStorage"), Text("0"), Text("cpu"), Int(100)}));
+  return Call(Global("torch._tensor", "_rebuild_from_type_v2"),
+              {Global("torch._utils", "_rebuild_tensor_v2"), Global(module, type),
+               Tuple({storage, Int(3), Ints({2, 5}), Ints({5, 1}), Bool(false), Dict({})}),
+               Dict({{Text("ds_id"), Text("0_1")}})});
+}
+
+TEST_F(TorchFileTest, Tensor_WithAttributes_IsATensor) {
+  for (const std::string& value : {TypedTensor("torch", "Tensor"), TypedTensor("torch.nn.parameter", "Parameter")}) {
+    const auto tensor = Read(value);
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    ASSERT_TRUE(tensor->has_value());
+    EXPECT_EQ((*tensor)->shape, Shape({2, 5}));
+  }
+}
+
 TEST_F(TorchFileTest, Tensor_AnotherValue_IsNone) {
-  for (const std::string& value : {Int(7), Text("text"), Call(Global("m", "f"), {})}) {
+  for (const std::string& value :
+       {Int(7), Text("text"), Call(Global("m", "f"), {}), TypedTensor("torchao", "QuantizedTensor")}) {
     const auto tensor = Read(value);
     ASSERT_TRUE(tensor.ok()) << tensor.status();
     EXPECT_FALSE(tensor->has_value());

@@ -296,7 +296,8 @@ class Client(_keeping.Keeper):
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
           source: the path of what another library wrote (docs/import.md: Hugging Face, PyTorch, Megatron-core,
-            torchsnapshot, Paddle), to be loaded instead of a checkpoint. All ranks and the coordinator must see it.
+            DeepSpeed, torchsnapshot, Paddle), to be loaded instead of a checkpoint. All ranks and the coordinator must
+            see it.
           fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a
             missing or short file) and name them in the report; False: the newest one's damage is the load's error. What
             cannot be read for another reason, or turns out to be damaged while the arrays fill, is always an error.

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "import/dcp_metadata.h"
+#include "import/deepspeed_states.h"
 #include "import/numpy_array.h"
 #include "import/paddle_metadata.h"
 #include "import/pickle.h"
@@ -31,6 +32,8 @@ void TryTorchFile(std::string_view bytes) {
   };
   const auto file = cairn::TorchFile::Open(bytes.size(), read, "fuzz");
   if (!file.ok()) return;
+  (void)cairn::ReadDeepSpeedModel(*file).ok();
+  (void)cairn::ReadDeepSpeedOptimizer(*file).ok();
   const auto tensor = file->Tensor(file->document().root());
   if (!tensor.ok() || !tensor->has_value()) return;
   const auto pieces = (*tensor)->Pieces(1000);

@@ -1,0 +1,35 @@
+// The files of a DeepSpeed checkpoint, by their names.
+//
+// Source: deepspeed/runtime/engine.py and deepspeed/checkpoint/constants.py of DeepSpeed 0.19.
+#ifndef CAIRN_IMPORT_DEEPSPEED_FILES_H_
+#define CAIRN_IMPORT_DEEPSPEED_FILES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cairn {
+
+// Names below the checkpoint's directory.
+struct DeepSpeedFiles {
+  std::vector<std::string> models;      // one; or one of each rank, by rank, as stage 3 writes them
+  std::vector<std::string> optimizers;  // of each rank, by rank
+  // Of a universal checkpoint, sorted: "zero/WEIGHT/KEY.pt" and "zero/KEY.pt". DeepSpeedFilesAmong leaves it empty.
+  std::vector<std::string> parameters;
+  bool is_universal = false;
+};
+
+// Returns true if a file of this name makes its directory a checkpoint of DeepSpeed.
+bool IsDeepSpeedName(const std::string& name);
+
+// Finds the files of a checkpoint among the names in its directory, without those below "zero". `directory` is for
+// errors. DATA_LOSS (FILE_MISSING): that of a rank is missing. DATA_LOSS (BAD_FOREIGN_FILE): they are of several saves.
+// UNIMPLEMENTED (UNSUPPORTED): they hold a model in parallel parts, or the state of an optimizer without ZeRO; says
+// what can be imported instead. A universal checkpoint has neither problem.
+absl::StatusOr<DeepSpeedFiles> DeepSpeedFilesAmong(const std::vector<std::string>& names, bool is_universal,
+                                                   const std::string& directory);
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_DEEPSPEED_FILES_H_

@@ -1,0 +1,49 @@
+// What stands in the files of a DeepSpeed checkpoint.
+//
+// Source: the `save` functions of deepspeed/runtime/engine.py, zero/stage_1_and_2.py, zero/stage3.py and
+// bf16_optimizer.py of DeepSpeed 0.19.
+#ifndef CAIRN_IMPORT_DEEPSPEED_STATES_H_
+#define CAIRN_IMPORT_DEEPSPEED_STATES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tensor/box.h"
+#include "import/strided_tensor.h"
+#include "import/torch_file.h"
+#include "import/zero_partition.h"
+
+namespace cairn {
+
+// A `*_model_states.pt`. Values that are no tensors are left out.
+struct DeepSpeedModel {
+  std::vector<ZeroGroup> groups;                // the trained parameters; empty if the file does not name them
+  std::map<std::string, StridedTensor> module;  // stage 3 has empty tensors here, but for buffers
+  // Parameters that are not trained: their shapes, and this rank's part of each, or all of it before stage 3.
+  std::map<std::string, Shape> frozen_shapes;
+  std::map<std::string, StridedTensor> frozen;
+  std::vector<std::pair<std::string, std::string>> shared;  // a name, and the parameter that it is too
+};
+
+// A `*_optim_states.pt`.
+struct DeepSpeedOptimizer {
+  bool by_parameter = false;           // as stage 3 cuts it
+  uint64_t ranks = 0;                  // into how many parts it is cut; 0: the file does not say
+  std::vector<StridedTensor> weights;  // in full precision: a flat tensor of each group
+  // What the optimizer keeps, by its key, for each group: flat tensors and scalars.
+  std::vector<std::map<std::string, StridedTensor>> states;
+  std::vector<std::vector<int64_t>> paddings;  // behind each parameter of each group; empty: none
+};
+
+// DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, or contradicts itself. Also fails as TorchFile::Tensor does.
+absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const TorchFile& file);
+// The same. UNIMPLEMENTED (UNSUPPORTED): the optimizer's state is not ZeRO's.
+absl::StatusOr<DeepSpeedOptimizer> ReadDeepSpeedOptimizer(const TorchFile& file);
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_DEEPSPEED_STATES_H_
