@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/counted.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/tensor_choice.h"
@@ -149,11 +150,12 @@ void Print(const std::vector<ComparedName>& names, const Side& first, const Side
   }
   if (all || differing > 0) table.Print(stdout);
   if (differing == 0) {
-    std::printf("%s %s and %s: %zu names, bit for bit\n", Coloured(stdout, Colour::kGreen, "equal").c_str(),
-                first.name.c_str(), second.name.c_str(), names.size());
+    std::printf("%s %s and %s: %s, bit for bit\n", Coloured(stdout, Colour::kGreen, "equal").c_str(),
+                first.name.c_str(), second.name.c_str(), Counted(names.size(), "name").c_str());
   } else {
-    std::printf("%s %s and %s: %zu of %zu names differ\n", Coloured(stdout, Colour::kRed, "different").c_str(),
-                first.name.c_str(), second.name.c_str(), differing, names.size());
+    std::printf("%s %s and %s: %zu of %s %s\n", Coloured(stdout, Colour::kRed, "different").c_str(), first.name.c_str(),
+                second.name.c_str(), differing, Counted(names.size(), "name").c_str(),
+                differing == 1 ? "differs" : "differ");
   }
 }
 

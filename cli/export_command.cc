@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/counted.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/tensor_choice.h"
@@ -180,11 +181,11 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     std::printf("%s\n", json.dump(2).c_str());
     return absl::OkStatus();
   }
-  const std::string values = written.values ? absl::StrCat(" and ", *written.values, " values") : "";
-  std::printf("%s %s@%lld to %s: %zu tensors%s, %s in %zu files, %s\n",
-              Coloured(stdout, Colour::kGreen, "exported").c_str(), manifest.job.c_str(),
-              static_cast<long long>(manifest.step), arguments.directory.c_str(), written.tensors, values.c_str(),
-              FormatSize(static_cast<int64_t>(written.bytes)).c_str(), written.files.size(),
+  const std::string values = written.values ? absl::StrCat(" and ", Counted(*written.values, "value")) : "";
+  std::printf("%s %s@%lld to %s: %s%s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "exported").c_str(),
+              manifest.job.c_str(), static_cast<long long>(manifest.step), arguments.directory.c_str(),
+              Counted(written.tensors, "tensor").c_str(), values.c_str(),
+              FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (!written.left_out.empty()) {
     std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");

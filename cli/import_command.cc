@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/counted.h"
 #include "cli/interrupt.h"
 #include "cli/manifest_view.h"
 #include "cli/progress_line.h"
@@ -89,11 +90,11 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return absl::OkStatus();
   }
-  std::printf("%s %s as %s@%lld: %zu tensors and %zu objects, %s in %zu files, %s\n",
-              Coloured(stdout, Colour::kGreen, "imported").c_str(), directory.c_str(), manifest.job.c_str(),
-              static_cast<long long>(manifest.step), manifest.tensors.size(), manifest.objects.size(),
-              FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(), manifest.files.size(),
-              ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  std::printf("%s %s as %s@%lld: %s and %s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "imported").c_str(),
+              directory.c_str(), manifest.job.c_str(), static_cast<long long>(manifest.step),
+              Counted(manifest.tensors.size(), "tensor").c_str(), Counted(manifest.objects.size(), "object").c_str(),
+              FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(),
+              Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (!report->opaque.empty()) {
     std::printf("values of classes that Cairn does not build; only what they were is kept:\n");
     for (const std::string& each : report->opaque) std::printf("  %s\n", each.c_str());

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "cli/counted.h"
 #include "cli/fault_view.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
@@ -47,9 +48,11 @@ void Print(const RepairReport& report, absl::Duration took) {
     std::printf("%s is committed (attempt %u): there is nothing to repair\n", name.c_str(), report.manifest.attempt);
     return;
   }
-  std::printf("%s %s (attempt %u): %zu tensors and %zu objects in %zu files, %s read in %s, every checksum agrees\n",
+  std::printf("%s %s (attempt %u): %s and %s in %s, %s read in %s, every checksum agrees\n",
               Coloured(stdout, Colour::kGreen, "repaired").c_str(), name.c_str(), report.manifest.attempt,
-              report.manifest.tensors.size(), report.manifest.objects.size(), report.manifest.files.size(),
+              Counted(report.manifest.tensors.size(), "tensor").c_str(),
+              Counted(report.manifest.objects.size(), "object").c_str(),
+              Counted(report.manifest.files.size(), "file").c_str(),
               FormatSize(static_cast<int64_t>(report.verified.bytes)).c_str(), ShortDuration(took).c_str());
   std::printf("what its files do not tell:\n");
   for (const std::string& line : report.unknown) std::printf("  %s\n", line.c_str());
