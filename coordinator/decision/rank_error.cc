@@ -1,15 +1,19 @@
 #include "coordinator/decision/rank_error.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
 constexpr size_t kMaxDetails = 4;
+constexpr size_t kMaxRanksText = 1000;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -42,6 +46,23 @@ void AddLastCommitted(const JobContext& context, ErrorMetadata& metadata) {
   if (context.last_committed.has_value()) {
     metadata.emplace_back("last_committed", absl::StrCat(*context.last_committed));
   }
+}
+
+// The ranks that an agent's error says it is about, such as the peer that did not answer; else the agent's own. What an
+// agent says is untrusted.
+std::vector<int> RanksOf(const RankError& error) {
+  std::vector<int> ranks;
+  const auto metadata = MetadataOf(error.error);
+  const auto said = metadata.find("ranks");
+  if (said != metadata.end() && said->second.size() <= kMaxRanksText) {
+    for (const absl::string_view each : absl::StrSplit(said->second, ", ")) {
+      int rank = 0;
+      if (!absl::SimpleAtoi(each, &rank) || rank < 0) break;
+      ranks.push_back(rank);
+    }
+  }
+  if (ranks.empty()) ranks.push_back(error.rank);
+  return ranks;
 }
 
 }  // namespace
@@ -85,8 +106,11 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
 
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
                             const std::vector<RankError>& errors) {
-  std::vector<int> ranks;
-  for (const RankError& error : errors) ranks.push_back(error.rank);
+  std::set<int> named;
+  for (const RankError& error : errors) {
+    for (const int rank : RanksOf(error)) named.insert(rank);
+  }
+  const std::vector<int> ranks(named.begin(), named.end());
   const RankError& first = errors.front();
   std::string message = absl::StrCat(Name(context, operation), ": ");
   for (size_t i = 0; i < errors.size() && i < kMaxDetails; ++i) {

@@ -36,7 +36,8 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what);
 
-// Several ranks' own errors in one: the reason of the lowest rank, all messages as far as they fit.
+// Several ranks' own errors in one: the reason of the first, all messages as far as they fit. The metadata "ranks" are
+// those that the errors say they are about ("ranks" of an error: the peer that did not answer), else who said them.
 struct RankError {
   int rank = 0;
   v1::RankProgress::Phase phase = v1::RankProgress::WAITING;

@@ -15,7 +15,7 @@ import pytest
 
 import cairn
 from cairn import _memory
-from testing.ranks import blank, command, noise, on_ranks, reasons, rows, until
+from testing.ranks import blank, command, ended, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=3s", "--lease-ttl=2s"]}
 WHOLE = noise((64, 16), np.float32, 1)
@@ -319,13 +319,7 @@ def test_cluster_ends_with_a_process_that_is_killed(root):
     process.kill()
     process.wait()
 
-    def gone(pid):
-        try:
-            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except FileNotFoundError:
-            return True
-
-    until(lambda: all(map(gone, pids)), 10, "the end of the cluster's processes")
+    until(lambda: all(map(ended, pids)), 10, "the end of the cluster's processes")
 
 
 def test_commit_of_a_later_save_is_not_taken_for_that_of_one_whose_agent_restarted(tmp_path):

@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import signal
+import threading
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import cairn
 from testing.parallel import WHOLE, layout
-from testing.ranks import blank, command, noise, on_ranks, rows, until
+from testing.ranks import blank, command, ended, noise, on_ranks, rows, until
 from testing.stand_in_gpu import LIBRARY as LIBCUDA
 
 LIBNCCL = pathlib.Path(os.environ.get(
@@ -69,14 +70,6 @@ def log_of(cluster) -> str:
 def workers(cluster) -> list[int]:
     """Returns the process of each rank's newest worker."""
     return [int(re.findall(r"gpu_worker_started.* pid=(\d+)", agent.log.read_text())[-1]) for agent in cluster.agents]
-
-
-def ended(pid) -> bool:
-    """Returns whether a process has ended, although nobody may have waited for it."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def test_pairs_of_layouts_are_byte_equal(root, controls):
@@ -182,10 +175,40 @@ def test_a_worker_that_is_stopped_names_its_rank(root, controls):
     source, target = halves(noise((3000, 1024), np.float32, 3), 2)
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         reshard(cluster, source, target)
+        # The trainers have all bytes before the workers have given the memory back.
+        until(lambda: log_of(cluster).count("event=exchanged") == 2, text="the end of the exchange")
         os.kill(workers(cluster)[1], signal.SIGSTOP)
         texts = broken(cluster, source, target)
         assert any("with rank 1 has made no progress" in text for text in texts) or any(
             "has not answered" in text for text in texts), texts
+
+
+def test_an_agent_that_is_stopped_in_an_exchange_is_named(root, controls):
+    controls("group_stalls.1 2")  # so the exchange goes on until its agent is stopped
+    source, target = halves(noise((3000, 1024), np.float32, 3), 2)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        def stop():
+            until(lambda: log_of(cluster).count("event=group_ready") == 2, text="a group of both ranks")
+            os.kill(cluster.agents[1].pid, signal.SIGSTOP)
+
+        def work(rank, client):
+            try:
+                return client.reshard(source(rank), {name: blank(shard) for name, shard in target(rank).items()},
+                                      timeout=60)
+            finally:
+                if rank == 0:
+                    os.kill(cluster.agents[1].pid, signal.SIGCONT)
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        errors = on_ranks(cluster, work, errors=True)
+        stopper.join()
+        # Its lease ends, unless a call to it is given up before.
+        assert errors[0].reason in ("RANK_LOST", "AGENT_UNREACHABLE") and errors[0].metadata["ranks"] == "1", (
+            errors[0], errors[0].metadata)
+        assert isinstance(errors[1], cairn.Error), errors[1]
+        controls()
+        assert_goes_over_nccl(cluster, source, target)  # it has registered anew
 
 
 def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(root, controls):

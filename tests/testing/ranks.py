@@ -107,6 +107,14 @@ def files_below(directory: pathlib.Path, ending: str = "") -> list[pathlib.Path]
                   if name.endswith(ending))
 
 
+def ended(pid: int) -> bool:
+    """Returns whether a process has ended, although nobody may have waited for it."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the second one: it went while its file was open
+        return True
+
+
 def until(what, limit: float = 30.0, text: str = "it"):
     """Waits for a condition of another process and returns its true value."""
     deadline = time.monotonic() + limit

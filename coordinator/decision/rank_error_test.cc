@@ -1,0 +1,54 @@
+#include "coordinator/decision/rank_error.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/status/reason.h"
+#include "coordinator/testing/part_test.h"
+
+namespace cairn {
+namespace {
+
+class RankErrorTest : public PartTest {
+ protected:
+  static RankError ErrorOf(int rank, Reason reason, const std::string& message, const std::string& ranks = "") {
+    ErrorMetadata metadata;
+    if (!ranks.empty()) metadata.emplace_back("ranks", ranks);
+    return {rank, v1::RankProgress::READING, MakeError(reason, message, metadata)};
+  }
+  std::string RanksIn(const std::vector<RankError>& errors) {
+    return MetadataOf(ErrorFromRanks(context_, {"load", 7, 0}, errors)).at("ranks");
+  }
+};
+
+TEST_F(RankErrorTest, ErrorFromRanks_AnErrorIsAboutAPeer_ThePeerIsNamed) {
+  const absl::Status error = ErrorFromRanks(
+      context_, {"load", 7, 0}, {ErrorOf(0, Reason::kAgentUnreachable, "from rank 1: it did not answer", "1")});
+  EXPECT_EQ(MetadataOf(error).at("ranks"), "1");
+  EXPECT_EQ(MetadataOf(error).at("phase"), "reading");
+  EXPECT_TRUE(HasReason(error, Reason::kAgentUnreachable));
+  EXPECT_NE(error.message().find("rank 0: from rank 1: it did not answer"), std::string::npos) << error;
+}
+
+TEST_F(RankErrorTest, ErrorFromRanks_ErrorsAreAboutTheirOwnRanks_TheseAreNamed) {
+  EXPECT_EQ(RanksIn({ErrorOf(3, Reason::kStorageError, "I/O error"), ErrorOf(5, Reason::kNoSpace, "full")}), "3, 5");
+}
+
+TEST_F(RankErrorTest, ErrorFromRanks_SeveralBlameTheSame_ItIsNamedOnce) {
+  EXPECT_EQ(RanksIn({ErrorOf(0, Reason::kTransportFailed, "a", "2"), ErrorOf(1, Reason::kTransportFailed, "b", "0, 2"),
+                     ErrorOf(2, Reason::kTransportFailed, "c")}),
+            "0, 2");
+}
+
+TEST_F(RankErrorTest, ErrorFromRanks_WhatIsNoRank_IsNotBelieved) {
+  for (const std::string& said :
+       std::vector<std::string>{"everyone", "-1", "1e9", "99999999999", std::string(10'000, '1')}) {
+    EXPECT_EQ(RanksIn({ErrorOf(4, Reason::kTransportFailed, "a", said)}), "4") << said;
+  }
+  EXPECT_EQ(RanksIn({ErrorOf(4, Reason::kTransportFailed, "a", "1, 2 and 3 more")}), "1");
+}
+
+}  // namespace
+}  // namespace cairn
