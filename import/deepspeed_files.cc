@@ -43,7 +43,7 @@ std::optional<Stem> ParseStem(std::string_view text) {
     stem.rank = TakeNumber(text);
     if (!stem.rank || !text.starts_with('_')) return std::nullopt;
     text.remove_prefix(1);
-    if (stem.prefix != "" && stem.prefix != "bf16_" && stem.prefix != "fp16_") return std::nullopt;
+    if (!stem.prefix.empty() && stem.prefix != "bf16_" && stem.prefix != "fp16_") return std::nullopt;
   }
   if (!text.starts_with(kPart)) return std::nullopt;
   text.remove_prefix(kPart.size());

@@ -37,7 +37,7 @@ class SafetensorsDirectoryTest : public testing::Test {
     PutTensors(file,
                absl::StrCat(R"({")", tensor, R"(":{"dtype":"F32","shape":[)", rows, R"(,2],"data_offsets":[0,)",
                             8 * rows, "]}}"),
-               static_cast<size_t>(8 * rows));
+               8 * static_cast<size_t>(rows));
   }
   void ExpectError(Reason reason, const std::string& named) const {
     const auto manifest = ReadSafetensorsDirectory(directory_);

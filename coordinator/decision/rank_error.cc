@@ -55,7 +55,9 @@ std::vector<int> RanksOf(const RankError& error) {
   const auto metadata = MetadataOf(error.error);
   const auto said = metadata.find("ranks");
   if (said != metadata.end() && said->second.size() <= kMaxRanksText) {
-    for (const absl::string_view each : absl::StrSplit(said->second, ", ")) {
+    const std::vector<absl::string_view> texts = absl::StrSplit(said->second, ", ");
+    ranks.reserve(texts.size());
+    for (const absl::string_view each : texts) {
       int rank = 0;
       if (!absl::SimpleAtoi(each, &rank) || rank < 0) break;
       ranks.push_back(rank);

@@ -100,12 +100,13 @@ ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time n
     if (broken_.has_value() && broken_->membership_epoch == members.epoch() && now < broken_->until) {
       return OverHostForNow(members, *broken_);
     }
-    Group& group = group_.emplace();
+    Group group;
     group.number = (coordinator_epoch_ << 32) + ++last_number_;
     group.membership_epoch = members.epoch();
     for (const auto& [rank, member] : range) group.incarnations.push_back(member.incarnation);
     group.joined.resize(group.incarnations.size());
     group.begun = now;
+    group_ = std::move(group);
   }
   group_->used = now;
   return {ExchangeWay::Kind::kUndecided, group_->number, "", false};

@@ -249,7 +249,8 @@ TEST_F(GroupsTest, Advance_OneRankDoesNotJoin_IsNamedAndGivenUp) {
   Report(2, number, GroupState::READY);
   now_ += Groups::kBuildTimeout;
   EXPECT_TRUE(groups_->Advance(*members_, now_));
-  EXPECT_EQ(groups_->Settle(*members_, now_).reason, "the group was not complete within 30s: rank 1 has not joined; tried again after 1m");
+  EXPECT_EQ(groups_->Settle(*members_, now_).reason,
+            "the group was not complete within 30s: rank 1 has not joined; tried again after 1m");
 }
 
 TEST_F(GroupsTest, Advance_NothingUsesIt_IsEnded) {

@@ -49,7 +49,7 @@ class JobFixture : public testing::Test {
   }
 
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
-  static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
+  static uint64_t Trainer(int rank) { return 100 + static_cast<uint64_t>(rank); }
   Moment At() { return decisions_->At(now_, now_); }
   Job& job() { return **decisions_->JobFor(kJob, At()); }
 
@@ -57,7 +57,7 @@ class JobFixture : public testing::Test {
     v1::AgentIdentity identity;
     identity.set_job(kJob);
     identity.set_rank(static_cast<uint32_t>(rank));
-    identity.set_incarnation(static_cast<uint64_t>(1 + rank + 100 * restarts_[rank]));
+    identity.set_incarnation(1 + static_cast<uint64_t>(rank) + 100 * static_cast<uint64_t>(restarts_[rank]));
     return identity;
   }
   void Register(int rank) {

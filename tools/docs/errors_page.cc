@@ -10,8 +10,9 @@ constexpr char kIntroduction[] = R"(# Errors
 
 Every refusal of Cairn is a `google.rpc.Status` with exactly one `google.rpc.ErrorInfo`: a `reason` of the table below, the
 domain `cairn.v1`, and metadata that repeats what the message says in names and numbers (`job`, `step`, `attempt`, `rank`,
-`ranks`, `phase`, `file`, `tensor`, `errno`, ...). Switch on the reason, never on the text. Lists of ranks are cut at eight,
-with a count of the rest; several faults of one input are reported together, with their number as `faults`.
+`ranks`, `phase`, `file`, `tensor`, `errno`, ...). Switch on the reason, never on the text. `ranks` are those that
+the error is about: the one that does not answer, not the one that says so. Lists of ranks are cut at eight, with a count
+of the rest; several faults of one input are reported together, with their number as `faults`.
 
 * `cairn` prints `error: REASON: text` and the next action on standard error; with `--format=json` the object
   `{"code", "reason", "message", "metadata"}`. Exit status: 0 done, 1 the operation failed, 2 usage, 3 the answer is

@@ -1,5 +1,5 @@
-// Which way each rank sends the bytes of a reshard, as it was told: over the host, or over a group of NCCL. Finds orders
-// that contradict each other.
+// Which way each rank sends the bytes of a reshard, as it was told: over the host, or over a group of NCCL. Finds
+// orders that contradict each other.
 #ifndef CAIRN_COORDINATOR_LOAD_TESTING_EXCHANGE_WAYS_H_
 #define CAIRN_COORDINATOR_LOAD_TESTING_EXCHANGE_WAYS_H_
 
@@ -13,8 +13,8 @@ namespace cairn {
 
 class ExchangeWays {
  public:
-  // The rank follows an order of a coordinator of this epoch. As with an agent, the first decision holds. Returns "", or
-  // that another rank was told another way by the same coordinator.
+  // The rank follows an order of a coordinator of this epoch. As with an agent, the first decision holds. Returns "",
+  // or that another rank was told another way by the same coordinator.
   std::string Take(int rank, uint64_t epoch, const v1::LoadOrder& order);
   // Notes the id of a group. Returns "", or that the group had another one before.
   std::string TakeId(const v1::GroupOrder& order);

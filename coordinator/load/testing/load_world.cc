@@ -239,8 +239,7 @@ void LoadWorld::Synchronize(Rank& rank) {
   Send([this, &rank, request] {
     InCore([&](const Moment& moment) {
       Job* job = decisions_->Find(kJob);
-      if (request.agent().coordinator_epoch() != epoch_ || job == nullptr ||
-          !job->Synchronize(request, moment).ok()) {
+      if (request.agent().coordinator_epoch() != epoch_ || job == nullptr || !job->Synchronize(request, moment).ok()) {
         Send([&rank, agent = request.agent().incarnation()] {
           if (rank.agent == agent) rank.registered = false;
         });
@@ -402,6 +401,8 @@ void LoadWorld::Disturb() {
       break;
     case 5:
       for (Rank& each : ranks_) NewTrainer(each);  // the job starts again
+      break;
+    default:
       break;
   }
 }

@@ -1,5 +1,5 @@
-// Ranks that call load at random moments, with random timeouts, while trainers, agents and coordinators die and messages
-// are lost.
+// Ranks that call load at random moments, with random timeouts, while trainers, agents and coordinators die and
+// messages are lost.
 #ifndef CAIRN_COORDINATOR_LOAD_TESTING_LOAD_WORLD_H_
 #define CAIRN_COORDINATOR_LOAD_TESTING_LOAD_WORLD_H_
 
@@ -27,8 +27,8 @@ class LoadWorld : private Simulation {
   // `reshards`: all calls are reshards, and all agents can use NCCL.
   LoadWorld(uint64_t seed, int ranks, bool reshards);
 
-  // Lets a storm pass, then a calm in which all ranks must meet, then three rounds in which each rank calls once. Returns
-  // the first violation, or "".
+  // Lets a storm pass, then a calm in which all ranks must meet, then three rounds in which each rank calls once.
+  // Returns the first violation, or "".
   std::string Run();
 
   // What ranks were told, so that a test sees that the storm was neither too bad nor too mild.

@@ -1,5 +1,5 @@
-// What tests of loads share: a job of a few ranks with the committed steps 3, 5 and 7, what its agents say of their calls,
-// and what they are told.
+// What tests of loads share: a job of a few ranks with the committed steps 3, 5 and 7, what its agents say of their
+// calls, and what they are told.
 #ifndef CAIRN_COORDINATOR_LOAD_TESTING_LOADS_FIXTURE_H_
 #define CAIRN_COORDINATOR_LOAD_TESTING_LOADS_FIXTURE_H_
 
