@@ -208,7 +208,9 @@ def test_an_agent_that_is_stopped_in_an_exchange_is_named(root, controls):
             errors[0], errors[0].metadata)
         assert isinstance(errors[1], cairn.Error), errors[1]
         controls()
-        assert_goes_over_nccl(cluster, source, target)  # it has registered anew
+        # It has registered anew, so there is a new group; or its lease has not ended, and the host carries for a while.
+        for report in reshard(cluster, source, target):
+            assert report.transport == "nccl" or report.transport.startswith("grpc (nccl: "), report.transport
 
 
 def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(root, controls):
