@@ -91,6 +91,7 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
                   return a.phase < b.phase;
                 })->phase);
   std::vector<int> ranks;
+  ranks.reserve(named_ranks.size());
   for (const NamedRank& named_rank : named_ranks) ranks.push_back(named_rank.rank);
   std::string message = absl::StrCat(Name(context, operation), ": ", ranks.size() == 1 ? "rank " : "ranks ",
                                      JoinRanks(ranks), " ", View(what), " in phase ", phase);
