@@ -48,10 +48,6 @@ std::string StateName(const std::string& key, const std::string& weight) {
   return absl::StrCat("optimizer.", key, ".", weight);
 }
 
-bool IsFlat(const StridedTensor& tensor) {
-  return tensor.shape.size() == 1 && (tensor.strides[0] == 1 || tensor.shape[0] <= 1);
-}
-
 class DirectoryReader {
  public:
   DirectoryReader(const std::string& directory, const DeepSpeedFiles& names)
@@ -93,7 +89,9 @@ class DirectoryReader {
   absl::Status AddPartitioned();
   absl::Status CheckOptimizers() const;
   absl::Status AddState(const std::string& key, const ZeroParameter& parameter);
-  absl::Status AddParts(const std::string& name, const ZeroParameter& parameter,
+  // Adds a tensor whose fragments lie in flat tensors of the ranks, whose files follow one another from `first_file`
+  // on.
+  absl::Status AddParts(const std::string& name, const ZeroParameter& parameter, uint32_t first_file,
                         const std::function<const StridedTensor*(const ZeroFragment&)>& tensor_of);
   // Adds the parameters of a universal checkpoint.
   absl::Status AddParameters();
@@ -188,7 +186,7 @@ absl::Status DirectoryReader::AddPartitioned() {
   const auto parameters = first.by_parameter ? PartitionParameters(groups, lengths) : PartitionVectors(groups, lengths);
   if (!parameters.ok()) return InDirectory(parameters.status());
   for (const ZeroParameter& parameter : *parameters) {
-    CAIRN_RETURN_IF_ERROR(AddParts(parameter.name, parameter, [&](const ZeroFragment& fragment) {
+    CAIRN_RETURN_IF_ERROR(AddParts(parameter.name, parameter, OptimizerFile(0), [&](const ZeroFragment& fragment) {
       return &optimizers_[fragment.rank].weights[fragment.group];
     }));
     if (parameter.fragments.empty()) continue;
@@ -204,28 +202,28 @@ absl::Status DirectoryReader::AddState(const std::string& key, const ZeroParamet
   const ZeroFragment& begin = parameter.fragments[0];
   const StridedTensor& first = optimizers_[begin.rank].states[begin.group].at(key);
   const std::string name = StateName(key, parameter.name);
-  // A number of all the group, such as the optimizer's step.
-  if (!IsFlat(first)) return InDirectory(tensors_.AddWhole(name, first, OptimizerFile(begin.rank)));
-  return AddParts(name, parameter, [&](const ZeroFragment& fragment) -> const StridedTensor* {
+  // The optimizer's step, for example, is one number for all of the group.
+  if (!first.IsFlat()) return InDirectory(tensors_.AddWhole(name, first, OptimizerFile(begin.rank)));
+  return AddParts(name, parameter, OptimizerFile(0), [&](const ZeroFragment& fragment) -> const StridedTensor* {
     const auto& states = optimizers_[fragment.rank].states[fragment.group];
     const auto state = states.find(key);
     return state == states.end() ? nullptr : &state->second;
   });
 }
 
-absl::Status DirectoryReader::AddParts(const std::string& name, const ZeroParameter& parameter,
+absl::Status DirectoryReader::AddParts(const std::string& name, const ZeroParameter& parameter, uint32_t first_file,
                                        const std::function<const StridedTensor*(const ZeroFragment&)>& tensor_of) {
   const StridedTensor* first = parameter.fragments.empty() ? nullptr : tensor_of(parameter.fragments[0]);
   const DType dtype = first != nullptr ? first->dtype : DType::kFloat32;
   CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.Add(name, dtype, parameter.shape)));
   for (const ZeroFragment& fragment : parameter.fragments) {
     const StridedTensor* flat = tensor_of(fragment);
-    if (flat == nullptr || !IsFlat(*flat) || flat->dtype != dtype ||
+    if (flat == nullptr || !flat->IsFlat() || flat->dtype != dtype ||
         flat->shape[0] < fragment.begin + fragment.range.size()) {
-      return Bad(OptimizerFile(fragment.rank), absl::StrCat("lacks elements of '", name, "' that belong to this rank"));
+      return Bad(first_file + fragment.rank, absl::StrCat("lacks elements of '", name, "' that belong to this rank"));
     }
     const auto width = static_cast<uint64_t>(BytesOf(dtype));
-    tensors_.AddRange(name, fragment.range, OptimizerFile(fragment.rank),
+    tensors_.AddRange(name, fragment.range, first_file + fragment.rank,
                       flat->offset + static_cast<uint64_t>(fragment.begin) * width);
   }
   return absl::OkStatus();
@@ -254,7 +252,7 @@ absl::Status DirectoryReader::AddParameters() {
     }
     // Stage 3 leaves them flat.
     const auto shape = shapes.find(weight);
-    if (shape != shapes.end() && IsFlat(*tensor) && ElementCount(shape->second) == tensor->shape[0]) {
+    if (shape != shapes.end() && tensor->IsFlat() && ElementCount(shape->second) == tensor->shape[0]) {
       tensor->shape = shape->second;
       tensor->strides = RowMajorStrides(tensor->shape);
     }
@@ -276,20 +274,21 @@ absl::Status DirectoryReader::AddFrozen() {
     ZeroLengths lengths;
     for (size_t rank = 0; rank < models_.size(); ++rank) {
       const auto part = models_[rank].frozen.find(name);
-      if (part == models_[rank].frozen.end() || !IsFlat(part->second) || part->second.dtype != whole.dtype) {
+      if (part == models_[rank].frozen.end() || !part->second.IsFlat()) {
         return Bad(static_cast<uint32_t>(rank), absl::StrCat("lacks its part of '", name, "'"));
       }
       lengths.push_back({part->second.shape[0]});
     }
+    if (ElementCount(shape->second) == 0) {
+      CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.Add(name, whole.dtype, shape->second)));
+      continue;
+    }
     const std::vector<ZeroGroup> group = {{{{name, shape->second}}}};
     const auto parameters = PartitionParameters(group, lengths);
     if (!parameters.ok()) return InDirectory(parameters.status());
-    CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.Add(name, whole.dtype, shape->second)));
-    for (const ZeroFragment& fragment : (*parameters)[0].fragments) {
-      const StridedTensor& part = models_[fragment.rank].frozen.at(name);
-      const auto begin = static_cast<uint64_t>(fragment.begin) * static_cast<uint64_t>(BytesOf(part.dtype));
-      tensors_.AddRange(name, fragment.range, fragment.rank, part.offset + begin);
-    }
+    CAIRN_RETURN_IF_ERROR(AddParts(name, (*parameters)[0], 0, [&](const ZeroFragment& fragment) {
+      return &models_[fragment.rank].frozen.at(name);
+    }));
   }
   return absl::OkStatus();
 }
@@ -351,15 +350,14 @@ absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory
   if (file.bytes() > kMostLatestBytes) return "";
   CAIRN_ASSIGN_OR_RETURN(std::string tag, file.Read(0, file.bytes()));
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == ' ')) tag.pop_back();
-  if (!IsPathBelow(tag)) {
-    return MakeError(Reason::kPathEscape, absl::StrCat(file.path(), " names '", tag, "', no path below the directory"),
-                     {{"file", file.path()}});
-  }
+  const auto escapes = [&](std::string_view how) {
+    return MakeError(
+        Reason::kPathEscape, absl::StrCat(file.path(), " names '", tag, "', ", std::string(how)),
+        {{"file", file.path()}, {"next", "Correct that file, or give the directory of the checkpoint itself."}});
+  };
+  if (!IsPathBelow(tag)) return escapes("no path below the directory");
   CAIRN_ASSIGN_OR_RETURN(std::string below, ResolvePath(absl::StrCat(directory, "/", tag)));
-  if (!below.starts_with(directory + "/")) {
-    return MakeError(Reason::kPathEscape, absl::StrCat(file.path(), " names '", tag, "', a link out of the directory"),
-                     {{"file", file.path()}});
-  }
+  if (!below.starts_with(directory + "/")) return escapes("a link out of the directory");
   CAIRN_ASSIGN_OR_RETURN(const Entries inside, List(below));
   return HoldsDeepSpeed(inside) ? below : "";
 }

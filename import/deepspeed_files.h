@@ -15,7 +15,8 @@ namespace cairn {
 struct DeepSpeedFiles {
   std::vector<std::string> models;      // one; or one of each rank, by rank, as stage 3 writes them
   std::vector<std::string> optimizers;  // of each rank, by rank
-  // Of a universal checkpoint, sorted: "zero/WEIGHT/KEY.pt" and "zero/KEY.pt". DeepSpeedFilesAmong leaves it empty.
+  // A universal checkpoint has these, sorted: "zero/WEIGHT/KEY.pt" and "zero/KEY.pt". DeepSpeedFilesAmong leaves it
+  // empty.
   std::vector<std::string> parameters;
   bool is_universal = false;
 };

@@ -85,7 +85,7 @@ absl::StatusOr<std::map<std::string, StridedTensor>> Reader::TensorsOf(PickleVal
 
 absl::StatusOr<StridedTensor> Reader::FlatTensor(PickleValue value, size_t group) const {
   CAIRN_ASSIGN_OR_RETURN(const std::optional<StridedTensor> tensor, file_.Tensor(value));
-  if (tensor && tensor->shape.size() == 1 && (tensor->strides[0] == 1 || tensor->shape[0] <= 1)) return *tensor;
+  if (tensor && tensor->IsFlat()) return *tensor;
   return Bad(absl::StrCat("has no flat tensor of the weights of group ", group));
 }
 

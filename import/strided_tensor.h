@@ -18,6 +18,9 @@ struct StridedTensor {
   Shape strides;        // in elements
   uint64_t offset = 0;  // of the first element, counted in bytes from where the file or archive begins
 
+  // Returns true if it has one axis, whose elements lie one behind the other.
+  bool IsFlat() const { return shape.size() == 1 && (strides[0] == 1 || shape[0] <= 1); }
+
   // A box of the tensor whose elements lie row-major and without gaps.
   struct Piece {
     Box box;

@@ -108,7 +108,7 @@ class Groups {
   const absl::Duration build_timeout_;
   uint64_t last_number_ = 0;
   std::optional<Group> group_;
-  // Of the last group that broke, until one that is ready ends unused.
+  // Tells of the last group that broke, until one that is ready ends unused.
   std::optional<Breakage> broken_;
 };
 
