@@ -12,6 +12,10 @@ os.environ.setdefault("CAIRN_BIN_DIR", str(REPOSITORY / "dist/bin"))
 for directory in (REPOSITORY / "tests", REPOSITORY / "dist/python"):
     sys.path.insert(0, str(directory))
 
+# Each process of pytest-xdist imports all test files, and compiling them takes seconds. So what is compiled is kept
+# (git ignores it). Processes that tests start keep nothing if PYTHONDONTWRITEBYTECODE says so, as in tools/test.
+sys.dont_write_bytecode = False
+
 # The services under test must not see what the user has set, nor leave anything among the user's files.
 for name in ("CAIRN_COORDINATOR", "CAIRN_AGENT", "CAIRN_TOKEN_FILE", "CAIRN_INSECURE"):
     os.environ.pop(name, None)

@@ -7,18 +7,17 @@ import json
 import os
 import pathlib
 import subprocess
-import warnings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 
+from testing.library import Library
+
 numpy = pytest.importorskip("numpy")
 transformers = pytest.importorskip("transformers")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+indexed_dataset = Library("megatron.core.datasets.indexed_dataset")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CAIRN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", ROOT / "dist" / "bin")) / "cairn"

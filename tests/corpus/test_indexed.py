@@ -4,14 +4,13 @@ import json
 import os
 import pathlib
 import subprocess
-import warnings
 
 import numpy
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+from testing.library import Library
+
+indexed = Library("megatron.core.datasets.indexed_dataset")
 torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.interop

@@ -13,30 +13,32 @@ pytestmark = pytest.mark.interop
 KINDS = [("BertWordPieceCase", False), ("BertWordPieceLowerCase", True)]
 
 
-# These are all scalar values with CAIRN_EXHAUSTIVE=1 (minutes); without it, the assigned ones and a sample of the large
-# uniform blocks.
-EXHAUSTIVE = os.environ.get("CAIRN_EXHAUSTIVE") == "1"
-CHARACTERS = [c for c in map(chr, range(sys.maxunicode + 1)) if not 0xD800 <= ord(c) < 0xE000 and
-              (EXHAUSTIVE or ord(c) % 61 == 0 or unicodedata.category(c) not in ("Lo", "Cn", "Co") or ord(c) < 0x3400)]
+@pytest.fixture(scope="module")
+def characters():
+    """Are all scalar values with CAIRN_EXHAUSTIVE=1 (minutes); without it, the assigned ones and a sample of the large
+    uniform blocks."""
+    exhaustive = os.environ.get("CAIRN_EXHAUSTIVE") == "1"
+    return [c for c in map(chr, range(sys.maxunicode + 1)) if not 0xD800 <= ord(c) < 0xE000 and
+            (exhaustive or ord(c) % 61 == 0 or unicodedata.category(c) not in ("Lo", "Cn", "Co") or ord(c) < 0x3400)]
 
 
 @pytest.fixture(scope="module")
-def all_characters(tmp_path_factory):
+def all_characters(tmp_path_factory, characters):
     """Makes a vocabulary with every character, alone and continuing, so ids tell exactly what the normalizer made."""
     path = tmp_path_factory.mktemp("vocab") / "all.txt"
     # A character that is trimmed at the end of a line cannot be an entry.
-    results = {d for c in CHARACTERS for form in (c, c.lower(), unicodedata.normalize("NFD", c.lower())) for d in form}
-    characters = sorted(c for c in results if not c.isspace() and c not in "\x1c\x1d\x1e\x1f")
-    path.write_text("\n".join(SPECIAL + characters + ["##" + c for c in characters]) + "\n", encoding="utf-8")
+    results = {d for c in characters for form in (c, c.lower(), unicodedata.normalize("NFD", c.lower())) for d in form}
+    entries = sorted(c for c in results if not c.isspace() and c not in "\x1c\x1d\x1e\x1f")
+    path.write_text("\n".join(SPECIAL + entries + ["##" + c for c in entries]) + "\n", encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("kind,lower_case", KINDS)
-def test_every_character(tmp_path, all_characters, kind, lower_case):
+def test_every_character(tmp_path, characters, all_characters, kind, lower_case):
     """Each character stands between letters, alone, and between marks that may be reordered."""
     records = []
-    for first in range(0, len(CHARACTERS), 1024):
-        block = CHARACTERS[first : first + 1024]
+    for first in range(0, len(characters), 1024):
+        block = characters[first : first + 1024]
         records += [{"text": " ".join(f"a{c}b" for c in block)}, {"text": " ".join(block)}]
         # Letters and unassigned characters cannot take part in reordering; leaving them out halves the time.
         marks = [c for c in block if unicodedata.category(c) not in ("Lo", "Cn", "Co")]
@@ -231,10 +233,10 @@ def test_legacy(tmp_path, small_vocabulary, kind, lower_case, seed):
 
 @pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="the legacy tables are those of Unicode 14.0.0")
 @pytest.mark.parametrize("kind,lower_case", KINDS)
-def test_legacy_every_character(tmp_path, all_characters, kind, lower_case):
+def test_legacy_every_character(tmp_path, characters, all_characters, kind, lower_case):
     records = []
-    for first in range(0, len(CHARACTERS), 1024):
-        block = CHARACTERS[first : first + 1024]
+    for first in range(0, len(characters), 1024):
+        block = characters[first : first + 1024]
         records.append({"text": " ".join(f"a{c}b x\u302e{c}\U0001d165 A{c}\u03a3" for c in block)})
     source = write_jsonl(tmp_path / "in.jsonl", records)
     preprocess([source], tmp_path / "peer", LegacyPeer(all_characters, lower_case))

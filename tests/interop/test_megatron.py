@@ -8,18 +8,14 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("megatron.core")
-from megatron.core.dist_checkpointing.mapping import (
-    LocalNonpersistentObject,
-    ShardedObject,
-    ShardedTensor,
-    ShardedTensorFactory,
-)
 
 import cairn
-from cairn.torch import megatron
 from testing.dcp import assert_equal, tensor
+from testing.library import Library
 from testing.ranks import command, command_json, on_ranks
+
+mapping = Library("megatron.core.dist_checkpointing.mapping")
+megatron = Library("cairn.torch.megatron")
 
 pytestmark = pytest.mark.interop
 
@@ -33,10 +29,10 @@ def gate_and_up(key, data, replica_id, tp, world):
     """Makes a factory as Megatron does it for a fused SwiGLU layer: both halves are cut among the ranks."""
     def build(key, data, replica_id, flattened_range):
         gate, up = data.chunk(2)
-        return [ShardedTensor.from_rank_offsets(key, part, (0, tp + offset, 2 * world), replica_id=replica_id)
+        return [mapping.ShardedTensor.from_rank_offsets(key, part, (0, tp + offset, 2 * world), replica_id=replica_id)
                 for part, offset in ((gate, 0), (up, world))]
 
-    return ShardedTensorFactory(key, data, build, torch.cat, replica_id)
+    return mapping.ShardedTensorFactory(key, data, build, torch.cat, replica_id)
 
 
 def state(rank, tp_world, pp_world, fill=True):
@@ -52,16 +48,17 @@ def state(rank, tp_world, pp_world, fill=True):
     fused = torch.cat([gate, up])
     layers = range(pp * LAYERS // pp_world, (pp + 1) * LAYERS // pp_world)
     result = {
-        "layers": [ShardedTensor.from_rank_offsets("decoder.w", part("decoder.w", 0, layer), (0, layer, LAYERS),
-                                                   (1, tp, tp_world), replica_id=0, prepend_axis_num=1)
-                   for layer in layers],
-        "embedding": ShardedTensor.from_rank_offsets("embedding", part("embedding", 0), (0, tp, tp_world),
-                                                     replica_id=pp),
-        "norm": ShardedTensor.from_rank_offsets("norm", part("norm", None), replica_id=(tp, pp)),
+        "layers": [mapping.ShardedTensor.from_rank_offsets(
+            "decoder.w", part("decoder.w", 0, layer), (0, layer, LAYERS), (1, tp, tp_world), replica_id=0,
+            prepend_axis_num=1) for layer in layers],
+        "embedding": mapping.ShardedTensor.from_rank_offsets("embedding", part("embedding", 0), (0, tp, tp_world),
+                                                             replica_id=pp),
+        "norm": mapping.ShardedTensor.from_rank_offsets("norm", part("norm", None), replica_id=(tp, pp)),
         "mlp": gate_and_up("fused", fused if fill else torch.zeros_like(fused), pp, tp, tp_world),
-        "extra": [ShardedObject("decoder.extra", {"amax": [1.5, layer], "state": torch.full((3,), float(layer))},
-                                (LAYERS,), (layer,), replica_id=tp) for layer in layers],
-        "local": LocalNonpersistentObject({"rank": rank})}
+        "extra": [mapping.ShardedObject(
+            "decoder.extra", {"amax": [1.5, layer], "state": torch.full((3,), float(layer))}, (LAYERS,), (layer,),
+            replica_id=tp) for layer in layers],
+        "local": mapping.LocalNonpersistentObject({"rank": rank})}
     if fill:
         result |= {"iteration": 7, "optimizer": {"param_groups": [{"lr": 0.1, "betas": (0.9, 0.95)}]}}
     return result
@@ -78,6 +75,11 @@ def check(loaded, rank, tp_world, pp_world):
     assert_equal(loaded["mlp"], expected["mlp"].data)
     assert loaded["local"] == {"rank": rank} and loaded["iteration"] == 7
     assert loaded["optimizer"] == {"param_groups": [{"lr": 0.1, "betas": (0.9, 0.95)}]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def megatron_core():
+    pytest.importorskip("megatron.core")
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +108,8 @@ def test_Load_TensorsWithoutData_AreMade(saved):
 
 
 def test_Load_NamesThatAreNotThere_AreRefused(saved):
-    wanted = {"a": ShardedTensor.from_rank_offsets("other", torch.zeros(2)),
-              "b": ShardedObject("decoder.extra", None, (9,), (8,))}
+    wanted = {"a": mapping.ShardedTensor.from_rank_offsets("other", torch.zeros(2)),
+              "b": mapping.ShardedObject("decoder.extra", None, (9,), (8,))}
     with cairn.local.Cluster(ranks=1, root=saved) as cluster, cluster.connect(0) as client:
         with pytest.raises(cairn.Error) as refused:
             megatron.load(client, wanted)
@@ -158,8 +160,8 @@ def test_Export_OfAnImport_NamesTheCommonValuesThatItLeavesOut(tmp_path):
 def test_Load_DirectoryOfMegatron_IsASource(tmp_path):
     (tmp_path / "in").mkdir()
     worker("save", tmp_path / "in")
-    wanted = {"w": ShardedTensor.from_rank_offsets("decoder.w", torch.zeros(8, 6)),
-              "extra": ShardedObject("decoder._extra_state", None, (1,), (0,))}
+    wanted = {"w": mapping.ShardedTensor.from_rank_offsets("decoder.w", torch.zeros(8, 6)),
+              "extra": mapping.ShardedObject("decoder._extra_state", None, (1,), (0,))}
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         loaded = megatron.load(client, wanted, source=tmp_path / "in")
     assert_equal(loaded["w"], torch.arange(48.0).reshape(8, 6))
