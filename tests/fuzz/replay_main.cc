@@ -1,7 +1,10 @@
 // Runs a fuzz target on its seeds and on damaged copies of them, without libFuzzer.
+//
+//   usage: PROGRAM DAMAGED_COPIES SEED...
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -21,8 +24,9 @@ void Run(const std::string& input) {
 
 int main(int argc, char** argv) {
   std::mt19937 random(1);
+  const int copies = argc < 2 ? 0 : std::atoi(argv[1]);
   size_t runs = 0;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     std::ifstream file(argv[i], std::ios::binary);
     if (!file) {
       std::fprintf(stderr, "cannot read %s\n", argv[i]);
@@ -32,15 +36,15 @@ int main(int argc, char** argv) {
     Run(seed);
     const size_t stride = std::max<size_t>(1, seed.size() / 500);
     for (size_t size = 0; size < seed.size(); size += stride) Run(seed.substr(0, size));
-    for (int damage = 0; damage < 2000 && !seed.empty(); ++damage) {
+    for (int damage = 0; damage < copies && !seed.empty(); ++damage) {
       std::string bad = seed;
       for (auto n = random() % 3; n < 3; ++n) bad[random() % bad.size()] = static_cast<char>(random());
       Run(bad);
     }
-    runs += 2500;
+    ++runs;
   }
-  if (runs == 0) {
-    std::fprintf(stderr, "no seeds were given\n");
+  if (runs == 0 || copies == 0) {
+    std::fprintf(stderr, "usage: %s DAMAGED_COPIES SEED...\n", argv[0]);
     return 1;
   }
   return 0;

@@ -2,9 +2,10 @@
 
 load("//tools/bazel:cc.bzl", "cairn_cc_library")
 
-def cairn_fuzz_target(name, srcs, deps, seeds):
-    """`srcs` define LLVMFuzzerTestOneInput.
+def cairn_fuzz_target(name, srcs, deps, seeds, data = [], damaged_copies = 2000):
+    """`srcs` define LLVMFuzzerTestOneInput, and open `data`.
 
+    A target that takes long for an input has fewer `damaged_copies`.
     bazel build --config=fuzz //tests/fuzz:NAME makes the fuzzer. NAME_seeds_test runs in every build, with every
     compiler: each seed, each of its prefixes up to a limit, and each seed damaged in many places.
     """
@@ -13,14 +14,15 @@ def cairn_fuzz_target(name, srcs, deps, seeds):
         name = name,
         testonly = True,
         linkopts = ["-fsanitize=fuzzer"],
+        data = data,
         tags = ["manual"],
         deps = [":" + name + "_entry"],
     )
     native.cc_test(
         name = name + "_seeds_test",
         size = "small",
-        args = ["$(rootpath %s)" % seed for seed in seeds],
-        data = seeds,
+        args = [str(damaged_copies)] + ["$(rootpath %s)" % seed for seed in seeds],
+        data = seeds + data,
         deps = [
             ":" + name + "_entry",
             "//tests/fuzz:replay_main",
