@@ -25,6 +25,7 @@
 #include "common/storage/checkpoint_store.h"
 #include "export/dcp_exporter.h"
 #include "export/dcp_plan.h"
+#include "export/export_identity.h"
 #include "export/export_plan.h"
 #include "export/exported_values.h"
 #include "export/exporter.h"
@@ -58,6 +59,7 @@ struct Written {
   std::vector<std::pair<std::string, uint64_t>> files;
   std::string index;
   std::vector<std::string> left_out;
+  size_t finished_before = 0;  // files that an earlier export has finished
 };
 
 // Shows progress and lets a signal end the export.
@@ -68,8 +70,9 @@ class Watch {
           return DescribeProgress(what, done_, total_bytes, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin_));
         }) {}
 
-  WriteExportOptions Options(const Arguments& arguments, int64_t memory) {
+  WriteExportOptions Options(const Arguments& arguments, std::string identity, int64_t memory) {
     WriteExportOptions write;
+    write.identity = std::move(identity);
     write.memory_bytes = static_cast<uint64_t>(memory);
     write.threads = arguments.threads;
     write.interrupted = [] { return InterruptFlag().load(); };
@@ -90,8 +93,12 @@ absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifes
     CAIRN_ASSIGN_OR_RETURN(plan.model_files, FindModelFiles(arguments.like));
   }
   Watch watch(manifest, plan.total_bytes);
-  CAIRN_RETURN_IF_ERROR(WriteExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
-  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, std::string(kPlainIndexName), {}};
+  CAIRN_ASSIGN_OR_RETURN(
+      const size_t finished_before,
+      WriteExport(storage, manifest, plan, arguments.directory,
+                  watch.Options(arguments, ExportIdentity(manifest, options, arguments.form), memory)));
+  Written written{plan.tensors.size(),          std::nullopt, plan.total_bytes, {},
+                  std::string(kPlainIndexName), {},           finished_before};
   for (const ExportFile& file : plan.files) {
     written.files.emplace_back(file.name, file.header.size() + file.data_bytes);
   }
@@ -99,10 +106,14 @@ absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifes
 }
 
 absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
-                                 const Arguments& arguments, int64_t memory) {
+                                 const ExportOptions& options, const Arguments& arguments, int64_t memory) {
   Watch watch(manifest, plan.total_bytes);
-  CAIRN_RETURN_IF_ERROR(WriteDcpExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
-  Written written{plan.tensors.size(), plan.values, plan.total_bytes, {}, std::string(kDcpMetadataName), {}};
+  CAIRN_ASSIGN_OR_RETURN(
+      const size_t finished_before,
+      WriteDcpExport(storage, manifest, plan, arguments.directory,
+                     watch.Options(arguments, ExportIdentity(manifest, options, arguments.form), memory)));
+  Written written{plan.tensors.size(),           plan.values, plan.total_bytes, {},
+                  std::string(kDcpMetadataName), {},          finished_before};
   for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);
   for (const auto& [name, bytes] : plan.beside) written.files.emplace_back(name, bytes.size());
   return written;
@@ -115,7 +126,7 @@ absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manif
   values = TakeApart(std::move(values));
   CAIRN_RETURN_IF_ERROR(CheckNoneIsOpaque(values));
   CAIRN_ASSIGN_OR_RETURN(const DcpExportPlan plan, MakeDcpExportPlan(manifest, options, values));
-  return WriteDcp(storage, manifest, plan, arguments, memory);
+  return WriteDcp(storage, manifest, plan, options, arguments, memory);
 }
 
 absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
@@ -123,7 +134,7 @@ absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& 
   ItemReader reader(&storage, manifest);
   CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
   CAIRN_ASSIGN_OR_RETURN(const MegatronExportPlan plan, MakeMegatronExportPlan(manifest, options, std::move(values)));
-  CAIRN_ASSIGN_OR_RETURN(Written written, WriteDcp(storage, manifest, plan.dcp, arguments, memory));
+  CAIRN_ASSIGN_OR_RETURN(Written written, WriteDcp(storage, manifest, plan.dcp, options, arguments, memory));
   written.left_out = plan.left_out;
   return written;
 }
@@ -177,6 +188,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     json["files"] = nlohmann::ordered_json::array();
     for (const auto& [file, bytes] : written.files) json["files"].push_back({{"name", file}, {"bytes", bytes}});
     json["index"] = written.index;
+    json["finished_before"] = written.finished_before;
     if (arguments.form == kMegatron) json["left_out"] = written.left_out;
     std::printf("%s\n", json.dump(2).c_str());
     return absl::OkStatus();
@@ -187,6 +199,10 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
               Counted(written.tensors, "tensor").c_str(), values.c_str(),
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  if (written.finished_before > 0) {
+    std::printf("%s had been finished by an export that was broken off\n",
+                Counted(written.finished_before, "file").c_str());
+  }
   if (!written.left_out.empty()) {
     std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
     for (const std::string& each : written.left_out) std::printf("  %s\n", each.c_str());

@@ -34,18 +34,28 @@ class DcpExporter {
         options_(options),
         reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
 
-  absl::Status Run() {
+  // Returns how many files were finished before.
+  absl::StatusOr<size_t> Run() {
     uint64_t largest = 0;
     for (const DcpExportFile& file : plan_.files) largest = std::max(largest, file.bytes);
     window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
     CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
     for (const DcpExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(output_.Add(name, bytes));
-    return output_.Add(std::string(kDcpMetadataName), plan_.metadata);
+    CAIRN_RETURN_IF_ERROR(output_.Add(std::string(kDcpMetadataName), plan_.metadata));
+    if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    CAIRN_RETURN_IF_ERROR(output_.Publish());
+    return finished_before_;
   }
 
  private:
   absl::Status WriteFile(const DcpExportFile& file) {
+    if (output_.TakeFinished(file.name, file.bytes)) {
+      ++finished_before_;
+      for (const DcpExportEntry& entry : file.entries) done_ += TensorBytes(entry);
+      if (options_.progress) options_.progress(done_);
+      return absl::OkStatus();
+    }
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes));
     for (size_t begin = 0, end = 0; begin < file.entries.size(); begin = end) {
       const uint64_t origin = file.entries[begin].offset;
@@ -65,7 +75,12 @@ class DcpExporter {
       CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, origin, {window_.data(), bytes}));
       if (options_.progress) options_.progress(done_);
     }
-    return output_.Sync(fd.get(), file.name);
+    return output_.Finish(fd.get(), file.name);
+  }
+
+  uint64_t TensorBytes(const DcpExportEntry& entry) const {
+    if (entry.tensor == DcpExportEntry::kNoTensor) return 0;
+    return static_cast<uint64_t>(entry.box.size() * BytesOf(plan_.tensors[entry.tensor].plain.dtype));
   }
 
   // Makes the window what the file holds from `origin` on.
@@ -81,7 +96,7 @@ class DcpExporter {
       std::memcpy(window_.data() + at, archive.head().data(), archive.head().size());
       parts.push_back({&tensor, entry.begin, entry.begin + entry.box.size(), at + archive.head().size()});
       filled = at + entry.bytes;
-      done_ += archive.data_bytes();
+      done_ += TensorBytes(entry);
     }
     CAIRN_RETURN_IF_ERROR(reader_.Read(parts, window_.data()));
     std::atomic<size_t> next{0};
@@ -103,19 +118,20 @@ class DcpExporter {
   uint64_t window_bytes_ = 0;
   AlignedBuffer window_;
   uint64_t done_ = 0;
+  size_t finished_before_ = 0;
 };
 
 }  // namespace
 
-absl::Status WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
-                            const std::string& directory, const WriteExportOptions& options) {
-  OutputDirectory output(directory);
+absl::StatusOr<size_t> WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                                      const std::string& directory, const WriteExportOptions& options) {
+  OutputDirectory output(directory, options.identity);
   CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
     return std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
   }));
-  CAIRN_RETURN_IF_ERROR(DcpExporter(storage, manifest, plan, output, options).Run());
-  if (options.interrupted && options.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
-  return output.Publish();
+  const absl::StatusOr<size_t> finished_before = DcpExporter(storage, manifest, plan, output, options).Run();
+  if (!finished_before.ok()) return output.Abandon(finished_before.status());
+  return finished_before;
 }
 
 }  // namespace cairn

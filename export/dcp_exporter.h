@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "export/dcp_plan.h"
@@ -15,8 +15,8 @@ namespace cairn {
 // Writes the files of a plan into `directory`, as WriteExport does; `.metadata` gets its name last, and to PyTorch a
 // directory without it is no checkpoint. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds such files. Else as
 // WriteExport.
-absl::Status WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
-                            const std::string& directory, const WriteExportOptions& options);
+absl::StatusOr<size_t> WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                                      const std::string& directory, const WriteExportOptions& options);
 
 }  // namespace cairn
 

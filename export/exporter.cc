@@ -22,18 +22,27 @@ class Exporter {
         options_(options),
         reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
 
-  absl::Status Run() {
+  // Returns how many files were finished before.
+  absl::StatusOr<size_t> Run() {
     uint64_t largest = 0;
     for (const ExportFile& file : plan_.files) largest = std::max(largest, file.data_bytes);
     window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
     CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     for (const ModelFile& file : plan_.model_files) CAIRN_RETURN_IF_ERROR(output_.Copy(file.name, file.path));
-    return output_.Add(std::string(kPlainIndexName), plan_.index);
+    CAIRN_RETURN_IF_ERROR(output_.Add(std::string(kPlainIndexName), plan_.index));
+    if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    CAIRN_RETURN_IF_ERROR(output_.Publish());
+    return finished_before_;
   }
 
  private:
   absl::Status WriteFile(const ExportFile& file) {
+    if (output_.TakeFinished(file.name, file.header.size() + file.data_bytes)) {
+      ++finished_before_;
+      AddDone(file.data_bytes);
+      return absl::OkStatus();
+    }
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.header.size() + file.data_bytes));
     CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, 0, file.header));
     std::vector<TensorPart> parts;
@@ -42,8 +51,7 @@ class Exporter {
       CAIRN_RETURN_IF_ERROR(reader_.Read(parts, window_.data()));
       CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written, {window_.data(), filled}));
       written += filled;
-      done_ += filled;
-      if (options_.progress) options_.progress(done_);
+      AddDone(filled);
       filled = 0;
       parts.clear();
       return absl::OkStatus();
@@ -65,7 +73,12 @@ class Exporter {
       }
     }
     if (filled > 0) CAIRN_RETURN_IF_ERROR(flush());
-    return output_.Sync(fd.get(), file.name);
+    return output_.Finish(fd.get(), file.name);
+  }
+
+  void AddDone(uint64_t bytes) {
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_);
   }
 
   const ExportPlan& plan_;
@@ -75,20 +88,21 @@ class Exporter {
   uint64_t window_bytes_ = 0;
   AlignedBuffer window_;
   uint64_t done_ = 0;
+  size_t finished_before_ = 0;
 };
 
 }  // namespace
 
-absl::Status WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
-                         const std::string& directory, const WriteExportOptions& options) {
-  OutputDirectory output(directory);
+absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+                                   const std::string& directory, const WriteExportOptions& options) {
+  OutputDirectory output(directory, options.identity);
   CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
     return std::any_of(plan.model_files.begin(), plan.model_files.end(),
                        [&](const ModelFile& file) { return file.name == name; });
   }));
-  CAIRN_RETURN_IF_ERROR(Exporter(storage, manifest, plan, output, options).Run());
-  if (options.interrupted && options.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
-  return output.Publish();
+  const absl::StatusOr<size_t> finished_before = Exporter(storage, manifest, plan, output, options).Run();
+  if (!finished_before.ok()) return output.Abandon(finished_before.status());
+  return finished_before;
 }
 
 }  // namespace cairn

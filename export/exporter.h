@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "export/export_plan.h"
@@ -14,6 +14,8 @@
 namespace cairn {
 
 struct WriteExportOptions {
+  // See export_identity.h.
+  std::string identity;
   // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
   uint64_t memory_bytes = uint64_t{1} << 30;
   int threads = 2;
@@ -25,12 +27,15 @@ struct WriteExportOptions {
 
 // Writes the files of a plan into `directory`. Every source block that is read is verified. Files are written under
 // temporary names (".tmp-export-...") after their room was reserved. Only when all are durable do they get their names,
-// the index last, so a loader that goes by the index never sees a part. After an error all that was written is removed;
-// what a killed export has left is removed by the next one. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds
-// safetensors files, an index or one of the files to copy, or another export fills it. RESOURCE_EXHAUSTED (NO_SPACE).
-// CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and storage.
-absl::Status WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
-                         const std::string& directory, const WriteExportOptions& options);
+// the index last, so a loader that goes by the index never sees a part. Returns how many files were there already,
+// finished by an earlier export of the same identity. After an error that may pass, and after a kill, finished files
+// stay for the next one; all else that was written is removed.
+//
+// ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds safetensors files, an index or one of the files to copy, or another
+// export fills it. RESOURCE_EXHAUSTED (NO_SPACE). CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and
+// storage.
+absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+                                   const std::string& directory, const WriteExportOptions& options);
 
 }  // namespace cairn
 

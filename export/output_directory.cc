@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
@@ -36,12 +37,29 @@ bool IsOfACheckpoint(std::string_view name) {
 }  // namespace
 
 OutputDirectory::~OutputDirectory() {
-  for (const auto& [temporary, name] : files_) unlinkat(fd_.get(), temporary.c_str(), 0);
+  if (!fd_.valid()) return;
+  for (const File& file : files_) {
+    if (!file.finished || !keep_finished_ || done_) unlinkat(fd_.get(), file.temporary.c_str(), 0);
+  }
   for (const std::string& name : published_) unlinkat(fd_.get(), name.c_str(), 0);
+  if (!keep_finished_) {
+    for (const auto& [name, bytes] : found_) unlinkat(fd_.get(), FinishedName(name).c_str(), 0);
+  }
   if (made_directory_ && !done_) rmdir(path_.c_str());
 }
 
 std::string OutputDirectory::PathOf(const std::string& name) const { return absl::StrCat(path_, "/", name); }
+
+std::string OutputDirectory::FinishedName(std::string_view name) const {
+  return absl::StrCat(std::string(kTemporaryPrefix), "done-", identity_, "-", std::string(name));
+}
+
+bool OutputDirectory::IsSameFile(const std::string& one, const std::string& other) const {
+  struct stat first = {}, second = {};
+  return fstatat(fd_.get(), one.c_str(), &first, AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstatat(fd_.get(), other.c_str(), &second, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
 
 absl::Status OutputDirectory::Open(const std::function<bool(std::string_view name)>& is_output) {
   if (RetryInterrupted([&] { return mkdir(path_.c_str(), 0755); }) == 0) {
@@ -59,10 +77,23 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   CAIRN_RETURN_IF_ERROR(Lock());
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(path_, false));
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage->List(""));
+  const std::string finished = FinishedName("");
   for (const auto& [name, is_directory] : entries) {
     // Whoever wrote this would hold the lock if it were alive.
-    if (locked_ && name.starts_with(kTemporaryPrefix)) unlinkat(fd_.get(), name.c_str(), 0);
+    if (!locked_ || !name.starts_with(kTemporaryPrefix)) continue;
+    struct stat file = {};
+    if (name.starts_with(finished) && fstatat(fd_.get(), name.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(file.st_mode)) {
+      found_[name.substr(finished.size())] = static_cast<uint64_t>(file.st_size);
+    } else {
+      unlinkat(fd_.get(), name.c_str(), 0);
+    }
+  }
+  for (const auto& [name, is_directory] : entries) {
     if (name.starts_with(kTemporaryPrefix) || (!IsOfACheckpoint(name) && !is_output(name))) continue;
+    // An export that was killed while it gave names has given this one.
+    if (found_.contains(name) && IsSameFile(name, FinishedName(name))) continue;
+    keep_finished_ = true;  // they are not what is in the way
     return MakeError(Reason::kOutputExists,
                      absl::StrCat(path_, " holds ", name, " already; export into an empty directory"),
                      {{"file", PathOf(name)}});
@@ -80,12 +111,20 @@ absl::Status OutputDirectory::Lock() {
   return MakeError(Reason::kOutputExists, absl::StrCat("another export fills ", path_), {{"file", path_}});
 }
 
+bool OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes) {
+  const auto found = found_.find(name);
+  if (found == found_.end() || found->second != bytes) return false;
+  files_.push_back({FinishedName(name), name, true});
+  found_.erase(found);
+  return true;
+}
+
 absl::StatusOr<UniqueFd> OutputDirectory::Create(const std::string& name, uint64_t bytes) {
   const std::string temporary =
       absl::StrCat(std::string(kTemporaryPrefix), absl::Hex(RandomId(), absl::kZeroPad16), "-", name);
   UniqueFd fd = OpenIn(fd_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL);
   if (!fd.valid()) return ErrnoError(errno, "create", PathOf(name));
-  files_.emplace_back(temporary, name);
+  files_.push_back({temporary, name});
   const int error = bytes == 0 ? 0 : posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     return Annotate(ErrnoError(error, "reserve", PathOf(name)), absl::StrCat(bytes, " bytes"));
@@ -100,6 +139,20 @@ absl::Status OutputDirectory::Write(int fd, const std::string& name, uint64_t of
 
 absl::Status OutputDirectory::Sync(int fd, const std::string& name) {
   return Fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", PathOf(name));
+}
+
+absl::Status OutputDirectory::Finish(int fd, const std::string& name) {
+  CAIRN_RETURN_IF_ERROR(Sync(fd, name));
+  if (!locked_) return absl::OkStatus();  // another export of this identity may be at work
+  const auto file = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.name == name; });
+  const std::string finished = FinishedName(name);
+  if (renameat(fd_.get(), file->temporary.c_str(), fd_.get(), finished.c_str()) != 0) {
+    return ErrnoError(errno, "rename", PathOf(name));
+  }
+  found_.erase(name);  // one of another size has been replaced
+  file->temporary = finished;
+  file->finished = true;
+  return absl::OkStatus();
 }
 
 absl::Status OutputDirectory::Add(const std::string& name, std::string_view bytes) {
@@ -124,28 +177,42 @@ absl::Status OutputDirectory::Copy(const std::string& name, const std::string& s
 }
 
 absl::Status OutputDirectory::Publish() {
-  while (!files_.empty()) {
-    const auto& [temporary, name] = files_.front();
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const auto& [temporary, name, finished] = files_[i];
+    // The files before the last one must be durable before that one has its name.
+    if (i + 1 == files_.size()) CAIRN_RETURN_IF_ERROR(SyncDirectory());
     // The name must not replace something that has come meanwhile.
     const int error = LinkNoReplace(fd_.get(), temporary, name);
-    if (error == EEXIST) {
+    if (error == EEXIST && !IsSameFile(temporary, name)) {
       return MakeError(Reason::kOutputExists, absl::StrCat(PathOf(name), " has come to be there meanwhile"),
                        {{"file", PathOf(name)}});
     }
-    if (error != 0) return ErrnoError(error, "link", PathOf(name));
-    unlinkat(fd_.get(), temporary.c_str(), 0);
+    if (error != 0 && error != EEXIST) return ErrnoError(error, "link", PathOf(name));
     published_.push_back(name);
-    // The files before the last one must be durable before that one has its name.
-    if (files_.size() <= 2) CAIRN_RETURN_IF_ERROR(SyncDirectory());
-    files_.erase(files_.begin());
   }
+  CAIRN_RETURN_IF_ERROR(SyncDirectory());
   if (made_directory_) {
     const UniqueFd parent(openat(fd_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!parent.valid() || Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", path_);
   }
+  // Only now do the temporary names go, so an export that is killed before goes on with its files.
   done_ = true;
   published_.clear();
   return absl::OkStatus();
+}
+
+absl::Status OutputDirectory::Abandon(const absl::Status& error) {
+  const bool may_pass = absl::IsCancelled(error) || absl::IsResourceExhausted(error) || absl::IsUnavailable(error);
+  const auto finished =
+      static_cast<size_t>(std::count_if(files_.begin(), files_.end(), [](const File& file) { return file.finished; }) +
+                          static_cast<ptrdiff_t>(found_.size()));
+  if (!may_pass || finished == 0) return error;
+  keep_finished_ = true;
+  return Annotate(error,
+                  absl::StrCat(finished, finished == 1 ? " file is" : " files are", " finished and kept in ", path_),
+                  {{"next", absl::StrCat("Run the same command again when the cause is gone: it goes on from there. To "
+                                         "give up, remove ",
+                                         path_, "/.tmp-export-*")}});
 }
 
 absl::Status OutputDirectory::SyncDirectory() {

@@ -1,9 +1,11 @@
-// A directory that an export fills: its files get their names when all of them are durable.
+// A directory that an export fills: its files get their names when all of them are durable. An export that was broken
+// off goes on where it was, because a finished file stays under a temporary name that says which export it is of.
 #ifndef CAIRN_EXPORT_OUTPUT_DIRECTORY_H_
 #define CAIRN_EXPORT_OUTPUT_DIRECTORY_H_
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,44 +17,64 @@
 
 namespace cairn {
 
-// Nothing of the files is left behind unless Publish has succeeded. Not thread-safe.
+// Nothing of the files is left behind unless Publish has succeeded or Abandon says so. Not thread-safe.
 class OutputDirectory {
  public:
-  explicit OutputDirectory(std::string path) : path_(std::move(path)) {}
+  // `identity` is hexadecimal. Two exports have the same one only if they write the same bytes into files of the same
+  // name; see export_identity.h.
+  OutputDirectory(std::string path, std::string identity) : path_(std::move(path)), identity_(std::move(identity)) {}
   ~OutputDirectory();
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
 
   // Makes the directory if it is not there, but not those above it. Until this object is gone, no other export can open
-  // the directory, where its file system has locks; and what a killed export has left there is removed. ALREADY_EXISTS
+  // the directory, where its file system has locks; and what another export has left there is removed. ALREADY_EXISTS
   // (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or one for whose name `is_output`
   // returns true; or another export fills it.
   absl::Status Open(const std::function<bool(std::string_view name)>& is_output);
 
+  // Returns true if an earlier export of this identity has finished the file, with so many bytes. It needs not be
+  // created then.
+  bool TakeFinished(const std::string& name, uint64_t bytes);
   // Makes a new file under a temporary name, and reserves its room. RESOURCE_EXHAUSTED (NO_SPACE).
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes);
   absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes);
-  absl::Status Sync(int fd, const std::string& name);
-  // The three together, for a small file.
+  // Makes all of the file durable. From now on another export of this identity may take it over.
+  absl::Status Finish(int fd, const std::string& name);
+  // Makes a small file, which no other export takes over.
   absl::Status Add(const std::string& name, std::string_view bytes);
-  // Makes a new file that has what the file at `source` has.
+  // Makes such a file, which has what the file at `source` has.
   absl::Status Copy(const std::string& name, const std::string& source);
 
   // Gives the files their names, in the order in which they were created. The last one gets its name when those of all
   // others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): a name has come to be taken meanwhile.
   absl::Status Publish();
+  // The export has failed. If the same command may succeed later, finished files stay, and the returned error says so.
+  absl::Status Abandon(const absl::Status& error);
 
  private:
+  struct File {
+    std::string temporary;
+    std::string name;
+    bool finished = false;
+  };
+
   std::string PathOf(const std::string& name) const;
+  std::string FinishedName(std::string_view name) const;
+  bool IsSameFile(const std::string& one, const std::string& other) const;
+  absl::Status Sync(int fd, const std::string& name);
   absl::Status Lock();
   absl::Status SyncDirectory();
 
   const std::string path_;
+  const std::string identity_;
   UniqueFd fd_;
   bool locked_ = false;
   bool made_directory_ = false;
   bool done_ = false;
-  std::vector<std::pair<std::string, std::string>> files_;  // temporary and final names, not published yet
+  bool keep_finished_ = false;
+  std::map<std::string, uint64_t> found_;  // files of an earlier export that nobody has taken yet: name, bytes
+  std::vector<File> files_;                // not published yet
   std::vector<std::string> published_;
 };
 

@@ -15,6 +15,8 @@
 namespace cairn {
 namespace {
 
+constexpr char kIdentity[] = "0123456789abcdef0123456789abcdef";
+
 bool NoName(std::string_view) { return false; }
 
 class OutputDirectoryTest : public testing::Test {
@@ -44,10 +46,10 @@ class OutputDirectoryTest : public testing::Test {
 };
 
 TEST_F(OutputDirectoryTest, Open_NothingThere_OneDirectoryIsMade) {
-  OutputDirectory output(path_);
+  OutputDirectory output(path_, kIdentity);
   EXPECT_TRUE(output.Open(NoName).ok());
   EXPECT_TRUE(std::filesystem::is_directory(path_));
-  OutputDirectory deeper(above_ + "/none/model");
+  OutputDirectory deeper(above_ + "/none/model", kIdentity);
   EXPECT_EQ(ReasonOf(deeper.Open(NoName)), Reason::kBadRequest);
   EXPECT_FALSE(std::filesystem::exists(above_ + "/none"));
 }
@@ -57,7 +59,7 @@ TEST_F(OutputDirectoryTest, Open_CheckpointOfAnyLibraryThere_IsRefusedByName) {
   for (const std::string name :
        {"model.safetensors", "model.safetensors.index.json", "__0_0.distcp", ".metadata", ".snapshot_metadata"}) {
     Put(name, "of another");
-    const absl::Status status = OutputDirectory(path_).Open(NoName);
+    const absl::Status status = OutputDirectory(path_, kIdentity).Open(NoName);
     EXPECT_EQ(ReasonOf(status), Reason::kOutputExists) << name;
     EXPECT_NE(status.message().find(name), absl::string_view::npos) << status;
     EXPECT_EQ(Get(name), "of another");
@@ -68,35 +70,36 @@ TEST_F(OutputDirectoryTest, Open_CheckpointOfAnyLibraryThere_IsRefusedByName) {
 TEST_F(OutputDirectoryTest, Open_OtherFilesThere_OnlyThoseOfTheExportAreInItsWay) {
   Put("README.md", "mine");
   Put("config.json", "mine");
-  EXPECT_TRUE(OutputDirectory(path_).Open(NoName).ok());
-  const absl::Status status = OutputDirectory(path_).Open([](std::string_view name) { return name == "config.json"; });
+  EXPECT_TRUE(OutputDirectory(path_, kIdentity).Open(NoName).ok());
+  const absl::Status status =
+      OutputDirectory(path_, kIdentity).Open([](std::string_view name) { return name == "config.json"; });
   EXPECT_EQ(ReasonOf(status), Reason::kOutputExists) << status;
 }
 
 TEST_F(OutputDirectoryTest, Open_AnotherExportFillsIt_IsRefused) {
-  OutputDirectory first(path_);
+  OutputDirectory first(path_, kIdentity);
   ASSERT_TRUE(first.Open(NoName).ok());
   ASSERT_TRUE(first.Add("a.safetensors", "1").ok());
-  EXPECT_EQ(ReasonOf(OutputDirectory(path_).Open(NoName)), Reason::kOutputExists);
+  EXPECT_EQ(ReasonOf(OutputDirectory(path_, kIdentity).Open(NoName)), Reason::kOutputExists);
   ASSERT_TRUE(first.Publish().ok());
   EXPECT_EQ(Get("a.safetensors"), "1") << "the second one removed files of the first";
 }
 
 TEST_F(OutputDirectoryTest, Open_FilesOfAKilledExport_AreRemoved) {
   Put(".tmp-export-0123456789abcdef-model.safetensors", "half");
-  OutputDirectory output(path_);
+  OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
   EXPECT_TRUE(Names().empty());
 }
 
 TEST_F(OutputDirectoryTest, Files_BeforePublish_HaveNoNames) {
   {
-    OutputDirectory output(path_);
+    OutputDirectory output(path_, kIdentity);
     ASSERT_TRUE(output.Open(NoName).ok());
     const auto fd = output.Create("a.safetensors", 4);
     ASSERT_TRUE(fd.ok()) << fd.status();
     ASSERT_TRUE(output.Write(fd->get(), "a.safetensors", 0, "1234").ok());
-    ASSERT_TRUE(output.Sync(fd->get(), "a.safetensors").ok());
+    ASSERT_TRUE(output.Finish(fd->get(), "a.safetensors").ok());
     ASSERT_TRUE(output.Add("index", "{}").ok());
     for (const std::string& name : Names()) EXPECT_TRUE(name.starts_with(".tmp-export-")) << name;
     ASSERT_TRUE(output.Publish().ok());
@@ -108,14 +111,14 @@ TEST_F(OutputDirectoryTest, Files_BeforePublish_HaveNoNames) {
 
 TEST_F(OutputDirectoryTest, Object_GoneWithoutPublish_LeavesNothing) {
   {
-    OutputDirectory output(path_);
+    OutputDirectory output(path_, kIdentity);
     ASSERT_TRUE(output.Open(NoName).ok());
     ASSERT_TRUE(output.Add("a", "1").ok());
   }
   EXPECT_FALSE(std::filesystem::exists(path_)) << "it had made the directory";
   Put("README.md", "mine");
   {
-    OutputDirectory output(path_);
+    OutputDirectory output(path_, kIdentity);
     ASSERT_TRUE(output.Open(NoName).ok());
     ASSERT_TRUE(output.Add("a", "1").ok());
   }
@@ -124,7 +127,7 @@ TEST_F(OutputDirectoryTest, Object_GoneWithoutPublish_LeavesNothing) {
 
 TEST_F(OutputDirectoryTest, Publish_NameTakenMeanwhile_ReplacesNothingAndLeavesNothing) {
   {
-    OutputDirectory output(path_);
+    OutputDirectory output(path_, kIdentity);
     ASSERT_TRUE(output.Open(NoName).ok());
     ASSERT_TRUE(output.Add("a", "new").ok());
     ASSERT_TRUE(output.Add("b", "new").ok());
@@ -135,10 +138,81 @@ TEST_F(OutputDirectoryTest, Publish_NameTakenMeanwhile_ReplacesNothingAndLeavesN
   EXPECT_EQ(Get("b"), "of another");
 }
 
+// Leaves a finished file, one that is not, and a small one, as an export does that fails with `error`.
+absl::Status Fail(const std::string& path, const std::string& identity, const absl::Status& error) {
+  OutputDirectory output(path, identity);
+  EXPECT_TRUE(output.Open(NoName).ok());
+  const auto finished = output.Create("a.safetensors", 4);
+  EXPECT_TRUE(output.Write(finished->get(), "a.safetensors", 0, "1234").ok());
+  EXPECT_TRUE(output.Finish(finished->get(), "a.safetensors").ok());
+  EXPECT_TRUE(output.Create("b.safetensors", 4).ok());
+  EXPECT_TRUE(output.Add("config.json", "{}").ok());
+  return output.Abandon(error);
+}
+
+TEST_F(OutputDirectoryTest, Abandon_AnErrorThatMayPass_KeepsFinishedFilesForTheNextExport) {
+  const absl::Status told = Fail(path_, kIdentity, MakeError(Reason::kNoSpace, "full"));
+  EXPECT_EQ(ReasonOf(told), Reason::kNoSpace);
+  EXPECT_NE(told.message().find("1 file is finished and kept in"), absl::string_view::npos) << told;
+  EXPECT_NE(NextActionOf(told).find("Run the same command again"), std::string::npos);
+  EXPECT_EQ(Names(), std::vector<std::string>{".tmp-export-done-" + std::string(kIdentity) + "-a.safetensors"});
+  OutputDirectory output(path_, kIdentity);
+  ASSERT_TRUE(output.Open(NoName).ok());
+  EXPECT_FALSE(output.TakeFinished("b.safetensors", 4));
+  EXPECT_FALSE(output.TakeFinished("a.safetensors", 5)) << "it has another size";
+  EXPECT_TRUE(output.TakeFinished("a.safetensors", 4));
+  EXPECT_FALSE(output.TakeFinished("a.safetensors", 4)) << "it is taken";
+  ASSERT_TRUE(output.Add("index", "{}").ok());
+  ASSERT_TRUE(output.Publish().ok());
+  EXPECT_EQ(Get("a.safetensors"), "1234");
+}
+
+TEST_F(OutputDirectoryTest, Abandon_AnErrorThatStays_LeavesNothing) {
+  const absl::Status damaged = MakeError(Reason::kChecksumMismatch, "damaged");
+  EXPECT_EQ(Fail(path_, kIdentity, damaged), damaged);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(OutputDirectoryTest, Open_FinishedFilesOfAnotherExport_AreRemoved) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  OutputDirectory output(path_, "fedcba9876543210fedcba9876543210");
+  ASSERT_TRUE(output.Open(NoName).ok());
+  EXPECT_FALSE(output.TakeFinished("a.safetensors", 4));
+  EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(OutputDirectoryTest, Abandon_BeforeFilesWereTakenOver_KeepsThemToo) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    EXPECT_FALSE(output.Abandon(MakeError(Reason::kInterrupted, "ended")).ok());
+  }
+  EXPECT_EQ(Names().size(), 1u);
+}
+
+TEST_F(OutputDirectoryTest, Open_ExportWasKilledWhileItGaveNames_GoesOn) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  std::filesystem::create_hard_link(path_ + "/" + Names().front(), path_ + "/a.safetensors");
+  OutputDirectory output(path_, kIdentity);
+  ASSERT_TRUE(output.Open(NoName).ok());
+  EXPECT_TRUE(output.TakeFinished("a.safetensors", 4));
+  ASSERT_TRUE(output.Add("index", "{}").ok());
+  ASSERT_TRUE(output.Publish().ok());
+}
+
+TEST_F(OutputDirectoryTest, Open_NameIsTakenByAnotherFile_RefusesAndKeepsWhatIsFinished) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  Put("a.safetensors", "mine");
+  EXPECT_EQ(ReasonOf(OutputDirectory(path_, kIdentity).Open(NoName)), Reason::kOutputExists);
+  EXPECT_EQ(Names().size(), 2u);
+  EXPECT_EQ(Get("a.safetensors"), "mine");
+}
+
 TEST_F(OutputDirectoryTest, Copy_OfAFile_HasItsBytes) {
   const std::string bytes(3 << 20, 'x');
   std::ofstream(above_ + "/tokenizer.json") << bytes << "end";
-  OutputDirectory output(path_);
+  OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
   ASSERT_TRUE(output.Copy("tokenizer.json", above_ + "/tokenizer.json").ok());
   EXPECT_FALSE(output.Copy("other", above_ + "/none").ok());

@@ -184,35 +184,57 @@ def test_a_damaged_checkpoint_is_not_exported(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def kept(directory) -> list[str]:
+    return sorted(path.name.removeprefix(".tmp-export-done-")[33:] for path in directory.glob(".tmp-export-done-*"))
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a small file system")
-def test_a_full_disk_leaves_nothing_behind(saved, tmp_path):
+def test_a_full_disk_keeps_what_is_finished_and_the_next_export_goes_on(saved, tmp_path):
     root, _ = saved
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(small)], capture_output=True).returncode:
         pytest.skip("tmpfs cannot be mounted here")
+    arguments = ("demo", "--root", str(root), "--to", str(small / "out"), "--max-shard-size", "2MB")
     try:
-        refused("NO_SPACE", "demo", "--root", str(root), "--to", str(small / "out"), "--max-shard-size", "2MB")
-        assert list(small.iterdir()) == []
+        said = refused("NO_SPACE", *arguments)
+        finished = kept(small / "out")
+        assert finished and f"{len(finished)} file" in said and "next: Run the same command again" in said, said
+        assert len(list((small / "out").iterdir())) == len(finished)
+        before = {path.name: path.stat().st_ino for path in (small / "out").iterdir()}
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        written = json.loads(command("export", "--format=json", *arguments).stdout)
+        assert written["finished_before"] == len(finished)
+        names = {path.name: path.stat().st_ino for path in (small / "out").iterdir()}
+        assert not kept(small / "out") and set(before.values()) <= set(names.values())
+        whole = tmp_path / "whole"
+        command("export", *arguments[:4], str(whole), *arguments[5:])
+        assert {path.name: path.read_bytes() for path in (small / "out").iterdir()} == {
+            path.name: path.read_bytes() for path in whole.iterdir()}
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_an_interrupt_leaves_nothing_behind(saved, tmp_path):
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_export_that_is_ended_goes_on_where_it_was(saved, tmp_path, end):
     root, _ = saved
     out = tmp_path / "out"
     out.mkdir()
+    arguments = ("export", "--format=json", "demo", "--root", str(root), "--to", str(out), "--max-shard-size", "1MB")
     seen = False
     for _ in range(20):
-        process = subprocess.Popen([str(cairn.local.binary("cairn")), "export", "demo", "--root", str(root), "--to",
-                                    str(out), "--max-shard-size", "1MB", "--threads", "1"], stderr=subprocess.PIPE)
-        while process.poll() is None and not any(out.iterdir()):
+        process = subprocess.Popen([str(cairn.local.binary("cairn")), *arguments, "--threads", "1"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while process.poll() is None and not kept(out):
             time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         _, errors = process.communicate(timeout=60)
-        if process.returncode == 130:
-            assert b"INTERRUPTED" in errors
-            assert list(out.iterdir()) == []
+        if process.returncode in (130, -signal.SIGKILL) and not (out / "model.safetensors.index.json").exists():
+            assert end == signal.SIGKILL or b"INTERRUPTED" in errors
+            finished = kept(out)
+            assert end == signal.SIGKILL or len(list(out.iterdir())) == len(finished)
+            assert json.loads(command(*arguments).stdout)["finished_before"] == len(finished) > 0
+            assert not list(out.glob(".tmp-*"))
             seen = True
             break
         for path in out.iterdir():  # it was done already
