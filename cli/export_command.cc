@@ -32,12 +32,13 @@
 #include "export/item_reader.h"
 #include "export/megatron_plan.h"
 #include "export/model_files.h"
+#include "export/paddle_plan.h"
 #include "import/dcp_directory.h"
 
 namespace cairn::cli {
 namespace {
 
-constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp", *kMegatron = "megatron";
+constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp", *kMegatron = "megatron", *kPaddle = "paddle";
 
 struct Arguments {
   std::string name;
@@ -86,23 +87,31 @@ class Watch {
   const ProgressLine line_;
 };
 
+absl::StatusOr<Written> WriteWhole(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+                                   const ExportOptions& options, const Arguments& arguments, int64_t memory) {
+  Watch watch(manifest, plan.total_bytes);
+  CAIRN_ASSIGN_OR_RETURN(
+      const size_t finished_before,
+      WriteExport(storage, manifest, plan, arguments.directory,
+                  watch.Options(arguments, ExportIdentity(manifest, options, arguments.form), memory)));
+  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, plan.index_name, {}, finished_before};
+  for (const ExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes());
+  return written;
+}
+
 absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifest& manifest,
                                             const ExportOptions& options, const Arguments& arguments, int64_t memory) {
   CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, MakeExportPlan(manifest, options));
   if (!arguments.like.empty()) {
     CAIRN_ASSIGN_OR_RETURN(plan.model_files, FindModelFiles(arguments.like));
   }
-  Watch watch(manifest, plan.total_bytes);
-  CAIRN_ASSIGN_OR_RETURN(
-      const size_t finished_before,
-      WriteExport(storage, manifest, plan, arguments.directory,
-                  watch.Options(arguments, ExportIdentity(manifest, options, arguments.form), memory)));
-  Written written{plan.tensors.size(),          std::nullopt, plan.total_bytes, {},
-                  std::string(kPlainIndexName), {},           finished_before};
-  for (const ExportFile& file : plan.files) {
-    written.files.emplace_back(file.name, file.header.size() + file.data_bytes);
-  }
-  return written;
+  return WriteWhole(storage, manifest, plan, options, arguments, memory);
+}
+
+absl::StatusOr<Written> ExportToPaddle(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                       const Arguments& arguments, int64_t memory) {
+  CAIRN_ASSIGN_OR_RETURN(const ExportPlan plan, MakePaddleExportPlan(manifest, options));
+  return WriteWhole(storage, manifest, plan, options, arguments, memory);
 }
 
 absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
@@ -176,6 +185,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   const absl::Time begin = Clock::Real().SteadyNow();
   const auto write = arguments.form == kDcp        ? ExportToDcp
                      : arguments.form == kMegatron ? ExportToMegatron
+                     : arguments.form == kPaddle   ? ExportToPaddle
                                                    : ExportToHuggingFace;
   CAIRN_ASSIGN_OR_RETURN(const Written written, write(*storage, manifest, options, arguments, memory));
   if (context.json()) {
@@ -224,8 +234,8 @@ void AddExportCommand(Command app, CommandContext& context) {
   command
       .AddOption("--as", arguments->form,
                  "Whose files: safetensors for transformers, or directories of "
-                 "torch.distributed.checkpoint or Megatron-core (torch_dist)")
-      .OneOf({kHuggingFace, kDcp, kMegatron})
+                 "torch.distributed.checkpoint, Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
+      .OneOf({kHuggingFace, kDcp, kMegatron, kPaddle})
       .ShowDefault();
   command.AddOption("--like", arguments->like,
                     "A model's directory, whose config.json, tokenizer and other small files are copied");
@@ -239,7 +249,7 @@ void AddExportCommand(Command app, CommandContext& context) {
       "  cairn export demo@1200 --root /checkpoints --to /models/demo --include 'model.*'\n"
       "  cairn export demo --root /checkpoints --to /models/demo --mapping load.aoa --reverse --like /models/llama\n"
       "  cairn export demo@1200 --root /checkpoints --to /old/step-1200 --as dcp\n"
-      "Files get their names only when all are whole; last comes model.safetensors.index.json or .metadata.");
+      "Files get their names only when all are whole; last comes model.safetensors.index.json or the metadata.");
   command.Action([arguments, &context] {
     const absl::Status status = Export(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);

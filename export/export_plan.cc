@@ -14,11 +14,12 @@ namespace {
 
 constexpr size_t kNamesTold = 5;
 
-absl::Status CheckDtypes(const std::vector<WholeTensor>& tensors) {
+absl::Status CheckDtypes(const std::vector<WholeTensor>& tensors, const std::function<bool(DType)>& knows,
+                         std::string_view library) {
   std::string told;
   size_t count = 0;
   for (const WholeTensor& tensor : tensors) {
-    if (!PlainDtypeName(tensor.plain.dtype).empty()) continue;
+    if (knows(tensor.plain.dtype)) continue;
     if (++count <= kNamesTold) {
       absl::StrAppend(&told, count == 1 ? "" : ", ", tensor.plain.name, " (", std::string(NameOf(tensor.plain.dtype)),
                       ")");
@@ -26,11 +27,21 @@ absl::Status CheckDtypes(const std::vector<WholeTensor>& tensors) {
   }
   if (count == 0) return absl::OkStatus();
   if (count > kNamesTold) absl::StrAppend(&told, " and ", count - kNamesTold, " more");
-  return MakeError(Reason::kUnsupported, absl::StrCat("safetensors has no dtype for ", told, "; leave them out"),
-                   {{"names", told}});
+  return MakeError(Reason::kUnsupported, absl::StrCat(std::string(library), " has no dtype for ", told),
+                   {{"names", told}, {"next", "Leave these tensors out by --exclude, or cast them by a --mapping."}});
+}
+
+uint64_t BytesOf(const PlainTensor& tensor) {
+  return static_cast<uint64_t>(*ElementCount(tensor.shape)) * static_cast<uint64_t>(BytesOf(tensor.dtype));
 }
 
 }  // namespace
+
+uint64_t ExportFile::bytes() const {
+  uint64_t bytes = data_bytes + after.size();
+  for (const ExportPiece& piece : pieces) bytes += piece.before.size();
+  return bytes;
+}
 
 bool NaturallyLess(std::string_view a, std::string_view b) {
   const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
@@ -59,50 +70,55 @@ bool NaturallyLess(std::string_view a, std::string_view b) {
   return left_a != left_b ? left_a < left_b : a < b;
 }
 
-absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options) {
+absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options,
+                                   const std::function<bool(DType)>& knows, std::string_view library) {
   ExportPlan plan;
   CAIRN_ASSIGN_OR_RETURN(plan.tensors, ChooseTensors(manifest, options.choice));
   if (plan.tensors.empty()) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("nothing to export: none of the ", manifest.tensors.size(), " tensors is left"));
   }
-  CAIRN_RETURN_IF_ERROR(CheckDtypes(plan.tensors));
+  CAIRN_RETURN_IF_ERROR(CheckDtypes(plan.tensors, knows, library));
   std::sort(plan.tensors.begin(), plan.tensors.end(),
             [](const WholeTensor& a, const WholeTensor& b) { return NaturallyLess(a.plain.name, b.plain.name); });
-  const auto bytes_of = [](const PlainTensor& tensor) {
-    return static_cast<uint64_t>(*ElementCount(tensor.shape)) * static_cast<uint64_t>(BytesOf(tensor.dtype));
-  };
   for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
-    const uint64_t bytes = bytes_of(plan.tensors[i].plain);
+    const uint64_t bytes = BytesOf(plan.tensors[i].plain);
     if (plan.files.empty() ||
         (plan.files.back().data_bytes > 0 && plan.files.back().data_bytes + bytes > options.max_shard_bytes)) {
       plan.files.emplace_back();
     }
-    plan.files.back().tensors.push_back(i);
+    plan.files.back().pieces.push_back({"", i});
     plan.files.back().data_bytes += bytes;
     plan.total_bytes += bytes;
   }
+  return plan;
+}
+
+absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options) {
+  const auto knows = [](DType dtype) { return !PlainDtypeName(dtype).empty(); };
+  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, DealOut(manifest, options, knows, "safetensors"));
   PlainIndex index;
   index.total_size = plan.total_bytes;
   for (size_t f = 0; f < plan.files.size(); ++f) {
     ExportFile& file = plan.files[f];
     file.name = absl::StrFormat("model-%05d-of-%05d.safetensors", f + 1, plan.files.size());
     // Wide elements come first, so that all elements are aligned.
-    std::stable_sort(file.tensors.begin(), file.tensors.end(), [&](uint32_t a, uint32_t b) {
-      return BytesOf(plan.tensors[a].plain.dtype) > BytesOf(plan.tensors[b].plain.dtype);
+    std::stable_sort(file.pieces.begin(), file.pieces.end(), [&](const ExportPiece& a, const ExportPiece& b) {
+      return BytesOf(plan.tensors[a.tensor].plain.dtype) > BytesOf(plan.tensors[b.tensor].plain.dtype);
     });
     std::vector<PlainTensor> plain;
     uint64_t begin = 0;
-    for (uint32_t number : file.tensors) {
-      PlainTensor& tensor = plan.tensors[number].plain;
+    for (const ExportPiece& piece : file.pieces) {
+      PlainTensor& tensor = plan.tensors[piece.tensor].plain;
       tensor.begin = begin;
-      tensor.end = begin += bytes_of(tensor);
+      tensor.end = begin += BytesOf(tensor);
       plain.push_back(tensor);
       index.weight_map.emplace_back(tensor.name, file.name);
     }
-    file.header = RenderPlainHeader(plain);
+    file.pieces.front().before = RenderPlainHeader(plain);
   }
   std::sort(index.weight_map.begin(), index.weight_map.end());
+  plan.index_name = std::string(kPlainIndexName);
   plan.index = RenderPlainIndex(index);
   return plan;
 }

@@ -4,7 +4,9 @@
 #define CAIRN_EXPORT_EXPORT_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,24 +23,39 @@ struct ExportOptions {
   uint64_t max_shard_bytes = 5'000'000'000;
 };
 
+// A tensor in a file, row-major.
+struct ExportPiece {
+  std::string before;   // the bytes between the tensor before it, or the begin of the file, and this one
+  uint32_t tensor = 0;  // index into ExportPlan::tensors
+};
+
 struct ExportFile {
-  std::string name;  // "model-00001-of-00002.safetensors"
-  std::string header;
-  uint64_t data_bytes = 0;
-  std::vector<uint32_t> tensors;  // in the order of the file
+  std::string name;                 // "model-00001-of-00002.safetensors"
+  std::vector<ExportPiece> pieces;  // in the order of the file
+  std::string after;                // the bytes behind the last tensor
+  uint64_t data_bytes = 0;          // of the tensors
+
+  // Returns how long the file is.
+  uint64_t bytes() const;
 };
 
 struct ExportPlan {
   std::vector<WholeTensor> tensors;
   std::vector<ExportFile> files;
-  std::string index;                   // the bytes of model.safetensors.index.json
+  std::string index_name;              // the file that is written last: "model.safetensors.index.json"
+  std::string index;                   // its bytes
   std::vector<ModelFile> model_files;  // to be copied; whoever wants some adds them to the plan
   uint64_t total_bytes = 0;            // those of the tensors
 };
 
-// Makes the plan from its arguments alone. Tensors are dealt out in the natural order of their names ("layers.2" before
-// "layers.10"), so a file holds neighbouring layers. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to export.
-// UNIMPLEMENTED (UNSUPPORTED): safetensors has no name for a dtype. Also fails as ChooseTensors does.
+// Chooses the tensors and deals them out to files, in the natural order of their names ("layers.2" before "layers.10"),
+// so a file holds neighbouring layers. The files have no names yet, and nothing stands between their tensors. `knows`
+// says whether the files can have a dtype; `library` names in errors who reads them. INVALID_ARGUMENT (BAD_REQUEST):
+// nothing is left to export. UNIMPLEMENTED (UNSUPPORTED): a tensor has another dtype. Also fails as ChooseTensors does.
+absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options,
+                                   const std::function<bool(DType)>& knows, std::string_view library);
+
+// Plans safetensors files and their index, from its arguments alone. Fails as DealOut.
 absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options);
 
 // Compares numbers within names by their value: "a2" < "a10".

@@ -30,7 +30,7 @@ Manifest ManifestOf(const std::vector<std::tuple<std::string, DType, Shape>>& te
 
 std::vector<std::string> NamesOf(const ExportPlan& plan, size_t file) {
   std::vector<std::string> names;
-  for (uint32_t number : plan.files[file].tensors) names.push_back(plan.tensors[number].plain.name);
+  for (const ExportPiece& piece : plan.files[file].pieces) names.push_back(plan.tensors[piece.tensor].plain.name);
   return names;
 }
 

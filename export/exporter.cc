@@ -30,7 +30,7 @@ class Exporter {
     CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     for (const ModelFile& file : plan_.model_files) CAIRN_RETURN_IF_ERROR(output_.Copy(file.name, file.path));
-    CAIRN_RETURN_IF_ERROR(output_.Add(std::string(kPlainIndexName), plan_.index));
+    CAIRN_RETURN_IF_ERROR(output_.Add(plan_.index_name, plan_.index));
     if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
     CAIRN_RETURN_IF_ERROR(output_.Publish());
     return finished_before_;
@@ -38,42 +38,61 @@ class Exporter {
 
  private:
   absl::Status WriteFile(const ExportFile& file) {
-    if (output_.TakeFinished(file.name, file.header.size() + file.data_bytes)) {
+    if (output_.TakeFinished(file.name, file.bytes())) {
       ++finished_before_;
       AddDone(file.data_bytes);
       return absl::OkStatus();
     }
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.header.size() + file.data_bytes));
-    CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, 0, file.header));
-    std::vector<TensorPart> parts;
-    uint64_t filled = 0, written = 0;
-    const auto flush = [&]() -> absl::Status {
-      CAIRN_RETURN_IF_ERROR(reader_.Read(parts, window_.data()));
-      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written, {window_.data(), filled}));
-      written += filled;
-      AddDone(filled);
-      filled = 0;
-      parts.clear();
-      return absl::OkStatus();
-    };
-    for (uint32_t number : file.tensors) {
-      const WholeTensor& tensor = plan_.tensors[number];
-      const int64_t elements = *ElementCount(tensor.plain.shape);
-      const auto width = static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
-      // A tensor that fits is not cut, because a permuted one would then be read in several passes.
-      const uint64_t bytes = static_cast<uint64_t>(elements) * width;
-      if (filled > 0 && bytes > window_bytes_ - filled) CAIRN_RETURN_IF_ERROR(flush());
-      for (int64_t begin = 0; begin < elements;) {
-        const auto room = static_cast<int64_t>((window_bytes_ - filled) / width);
-        const int64_t end = std::min(elements, begin + room);
-        parts.push_back({&tensor, begin, end, filled});
-        filled += static_cast<uint64_t>(end - begin) * width;
-        begin = end;
-        if (begin < elements) CAIRN_RETURN_IF_ERROR(flush());
-      }
+    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes()));
+    at_ = 0;
+    for (const ExportPiece& piece : file.pieces) {
+      CAIRN_RETURN_IF_ERROR(AddText(fd.get(), file.name, piece.before));
+      CAIRN_RETURN_IF_ERROR(AddTensor(fd.get(), file.name, plan_.tensors[piece.tensor]));
     }
-    if (filled > 0) CAIRN_RETURN_IF_ERROR(flush());
+    CAIRN_RETURN_IF_ERROR(AddText(fd.get(), file.name, file.after));
+    CAIRN_RETURN_IF_ERROR(Flush(fd.get(), file.name));
     return output_.Finish(fd.get(), file.name);
+  }
+
+  absl::Status AddText(int fd, const std::string& name, std::string_view text) {
+    if (text.size() > window_bytes_ - filled_) CAIRN_RETURN_IF_ERROR(Flush(fd, name));
+    if (text.size() > window_bytes_) {
+      CAIRN_RETURN_IF_ERROR(output_.Write(fd, name, at_, text));
+      at_ += text.size();
+      return absl::OkStatus();
+    }
+    std::copy(text.begin(), text.end(), window_.data() + filled_);
+    filled_ += text.size();
+    return absl::OkStatus();
+  }
+
+  absl::Status AddTensor(int fd, const std::string& name, const WholeTensor& tensor) {
+    const int64_t elements = *ElementCount(tensor.plain.shape);
+    const auto width = static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
+    // A tensor that fits is not cut, because a permuted one would then be read in several passes.
+    if (static_cast<uint64_t>(elements) * width > window_bytes_ - filled_) CAIRN_RETURN_IF_ERROR(Flush(fd, name));
+    for (int64_t begin = 0; begin < elements;) {
+      const auto room = static_cast<int64_t>((window_bytes_ - filled_) / width);
+      const int64_t end = std::min(elements, begin + room);
+      parts_.push_back({&tensor, begin, end, filled_});
+      filled_ += static_cast<uint64_t>(end - begin) * width;
+      tensor_bytes_ += static_cast<uint64_t>(end - begin) * width;
+      begin = end;
+      if (begin < elements) CAIRN_RETURN_IF_ERROR(Flush(fd, name));
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads the tensors that the window has room for, and writes it to the file.
+  absl::Status Flush(int fd, const std::string& name) {
+    if (filled_ == 0) return absl::OkStatus();
+    CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, window_.data()));
+    CAIRN_RETURN_IF_ERROR(output_.Write(fd, name, at_, {window_.data(), filled_}));
+    at_ += filled_;
+    AddDone(tensor_bytes_);
+    filled_ = tensor_bytes_ = 0;
+    parts_.clear();
+    return absl::OkStatus();
   }
 
   void AddDone(uint64_t bytes) {
@@ -87,6 +106,11 @@ class Exporter {
   TensorReader reader_;
   uint64_t window_bytes_ = 0;
   AlignedBuffer window_;
+  // Of the file that is being written: what the window holds, and where in the file it begins.
+  uint64_t filled_ = 0;
+  uint64_t tensor_bytes_ = 0;
+  std::vector<TensorPart> parts_;
+  uint64_t at_ = 0;
   uint64_t done_ = 0;
   size_t finished_before_ = 0;
 };

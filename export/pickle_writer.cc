@@ -15,7 +15,7 @@ constexpr char kProto = '\x80', kStop = '.', kNone = 'N', kTrue = '\x88', kFalse
                kGlobal = 'c', kEmptyTuple = ')', kEmptyList = ']', kEmptyDict = '}', kMark = '(', kTuple = 't',
                kTuple1 = '\x85', kTuple2 = '\x86', kTuple3 = '\x87', kAppends = 'e', kSetItems = 'u', kReduce = 'R',
                kNewObj = '\x81', kBuild = 'b', kBinPersId = 'Q', kBinPut = 'q', kLongBinPut = 'r', kBinGet = 'h',
-               kLongBinGet = 'j';
+               kLongBinGet = 'j', kShortBinBytes = 'C', kBinBytes = 'B', kBinBytes8 = '\x8e';
 
 // Returns the shortest two's complement of a decimal number, its lowest byte first.
 std::string TwosComplement(std::string_view digits) {
@@ -47,7 +47,7 @@ std::string TwosComplement(std::string_view digits) {
 
 }  // namespace
 
-PickleWriter::PickleWriter() : text_({kProto, 2}) {}
+PickleWriter::PickleWriter(int protocol) : protocol_(protocol), text_({kProto, static_cast<char>(protocol)}) {}
 
 void PickleWriter::Number(uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) text_ += static_cast<char>(value >> (8 * i) & 0xff);
@@ -124,6 +124,12 @@ void PickleWriter::Text(std::string_view utf8) {
 }
 
 void PickleWriter::Bytes(std::string_view bytes) {
+  if (protocol_ >= 4) {
+    text_ += bytes.size() < 256 ? kShortBinBytes : kBinBytes;
+    Number(bytes.size(), bytes.size() < 256 ? 1 : 4);
+    text_ += bytes;
+    return;
+  }
   Global("_codecs", "encode");
   Mark();
   std::string latin;
@@ -149,6 +155,12 @@ void PickleWriter::Global(std::string_view module, std::string_view name) {
   if (Recall(key)) return;
   absl::StrAppend(&text_, std::string(1, kGlobal), line, "\n");
   Remember(std::move(key));
+}
+
+std::string PickleWriter::TakeBefore(uint64_t bytes) {
+  text_ += kBinBytes8;
+  Number(bytes, 8);
+  return std::exchange(text_, {});
 }
 
 void PickleWriter::IntTuple(std::span<const int64_t> values) {

@@ -1,4 +1,4 @@
-// Writes Python's pickle format, protocol 2, as data: no code runs to make it.
+// Writes Python's pickle format as data: no code runs to make it.
 //
 // Format: CPython's Lib/pickletools.py describes every opcode.
 #ifndef CAIRN_EXPORT_PICKLE_WRITER_H_
@@ -17,7 +17,8 @@ namespace cairn {
 // Globals and texts that come again are recalled, so a name that stands in many records is written once.
 class PickleWriter {
  public:
-  PickleWriter();
+  // The opcodes are those of protocol 2. With protocol 4, bytes have opcodes of their own.
+  explicit PickleWriter(int protocol = 2);
 
   void None();
   void Bool(bool value);
@@ -28,6 +29,9 @@ class PickleWriter {
   void Text(std::string_view utf8);
   // Protocol 2 has no opcode for bytes; Python itself writes a call of _codecs.encode then.
   void Bytes(std::string_view bytes);
+  // Only for protocol 4: returns the program so far and forgets it. So many bytes follow it in the file, which the
+  // program pushes as one value, and then what is written from now on.
+  std::string TakeBefore(uint64_t bytes);
   void Global(std::string_view module, std::string_view name);
   void EmptyTuple();
   void EmptyList();
@@ -60,6 +64,7 @@ class PickleWriter {
   bool Recall(const std::string& key);
   void Remember(std::string key);
 
+  const int protocol_;
   std::string text_;
   absl::flat_hash_map<std::string, uint32_t> memo_;
 };
