@@ -14,8 +14,8 @@ from testing.ranks import command, noise
 pytestmark = pytest.mark.interop
 
 ARRAYS = {"layer.10.w": noise((300, 200), np.float32, 1), "layer.2.w": noise((50, 40), np.float64, 2),
-          "half": noise((31, 3), np.float16, 3), "scalar": np.array(2.5, np.float32), "empty": np.zeros((0, 4), np.int8),
-          "bits": np.array([True, False]), "count": np.arange(7), "byte": np.arange(9, dtype=np.uint8),
+          "half": noise((31, 3), np.float16, 3), "scalar": np.array(2.5, np.float32),
+          "empty": np.zeros((0, 4), np.int8), "bits": np.array([True, False]), "count": np.arange(7), "byte": np.arange(9, dtype=np.uint8),
           "complex": (np.arange(3) + 1j).astype(np.complex64), "ключ": np.arange(3, dtype=np.int16)}
 # numpy has no bfloat16. Paddle keeps it in arrays of uint16.
 BFLOAT16 = np.array([0x3F80, 0x4000, 0xC040], np.uint16)
@@ -89,8 +89,8 @@ def test_import_gives_it_back(exported):
 def test_dtype_that_paddle_lacks_is_refused_by_name(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         client.save(1, {"w": np.arange(3, dtype=np.uint32)}).wait()
-    said = command("export", "demo@1", "--root", str(tmp_path / "root"), "--to", str(tmp_path / "out"), "--as", "paddle",
-                   expect=1).stderr
+    said = command("export", "demo@1", "--root", str(tmp_path / "root"), "--to", str(tmp_path / "out"), "--as",
+                   "paddle", expect=1).stderr
     assert "Paddle has no dtype for w (uint32)" in said and "next: Leave these tensors out by --exclude" in said, said
 
 
