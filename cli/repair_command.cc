@@ -45,7 +45,8 @@ nlohmann::ordered_json ReportToJson(const RepairReport& report) {
 void Print(const RepairReport& report, absl::Duration took) {
   const std::string name = absl::StrCat(report.manifest.job, "@", report.manifest.step);
   if (!report.repaired) {
-    std::printf("%s is committed (attempt %u): there is nothing to repair\n", name.c_str(), report.manifest.attempt);
+    std::printf("%s is committed (attempt %u), and every checksum agrees: there is nothing to repair\n", name.c_str(),
+                report.manifest.attempt);
     return;
   }
   std::printf("%s %s (attempt %u): %s and %s in %s, %s read in %s, every checksum agrees\n",
@@ -76,7 +77,7 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
         "next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
                              "back and run ",
                              command, " again; else load an earlier step: `cairn list ", name.job, " --root ", root,
-                             " --check` shows whose files are whole."));
+                             "` shows them, and `cairn verify JOB@STEP` reads one."));
   }
   return WithMetadata(status, more);
 }

@@ -30,6 +30,11 @@ struct Arguments {
   bool detach = false;
 };
 
+std::string HowToEnd(const LocalClusterOptions& cluster) {
+  if (cluster.run_directory.empty()) return absl::StrCat("cairn down --job ", cluster.job);
+  return absl::StrCat("cairn down --job ", cluster.job, " --run-directory ", cluster.run_directory);
+}
+
 void Print(const CommandContext& context, const Arguments& arguments, const LocalCluster& cluster) {
   if (context.json()) {
     nlohmann::ordered_json json = {{"coordinator", cluster.coordinator_address()},
@@ -43,7 +48,7 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
     for (const auto& [name, value] : cluster.Environment())
       std::printf("export %s='%s'\n", name.c_str(), value.c_str());
     std::fprintf(stderr, "%s logs in %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(), cluster.logs().c_str(),
-                 arguments.detach ? absl::StrCat("`cairn down --job ", arguments.cluster.job, "` ends it").c_str()
+                 arguments.detach ? absl::StrCat("`", HowToEnd(arguments.cluster), "` ends it").c_str()
                                   : "Ctrl-C drains and ends it");
   }
   std::fflush(stdout);

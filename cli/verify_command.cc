@@ -48,7 +48,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   // The reason's own advice may be this command.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", storage->root(),
-                   " --check` shows whose files are whole. Files cannot be repaired, only be put back from a copy.");
+                   "` shows them, and verify it before. Files cannot be repaired, only be put back from a copy.");
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   const auto read = store.ReadManifest(name.job, step);

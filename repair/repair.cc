@@ -45,6 +45,19 @@ absl::Status Verified(const RepairOptions& options, const std::string& job, int6
                     {"faults", absl::StrCat(report.faults_in_all)}});
 }
 
+// The files do not tell on which line of the job the step is. The other steps do, if the training builds on it.
+absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store.ReadJob(report.manifest.job));
+  std::erase_if(steps, [&](const StepRecord& each) { return each.step == report.manifest.step; });
+  const CommittedLines lines = LinesOf(steps);
+  if (const std::optional<Lineage> lineage = lines.Recover(report.manifest.step)) {
+    report.manifest.lineage = *lineage;
+  } else if (lines.latest().has_value()) {
+    report.unknown.push_back("whether a training has gone back behind this step; it counts as superseded");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int64_t step, const Clock& clock,
@@ -62,7 +75,8 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
     // An earlier repair may have ended before its fsync, or its fsync may have failed.
     CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(StepDirectory(job, step)));
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
-    return absl::OkStatus();
+    report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
+    return Verified(options, job, step, report.verified);
   }
   const AttemptRecord* damaged = record.deciding();
   if (damaged == nullptr) return store.Find(job, step).status();
@@ -72,6 +86,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   CAIRN_ASSIGN_OR_RETURN(RebuiltManifest rebuilt, RebuildManifest(headers, job, step, attempt));
   report.manifest = std::move(rebuilt.manifest);
   report.unknown = std::move(rebuilt.unknown);
+  CAIRN_RETURN_IF_ERROR(RecoverLineage(store, report));
   // Readers must get the record that was meant, so it is decoded and compared before it is put.
   const std::string bytes = EncodeVerdict(report.manifest);
   CAIRN_ASSIGN_OR_RETURN(const Verdict decoded, DecodeVerdict(bytes));

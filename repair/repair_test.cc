@@ -147,6 +147,40 @@ TEST_F(RepairTest, Repair_DamagedManifest_IsMadeAnewFromTheBins) {
   EXPECT_EQ(report_.manifest, *manifest);
 }
 
+TEST_F(RepairTest, Repair_ManifestIsSoundButAFileIsNot_SaysSo) {
+  WriteBins();
+  DamageManifest();
+  ASSERT_TRUE(Repair().ok()) << Repair();
+  std::filesystem::resize_file(Path(BinName(1, 0)), 4096);
+  const absl::Status damaged = Repair();
+  EXPECT_TRUE(absl::IsDataLoss(damaged)) << damaged;
+  EXPECT_FALSE(report_.repaired);
+}
+
+// Else prune would take what the training builds on for superseded.
+TEST_F(RepairTest, Repair_StepBelowALaterOneOfItsLine_IsNotSuperseded) {
+  WriteBins();
+  DamageManifest();
+  const auto put = [&](int64_t step, const Lineage& lineage) {
+    Manifest other;
+    other.job = "demo";
+    other.step = step;
+    other.attempt = 1;
+    other.world_size = 1;
+    other.lineage = lineage;
+    ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("demo", step, 1)).ok());
+    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", step, 1), EncodeVerdict(other)).ok());
+  };
+  put(kStep - 2, {.line = 0, .sequence = 1});
+  put(kStep - 1, {.line = 5, .continues_step = kStep - 2, .parent_line = 0, .sequence = 2});
+  put(kStep + 1, {.line = 5, .continues_step = kStep - 2, .parent_line = 0, .sequence = 4});
+  ASSERT_TRUE(Repair().ok()) << Repair();
+  const auto steps = CheckpointStore(*storage_).ReadJob("demo");
+  ASSERT_TRUE(steps.ok());
+  EXPECT_TRUE(LinesOf(*steps).superseded().empty());
+  EXPECT_EQ(LinesOf(*steps).latest(), kStep + 1);
+}
+
 // The earlier repair may have been killed between the manifest's name and its fsync.
 TEST_F(RepairTest, Repair_AlreadyRepaired_IsMadeDurableBeforeItIsTold) {
   WriteBins();

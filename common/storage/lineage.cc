@@ -82,6 +82,33 @@ std::set<int64_t> CommittedLines::LeftBehindBy(const std::optional<ResumePoint>&
   return NotBelow(Next(resumed));
 }
 
+std::optional<Lineage> CommittedLines::Recover(int64_t step) const {
+  const Commit* newest = Newest();
+  if (newest == nullptr) return std::nullopt;
+  // Of each line, the commit that came first.
+  std::map<uint64_t, const Commit*> first;
+  for (const Commit& commit : commits_) {
+    const Commit*& known = first.try_emplace(commit.lineage.line, &commit).first->second;
+    if (commit.lineage.sequence < known->lineage.sequence) known = &commit;
+  }
+  if (step > latest_) {
+    if (first.size() > 1) return std::nullopt;
+    Lineage last = newest->lineage;
+    ++last.sequence;
+    return last;
+  }
+  uint64_t line = newest->lineage.line;
+  std::set<uint64_t> seen;
+  while (seen.insert(line).second) {
+    const auto known = first.find(line);
+    if (known == first.end()) return std::nullopt;
+    const Lineage& lineage = known->second->lineage;
+    if (!lineage.continues_step.has_value() || step > *lineage.continues_step) return lineage;
+    line = lineage.parent_line;
+  }
+  return std::nullopt;
+}
+
 bool CommittedLines::LeavesBehind(const std::optional<ResumePoint>& resumed, int64_t step) const {
   return LeftBehindBy(resumed).contains(step);
 }

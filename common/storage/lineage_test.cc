@@ -151,5 +151,44 @@ TEST_F(LineageTest, OrderOfTheCommits_DoesNotMatter) {
   EXPECT_EQ(Lines().superseded(), expected);
 }
 
+// Whatever step of those that the newest commit builds on loses its record, it is not superseded when it is back.
+TEST_F(LineageTest, Recover_StepThatIsBuiltUpon_IsSoAgain) {
+  for (int64_t step : {10, 20, 40, 50, 60}) Commit(step);
+  for (int64_t step : {45, 55}) Commit(step, ResumePoint{7, 40});
+  for (int64_t step : {58, 70}) Commit(step, ResumePoint{8, 55});
+  const std::vector<CommittedLines::Commit> whole = commits_;
+  for (const int64_t lost : {10, 20, 40, 45, 55, 58}) {
+    commits_ = whole;
+    Remove(lost);
+    const auto lineage = Lines().Recover(lost);
+    ASSERT_TRUE(lineage.has_value()) << lost;
+    const auto latest = Lines().latest();
+    commits_.push_back({lost, *lineage});
+    EXPECT_EQ(Lines().superseded(), Steps({50, 60})) << lost;
+    EXPECT_EQ(Lines().latest(), latest) << lost;
+  }
+}
+
+TEST_F(LineageTest, Recover_NewestStepOfTheOnlyLine_IsTheLatestAgain) {
+  for (int64_t step : {10, 20}) Commit(step);
+  const auto lineage = Lines().Recover(30);
+  ASSERT_TRUE(lineage.has_value());
+  commits_.push_back({30, *lineage});
+  EXPECT_EQ(Lines().latest(), 30);
+  EXPECT_EQ(Lines().superseded(), Steps());
+}
+
+TEST_F(LineageTest, Recover_StepThatMayHaveBeenLeftBehind_IsNotGuessed) {
+  EXPECT_EQ(Lines().Recover(10), std::nullopt) << "nothing is committed";
+  for (int64_t step : {20, 40, 60}) Commit(step);
+  Commit(45, ResumePoint{7, 40});
+  Remove(60);
+  EXPECT_EQ(Lines().Recover(60), std::nullopt);
+  EXPECT_NE(Lines().Recover(43), std::nullopt);
+  Remove(45);
+  Commit(47, ResumePoint{8, 45});
+  EXPECT_EQ(Lines().Recover(44), std::nullopt) << "no commit of its line is left";
+}
+
 }  // namespace
 }  // namespace cairn

@@ -43,7 +43,8 @@ def find(environment: Mapping[str, str] = os.environ) -> Found:
     """Returns the address by CAIRN_AGENT, or where agents without --socket-directory have their sockets.
 
     CAIRN_AGENT is an address, an address with "{rank}" or "{local_rank}" in it, or a directory: then the agent is
-    rank<N>/agent.sock or <N>/agent.sock below it, or the only one, agent.sock.
+    rank<N>/agent.sock or <N>/agent.sock below it, or the only one, agent.sock. A process without a rank takes the agent
+    of rank 0 if there is none of rank 1, as a job of one process needs no launcher.
 
     Raises:
       Error: AGENT_UNREACHABLE (no address can be told, or no socket is in the directory), BAD_REQUEST (a rank is no
@@ -79,6 +80,9 @@ def _filled(pattern: str, environment: Mapping[str, str]) -> Found:
         if variables is None:
             raise Error("BAD_REQUEST", f"CAIRN_AGENT={pattern}: {{{field}}} is neither {{rank}} nor {{local_rank}}")
         number = _number(environment, variables)
+        if number is None and _is_alone(pattern, field):
+            numbers[field] = "0"
+            continue
         if number is None:
             raise Error("AGENT_UNREACHABLE", f"CAIRN_AGENT={pattern}, and this process has no rank: none of "
                         f"{', '.join(variables)} is set",
@@ -87,6 +91,13 @@ def _filled(pattern: str, environment: Mapping[str, str]) -> Found:
         if field == "rank":
             rank, variable = number
     return Found(_FIELD.sub(lambda field: numbers[field[1]], pattern), rank, variable)
+
+
+def _is_alone(pattern: str, field: str) -> bool:
+    """Returns True if the agent of rank 0 has a socket here and that of rank 1 has none."""
+    path = pattern.removeprefix("unix://").removeprefix("unix:")
+    first, second = (pathlib.Path(path.replace(f"{{{field}}}", str(rank))) for rank in range(2))
+    return first.exists() and not second.exists()
 
 
 def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> Found:

@@ -100,6 +100,10 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         options = dict(self._options)
         if args.save_total_limit and not args.load_best_model_at_end:
             options.setdefault("keep_last", args.save_total_limit)
+        elif args.save_total_limit and options.get("keep_best") is None:
+            _log.warning("save_total_limit is not applied, because of load_best_model_at_end: every checkpoint of %s is "
+                         "kept; give keep_last and keep_best to CairnCallback, such as keep_best=%r",
+                         self._client.job, _best_rule(args))
         self._manager = CheckpointManager(self._client, **options)
         if state.global_step and self._resumed is None:
             return  # it was resumed from files of its own
@@ -213,6 +217,12 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
             return False
         state.best_metric = value
         return True
+
+
+def _best_rule(args: Any) -> str:
+    """Returns the rule by which the coordinator keeps what the Trainer takes for the best."""
+    name = "eval_" + (args.metric_for_best_model or "loss").removeprefix("eval_")
+    return f"{name}:{'max' if args.greater_is_better else 'min'}"
 
 
 def _of_rank(value: Any) -> Any:

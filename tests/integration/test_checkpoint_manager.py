@@ -151,6 +151,30 @@ def test_RestoreOrInitialize_DataLoader_GoesOnAtItsPosition(cluster):
         assert [batch.tolist() for batch in other] == rest and len(seen) + len(rest) == 10
 
 
+def test_RestoreOrInitialize_BytesOfTheLatestAreDamaged_TakesTheNextOlderOne(tmp_path, caplog):
+    def saved(step):
+        return {"w": torch.full((3,), float(step)), "step": step}
+
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster, cluster.connect(0) as client:
+        checkpoints = [client.save(step, {name: np.asarray(value) for name, value in saved(step).items()}).wait()
+                       for step in (1, 2, 3)]
+        for checkpoint in checkpoints[1:]:
+            for file in (tmp_path / checkpoint.data_directory).glob("*.safetensors"):
+                with open(file, "r+b") as handle:
+                    handle.seek(-8, os.SEEK_END)
+                    handle.write(b"\xff" * 8)
+        target = {"w": torch.zeros(3), "step": torch.zeros((), dtype=torch.int64)}
+        with CheckpointManager(client) as manager:
+            for refused in ({"fallback": False}, {"strict": False}, {"step": 3}):
+                with pytest.raises(cairn.Error) as caught:
+                    manager.restore_or_initialize(target, **refused)
+                assert caught.value.reason == "CHECKSUM_MISMATCH", refused
+            assert manager.restore_or_initialize(target) == 1
+        assert target["w"].tolist() == [1, 1, 1] and target["step"] == 1
+        told = [record.getMessage() for record in caplog.records if "is loaded in its place" in record.getMessage()]
+        assert len(told) == 2 and "step 3 is damaged" in told[0] and "step 2 is damaged" in told[1], told
+
+
 def test_RestoreOrInitialize_AnotherNumberOfRanks_LeavesRanksOwnStates(tmp_path, caplog):
     class Position:
         at = 0

@@ -104,6 +104,20 @@ def test_what_cannot_be_done_is_refused_by_name(cluster, call, reason, word):
     assert caught.value.reason == reason and word in caught.value.message
 
 
+def test_ids_of_two_directories_are_refused_because_they_would_be_one_step(cluster):
+    with cluster.connect(0) as client:
+        cairn.torch.dcp.save({"a": torch.ones(2)}, checkpoint_id="runs/model/100", client=client)
+        for call in (cairn.torch.dcp.save, cairn.torch.dcp.load):
+            with pytest.raises(cairn.Error) as caught:
+                call({"a": torch.zeros(2)}, checkpoint_id="runs/ema/100", client=client)
+            assert caught.value.reason == "BAD_REQUEST" and "'runs/model'" in caught.value.message
+        for same in ("runs/model/101/", "102"):
+            cairn.torch.dcp.save({"a": torch.ones(2)}, checkpoint_id=same, client=client)
+        loaded = {"a": torch.zeros(2)}
+        cairn.torch.dcp.load(loaded, checkpoint_id="100", client=client)
+        assert loaded["a"].tolist() == [1, 1]
+
+
 def test_objects_of_classes_are_refused_only_where_they_are_wanted(cluster, tmp_path):
     write(tmp_path / "dcp", {"w": torch.ones(3), "args": argparse.Namespace(lr=1), "plain": 5})
     with cluster.connect(0) as client:

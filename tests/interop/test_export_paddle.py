@@ -15,7 +15,8 @@ pytestmark = pytest.mark.interop
 
 ARRAYS = {"layer.10.w": noise((300, 200), np.float32, 1), "layer.2.w": noise((50, 40), np.float64, 2),
           "half": noise((31, 3), np.float16, 3), "scalar": np.array(2.5, np.float32),
-          "empty": np.zeros((0, 4), np.int8), "bits": np.array([True, False]), "count": np.arange(7), "byte": np.arange(9, dtype=np.uint8),
+          "empty": np.zeros((0, 4), np.int8), "bits": np.array([True, False]), "count": np.arange(7),
+          "byte": np.arange(9, dtype=np.uint8),
           "complex": (np.arange(3) + 1j).astype(np.complex64), "ключ": np.arange(3, dtype=np.int16)}
 # numpy has no bfloat16. Paddle keeps it in arrays of uint16.
 BFLOAT16 = np.array([0x3F80, 0x4000, 0xC040], np.uint16)

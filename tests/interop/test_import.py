@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import safetensors.torch
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import cairn
 import cairn.torch
@@ -37,6 +38,29 @@ def test_a_directory_of_torch_becomes_a_checkpoint(tmp_path):
         on_ranks(cluster, lambda rank, client: cairn.torch.dcp.load(targets[rank], checkpoint_id="3", client=client))
     for target in targets:
         assert_equal(target, state(1))
+
+
+def test_an_imported_optimizer_is_loaded_by_the_names_of_torch(tmp_path):
+    def made(rate):
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        states = get_state_dict(model, optimizer)
+        return {"model": states[0], "optimizer": states[1], "epoch": 3 if rate < 0.1 else 0}
+
+    source = made(0.001)
+    torch.distributed.checkpoint.save(source, checkpoint_id=str(tmp_path / "dcp"))
+    command("import", str(tmp_path / "dcp"), "--to", "demo@3", "--root", str(tmp_path / "root"))
+    wanted = made(0.5)
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        assert cairn.torch.load(client, wanted, 3).missing == []
+        with pytest.raises(cairn.Error) as caught:
+            cairn.torch.load(client, wanted | {"other": torch.zeros(2)}, 3)
+    assert caught.value.reason == "MISSING_NAMES" and "other" in caught.value.message
+    assert wanted["optimizer"]["param_groups"][0]["lr"] == 0.001 and wanted["epoch"] == 3
+    for name, value in source["model"].items():
+        assert torch.equal(wanted["model"][name], value)
 
 
 def test_tied_weights_of_hugging_face_files_stay_tied(tmp_path):

@@ -26,6 +26,18 @@ def test_pattern_gets_the_rank_of_every_launcher(variable):
     assert (found.address, found.rank, found.variable) == ("unix:/run/rank12/agent.sock", 12, variable)
 
 
+def test_process_without_a_rank_is_the_only_one_of_its_job(tmp_path):
+    pattern = f"unix:{tmp_path}/rank{{rank}}/agent.sock"
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0/agent.sock").touch()
+    assert find(CAIRN_AGENT=pattern) == f"unix:{tmp_path}/rank0/agent.sock"
+    assert find(CAIRN_AGENT=pattern, RANK="1") == f"unix:{tmp_path}/rank1/agent.sock"
+    (tmp_path / "rank1").mkdir()
+    (tmp_path / "rank1/agent.sock").touch()
+    with pytest.raises(cairn.Error, match="this process has no rank"):
+        find(CAIRN_AGENT=pattern)
+
+
 def test_pattern_prefers_the_global_rank_and_knows_the_local_one():
     environment = {"RANK": "9", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}
     assert find(CAIRN_AGENT="/run/{rank}/{local_rank}", **environment) == "/run/9/1"

@@ -92,15 +92,26 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
         that only another library's code could make). Tensors on the host may be partly filled then,
         those on devices and other values are as they were.
     """
-    flat = flatten(state_dict, as_dcp=source is not None and is_dcp_directory(source))
-    try:
+    def attempt(as_dcp: bool) -> LoadReport:
+        flat = flatten(state_dict, as_dcp=as_dcp)
         report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+        flat.put(report.objects)
+        return report
+
+    try:
+        return attempt(source is not None and is_dcp_directory(source))
     except Error as error:
-        if error.reason in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
-            _advise(error, state_dict)
+        if error.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
+            raise
+        if source is None:
+            # A step that was imported from torch.distributed.checkpoint has its names. All ranks have this error.
+            try:
+                return attempt(as_dcp=True)
+            except Error as other:
+                if other.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
+                    raise
+        _advise(error, state_dict)
         raise
-    flat.put(report.objects)
-    return report
 
 
 def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import weakref
 
 from cairn._errors import Error
+from cairn.client import Client
+
+_lock = threading.Lock()
+_directories: weakref.WeakKeyDictionary[Client, str] = weakref.WeakKeyDictionary()
 
 
 def step_of(checkpoint_id: str | os.PathLike[str] | None) -> int:
@@ -15,3 +21,28 @@ def step_of(checkpoint_id: str | os.PathLike[str] | None) -> int:
         raise Error("BAD_REQUEST", f"checkpoint_id={checkpoint_id!r} does not end in the number of a step: write it as "
                     "\"checkpoints/1200\"; a directory that PyTorch wrote can be loaded if it has a .metadata")
     return int(found.group(1))
+
+
+def check_series(checkpoint_id: str | os.PathLike[str] | None, client: Client) -> None:
+    """Refuses the id of another directory than that of the client's earlier calls.
+
+    The directory of an id is no part of the job's name, so "model/100" and "ema/100" are one step, of which only the
+    last one saved would stay.
+
+    Raises:
+      Error: BAD_REQUEST.
+    """
+    if checkpoint_id is None:
+        return
+    directory = os.path.dirname(os.path.normpath(os.fspath(checkpoint_id)))
+    if not directory:
+        return
+    with _lock:
+        known = _directories.setdefault(client, directory)
+    if known != directory:
+        raise Error("BAD_REQUEST", f"checkpoint_id={os.fspath(checkpoint_id)!r} is in another directory than "
+                    f"{known!r}, where this process has saved or loaded; job {client.job} has one step of that number, "
+                    "so one would replace the other",
+                    {"job": client.job,
+                     "next": "Save both in one state dict, or run a second job with agents of its own. If the same "
+                             "checkpoints are meant, give the number alone as checkpoint_id."})

@@ -25,7 +25,7 @@ from cairn._errors import Error
 from cairn._results import LoadReport
 from cairn._state import Shard
 from cairn.client import Client
-from cairn.torch._checkpoint_id import step_of
+from cairn.torch._checkpoint_id import check_series, step_of
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._own_client import own_client
 from cairn.torch._shards import array_of
@@ -92,6 +92,7 @@ class CairnWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is not need
         copies.from_devices()
         step = step_of(self.checkpoint_id)
         client = own_client(self._given_client)
+        check_series(self.checkpoint_id, client)
         client.save(step, state, allow_dropped_names=True, overwrite=True).wait(_timeouts.LONGEST)
         future: Future[list[Any]] = Future()
         future.set_result(results)
@@ -127,6 +128,7 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
         """Raises UNSUPPORTED if the step was not saved by CairnWriter, and as Client.load."""
         step = step_of(self.checkpoint_id)
         client = own_client(self._given_client)
+        check_series(self.checkpoint_id, client)
         report = client.load({}, step, strict=False)
         description = report.objects.get(_DESCRIPTION)
         if not isinstance(description, dict):

@@ -157,9 +157,11 @@ class CheckpointManager:
                         {"job": self._client.job, "outcome": "unknown"})
 
     def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | str | None = None,
-                              strict: bool = True, mapping: Any = None, source: Any = None,
+                              strict: bool = True, mapping: Any = None, source: Any = None, fallback: bool = True,
                               timeout: float = 1800) -> int | None:
         """Loads the job's latest checkpoint, or that of `step`, into the state. Every rank must call it.
+
+        If the latest one turns out to be damaged, the next older one is loaded, and a warning names both.
 
         Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.
 
@@ -168,6 +170,8 @@ class CheckpointManager:
           step: the committed step to go back to, or its tag. The training goes on from it, and later steps are
             superseded (docs/retention.md).
           strict, mapping, source, timeout: as for Client.load.
+          fallback: False: a damaged checkpoint is an error. It is one in any case with `step`, with a mapping, and
+            without `strict`, because a tensor that the older one lacks would keep values of the damaged one.
 
         Returns:
           The step that was loaded; None if the job has no checkpoint yet, and the state is as it was. None also if
@@ -176,22 +180,30 @@ class CheckpointManager:
         Raises:
           Error: as cairn.torch.load; NOT_COMMITTED only if `step` is given.
         """
-        def load(make: bool) -> tuple[Gathered, LoadReport]:
+        def load(step: SupportsIndex | str | None, make: bool) -> tuple[Gathered, LoadReport]:
             gathered = Gathered(state, to_load=True, make=make)
             try:
                 return gathered, _calls.load(self._client, gathered.state, step, mapping, strict, source=source,
-                                             timeout=timeout)
+                                             fallback=fallback, timeout=timeout)
             except BaseException as error:
                 if gathered.abandon() and isinstance(error, Error) and error.reason == "MISSING_NAMES":
-                    return load(make=False)  # all ranks have this error
+                    return load(step, make=False)  # all ranks have this error
                 raise
 
-        try:
-            gathered, report = load(make=True)
-        except Error as error:
-            if error.reason == "NOT_COMMITTED" and step is None and source is None:
-                return None
-            raise
+        falls_back = fallback and strict and step is None and mapping is None and source is None
+        at = step
+        while True:
+            try:
+                gathered, report = load(at, make=True)
+                break
+            except Error as error:
+                if error.reason == "NOT_COMMITTED" and at is None and source is None:
+                    return None
+                # All ranks are told the same. The older step fills every tensor that the damaged one may have filled.
+                if not falls_back or "older_step" not in error.metadata:
+                    raise
+                at = int(error.metadata["older_step"])
+                _log.warning("%s: step %s is loaded in its place", error, at)
         for passed in report.passed_over:
             _log.warning("%s@%s is damaged (%s) and was passed over", self._client.job, passed["step"],
                          passed["reason"])

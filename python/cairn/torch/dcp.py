@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from cairn._errors import Error
 from cairn._results import Checkpoint
 from cairn.client import Client, Saving
-from cairn.torch._checkpoint_id import step_of
+from cairn.torch._checkpoint_id import check_series, step_of
 from cairn.torch._dcp_storage import CairnReader, CairnWriter
 from cairn.torch._flatten import FlatState, flatten, is_dcp_directory
 from cairn.torch._own_client import own_client
@@ -42,7 +42,8 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
     Args:
       state_dict: as for torch.distributed.checkpoint.save; values with state_dict() and load_state_dict() are asked for
         their state.
-      checkpoint_id: ends in the number of the step: "checkpoints/1200", "step-1200", "1200".
+      checkpoint_id: ends in the number of the step: "checkpoints/1200", "step-1200", "1200". Nothing is written there:
+        the checkpoint is a step of the agent's job. All ids of a process are in one directory.
       storage_writer: must be None: the agent writes.
       planner: None, or a DefaultSavePlanner as it comes.
       process_group: None, or a group of all ranks.
@@ -54,7 +55,8 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
       The checkpoint; torch.distributed.checkpoint returns its Metadata here.
 
     Raises:
-      Error: BAD_REQUEST (no step can be read from checkpoint_id, or the group has not all ranks), UNSUPPORTED (an
+      Error: BAD_REQUEST (no step can be read from checkpoint_id, it is in another directory than earlier ones, or the
+        group has not all ranks), UNSUPPORTED (an
         argument asks for what only PyTorch's own writer does); and as cairn.torch.save and Saving.wait.
     """
     return _begin(state_dict, checkpoint_id, storage_writer, planner, process_group, no_dist, client).wait(_LONGEST)
@@ -123,11 +125,15 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
     if checkpoint_id is not None and is_dcp_directory(checkpoint_id):
         report = client.load(flat.state, strict=False, source=checkpoint_id)
     else:
-        report = client.load(flat.state, step_of(checkpoint_id), strict=False)
+        step = step_of(checkpoint_id)
+        check_series(checkpoint_id, client)
+        report = client.load(flat.state, step, strict=False)
     if report.missing and not partial:
         names = ", ".join(report.missing[:8]) + (f" and {len(report.missing) - 8} more" if report.missing[8:] else "")
         raise Error("MISSING_NAMES", f"{checkpoint_id} lacks {len(report.missing)} names that the state wants: {names}",
-                    {"names": names, "count": str(len(report.missing))})
+                    {"names": names, "count": str(len(report.missing)),
+                     "next": "Leave them out of the state, or give "
+                             "planner=DefaultLoadPlanner(allow_partial_load=True), which leaves such values alone."})
     flat.put(report.objects)
     for key, value in state_dict.items():
         if isinstance(value, Stateful):
@@ -143,6 +149,7 @@ def _begin(state_dict: dict[str, Any], checkpoint_id: str | os.PathLike[str] | N
     _plans_as_usual(planner, DefaultSavePlanner)
     step = step_of(checkpoint_id)
     client = _client_of(client, process_group, no_dist)
+    check_series(checkpoint_id, client)
     flat: FlatState = flatten({key: value.state_dict() if isinstance(value, Stateful) else value
                                for key, value in state_dict.items()}, as_dcp=True)
     flat.copies.from_devices()
@@ -160,8 +167,12 @@ def _plans_as_usual(planner: Any, usual: type) -> bool:
 
 def _unsupported(argument: str, value: Any) -> Error:
     kind = type(value)
-    return Error("UNSUPPORTED", f"{argument}={kind.__module__}.{kind.__qualname__} decides what is written where, "
-                 f"which Cairn's coordinator does: leave {argument} out", {"argument": argument})
+    what = "decides what is written where, which Cairn's coordinator does" if argument != "storage_reader" else (
+        "reads by itself, and here the agents read")
+    return Error("UNSUPPORTED", f"{argument}={kind.__module__}.{kind.__qualname__} {what}", {
+        "argument": argument,
+        "next": "Leave it out; give a directory that PyTorch wrote as checkpoint_id." if argument == "storage_reader"
+        else f"Leave {argument} out."})
 
 
 def _client_of(client: Client | None, process_group: Any, no_dist: bool) -> Client:
