@@ -1,5 +1,6 @@
 #include "cli/import_command.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -26,6 +27,9 @@
 
 namespace cairn::cli {
 namespace {
+
+// The names that a person is told; JSON has all.
+constexpr size_t kLeftOutTold = 10;
 
 struct Arguments {
   std::string directory;
@@ -87,6 +91,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     json["objects"] = manifest.objects.size();
     json["aliases"] = manifest.aliases.size();
     json["opaque"] = report->opaque;
+    json["left_out"] = report->left_out;
     std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return absl::OkStatus();
   }
@@ -98,6 +103,13 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   if (!report->opaque.empty()) {
     std::printf("values of classes that Cairn does not build; only what they were is kept:\n");
     for (const std::string& each : report->opaque) std::printf("  %s\n", each.c_str());
+  }
+  if (!report->left_out.empty()) {
+    std::printf("%s of one file that %s no tensors, so the checkpoint lacks them:\n",
+                Counted(report->left_out.size(), "value").c_str(), report->left_out.size() == 1 ? "is" : "are");
+    const size_t told = std::min<size_t>(report->left_out.size(), kLeftOutTold);
+    for (size_t i = 0; i < told; ++i) std::printf("  %s\n", report->left_out[i].c_str());
+    if (told < report->left_out.size()) std::printf("  and %zu more (--format=json)\n", report->left_out.size() - told);
   }
   return absl::OkStatus();
 }

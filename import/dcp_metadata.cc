@@ -51,7 +51,8 @@ class Attributes {
 
 class MetadataReader {
  public:
-  MetadataReader(const PickleDocument& document, const std::string& what) : document_(document), what_(what) {}
+  MetadataReader(const PickleDocument& document, const std::string& what, uint64_t bytes)
+      : document_(document), what_(what), bytes_(bytes) {}
 
   absl::StatusOr<DcpMetadata> Read() {
     const auto described = document_.Find(document_.root(), "state_dict_metadata");
@@ -92,6 +93,7 @@ class MetadataReader {
 
   const PickleDocument& document_;
   const std::string& what_;
+  const uint64_t bytes_;  // of the file
   DcpMetadata metadata_;
   absl::flat_hash_map<std::string_view, Described> by_name_;
   std::vector<PickleValue> chunks_;  // of each tensor: the list of its chunks
@@ -245,6 +247,7 @@ absl::Status MetadataReader::MatchChunks() {
   }
   static constexpr std::string_view kChunkNames[] = {"offsets", "sizes"};
   Attributes attributes(document_, kChunkNames);
+  uint64_t seen = 0;
   for (size_t t = 0; t < metadata_.tensors.size(); ++t) {
     const DcpTensor& tensor = metadata_.tensors[t];
     const size_t ndim = tensor.global_shape.size();
@@ -257,6 +260,9 @@ absl::Status MetadataReader::MatchChunks() {
       return before(dims + metadata_.entries[a].dims, dims + metadata_.entries[b].dims);
     });
     absl::Status status;
+    // Each chunk takes some bytes of its own, unless tensors share a list of them, which torch's never do.
+    seen += document_.Size(chunks_[t]);
+    if (seen > bytes_) return Bad("gives several tensors the same chunks", tensor.name);
     document_.ForEach(chunks_[t], [&](PickleValue chunk) {
       if (!status.ok()) return;
       const auto& parts = attributes.Of(chunk);
@@ -372,7 +378,7 @@ absl::Status MetadataReader::CheckRanges() {
 
 absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what) {
   CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what));
-  return MetadataReader(document, what).Read();
+  return MetadataReader(document, what, bytes.size()).Read();
 }
 
 }  // namespace cairn

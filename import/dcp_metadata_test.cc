@@ -156,6 +156,24 @@ TEST(DcpMetadataTest, Read_NamesThatContradictEachOther_AreRefused) {
       << "stored twice";
 }
 
+// Else a small file could take hours.
+TEST(DcpMetadataTest, Read_ManyTensorsThatShareAListOfChunks_AreRefused) {
+  constexpr int kTensors = 1000;
+  const std::vector<std::string> chunks(kTensors, Chunk({0}, {0}));
+  const std::string properties =
+      Object(Global(kModule, "TensorProperties"), Tuple({Global("torch", "float32"), None()}));
+  Pairs described;
+  for (int i = 0; i < kTensors; ++i) {
+    const std::string shared = i == 0 ? List(chunks) + "q\x07" : "h\x07";
+    described.emplace_back("t" + std::to_string(i),
+                           Object(Global(kModule, "TensorStorageMetadata"),
+                                  Attributes({{"properties", properties}, {"size", Ints({0})}, {"chunks", shared}})));
+  }
+  const auto metadata = Read(described, {});
+  EXPECT_EQ(ReasonOf(metadata.status()), Reason::kBadForeignFile);
+  EXPECT_NE(metadata.status().message().find("the same chunks"), absl::string_view::npos) << metadata.status();
+}
+
 TEST(DcpMetadataTest, Read_AnotherPickle_IsRefused) {
   const auto metadata = ReadDcpMetadata(Pickle(Tuple({Int(1)})), ".metadata");
   EXPECT_TRUE(HasReason(metadata.status(), Reason::kBadForeignFile));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/resources/helper_threads.h"
+#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "import/foreign_file.h"
 #include "import/pickle.h"
@@ -48,7 +49,7 @@ absl::Status ReadEachFile(size_t files, const std::function<absl::Status(size_t 
   std::optional<std::pair<size_t, absl::Status>> error;  // of the first file that failed
   HelperThreads readers(kReaders);
   const auto failed = readers.ForEach(files, 1, [&](size_t file) {
-    const absl::Status status = read(file);
+    const absl::Status status = WithMemory("to read a file of another library", [&] { return read(file); });
     if (status.ok()) return 0;
     MutexLock lock(mutex);
     if (!error.has_value() || file < error->first) error.emplace(file, status);

@@ -39,10 +39,16 @@ absl::StatusOr<ForeignFile> ForeignFile::Open(const std::string& path) {
   if (!file.fd_.valid()) return ErrnoError(errno, "open", path);
   struct stat info;
   if (fstat(file.fd_.get(), &info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
+  if (S_ISDIR(info.st_mode)) return ErrnoError(EISDIR, "read", path);
+  if (!S_ISREG(info.st_mode)) {
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(path, " is no regular file"), {{"file", path}});
+  }
   file.bytes_ = static_cast<uint64_t>(info.st_size);
   file.seconds_ = static_cast<uint64_t>(info.st_mtim.tv_sec);
   file.nanoseconds_ = static_cast<uint64_t>(info.st_mtim.tv_nsec);
+  file.inode_ = info.st_ino;
+  file.changed_ =
+      static_cast<uint64_t>(info.st_ctim.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(info.st_ctim.tv_nsec);
   return file;
 }
 
@@ -72,6 +78,9 @@ absl::StatusOr<std::string> ForeignFile::Read(uint64_t offset, uint64_t bytes) c
                    absl::StrCat(path_, " ends at ", offset + got, ", expected ", offset + bytes), {{"file", path_}});
 }
 
-void ForeignFile::AddTo(Digester& digester) const { digester.Add(path_).Add(bytes_).Add(seconds_).Add(nanoseconds_); }
+// A copy that took the place of the file may have its time of modification, but neither its inode nor its last change.
+void ForeignFile::AddTo(Digester& digester) const {
+  digester.Add(path_).Add(bytes_).Add(seconds_).Add(nanoseconds_).Add(inode_).Add(changed_);
+}
 
 }  // namespace cairn

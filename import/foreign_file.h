@@ -29,6 +29,8 @@ class ForeignFile {
 
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
+  // Returns when it was modified last, when it was opened; since the Unix epoch.
+  int64_t modified_ns() const { return static_cast<int64_t>(seconds_ * 1'000'000'000 + nanoseconds_); }
   // Reads exactly `bytes`. DATA_LOSS (FILE_TRUNCATED): the file ends before. UNAVAILABLE (STORAGE_ERROR). Thread-safe.
   absl::StatusOr<std::string> Read(uint64_t offset, uint64_t bytes) const;
   // Closes the file. Path and length stay.
@@ -42,6 +44,8 @@ class ForeignFile {
   uint64_t bytes_ = 0;
   uint64_t seconds_ = 0;
   uint64_t nanoseconds_ = 0;
+  uint64_t inode_ = 0;
+  uint64_t changed_ = 0;  // nanoseconds
 };
 
 }  // namespace cairn

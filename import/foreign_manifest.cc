@@ -14,6 +14,7 @@ uint32_t ForeignManifest::AddFile(const ForeignFile& file) {
   ManifestFile& added = manifest_.files.emplace_back();
   added.name = file.path();
   added.data_bytes = file.bytes();  // no header: nothing of it has a checksum
+  added.modified_ns = file.modified_ns();
   file.AddTo(digester_);
   return static_cast<uint32_t>(manifest_.files.size() - 1);
 }

@@ -32,8 +32,8 @@ absl::Status WithAdvice(const absl::Status& error) {
   return WithMetadata(error, {{"next", "Take another copy of what is to be imported; nothing of it was loaded."}});
 }
 
-absl::StatusOr<Manifest> ReadOneFile(const std::string& real) {
-  return IsPickle(real) ? ReadPaddleFile(real) : ReadTorchArchive(real);
+absl::StatusOr<Manifest> ReadOneFile(const std::string& real, std::vector<std::string>* left_out) {
+  return IsPickle(real) ? ReadPaddleFile(real, left_out) : ReadTorchArchive(real, left_out);
 }
 
 absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
@@ -51,7 +51,7 @@ absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
 
 }  // namespace
 
-absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
+absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory, std::vector<std::string>* left_out) {
   if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"));
@@ -67,7 +67,7 @@ absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
     return MakeError(Reason::kBadRequest, absl::StrCat(real, " is one file of a safetensors directory"),
                      {{"file", real}, {"next", "Give the directory that the file is in."}});
   }
-  absl::StatusOr<Manifest> manifest = file ? ReadOneFile(real) : ReadDirectory(real);
+  absl::StatusOr<Manifest> manifest = file ? ReadOneFile(real, left_out) : ReadDirectory(real);
   if (!manifest.ok()) return WithAdvice(manifest.status());
   return manifest;
 }

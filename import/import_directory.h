@@ -3,6 +3,7 @@
 #define CAIRN_IMPORT_IMPORT_DIRECTORY_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
@@ -16,7 +17,10 @@ namespace cairn {
 // absolute. DATA_LOSS (FILE_MISSING): nothing stands there, or nothing of these kinds is in it. Also fails as
 // ReadDcpDirectory, ReadTorchsnapshotDirectory, ReadPaddleDirectory, ReadDeepSpeedDirectory, ReadSafetensorsDirectory,
 // ReadTorchArchive and ReadPaddleFile do.
-absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory);
+//
+// Of one file, values that are no tensors are left out; `left_out`, if it is not null, gets their names.
+absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory,
+                                             std::vector<std::string>* left_out = nullptr);
 
 }  // namespace cairn
 

@@ -55,7 +55,7 @@ bool IsPickle(const std::string& path) {
   return first.ok() && *first == "\x80";
 }
 
-absl::StatusOr<Manifest> ReadPaddleFile(const std::string& path) {
+absl::StatusOr<Manifest> ReadPaddleFile(const std::string& path, std::vector<std::string>* left_out) {
   CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::Open(path));
   CAIRN_ASSIGN_OR_RETURN(const PaddleFile opened, PaddleFile::Open(file));
   if (opened.document().root().kind() == PickleKind::kWideInt) {
@@ -63,8 +63,9 @@ absl::StatusOr<Manifest> ReadPaddleFile(const std::string& path) {
                      absl::StrCat(path, " is no file of Paddle; it may be one of torch.save before PyTorch 1.6"),
                      {{"file", path}, {"next", "Load it by the library that wrote it, and save it anew."}});
   }
-  return ReadTensorTree("cairn import paddle.save 1", file, opened.document(),
-                        [&](PickleValue value) { return opened.Tensor(value); });
+  return ReadTensorTree(
+      "cairn import paddle.save 1", file, opened.document(), [&](PickleValue value) { return opened.Tensor(value); },
+      left_out);
 }
 
 }  // namespace cairn

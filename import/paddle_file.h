@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
@@ -39,7 +40,7 @@ bool IsPickle(const std::string& path);
 
 // Reads the tensors of a `.pdparams` or `.pdopt` file at an absolute path without symbolic links. Fails as
 // PaddleFile::Open and ReadTensorTree do.
-absl::StatusOr<Manifest> ReadPaddleFile(const std::string& path);
+absl::StatusOr<Manifest> ReadPaddleFile(const std::string& path, std::vector<std::string>* left_out = nullptr);
 
 }  // namespace cairn
 

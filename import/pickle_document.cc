@@ -91,7 +91,7 @@ std::string PickleDocument::Describe(PickleValue value) const {
       return "a bool";
     case PickleKind::kInt:
     case PickleKind::kWideInt:
-      return "an int";
+      return Int(value).has_value() ? "an int" : "an int of more than 64 bits";
     case PickleKind::kFloat:
       return "a float";
     case PickleKind::kText:

@@ -16,11 +16,13 @@ namespace {
 constexpr int kMostDepth = 200;
 // Lists may hold one another many times over, so a small file may say a great many names.
 constexpr size_t kMostTensors = 10'000'000;
+constexpr size_t kMostLeftOut = 100'000;
 
 class TensorFinder {
  public:
-  TensorFinder(const PickleDocument& document, const std::string& what, const TensorOf& tensor_of)
-      : document_(document), what_(what), tensor_of_(tensor_of) {}
+  TensorFinder(const PickleDocument& document, const std::string& what, const TensorOf& tensor_of,
+               std::vector<std::string>* left_out)
+      : document_(document), what_(what), tensor_of_(tensor_of), left_out_(left_out) {}
 
   absl::StatusOr<std::map<std::string, StridedTensor>> Find() {
     if (document_.root().kind() != PickleKind::kDict) {
@@ -45,7 +47,11 @@ class TensorFinder {
         if (!status.ok()) return;
         const auto text = document_.Text(key);
         const auto number = document_.Int(key);
-        if (text || number) status = Visit(value, path, text ? std::string(*text) : absl::StrCat(*number), depth);
+        if (text || number) {
+          status = Visit(value, path, text ? std::string(*text) : absl::StrCat(*number), depth);
+        } else {
+          LeaveOut(absl::StrCat(path, path.empty() ? "" : ".", document_.Describe(key)), value);
+        }
       });
     } else {
       size_t position = 0;
@@ -61,7 +67,16 @@ class TensorFinder {
     if (value.kind() == PickleKind::kDict || value.kind() == PickleKind::kList) return Walk(value, name, depth + 1);
     const auto tensor = tensor_of_(value);
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("'", name, "'"), {{"tensor", name}});
-    if (!tensor->has_value()) return absl::OkStatus();
+    if (!tensor->has_value()) {
+      if (value.kind() == PickleKind::kTuple) return Walk(value, name, depth + 1);
+      // The `state` of an optimizer is one.
+      if (const PickleObject* made = document_.Object(value, "collections", "defaultdict");
+          made != nullptr && made->items.kind() == PickleKind::kDict) {
+        return Walk(made->items, name, depth + 1);
+      }
+      LeaveOut(name, value);
+      return absl::OkStatus();
+    }
     CAIRN_RETURN_IF_ERROR(CheckName(name));
     if (++steps_ > kMostTensors) return Bad(" has too many tensors");
     if (!tensors_.try_emplace(name, **tensor).second) {
@@ -71,9 +86,16 @@ class TensorFinder {
     return absl::OkStatus();
   }
 
+  void LeaveOut(const std::string& name, PickleValue value) {
+    if (left_out_ != nullptr && left_out_->size() < kMostLeftOut) {
+      left_out_->push_back(absl::StrCat(name, " (", document_.Describe(value), ")"));
+    }
+  }
+
   const PickleDocument& document_;
   const std::string& what_;
   const TensorOf& tensor_of_;
+  std::vector<std::string>* const left_out_;
   size_t steps_ = 0;
   std::map<std::string, StridedTensor> tensors_;
 };
@@ -81,8 +103,8 @@ class TensorFinder {
 }  // namespace
 
 absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile& file, const PickleDocument& document,
-                                        const TensorOf& tensor_of) {
-  CAIRN_ASSIGN_OR_RETURN(const auto tensors, TensorFinder(document, file.path(), tensor_of).Find());
+                                        const TensorOf& tensor_of, std::vector<std::string>* left_out) {
+  CAIRN_ASSIGN_OR_RETURN(const auto tensors, TensorFinder(document, file.path(), tensor_of, left_out).Find());
   ForeignManifest manifest(kind);
   const uint32_t number = manifest.AddFile(file);
   NamedTensors named;

@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
@@ -18,12 +20,13 @@ namespace cairn {
 using TensorOf = std::function<absl::StatusOr<std::optional<StridedTensor>>(PickleValue value)>;
 
 // Makes a checkpoint of the tensors in a file, whose value is a dict. The keys and positions that lead to a tensor,
-// with dots between them, are its name. Tensors at the same place are aliases of the first one; values that are no
-// tensors are left out. `kind` tells formats apart in the digest. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too
+// with dots between them, are its name. Tensors at the same place are aliases of the first one. What is no tensor that
+// Cairn knows is left out; `left_out`, if it is not null, gets the name of each such value and what it is, in the order
+// of the file. `kind` tells formats apart in the digest. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too
 // deeply. UNIMPLEMENTED (UNSUPPORTED): it holds no dict, or a tensor with strides that would take too many reads.
 // INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): of a tensor's name. Also fails as `tensor_of` does.
 absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile& file, const PickleDocument& document,
-                                        const TensorOf& tensor_of);
+                                        const TensorOf& tensor_of, std::vector<std::string>* left_out);
 
 }  // namespace cairn
 

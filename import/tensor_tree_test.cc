@@ -18,9 +18,12 @@ namespace cairn {
 namespace {
 
 using pickle_writer::Attributes;
+using pickle_writer::Call;
 using pickle_writer::Dict;
+using pickle_writer::Global;
 using pickle_writer::Int;
 using pickle_writer::List;
+using pickle_writer::None;
 using pickle_writer::Pickle;
 using pickle_writer::Text;
 using pickle_writer::Tuple;
@@ -38,21 +41,24 @@ class TensorTreeTest : public testing::Test {
   ~TensorTreeTest() override { std::filesystem::remove(path_); }
 
   absl::StatusOr<Manifest> Read(const std::string& value) const {
+    left_out_.clear();
     const std::string pickle = Pickle(value);
     const auto document = ReadPickle(pickle, "pickle", {});
     EXPECT_TRUE(document.ok()) << document.status();
-    return ReadTensorTree("test", *ForeignFile::Open(path_), *document,
-                          [&](PickleValue each) -> absl::StatusOr<std::optional<StridedTensor>> {
-                            const auto numbers = document->Elements(each, 2);
-                            if (each.kind() != PickleKind::kTuple || numbers.size() != 2) return std::nullopt;
-                            StridedTensor tensor;
-                            tensor.dtype = DType::kUint8;
-                            tensor.offset = static_cast<uint64_t>(*document->Int(numbers[0]));
-                            tensor.shape = {*document->Int(numbers[1])};
-                            tensor.strides = {1};
-                            if (tensor.offset == 13) return MakeError(Reason::kBadForeignFile, "unlucky");
-                            return tensor;
-                          });
+    return ReadTensorTree(
+        "test", *ForeignFile::Open(path_), *document,
+        [&](PickleValue each) -> absl::StatusOr<std::optional<StridedTensor>> {
+          const auto numbers = document->Elements(each, 2);
+          if (each.kind() != PickleKind::kTuple || document->Size(each) != 2) return std::nullopt;
+          StridedTensor tensor;
+          tensor.dtype = DType::kUint8;
+          tensor.offset = static_cast<uint64_t>(*document->Int(numbers[0]));
+          tensor.shape = {*document->Int(numbers[1])};
+          tensor.strides = {1};
+          if (tensor.offset == 13) return MakeError(Reason::kBadForeignFile, "unlucky");
+          return tensor;
+        },
+        &left_out_);
   }
   void ExpectRefused(const std::string& value, Reason reason, const std::string& said) const {
     const absl::Status status = Read(value).status();
@@ -61,6 +67,7 @@ class TensorTreeTest : public testing::Test {
   }
 
   const std::string path_;
+  mutable std::vector<std::string> left_out_;
 };
 
 TEST_F(TensorTreeTest, Tensors_OfDictsAndLists_AreNamedByTheirWay) {
@@ -76,6 +83,26 @@ TEST_F(TensorTreeTest, Tensors_OfDictsAndLists_AreNamedByTheirWay) {
   }
   EXPECT_EQ(found, (std::vector<std::pair<std::string, uint64_t>>{
                        {"layers.0.b", 10}, {"layers.2", 20}, {"state.7", 100}, {"w", 0}}));
+  EXPECT_EQ(left_out_, (std::vector<std::string>{"layers.1 (an int)", "step (an int)", "name (a str)"}));
+}
+
+TEST_F(TensorTreeTest, Tensors_InTuplesAndDefaultDicts_AreFoundToo) {
+  const std::string state = Call(Global("collections", "defaultdict"), {Global("builtins", "dict")}) + "(" + Int(0) +
+                            Attributes({{"exp_avg", Tensor(30, 3)}}) + "u";
+  const auto manifest = Read(Attributes({{"pair", Tuple({Tensor(0, 1), Tensor(1, 1), Int(3)})}, {"state", state}}));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::vector<std::string> names;
+  for (const ManifestTensor& tensor : manifest->tensors) names.push_back(tensor.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"pair.0", "pair.1", "state.0.exp_avg"}));
+  EXPECT_EQ(left_out_, std::vector<std::string>{"pair.2 (an int)"});
+}
+
+TEST_F(TensorTreeTest, Values_ThatNobodyKnows_AreNamedWithWhatTheyAre) {
+  const std::string sparse = Call(Global("torch._utils", "_rebuild_sparse_tensor"), {Int(1)});
+  const auto manifest = Read(Dict({{Text("w"), Tensor(0, 10)}, {Text("sparse"), sparse}, {None(), Tensor(10, 1)}}));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->tensors.size(), 1u);
+  EXPECT_EQ(left_out_, (std::vector<std::string>{"sparse (torch._utils._rebuild_sparse_tensor)", "None (a tuple)"}));
 }
 
 TEST_F(TensorTreeTest, Tensors_AtOnePlace_AreAliases) {

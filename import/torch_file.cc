@@ -144,6 +144,18 @@ absl::StatusOr<StridedTensor> TorchFile::Rebuilt(std::span<const PickleValue> ar
   if (!persistent || !first || *first < 0 || !size || !strides || strides->size() != size->size()) {
     return Bad("has a tensor whose description is not torch's");
   }
+  // torch keeps a conjugation or a negation that nobody has carried out yet beside the elements.
+  const size_t metadata = names_dtype ? 7 : 6;
+  if (arguments.size() > metadata && arguments[metadata].kind() == PickleKind::kDict) {
+    for (const std::string_view bit : {"conj", "neg"}) {
+      const auto set = document_->Find(arguments[metadata], bit);
+      if (!set || document_->Bool(*set) == false) continue;
+      return MakeError(Reason::kUnsupported,
+                       absl::StrCat(what_, ": a tensor has torch's ", std::string(bit),
+                                    " bit, so its elements are not those that are stored"),
+                       {{"file", what_}, {"next", "Save it as x.resolve_conj().resolve_neg()."}});
+    }
+  }
   const std::vector<PickleValue> storage = document_->Elements(*persistent, 5);
   const auto key = storage.size() == 5 ? document_->Text(storage[2]) : std::nullopt;
   if (!key || document_->Text(storage[0]) != "storage") return Bad("has a tensor without a storage");

@@ -131,6 +131,28 @@ TEST_F(TorchFileTest, Tensor_ThatContradictsItself_IsRefused) {
             Reason::kBadForeignFile);
 }
 
+// Its elements are those of the storage, conjugated or negated: to read them as they are would be silently wrong.
+TEST_F(TorchFileTest, Tensor_WithABitThatChangesItsElements_IsUnsupported) {
+  const std::string storage =
+      Persistent(Tuple({Text("storage"), Global("torch", "FloatStorage"), Text("0"), Text("cpu"), Int(100)}));
+  const auto tensor = [&](const std::string& metadata) {
+    return Call(Global("torch._utils", "_rebuild_tensor_v2"),
+                {storage, Int(0), Ints({2}), Ints({1}), Bool(false), Dict({}), metadata});
+  };
+  for (const char* const bit : {"conj", "neg"}) {
+    EXPECT_EQ(ReasonOfReading(tensor(Dict({{Text(bit), Bool(true)}}))), Reason::kUnsupported) << bit;
+    EXPECT_TRUE(Read(tensor(Dict({{Text(bit), Bool(false)}}))).ok()) << bit;
+  }
+  EXPECT_TRUE(Read(tensor(None())).ok());
+  EXPECT_TRUE(Read(tensor(Dict({}))).ok());
+  const std::string untyped =
+      Persistent(Tuple({Text("storage"), Global("torch", "UntypedStorage"), Text("0"), Text("cpu"), Int(400)}));
+  EXPECT_EQ(ReasonOfReading(Call(Global("torch._utils", "_rebuild_tensor_v3"),
+                                 {untyped, Int(0), Ints({2}), Ints({1}), Bool(false), Dict({}),
+                                  Global("torch", "uint16"), Dict({{Text("neg"), Bool(true)}})})),
+            Reason::kUnsupported);
+}
+
 TEST_F(TorchFileTest, Tensor_OfAnUnknownStorage_IsUnsupported) {
   EXPECT_EQ(ReasonOfReading(Tensor("QInt8Storage", "0", 0, {1}, {1})), Reason::kUnsupported);
 }

@@ -201,8 +201,8 @@ class Rebuild {
 
   std::vector<std::string> Unknown() const {
     std::vector<std::string> unknown = {"the request's id, the machines, and the digests of plan and layouts",
-                                        "the time of the commit (that of the last file stands for it)",
-                                        "metrics", "tensors without elements"};
+                                        "the time of the commit (that of the last file stands for it)", "metrics",
+                                        "tensors without elements"};
     if (told_) {
       unknown.push_back("aliases that only ranks without files declared");
       return unknown;

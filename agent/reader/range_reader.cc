@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -43,6 +44,13 @@ constexpr uint64_t kFetchBytes = uint64_t{1} << 20;
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
 uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 
+// FAT keeps times in steps of two seconds.
+constexpr int64_t kTimeStep = 2'000'000'000;
+
+int64_t ModifiedNs(const struct stat& info) {
+  return static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 }  // namespace
 
 bool IsCached(int fd, uint64_t offset, uint64_t size) {
@@ -67,7 +75,8 @@ v1::IoPath ReadCounters::io_path() const {
 
 absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& storage, const std::string& path,
                                                                uint64_t file_bytes, const RangeReaderOptions& options,
-                                                               ReadCounters& counters) {
+                                                               ReadCounters& counters,
+                                                               std::optional<int64_t> modified_ns) {
   std::unique_ptr<RangeReader> reader(
       new RangeReader(absl::StrCat(storage.root(), "/", path), file_bytes, options, counters));
   CAIRN_ASSIGN_OR_RETURN(reader->buffered_, storage.OpenFile(path, O_RDONLY));
@@ -79,6 +88,10 @@ absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& sto
         Reason::kFileTruncated,
         absl::StrCat(reader->path_, " has ", info.st_size, " bytes, its manifest says ", file_bytes),
         {{"file", reader->path_}, {"bytes", absl::StrCat(info.st_size)}, {"expected", absl::StrCat(file_bytes)}});
+  }
+  if (modified_ns.has_value()) {
+    reader->modified_ns_ = ModifiedNs(info);
+    if (*modified_ns != 0 && std::abs(*reader->modified_ns_ - *modified_ns) > kTimeStep) return reader->WrittenAnew();
   }
   if (options.direct) {
     auto direct = storage.OpenFile(path, O_RDONLY | O_DIRECT);
@@ -138,7 +151,21 @@ RangeReader::Way RangeReader::Begin(uint64_t offset, uint64_t size) {
   return Way::kBuffered;
 }
 
+absl::Status RangeReader::WrittenAnew() const {
+  return MakeError(Reason::kBadForeignFile, absl::StrCat(path_, " was written anew while it was loaded"),
+                   {{"file", path_}, {"next", "Load it again when nobody writes to it, or load a copy."}});
+}
+
 absl::Status RangeReader::Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) {
+  CAIRN_RETURN_IF_ERROR(ReadRange(way, offset, size, to, in_place));
+  if (!modified_ns_.has_value()) return absl::OkStatus();
+  // What was written before these bytes were read has changed the time by now.
+  struct stat info;
+  if (fstat(buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", path_);
+  return ModifiedNs(info) == *modified_ns_ ? absl::OkStatus() : WrittenAnew();
+}
+
+absl::Status RangeReader::ReadRange(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) {
   if (size == 0) return absl::OkStatus();
   if (way == Way::kCached) return ReadFully(buffered_.get(), offset, size, size, to, counters_.cached);
   if (way == Way::kDirect) {

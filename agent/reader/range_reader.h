@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -41,11 +42,14 @@ struct RangeReaderOptions {
 // Thread-safe.
 class RangeReader {
  public:
-  // `path` is below the root. DATA_LOSS (FILE_MISSING): it is not there; (FILE_TRUNCATED): it does not have
-  // `file_bytes`. Others of storage.
+  // `path` is below the root. A file without checksums has `modified_ns`, when it was modified last, or 0 if nobody
+  // knows: then Open and Read notice that it was written anew since, but for two seconds, which some file systems do
+  // not tell apart. DATA_LOSS (FILE_MISSING): it is not there; (FILE_TRUNCATED): it does not have `file_bytes`;
+  // (BAD_FOREIGN_FILE): it was written anew. Others of storage.
   static absl::StatusOr<std::unique_ptr<RangeReader>> Open(PosixStorage& storage, const std::string& path,
                                                            uint64_t file_bytes, const RangeReaderOptions& options,
-                                                           ReadCounters& counters);
+                                                           ReadCounters& counters,
+                                                           std::optional<int64_t> modified_ns = std::nullopt);
 
   enum class Way { kCached, kBuffered, kDirect };
   // Decides how [offset, offset + size) is read, and lets the kernel fetch it ahead where it goes through the page
@@ -55,7 +59,8 @@ class RangeReader {
   // Reads [offset, offset + size) to `to`, the range or a part of one that Begin was asked for. With `in_place`, `to`
   // and `offset` are equal modulo kReadAlignment and up to the next multiples of it on both sides the memory around may
   // be overwritten; without it nothing around is touched.
-  // DATA_LOSS (FILE_TRUNCATED): the file ends before. UNAVAILABLE (STORAGE_ERROR) and others of storage.
+  // DATA_LOSS (FILE_TRUNCATED): the file ends before; (BAD_FOREIGN_FILE). UNAVAILABLE (STORAGE_ERROR) and others of
+  // storage.
   absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place);
   absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place) {
     return Read(Begin(offset, size), offset, size, to, in_place);
@@ -72,6 +77,8 @@ class RangeReader {
   absl::Status ReadFully(int fd, uint64_t offset, uint64_t size, uint64_t wanted, char* to,
                          std::atomic<uint64_t>& count);
   absl::Status ReadDirect(uint64_t offset, uint64_t size, char* to, bool in_place);
+  absl::Status ReadRange(Way way, uint64_t offset, uint64_t size, char* to, bool in_place);
+  absl::Status WrittenAnew() const;
 
   const std::string path_;
   const uint64_t file_bytes_;
@@ -80,6 +87,7 @@ class RangeReader {
   UniqueFd buffered_;
   UniqueFd direct_;
   std::atomic<bool> direct_refused_ = false;
+  std::optional<int64_t> modified_ns_;  // when it was opened; not set for files with checksums
 };
 
 // True if all pages of the range are in the page cache; false also where the kernel does not say.

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -155,6 +157,31 @@ TEST_F(RangeReaderTest, Open_WhatIsNotTheManifestsFile_IsRefused) {
   EXPECT_TRUE(HasReason(OpenError("missing", kFileBytes), Reason::kFileMissing));
   std::filesystem::create_directories(root_ + "/folder");
   EXPECT_FALSE(OpenError("folder", kFileBytes).ok());
+}
+
+// Without checksums nothing else would show that a load takes half of one file and half of another.
+TEST_F(RangeReaderTest, Read_FileWithoutChecksumsIsWrittenAnew_IsRefused) {
+  const auto modified = [&] {
+    struct stat info;
+    EXPECT_EQ(stat((root_ + "/file").c_str(), &info), 0);
+    return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+  };
+  const int64_t before = modified();
+  auto reader = RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, before);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::string read(100, '\0');
+  EXPECT_TRUE((*reader)->Read(0, 100, read.data(), false).ok());
+  // Whoever writes to the file later sets another time.
+  std::filesystem::last_write_time(root_ + "/file",
+                                   std::filesystem::last_write_time(root_ + "/file") + std::chrono::milliseconds(5));
+  EXPECT_EQ(ReasonOf((*reader)->Read(0, 100, read.data(), false)), Reason::kBadForeignFile);
+  EXPECT_TRUE(Open()->Read(0, 100, read.data(), false).ok()) << "a file with checksums";
+  EXPECT_TRUE(RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, before).ok())
+      << "some file systems do not tell such times apart";
+  EXPECT_TRUE(RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, 0).ok()) << "nobody knows";
+  EXPECT_EQ(
+      ReasonOf(RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, before - 3'000'000'000).status()),
+      Reason::kBadForeignFile);
 }
 
 TEST_F(RangeReaderTest, Begin_PagesThatWereJustWritten_AreCached) {

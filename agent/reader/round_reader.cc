@@ -128,8 +128,9 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
     opened->plan = &plan;
     if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
       CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
-      CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(*everything, plan.path().substr(1), plan.file_bytes(),
-                                                               options_.range, counters_));
+      CAIRN_ASSIGN_OR_RETURN(opened->reader,
+                             RangeReader::Open(*everything, plan.path().substr(1), plan.file_bytes(), options_.range,
+                                               counters_, static_cast<int64_t>(plan.modified_ns())));
     } else {
       CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
                                                                plan.file_bytes(), options_.range, counters_));

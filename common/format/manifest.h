@@ -37,6 +37,7 @@ struct ManifestFile {
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
   uint32_t header_crc32c = 0;
+  int64_t modified_ns = 0;  // of an imported file, since the Unix epoch; no verdict has it
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
   // Returns true if Cairn did not write the file, which then has no checksum but the header's. No verdict names such a

@@ -185,8 +185,8 @@ TEST_F(LineageTest, Recover_StepThatMayHaveBeenLeftBehind_IsNotGuessed) {
   Remove(60);
   EXPECT_EQ(Lines().Recover(60), std::nullopt);
   EXPECT_NE(Lines().Recover(43), std::nullopt);
-  Remove(45);
   Commit(47, ResumePoint{8, 45});
+  Remove(45);
   EXPECT_EQ(Lines().Recover(44), std::nullopt) << "no commit of its line is left";
 }
 

@@ -200,9 +200,14 @@ absl::Status CheckInterrupted(const ImportOptions& options) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Manifest> ReadSource(const std::string& directory, std::vector<std::string>* left_out = nullptr) {
+  return WithMemory(absl::StrCat("to read what ", directory, " describes"),
+                    [&] { return ReadImportDirectory(directory, left_out); });
+}
+
 // None of these formats has checksums. So a source that somebody writes at the same time shows only in its files.
 absl::Status CheckUnchanged(const std::string& directory, const Manifest& source) {
-  CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadImportDirectory(directory));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadSource(directory));
   if (now.plan_digest == source.plan_digest) return absl::OkStatus();
   return MakeError(Reason::kBadForeignFile, absl::StrCat(directory, " was written anew while it was read"),
                    {{"file", directory}});
@@ -256,7 +261,11 @@ class Attempt {
       return MakeError(Reason::kInternal, absl::StrCat(job_, "@", step_, " was ended by somebody else"));
     }
     in_doubt_ = outcome.in_doubt;
-    return outcome.standing.status();
+    if (!in_doubt_) return outcome.standing.status();
+    const std::string name = absl::StrCat(job_, "@", step_);
+    return Annotate(outcome.standing.status(), absl::StrCat(name, " may be committed, or become so"),
+                    {{"next", absl::StrCat("See whether it is: `cairn list ", job_, " --root ", storage_.root(),
+                                           "`. If not, import it again.")}});
   }
 
   // Ends the attempt without a commit. What cannot be removed now is removed by the next attempt at the step.
@@ -293,7 +302,8 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
-  CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadImportDirectory(directory));
+  ImportReport report;
+  CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
   Catalog catalog(storage, lock.began());
@@ -313,7 +323,6 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
     attempt.Abort(status);
     return status;
   }
-  ImportReport report;
   report.manifest = *std::move(manifest);
   for (const ImportObject& object : plan.objects) {
     if (object.opaque) report.opaque.push_back(source.objects[object.source].name);

@@ -30,6 +30,8 @@ struct ImportReport {
   Manifest manifest;  // of the committed checkpoint
   // The names of values in which something is not kept but as a record that says what it was.
   std::vector<std::string> opaque;
+  // The names of values that the checkpoint lacks, and what they are.
+  std::vector<std::string> left_out;
 };
 
 // Reads `directory` (see ReadImportDirectory) and commits it as `job`@`step` below the root. Meanwhile it holds the

@@ -220,6 +220,7 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     inner.PackedFixed32(v1::ReadFile::kItemChecksumsFieldNumber, checksums);
     for (const std::string& name : names) inner.Bytes(v1::ReadFile::kItemNamesFieldNumber, name);
     inner.Number(v1::ReadFile::kUnverifiedFieldNumber, file.imported() ? 1 : 0);
+    inner.Number(v1::ReadFile::kModifiedNsFieldNumber, static_cast<uint64_t>(file.modified_ns));
     WireWriter(*out_).Bytes(v1::ReadPlan::kFilesFieldNumber, nested);
     begin = end;
   }

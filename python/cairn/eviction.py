@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import signal
 import threading
@@ -66,6 +67,7 @@ class Watch:
         self._before: dict[signal.Signals, signal._HANDLER] = {}
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
+        self._process = os.getpid()
 
     def __enter__(self) -> Watch:
         for number in self._signals:
@@ -86,6 +88,11 @@ class Watch:
         self._before.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A fork inherits the handler, but it is no rank: it ends as if nobody had set one.
+            self._restore()
+            os.kill(os.getpid(), number)
+            return
         self.signalled = True
         self._restore()
         # A handler interrupts the main thread anywhere, also where that holds a lock, so it makes no call itself.

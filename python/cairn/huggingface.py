@@ -101,8 +101,8 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         if args.save_total_limit and not args.load_best_model_at_end:
             options.setdefault("keep_last", args.save_total_limit)
         elif args.save_total_limit and options.get("keep_best") is None:
-            _log.warning("save_total_limit is not applied, because of load_best_model_at_end: every checkpoint of %s is "
-                         "kept; give keep_last and keep_best to CairnCallback, such as keep_best=%r",
+            _log.warning("save_total_limit is not applied, because of load_best_model_at_end: every checkpoint of %s "
+                         "is kept; give keep_last and keep_best to CairnCallback, such as keep_best=%r",
                          self._client.job, _best_rule(args))
         self._manager = CheckpointManager(self._client, **options)
         if state.global_step and self._resumed is None:

@@ -340,6 +340,29 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
             assert committed == [int(logs[rank].read_text().split()[-1])], outputs
 
 
+FORKS = """
+import multiprocessing, signal, time
+import cairn, cairn.eviction
+from cairn.torch import CheckpointManager
+with cairn.connect() as client, {handler} as handler:
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    child.start()
+    child.terminate()
+    child.join(60)
+    print(child.exitcode == -signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("handler", ["CheckpointManager(client, every_steps=1)", "cairn.eviction.Watch(client)"])
+def test_Sigterm_AForkedChild_EndsAtOnce(tmp_path, handler):
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster:
+        environment = {**os.environ, "CAIRN_AGENT": cluster.agents[0].address,
+                       "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS.format(handler=handler)], env=environment,
+                              capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
         log = tmp_path / "log"

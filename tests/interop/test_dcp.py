@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 import cairn
 import cairn.torch
 import cairn.torch.dcp
+from cairn.torch._checkpoint_id import step_of
 from testing.dcp import assert_equal, bits, state, write
 from testing.ranks import noise, on_ranks
 
@@ -44,6 +45,18 @@ def test_files_of_several_threads_load_bit_for_bit(cluster, tmp_path):
     with cluster.connect(0) as client:
         cairn.torch.dcp.load(target, checkpoint_id=tmp_path / "dcp", client=client)
     assert_equal(target, state(2))
+
+
+def test_tensors_that_torch_conjugates_when_they_are_read_are_refused(cluster, tmp_path):
+    state = {"conj": torch.tensor([1 + 2j, 3 - 4j]).conj(), "neg": torch._neg_view(torch.ones(2))}
+    torch.save({"conj": state["conj"]}, tmp_path / "conj.pt")
+    torch.distributed.checkpoint.save({"neg": state["neg"]}, checkpoint_id=str(tmp_path / "dcp"))
+    with cluster.connect(0) as client:
+        for name, source in (("conj", tmp_path / "conj.pt"), ("neg", tmp_path / "dcp")):
+            with pytest.raises(cairn.Error) as caught:
+                cairn.torch.load(client, {name: torch.zeros(2, dtype=state[name].dtype)}, source=source)
+            assert caught.value.reason == "UNSUPPORTED" and "bit" in caught.value.message
+            assert "resolve_conj" in str(caught.value)
 
 
 def test_a_directory_goes_to_the_shards_of_another_layout(tmp_path):
@@ -86,6 +99,20 @@ def test_save_and_load_have_the_signatures_of_torch(cluster):
             loaded = target | {"p": progress}
             cairn.torch.dcp.load(loaded, checkpoint_id=f"{step}/", client=client)
             assert_equal({key: loaded[key] for key in target}, state(step))
+
+
+@pytest.mark.parametrize("checkpoint_id, step", [
+    ("1200", 1200), ("runs/a/1200/", 1200), ("step-7", 7), ("global_step12", 12), ("a/checkpoint_0003", 3),
+    ("epoch=1-step=90", 90), ("a/1.5", None), ("run-2024-01-05", None), ("a/-7", None), ("a/1e3", None),
+    ("a/0x10", None), ("checkpoints/1234567890123456", None), ("a/1200\n", None), ("", None), (b"a/5", None), (7, None),
+    ("a/best", None), ("v1.2/latest", None)])
+def test_the_step_of_an_id_is_never_guessed(checkpoint_id, step):
+    if step is not None:
+        assert step_of(checkpoint_id) == step
+        return
+    with pytest.raises(cairn.Error) as caught:
+        step_of(checkpoint_id)
+    assert caught.value.reason == "BAD_REQUEST"
 
 
 @pytest.mark.parametrize("call, reason, word", [

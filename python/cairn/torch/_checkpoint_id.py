@@ -10,13 +10,18 @@ import weakref
 from cairn._errors import Error
 from cairn.client import Client
 
+# The last part of a path is the step, or a word and the step: "1200", "step-1200", "global_step1200", "epoch=1-step=9".
+# Of "1.5", "2024-01-05" or "1e3" nobody could say which number is meant.
+_STEP = re.compile(r"(?:.*[^\W\d_]{2}[-_=]?)?([0-9]{1,12})")
+
 _lock = threading.Lock()
 _directories: weakref.WeakKeyDictionary[Client, str] = weakref.WeakKeyDictionary()
 
 
 def step_of(checkpoint_id: str | os.PathLike[str] | None) -> int:
     """Returns the number at the end of a checkpoint_id. Raises BAD_REQUEST if there is none."""
-    found = None if checkpoint_id is None else re.search(r"([0-9]{1,12})/*$", os.fspath(checkpoint_id))
+    path = os.fspath(checkpoint_id) if isinstance(checkpoint_id, (str, os.PathLike)) else ""
+    found = _STEP.fullmatch(path.rstrip("/").rpartition("/")[2]) if isinstance(path, str) else None
     if found is None:
         raise Error("BAD_REQUEST", f"checkpoint_id={checkpoint_id!r} does not end in the number of a step: write it as "
                     "\"checkpoints/1200\"; a directory that PyTorch wrote can be loaded if it has a .metadata")

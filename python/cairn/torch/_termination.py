@@ -16,6 +16,7 @@ class Termination:
         self.asked = False
         self._chain = chain
         self._before: Any = None
+        self._process = 0
         self._installed = False
 
     def start(self) -> bool:
@@ -23,6 +24,7 @@ class Termination:
         if threading.current_thread() is not threading.main_thread():
             return False
         self._before = signal.signal(signal.SIGTERM, self._handle)
+        self._process = os.getpid()
         self._installed = True
         return True
 
@@ -42,6 +44,11 @@ class Termination:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _handle(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:
+            # A fork inherits the handler, but not what would save and end it: it ends as if nobody had set one.
+            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
         self.asked = True
         if self._chain and callable(self._before):
             self._before(number, frame)
