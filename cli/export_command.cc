@@ -187,7 +187,13 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
                      : arguments.form == kMegatron ? ExportToMegatron
                      : arguments.form == kPaddle   ? ExportToPaddle
                                                    : ExportToHuggingFace;
-  CAIRN_ASSIGN_OR_RETURN(const Written written, write(*storage, manifest, options, arguments, memory));
+  const absl::StatusOr<Written> result = write(*storage, manifest, options, arguments, memory);
+  if (!result.ok()) {
+    // The advice of a reason names the checkpoint by these.
+    return WithMetadata(result.status(),
+                        {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", storage->root()}});
+  }
+  const Written& written = *result;
   if (context.json()) {
     nlohmann::ordered_json json = {{"job", manifest.job},
                                    {"step", manifest.step},

@@ -312,7 +312,9 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   const absl::StatusOr<Reserved> reserved = attempts.Reserve(job, {.step = step});
   if (HasReason(reserved.status(), Reason::kStepCommitted)) {
     return WithMetadata(reserved.status(),
-                        {{"next", "Give another step by --to, or run `cairn delete JOB@STEP` first."}});
+                        {{"next", absl::StrCat("Give another step by --to. `cairn delete ", job, "@", step,
+                                               "` deletes this one, by a coordinator of the root and unless it is the "
+                                               "last.")}});
   }
   CAIRN_RETURN_IF_ERROR(reserved.status());
   Attempt attempt(storage, attempts, job, step, *reserved);
