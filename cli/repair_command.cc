@@ -77,7 +77,7 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
         "next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
                              "back and run ",
                              command, " again; else load an earlier step: `cairn list ", name.job, " --root ", root,
-                             "` shows them, and `cairn verify JOB@STEP` reads one."));
+                             " --check` shows whose files stand there in their length; verify it before."));
   }
   return WithMetadata(status, more);
 }

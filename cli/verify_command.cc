@@ -48,7 +48,8 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   // The reason's own advice may be this command.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", storage->root(),
-                   "` shows them, and verify it before. Files cannot be repaired, only be put back from a copy.");
+                   " --check` shows whose files stand there in their length; verify it before, because their bytes may "
+                   "be damaged too. Files cannot be repaired, only be put back from a copy.");
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   const auto read = store.ReadManifest(name.job, step);

@@ -345,8 +345,12 @@ import multiprocessing, signal, time
 import cairn, cairn.eviction
 from cairn.torch import CheckpointManager
 with cairn.connect() as client, {handler} as handler:
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    fork = multiprocessing.get_context("fork")
+    runs = fork.Event()
+    child = fork.Process(target=lambda: (runs.set(), time.sleep(600)))
     child.start()
+    # Python forgets a signal that comes between fork() and its first instruction in the child, whoever handles it.
+    runs.wait()
     child.terminate()
     child.join(60)
     print(child.exitcode == -signal.SIGTERM)
