@@ -105,8 +105,8 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     for (const std::string& each : report->opaque) std::printf("  %s\n", each.c_str());
   }
   if (!report->left_out.empty()) {
-    std::printf("%s of one file that %s no tensors, so the checkpoint lacks them:\n",
-                Counted(report->left_out.size(), "value").c_str(), report->left_out.size() == 1 ? "is" : "are");
+    std::printf("left out: %s, which %s that Cairn knows\n", Counted(report->left_out.size(), "value").c_str(),
+                report->left_out.size() == 1 ? "is no tensor" : "are no tensors");
     const size_t told = std::min<size_t>(report->left_out.size(), kLeftOutTold);
     for (size_t i = 0; i < told; ++i) std::printf("  %s\n", report->left_out[i].c_str());
     if (told < report->left_out.size()) std::printf("  and %zu more (--format=json)\n", report->left_out.size() - told);

@@ -77,8 +77,8 @@ absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& sto
                                                                uint64_t file_bytes, const RangeReaderOptions& options,
                                                                ReadCounters& counters,
                                                                std::optional<int64_t> modified_ns) {
-  std::unique_ptr<RangeReader> reader(
-      new RangeReader(absl::StrCat(storage.root(), "/", path), file_bytes, options, counters));
+  std::unique_ptr<RangeReader> reader(new RangeReader(
+      absl::StrCat(storage.root() == "/" ? "" : storage.root(), "/", path), file_bytes, options, counters));
   CAIRN_ASSIGN_OR_RETURN(reader->buffered_, storage.OpenFile(path, O_RDONLY));
   struct stat info;
   if (fstat(reader->buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", reader->path_);

@@ -55,8 +55,8 @@ class CommittedLines {
   // Whether the committed step `step` is one of these. Takes O(n).
   bool LeavesBehind(const std::optional<ResumePoint>& resumed, int64_t step) const;
 
-  // The lineage of a commit of `step` whose record is lost, if the newest commit of the others builds on it: that of the
-  // line which goes over the step. Nothing if nobody can tell: the step lies above all on which the newest commit
+  // The lineage of a commit of `step` whose record is lost, if the newest commit of the others builds on it: that of
+  // the line which goes over the step. Nothing if nobody can tell: the step lies above all on which the newest commit
   // builds, and the job has several lines, so a training may have left it behind; or the line has no other commit.
   std::optional<Lineage> Recover(int64_t step) const;
 
