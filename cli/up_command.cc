@@ -113,6 +113,7 @@ void LeaveTerminal(const LocalCluster& cluster) {
   const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const int null_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   (void)!::write(STDOUT_FILENO, &kStarted, 1);
+  if (null_fd < 0) return;
   dup2(null_fd, STDIN_FILENO);
   dup2(null_fd, STDOUT_FILENO);
   dup2(log_fd >= 0 ? log_fd : null_fd, STDERR_FILENO);

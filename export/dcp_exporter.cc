@@ -105,7 +105,7 @@ class DcpExporter {
         char* const data = window_.data() + parts[i].at;
         const uint64_t bytes = archives[i].data_bytes();
         const std::string tail = archives[i].Tail(libdeflate_crc32(0, data, bytes));
-        std::memcpy(data + bytes, tail.data(), tail.size());
+        std::copy(tail.begin(), tail.end(), data + bytes);
       }
     });
     return absl::OkStatus();
@@ -129,7 +129,7 @@ absl::StatusOr<size_t> WriteDcpExport(PosixStorage& storage, const Manifest& man
   CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
     return std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
   }));
-  const absl::StatusOr<size_t> finished_before = DcpExporter(storage, manifest, plan, output, options).Run();
+  absl::StatusOr<size_t> finished_before = DcpExporter(storage, manifest, plan, output, options).Run();
   if (!finished_before.ok()) return output.Abandon(finished_before.status());
   return finished_before;
 }

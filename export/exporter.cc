@@ -124,7 +124,7 @@ absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manife
     return std::any_of(plan.model_files.begin(), plan.model_files.end(),
                        [&](const ModelFile& file) { return file.name == name; });
   }));
-  const absl::StatusOr<size_t> finished_before = Exporter(storage, manifest, plan, output, options).Run();
+  absl::StatusOr<size_t> finished_before = Exporter(storage, manifest, plan, output, options).Run();
   if (!finished_before.ok()) return output.Abandon(finished_before.status());
   return finished_before;
 }

@@ -61,9 +61,9 @@ bool PickleWriter::Recall(const std::string& key) {
   return true;
 }
 
-void PickleWriter::Remember(std::string key) {
+void PickleWriter::Remember(const std::string& key) {
   const auto number = static_cast<uint32_t>(memo_.size());
-  memo_.emplace(std::move(key), number);
+  memo_.emplace(key, number);
   text_ += number < 256 ? kBinPut : kLongBinPut;
   Number(number, number < 256 ? 1 : 4);
 }
@@ -120,7 +120,7 @@ void PickleWriter::Text(std::string_view utf8) {
   std::string key = absl::StrCat("t", absl::string_view(utf8.data(), utf8.size()));
   if (Recall(key)) return;
   Binary(utf8);
-  Remember(std::move(key));
+  Remember(key);
 }
 
 void PickleWriter::Bytes(std::string_view bytes) {
@@ -154,7 +154,7 @@ void PickleWriter::Global(std::string_view module, std::string_view name) {
   std::string key = absl::StrCat("g", line);
   if (Recall(key)) return;
   absl::StrAppend(&text_, std::string(1, kGlobal), line, "\n");
-  Remember(std::move(key));
+  Remember(key);
 }
 
 std::string PickleWriter::TakeBefore(uint64_t bytes) {

@@ -62,7 +62,7 @@ class PickleWriter {
   void Binary(std::string_view text);
   // Recalls what was pushed under `key`, and returns true, if it was.
   bool Recall(const std::string& key);
-  void Remember(std::string key);
+  void Remember(const std::string& key);
 
   const int protocol_;
   std::string text_;

@@ -37,7 +37,7 @@ class RepairTest : public testing::Test {
   ~RepairTest() override { std::filesystem::remove_all(root_); }
 
   static StoredItem Half(const std::string& name, int rank) {
-    return {.name = name, .dtype = DType::kFloat32, .global_shape = {8, 4}, .box = {{4 * rank, 0}, {4, 4}}};
+    return {.name = name, .dtype = DType::kFloat32, .global_shape = {8, 4}, .box = {{int64_t{4} * rank, 0}, {4, 4}}};
   }
   static StoredItem Object(const std::string& name, std::optional<int> rank) {
     return {.name = name,

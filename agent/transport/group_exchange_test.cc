@@ -221,6 +221,7 @@ class GroupExchangeTest : public ::testing::Test {
     const auto id = ranks_[0]->worker().MakeUniqueId(kLimit);
     EXPECT_TRUE(id.ok()) << id.status();
     std::vector<std::future<absl::Status>> joining;
+    joining.reserve(kRanks);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       joining.push_back(std::async(std::launch::async, [this, rank, &id] {
         worker::Join join;
@@ -253,6 +254,7 @@ class GroupExchangeTest : public ::testing::Test {
   void ExpectAllArrives(const std::vector<std::vector<v1::Copy>>& taken, uint64_t target_bytes) {
     std::vector<std::string> targets(kRanks, std::string(target_bytes, '\0')), expected = targets;
     std::vector<std::future<absl::Status>> training;
+    training.reserve(kRanks);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       training.push_back(
           std::async(std::launch::async, [&, rank] { return ranks_[rank]->Train(targets[rank].data()); }));

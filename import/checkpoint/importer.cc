@@ -43,7 +43,7 @@ class Background {
   ~Background() { Wait().IgnoreError(); }
 
   // Waits for the task before. Then it starts this one, or returns the error of that one.
-  absl::Status Start(std::function<absl::Status()> task) {
+  absl::Status Start(const std::function<absl::Status()>& task) {
     CAIRN_RETURN_IF_ERROR(Wait());
     auto thread = StartThread("to write an import", [this, task] { status_ = WithMemory("to write an import", task); });
     if (!thread.ok()) return task();
@@ -320,7 +320,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   Attempt attempt(storage, attempts, job, step, *reserved);
   auto manifest = attempt.Write(source, plan, objects, directory, clock, options);
   if (manifest.ok()) manifest->lineage = LinesOf(before).Next(std::nullopt);
-  const absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();
+  absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();
   if (!status.ok()) {
     attempt.Abort(status);
     return status;

@@ -85,8 +85,8 @@ class PartWriter {
   // pages, as an agent lays them out in a slab.
   uint64_t BaseOf(uint32_t file) const {
     uint64_t base = 0;
-    for (uint32_t f = file; f-- > 0 && source_.files[f].rank == source_.files[file].rank;) {
-      base += (source_.files[f].bytes() + kPage - 1) / kPage * kPage;
+    for (uint32_t f = file; f > 0 && source_.files[f - 1].rank == source_.files[file].rank; --f) {
+      base += (source_.files[f - 1].bytes() + kPage - 1) / kPage * kPage;
     }
     return base;
   }
