@@ -71,9 +71,10 @@ class Watch {
           return DescribeProgress(what, done_, total_bytes, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin_));
         }) {}
 
-  WriteExportOptions Options(const Arguments& arguments, std::string identity, int64_t memory) {
+  WriteExportOptions Options(const Manifest& manifest, const ExportOptions& options, const Arguments& arguments,
+                             int64_t memory) {
     WriteExportOptions write;
-    write.identity = std::move(identity);
+    write.identity = ExportIdentity(manifest, options, arguments.form);
     write.memory_bytes = static_cast<uint64_t>(memory);
     write.threads = arguments.threads;
     write.interrupted = [] { return InterruptFlag().load(); };
@@ -92,8 +93,7 @@ absl::StatusOr<Written> WriteWhole(PosixStorage& storage, const Manifest& manife
   Watch watch(manifest, plan.total_bytes);
   CAIRN_ASSIGN_OR_RETURN(
       const size_t finished_before,
-      WriteExport(storage, manifest, plan, arguments.directory,
-                  watch.Options(arguments, ExportIdentity(manifest, options, arguments.form), memory)));
+      WriteExport(storage, manifest, plan, arguments.directory, watch.Options(manifest, options, arguments, memory)));
   Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, plan.index_name, {}, finished_before};
   for (const ExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes());
   return written;
@@ -117,10 +117,9 @@ absl::StatusOr<Written> ExportToPaddle(PosixStorage& storage, const Manifest& ma
 absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                  const ExportOptions& options, const Arguments& arguments, int64_t memory) {
   Watch watch(manifest, plan.total_bytes);
-  CAIRN_ASSIGN_OR_RETURN(
-      const size_t finished_before,
-      WriteDcpExport(storage, manifest, plan, arguments.directory,
-                     watch.Options(arguments, ExportIdentity(manifest, options, arguments.form), memory)));
+  CAIRN_ASSIGN_OR_RETURN(const size_t finished_before,
+                         WriteDcpExport(storage, manifest, plan, arguments.directory,
+                                        watch.Options(manifest, options, arguments, memory)));
   Written written{plan.tensors.size(),           plan.values, plan.total_bytes, {},
                   std::string(kDcpMetadataName), {},          finished_before};
   for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);

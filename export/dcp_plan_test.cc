@@ -4,24 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "common/status/reason.h"
+#include "export/testing/manifest_of.h"
 #include "import/dcp_metadata.h"
 
 namespace cairn {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::ManifestOf;
 using ::testing::Pair;
-
-Manifest ManifestOf(const std::vector<std::tuple<std::string, DType, Shape>>& tensors) {
-  Manifest manifest;
-  for (const auto& [name, dtype, shape] : tensors) {
-    ManifestTensor& tensor = manifest.tensors.emplace_back();
-    tensor.name = name;
-    tensor.dtype = dtype;
-    tensor.global_shape = shape;
-  }
-  return manifest;
-}
 
 ExportedValue ValueOf(const std::string& name) {
   ExportedValue value;
@@ -69,7 +60,7 @@ TEST(DcpPlanTest, MakeDcpExportPlan_SmallFiles_HoldAFewEntriesEach) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->files.size(), 2u);
   EXPECT_EQ(plan->files[1].name, "__1_0.distcp");
-  EXPECT_THAT(Read(*plan).files, testing::UnorderedElementsAre("__0_0.distcp", "__1_0.distcp"));
+  EXPECT_THAT(Read(*plan).files, ::testing::UnorderedElementsAre("__0_0.distcp", "__1_0.distcp"));
   EXPECT_THAT(Read(*plan).values, ElementsAre("v"));
 }
 

@@ -4,29 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "common/status/reason.h"
+#include "export/testing/manifest_of.h"
 
 namespace cairn {
 namespace {
 
 using ::testing::ElementsAre;
-
-Manifest ManifestOf(const std::vector<std::tuple<std::string, DType, Shape>>& tensors) {
-  Manifest manifest;
-  for (const auto& [name, dtype, shape] : tensors) {
-    ManifestTensor& tensor = manifest.tensors.emplace_back();
-    tensor.name = name;
-    tensor.dtype = dtype;
-    tensor.global_shape = shape;
-    tensor.first_shard = static_cast<uint32_t>(manifest.shards.size());
-    tensor.shard_count = 1;
-    ManifestShard& shard = manifest.shards.emplace_back();
-    shard.tensor = static_cast<uint32_t>(manifest.tensors.size() - 1);
-    shard.dims = static_cast<uint32_t>(manifest.dims.size());
-    manifest.dims.insert(manifest.dims.end(), shape.size(), 0);
-    manifest.dims.insert(manifest.dims.end(), shape.begin(), shape.end());
-  }
-  return manifest;
-}
+using testing::ManifestOf;
 
 std::vector<std::string> NamesOf(const ExportPlan& plan, size_t file) {
   std::vector<std::string> names;

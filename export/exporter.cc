@@ -106,7 +106,7 @@ class Exporter {
   TensorReader reader_;
   uint64_t window_bytes_ = 0;
   AlignedBuffer window_;
-  // Of the file that is being written: what the window holds, and where in the file it begins.
+  // These say what the window holds of the file that is being written, and where in the file it begins.
   uint64_t filled_ = 0;
   uint64_t tensor_bytes_ = 0;
   std::vector<TensorPart> parts_;

@@ -74,7 +74,7 @@ class OutputDirectory {
   bool done_ = false;
   bool keep_finished_ = false;
   std::map<std::string, uint64_t> found_;  // files of an earlier export that nobody has taken yet: name, bytes
-  std::vector<File> files_;                // not published yet
+  std::vector<File> files_;                // as they were created or taken
   std::vector<std::string> published_;
 };
 

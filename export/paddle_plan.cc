@@ -1,6 +1,5 @@
 #include "export/paddle_plan.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>

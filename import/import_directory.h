@@ -18,7 +18,7 @@ namespace cairn {
 // ReadDcpDirectory, ReadTorchsnapshotDirectory, ReadPaddleDirectory, ReadDeepSpeedDirectory, ReadSafetensorsDirectory,
 // ReadTorchArchive and ReadPaddleFile do.
 //
-// Of one file, values that are no tensors are left out; `left_out`, if it is not null, gets their names.
+// A source that is one file loses its values that are no tensors; `left_out`, if it is not null, gets their names.
 absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory,
                                              std::vector<std::string>* left_out = nullptr);
 

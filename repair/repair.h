@@ -37,8 +37,7 @@ struct RepairReport {
 // A damaged tombstone may look like a damaged manifest, and the files of an aborted attempt may be complete. So what is
 // left of the verdict must show that it was a manifest.
 //
-// The report is filled as far as the repair came. NOT_FOUND (NOT_COMMITTED): the step was never
-// committed.
+// The report is filled as far as the repair came. NOT_FOUND (NOT_COMMITTED): the step was never committed.
 // FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root; (COMMIT_UNPROVEN): nothing proves the commit and
 // `assume_committed` is not set; (FORMAT_TOO_NEW). CANCELLED (INTERRUPTED). DATA_LOSS (MANIFEST_CORRUPT): the manifest
 // of an earlier repair is itself damaged. Else the errors of ReadBinHeaders and RebuildManifest, or the first fault of

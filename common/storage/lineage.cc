@@ -85,7 +85,7 @@ std::set<int64_t> CommittedLines::LeftBehindBy(const std::optional<ResumePoint>&
 std::optional<Lineage> CommittedLines::Recover(int64_t step) const {
   const Commit* newest = Newest();
   if (newest == nullptr) return std::nullopt;
-  // Of each line, the commit that came first.
+  // Each line is known by the commit that came first.
   std::map<uint64_t, const Commit*> first;
   for (const Commit& commit : commits_) {
     const Commit*& known = first.try_emplace(commit.lineage.line, &commit).first->second;

@@ -56,8 +56,8 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
 
     Raises:
       Error: BAD_REQUEST (no step can be read from checkpoint_id, it is in another directory than earlier ones, or the
-        group has not all ranks), UNSUPPORTED (an
-        argument asks for what only PyTorch's own writer does); and as cairn.torch.save and Saving.wait.
+        group has not all ranks), UNSUPPORTED (an argument asks for what only PyTorch's own writer does); and as
+        cairn.torch.save and Saving.wait.
     """
     return _begin(state_dict, checkpoint_id, storage_writer, planner, process_group, no_dist, client).wait(_LONGEST)
 
