@@ -114,6 +114,21 @@ def test_Callback_LoadBestModelAtEnd_TheBestStepIsInTheModel(client, tmp_path, s
                                         if history[step] == min(v for s, v in history.items() if s <= step)]
 
 
+def test_Callback_LoadBestModelAtEnd_ARuleOfItsOwnBoundsWhatIsKept(client, tmp_path, caplog):
+    spy = Spy()
+    steps = {"save_strategy": "steps", "eval_strategy": "steps", "save_steps": 2, "eval_steps": 2,
+             "save_total_limit": 1}
+    made = trainer(tmp_path, [spy, CairnCallback(client, keep_last=1, keep_best="eval_loss:min")],
+                   load_best_model_at_end=True, learning_rate=0.6, **steps)
+    made.train()
+    best = made.state.best_global_step
+    assert torch.equal(made.model.layer.weight, spy.weights[best])
+    until(lambda: set(client.checkpoints()) == {best, 18}, text="pruning")
+    assert "save_total_limit is not applied" not in caplog.text
+    trainer(tmp_path, [CairnCallback(client)], load_best_model_at_end=True, **steps).train()
+    assert "save_total_limit is not applied" in caplog.text and "keep_best='eval_loss:min'" in caplog.text
+
+
 def test_Callback_SaveTotalLimit_BecomesTheJobsRule(client, tmp_path):
     trainer(tmp_path, [CairnCallback(client)], save_total_limit=2).train()
     until(lambda: client.checkpoints() == [16, 18], text="pruning")
