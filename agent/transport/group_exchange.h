@@ -55,7 +55,7 @@ class GroupExchange {
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system gives no thread; then nothing was begun.
   absl::Status Start();
   // Waits for what is about to end; gives up the rest, which breaks the group. The consumer must have been stopped, so
-  // that no window waits for its trainer. Idempotent.
+  // that no window waits for its trainer. Idempotent; for one thread at a time.
   void Stop();
 
  private:

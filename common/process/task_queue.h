@@ -31,7 +31,8 @@ class TaskQueue {
     tasks_.push_back(std::move(task));
     changed_.NotifyOne();
   }
-  // Drops tasks that have not begun and waits for the others. May be called again; a task must not call it.
+  // Drops tasks that have not begun and waits for the others. May be called again, also by several threads at once: each
+  // call returns when no task runs any more. A task must not call it.
   void Stop() {
     {
       MutexLock lock(mutex_);
@@ -39,6 +40,7 @@ class TaskQueue {
       tasks_.clear();
       changed_.NotifyAll();
     }
+    MutexLock joining(join_mutex_);  // two threads must not join the same one
     for (std::thread& thread : threads_) {
       if (thread.joinable()) thread.join();
     }
@@ -63,7 +65,8 @@ class TaskQueue {
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  Mutex join_mutex_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace cairn

@@ -1,0 +1,82 @@
+#include "common/process/task_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cairn {
+namespace {
+
+TEST(TaskQueueTest, Post_OneThread_RunsTasksInTheirOrder) {
+  TaskQueue queue(1);
+  std::vector<int> ran;
+  std::promise<void> last;
+  for (int i = 0; i < 100; ++i) queue.Post([&ran, i] { ran.push_back(i); });
+  queue.Post([&last] { last.set_value(); });
+  last.get_future().wait();
+  ASSERT_EQ(ran.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(ran[i], i);
+}
+
+TEST(TaskQueueTest, Post_TwoThreads_ATaskDoesNotWaitForAnother) {
+  TaskQueue queue(2);
+  std::promise<void> first, second;
+  queue.Post([&] {
+    second.get_future().wait();
+    first.set_value();
+  });
+  queue.Post([&second] { second.set_value(); });
+  first.get_future().wait();
+}
+
+TEST(TaskQueueTest, Stop_ATaskRuns_WaitsForItAndDropsTheOthers) {
+  TaskQueue queue(1);
+  std::promise<void> began, dropped;
+  int ran = 0;
+  queue.Post([&] {
+    began.set_value();
+    dropped.get_future().wait();
+    ++ran;
+  });
+  began.get_future().wait();
+  // This task is destroyed without having run, and only then does the first one end.
+  std::shared_ptr<void> lives(nullptr, [&dropped](void*) { dropped.set_value(); });
+  queue.Post([&ran, lives = std::move(lives)] { ran += 10; });
+  queue.Stop();
+  EXPECT_EQ(ran, 1);
+  queue.Post([&ran] { ran += 100; });
+  queue.Stop();
+  EXPECT_EQ(ran, 1);
+}
+
+// As when a load fails in the moment in which it is ended.
+TEST(TaskQueueTest, Stop_BySeveralThreadsAtOnce_AllReturnWhenNoTaskRuns) {
+  for (int round = 0; round < 50; ++round) {
+    TaskQueue queue(2);
+    std::promise<void> began, go_on;
+    std::atomic<bool> ended = false;
+    queue.Post([&] {
+      began.set_value();
+      go_on.get_future().wait();
+      ended = true;
+    });
+    began.get_future().wait();
+    std::vector<std::future<bool>> stopping;
+    for (int i = 0; i < 4; ++i) {
+      stopping.push_back(std::async(std::launch::async, [&] {
+        queue.Stop();
+        return ended.load();
+      }));
+    }
+    go_on.set_value();
+    for (auto& stopped : stopping) EXPECT_TRUE(stopped.get());
+  }
+}
+
+}  // namespace
+}  // namespace cairn
