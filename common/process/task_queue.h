@@ -31,8 +31,8 @@ class TaskQueue {
     tasks_.push_back(std::move(task));
     changed_.NotifyOne();
   }
-  // Drops tasks that have not begun and waits for the others. May be called again, also by several threads at once: each
-  // call returns when no task runs any more. A task must not call it.
+  // Drops tasks that have not begun and waits for the others. May be called again, also by several threads at once:
+  // each call returns when no task runs any more. A task must not call it.
   void Stop() {
     {
       MutexLock lock(mutex_);

@@ -67,6 +67,7 @@ TEST(TaskQueueTest, Stop_BySeveralThreadsAtOnce_AllReturnWhenNoTaskRuns) {
     });
     began.get_future().wait();
     std::vector<std::future<bool>> stopping;
+    stopping.reserve(4);
     for (int i = 0; i < 4; ++i) {
       stopping.push_back(std::async(std::launch::async, [&] {
         queue.Stop();
