@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/base/printable.h"
 #include "common/status/reason.h"
 
 namespace cairn::cli {
@@ -44,8 +45,8 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   const auto reason = ReasonOf(status);
   const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
   std::fprintf(stderr, "%serror:%s %s: %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", name.c_str(),
-               std::string(status.message()).c_str());
-  if (reason) std::fprintf(stderr, "  next: %s\n", NextActionOf(status).c_str());
+               Printable(std::string(status.message()), "\n\t").c_str());
+  if (reason) std::fprintf(stderr, "  next: %s\n", Printable(NextActionOf(status), "\n\t").c_str());
   return ExitStatusFor(status);
 }
 

@@ -17,6 +17,7 @@
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 #include "common/file/posix.h"
 #include "common/process/quantity.h"
 #include "common/resources/open_files.h"
@@ -102,13 +103,13 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
               Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (!report->opaque.empty()) {
     std::printf("values of classes that Cairn does not build; only what they were is kept:\n");
-    for (const std::string& each : report->opaque) std::printf("  %s\n", each.c_str());
+    for (const std::string& each : report->opaque) std::printf("  %s\n", Printable(each).c_str());
   }
   if (!report->left_out.empty()) {
     std::printf("left out: %s, which %s that Cairn knows\n", Counted(report->left_out.size(), "value").c_str(),
                 report->left_out.size() == 1 ? "is no tensor" : "are no tensors");
     const size_t told = std::min<size_t>(report->left_out.size(), kLeftOutTold);
-    for (size_t i = 0; i < told; ++i) std::printf("  %s\n", report->left_out[i].c_str());
+    for (size_t i = 0; i < told; ++i) std::printf("  %s\n", Printable(report->left_out[i]).c_str());
     if (told < report->left_out.size()) std::printf("  and %zu more (--format=json)\n", report->left_out.size() - told);
   }
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/printable.h"
 #include "common/process/quantity.h"
 
 namespace cairn::cli {
@@ -46,6 +47,7 @@ std::string Coloured(std::FILE* stream, Colour colour, std::string_view text) {
 
 void Table::Add(std::vector<std::string> row, Colour colour) {
   row.resize(header_.size());
+  for (std::string& cell : row) cell = Printable(cell);
   rows_.push_back(std::move(row));
   colours_.push_back(colour);
 }

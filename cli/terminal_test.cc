@@ -15,6 +15,14 @@ TEST(TableTest, ToString_TextAndNumbers_AlignsTextLeftAndNumbersRight) {
             "  12  té       late\n");
 }
 
+TEST(TableTest, ToString_WhatATerminalWouldObey_IsSpelled) {
+  Table table({"NAME", "FILES"});
+  table.Add({"w\033[2J\n", "1"});
+  EXPECT_EQ(table.ToString(),
+            "NAME          FILES\n"
+            "w\\x1b[2J\\x0a      1\n");
+}
+
 TEST(ProgressBarTest, ProgressBar_NothingAndAll_StaysInItsBorders) {
   EXPECT_EQ(ProgressBar(0, 0), "[                        ]   0%  0 B of 0 B");
   EXPECT_EQ(ProgressBar(5, 2), "[########################] 100%  5 B of 2 B");

@@ -4,6 +4,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -22,19 +23,12 @@ void Append(std::string& line, const LogField& field) {
     line += field.value;
     return;
   }
-  line += '"';
+  std::string quoted;
   for (char c : field.value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      line += '\\';
-      line += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      line += ' ';
-    } else {
-      line += c;
-    }
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' || c == '\t' ? ' ' : c;
   }
-  line += '"';
+  absl::StrAppend(&line, "\"", Printable(quoted), "\"");
 }
 
 }  // namespace

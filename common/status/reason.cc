@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/printable.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/rpc/error_details.pb.h"
@@ -273,6 +274,11 @@ std::string_view Cut(std::string_view text, size_t bytes) {
   return text.substr(0, bytes);
 }
 
+// Names in a message may be those of anybody's file. A message may have lines.
+std::string Shown(std::string_view text, size_t bytes) {
+  return std::string(Cut(Printable(Cut(text, bytes), "\n\t"), bytes));
+}
+
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 google::rpc::ErrorInfo Payload(const absl::Status& status) {
@@ -283,7 +289,7 @@ google::rpc::ErrorInfo Payload(const absl::Status& status) {
 }
 
 absl::Status WithPayload(absl::StatusCode code, std::string_view message, const google::rpc::ErrorInfo& info) {
-  absl::Status status(code, View(Cut(message, kMaxMessageBytes)));
+  absl::Status status(code, View(Shown(message, kMaxMessageBytes)));
   // The same error has the same bytes, so that errors and the messages that carry them can be compared: a map has no
   // order otherwise.
   std::string bytes;
@@ -302,8 +308,8 @@ void AddMetadata(const ErrorMetadata& metadata, google::rpc::ErrorInfo& info) {
   for (const auto& [key, value] : info.metadata()) room -= std::min(room, key.size() + value.size());
   for (const auto& [key, value] : metadata) {
     if (key.size() >= room) break;
-    const std::string_view kept = Cut(value, room - key.size());
-    (*info.mutable_metadata())[key] = std::string(kept);
+    const std::string kept = Shown(value, room - key.size());
+    (*info.mutable_metadata())[key] = kept;
     room -= key.size() + kept.size();
   }
 }

@@ -144,7 +144,8 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
 // Makes an error with this reason. `message` names job, step, rank, file or tensor. The numbers and names in it should
 // stand in `metadata` too ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor").
-// Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit.
+// Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit. What
+// is not printable in them (common/base/printable.h), but for line breaks and tabs, is spelled as "\xNN".
 absl::Status MakeError(Reason reason, std::string_view message, const ErrorMetadata& metadata = {});
 
 // Returns the reason that `status` carries; nothing for OK and for errors that Cairn did not make.

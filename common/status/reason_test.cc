@@ -46,6 +46,14 @@ TEST(MakeErrorTest, MakeError_LongTextAndMetadata_AreCutAtCharacterBorders) {
   EXPECT_FALSE(MetadataOf(status).contains("b"));
 }
 
+// The name of a tensor in anybody's file, for example.
+TEST(MakeErrorTest, MakeError_WhatATerminalWouldObey_IsSpelled) {
+  const absl::Status status = MakeError(Reason::kBadName, "no\nname: \033[31m\xff", {{"tensor", "\033c"}});
+  EXPECT_EQ(status.message(), "no\nname: \\x1b[31m\\xff");
+  EXPECT_EQ(MetadataOf(status).at("tensor"), "\\x1bc");
+  EXPECT_EQ(MakeError(Reason::kBadName, std::string(2000, '\033')).message().size(), 512u);
+}
+
 TEST(AnnotateTest, Annotate_AnError_KeepsReasonAndAddsMetadata) {
   const absl::Status status =
       Annotate(MakeError(Reason::kNoSpace, "disk full", {{"file", "f"}}), "rank 3", {{"rank", "3"}});

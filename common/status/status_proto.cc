@@ -1,7 +1,9 @@
 #include "common/status/status_proto.h"
 
 #include <string>
+#include <string_view>
 
+#include "common/base/printable.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace cairn {
@@ -11,13 +13,16 @@ namespace {
 constexpr const char* kDetailUrls[] = {"type.googleapis.com/google.rpc.ErrorInfo",
                                        "type.googleapis.com/google.rpc.RetryInfo"};
 
+// An error of another library may have any bytes, and so may one that comes over the wire.
+std::string ShownMessage(std::string_view message) { return Printable(message, "\n\t"); }
+
 }  // namespace
 
 google::rpc::Status StatusToProto(const absl::Status& status) {
   google::rpc::Status proto;
   if (status.ok()) return proto;
   proto.set_code(static_cast<int>(status.code()));
-  proto.set_message(std::string(status.message()));
+  proto.set_message(ShownMessage(std::string(status.message())));
   for (const char* url : kDetailUrls) {
     const auto payload = status.GetPayload(url);
     if (!payload.has_value()) continue;
@@ -32,7 +37,7 @@ absl::Status StatusFromProto(const google::rpc::Status& proto) {
   if (proto.code() == 0) return absl::OkStatus();
   absl::StatusCode code = absl::StatusCode::kUnknown;
   if (proto.code() >= 1 && proto.code() <= 16) code = static_cast<absl::StatusCode>(proto.code());
-  absl::Status status(code, proto.message());
+  absl::Status status(code, ShownMessage(proto.message()));
   for (const google::protobuf::Any& detail : proto.details()) {
     for (const char* url : kDetailUrls) {
       if (detail.type_url() == url) status.SetPayload(url, absl::Cord(detail.value()));

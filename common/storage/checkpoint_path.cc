@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/printable.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -41,8 +42,7 @@ std::optional<uint32_t> AttemptBefore(std::string_view ending, std::string_view 
 absl::Status CheckJobName(std::string_view job) {
   constexpr size_t kMaxBytes = 200;
   const auto fault = [&](std::string_view why) {
-    std::string shown;
-    for (char c : job.substr(0, 80)) shown += (c >= 0x20 && c < 0x7f) ? c : '?';
+    const std::string shown = Printable(job.substr(0, 80));
     return MakeError(Reason::kBadJobName, absl::StrCat("the job name \"", shown, "\" ", std::string(why)),
                      {{"job", shown}});
   };

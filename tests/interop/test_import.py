@@ -95,12 +95,14 @@ def test_a_file_of_torch_save_goes_through_a_mapping(tmp_path):
 
 def test_what_one_file_holds_besides_tensors_is_listed(tmp_path):
     torch.save({"w": torch.ones(2), "pair": (torch.zeros(1), 3), "epoch": 7,
-                "sparse": torch.eye(2).to_sparse()}, tmp_path / "all.pt")
+                "sparse": torch.eye(2).to_sparse(), "hostile\033[2J": 1}, tmp_path / "all.pt")
     answer = imported(tmp_path / "all.pt", tmp_path / "root")
     assert answer["tensors"] == 2
-    assert answer["left_out"] == ["pair.1 (an int)", "epoch (an int)", "sparse (torch._utils._rebuild_sparse_tensor)"]
+    assert answer["left_out"] == ["pair.1 (an int)", "epoch (an int)", "sparse (torch._utils._rebuild_sparse_tensor)",
+                                  "hostile\033[2J (an int)"]
     said = command("import", str(tmp_path / "all.pt"), "--to", "demo@4", "--root", str(tmp_path / "root")).stdout
-    assert "left out: 3 values, which are no tensors that Cairn knows\n  pair.1 (an int)\n" in said, said
+    assert "left out: 4 values, which are no tensors that Cairn knows\n  pair.1 (an int)\n" in said, said
+    assert "  hostile\\x1b[2J (an int)\n" in said and "\033" not in said, "a terminal would obey it"
 
 
 def test_more_than_the_memory_is_streamed(tmp_path):

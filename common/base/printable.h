@@ -1,0 +1,20 @@
+// Text of anybody, such as names in files of others, as people may be shown it: control characters of a terminal would
+// move its cursor, colour it or worse, and a message of Protocol Buffers that is no UTF-8 is not read by its receiver.
+#ifndef CAIRN_COMMON_BASE_PRINTABLE_H_
+#define CAIRN_COMMON_BASE_PRINTABLE_H_
+
+#include <string>
+#include <string_view>
+
+namespace cairn {
+
+// Returns whether all of it is well-formed UTF-8 (Unicode 15, table 3-7) without control characters (U+0000 to U+001F,
+// U+007F to U+009F).
+bool IsPrintable(std::string_view text);
+
+// Returns the text with each byte of what is not printable as "\xNN". The control characters in `kept` stay.
+std::string Printable(std::string_view text, std::string_view kept = "");
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_BASE_PRINTABLE_H_
