@@ -44,6 +44,7 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   const bool colour = isatty(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
   const auto reason = ReasonOf(status);
   const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
+  // An error of another library may have any bytes.
   std::fprintf(stderr, "%serror:%s %s: %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", name.c_str(),
                Printable(std::string(status.message()), "\n\t").c_str());
   if (reason) std::fprintf(stderr, "  next: %s\n", Printable(NextActionOf(status), "\n\t").c_str());

@@ -1,5 +1,5 @@
 // Text of anybody, such as names in files of others, as people may be shown it: control characters of a terminal would
-// move its cursor, colour it or worse, and a message of Protocol Buffers that is no UTF-8 is not read by its receiver.
+// move its cursor, colour it or worse, and a text of Protocol Buffers that is no UTF-8 is refused by its receiver.
 #ifndef CAIRN_COMMON_BASE_PRINTABLE_H_
 #define CAIRN_COMMON_BASE_PRINTABLE_H_
 

@@ -32,7 +32,8 @@ struct LogField {
   std::string value;
 };
 
-// Writes one line by one write(2). Values with blanks, quotes or control characters are quoted. Thread-safe.
+// Writes one line by one write(2). Values with blanks, quotes or control characters are quoted, and what is not
+// printable in them (common/base/printable.h) is spelled as "\xNN". Thread-safe.
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 // Adds these fields ("rank=3") to every line from now on. Must be called before the first thread starts.
 void SetLogContext(std::initializer_list<LogField> fields);

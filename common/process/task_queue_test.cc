@@ -13,9 +13,9 @@ namespace cairn {
 namespace {
 
 TEST(TaskQueueTest, Post_OneThread_RunsTasksInTheirOrder) {
-  TaskQueue queue(1);
   std::vector<int> ran;
   std::promise<void> last;
+  TaskQueue queue(1);  // ends before what its tasks use
   for (int i = 0; i < 100; ++i) queue.Post([&ran, i] { ran.push_back(i); });
   queue.Post([&last] { last.set_value(); });
   last.get_future().wait();
@@ -24,8 +24,8 @@ TEST(TaskQueueTest, Post_OneThread_RunsTasksInTheirOrder) {
 }
 
 TEST(TaskQueueTest, Post_TwoThreads_ATaskDoesNotWaitForAnother) {
-  TaskQueue queue(2);
   std::promise<void> first, second;
+  TaskQueue queue(2);
   queue.Post([&] {
     second.get_future().wait();
     first.set_value();
@@ -35,9 +35,9 @@ TEST(TaskQueueTest, Post_TwoThreads_ATaskDoesNotWaitForAnother) {
 }
 
 TEST(TaskQueueTest, Stop_ATaskRuns_WaitsForItAndDropsTheOthers) {
-  TaskQueue queue(1);
   std::promise<void> began, dropped;
   int ran = 0;
+  TaskQueue queue(1);
   queue.Post([&] {
     began.set_value();
     dropped.get_future().wait();
@@ -57,9 +57,9 @@ TEST(TaskQueueTest, Stop_ATaskRuns_WaitsForItAndDropsTheOthers) {
 // As when a load fails in the moment in which it is ended.
 TEST(TaskQueueTest, Stop_BySeveralThreadsAtOnce_AllReturnWhenNoTaskRuns) {
   for (int round = 0; round < 50; ++round) {
-    TaskQueue queue(2);
     std::promise<void> began, go_on;
     std::atomic<bool> ended = false;
+    TaskQueue queue(2);
     queue.Post([&] {
       began.set_value();
       go_on.get_future().wait();
