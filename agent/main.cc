@@ -209,16 +209,22 @@ class Ending {
     (void)!write(fatal_fd_, &one, sizeof(one));
   }
 
-  // Returns the error that ends the agent; OK for a signal. The next signal ends the process at once.
-  absl::Status Await() {
+  // Waits for what ends the agent. The next signal ends the process at once.
+  void Await() {
     pollfd polled[] = {{signal_fd_, POLLIN, 0}, {fatal_fd_, POLLIN, 0}};
     while (poll(polled, 2, -1) < 0) {
     }
-    if (polled[1].revents != 0) return fatal_;
-    signalfd_siginfo info = {};
-    (void)!read(signal_fd_, &info, sizeof(info));
+    if (polled[0].revents != 0) {
+      signalfd_siginfo info = {};
+      (void)!read(signal_fd_, &info, sizeof(info));
+    }
     pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-    return absl::OkStatus();
+  }
+
+  // Returns the agent's own error; OK if it has had none until now.
+  absl::Status Error() const {
+    pollfd polled = {fatal_fd_, POLLIN, 0};
+    return poll(&polled, 1, 0) > 0 ? fatal_ : absl::OkStatus();
   }
 
  private:
@@ -256,10 +262,11 @@ absl::Status Serve(Settings settings) {
   CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::WithMemory("to start", [&] { return cairn::Agent::Start(options); }));
   cairn::LocalService service(*agent);
   CAIRN_ASSIGN_OR_RETURN(const auto server, cairn::WithMemory("to start", [&] {
-                           return cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
+                           return cairn::LocalServer::Listen(options.socket_directory + "/agent.sock",
                                                             cairn::UserPolicy(options.allowed_users), &service);
                          }));
   service.SetCallerLookup([&server](const std::string& peer) { return server->CallerOf(peer); });
+  CAIRN_RETURN_IF_ERROR(server->Serve());
   const std::string address = "unix:" + server->path();
   if (!settings.address_file.empty()) {
     CAIRN_RETURN_IF_ERROR(cairn::WriteAddressFile(settings.address_file, address));
@@ -271,8 +278,9 @@ absl::Status Serve(Settings settings) {
   }
   LogServing(*agent, options, address, metrics == nullptr ? "" : metrics->address());
 
-  const absl::Status fatal = ending.Await();
-  if (fatal.ok()) Drain(*agent, settings.drain_timeout);
+  ending.Await();
+  if (ending.Error().ok()) Drain(*agent, settings.drain_timeout);
+  const absl::Status fatal = ending.Error();
   agent->Quiesce();
   server->Shutdown(absl::Milliseconds(500));
   agent->Stop(fatal.ok());

@@ -16,9 +16,12 @@ constexpr uint64_t kLocalBytes = 30, kExtraBytes = 4;
 // The lengths and the checksum stand behind a record's bytes, and its name is UTF-8.
 constexpr uint64_t kFlags = 0x0808;
 
+// Appends the lowest `bytes` bytes of a number, at most 8, the lowest first.
 void AppendNumber(uint64_t value, int bytes, std::string& text) {
   for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
 }
+
+void AppendZeros(size_t bytes, std::string& text) { text.append(bytes, '\0'); }
 
 // Returns the class of torch's storages that have elements of a dtype; empty for younger dtypes, which have none.
 std::string_view StorageClass(DType dtype) {
@@ -61,9 +64,9 @@ void BeginRecord(std::string name, uint64_t bytes, uint64_t at, std::string& tex
   const std::string path = absl::StrCat("archive/", name);
   const uint64_t padding = (kAlignment - (offset + kLocalBytes + path.size() + kExtraBytes) % kAlignment) % kAlignment;
   text += "PK\x03\x04";
-  AppendNumber(0, 2, text);
+  AppendZeros(2, text);
   AppendNumber(kFlags, 2, text);
-  AppendNumber(0, 18, text);  // no compression, no time, and what stands behind the bytes
+  AppendZeros(18, text);  // no compression, no time, and what stands behind the bytes
   AppendNumber(path.size(), 2, text);
   AppendNumber(kExtraBytes + padding, 2, text);
   absl::StrAppend(&text, path, "FB");
@@ -90,25 +93,25 @@ void AddDirectory(const Records& records, uint64_t at, std::string& text) {
   const uint64_t begin = at + text.size();
   for (const TorchArchiveRecord& record : records) {
     text += "PK\x01\x02";
-    AppendNumber(0, 4, text);
+    AppendZeros(4, text);
     AppendNumber(kFlags, 2, text);
-    AppendNumber(0, 6, text);
+    AppendZeros(6, text);
     AppendNumber(record.crc32, 4, text);
     AppendNumber(record.bytes, 4, text);
     AppendNumber(record.bytes, 4, text);
     AppendNumber(record.path.size(), 2, text);
-    AppendNumber(0, 12, text);
+    AppendZeros(12, text);
     AppendNumber(record.offset, 4, text);
     text += record.path;
   }
   const uint64_t end = at + text.size();
   text += "PK\x05\x06";
-  AppendNumber(0, 4, text);
+  AppendZeros(4, text);
   AppendNumber(records.size(), 2, text);
   AppendNumber(records.size(), 2, text);
   AppendNumber(end - begin, 4, text);
   AppendNumber(begin, 4, text);
-  AppendNumber(0, 2, text);
+  AppendZeros(2, text);
 }
 
 }  // namespace

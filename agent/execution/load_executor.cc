@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "agent/execution/import_permission.h"
 #include "agent/staging/memory_limit.h"
@@ -161,10 +162,14 @@ void LoadExecutor::LendNow(uint64_t number) {
   if (load.lender == nullptr) return;
   const auto id = context_.descriptors.Offer(load.memory, true);
   if (!id.ok()) return Fail(number, id.status());
+  bool goes_on = false;
   {
     MutexLock lock(mutex_);
-    loads_[number].read_only_id = *id;  // ended by this queue alone, but for the agent's own end
+    const auto found = loads_.find(number);
+    goes_on = found != loads_.end();
+    if (goes_on) found->second.read_only_id = *id;
   }
+  if (!goes_on) return context_.descriptors.Withdraw(*id);  // the agent ends
   load.lender->MarkStaged(*id);
 }
 
@@ -210,6 +215,12 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
 
 void LoadExecutor::Begin(const action::StartRead& order) {
   ActiveLoad load;
+  bool served = false;
+  // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
+  absl::Cleanup undo = [&] {
+    if (served) context_.transfers.Remove(load.transfer);
+    if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
+  };
   load.number = order.number;
   load.trainer = order.trainer;
   const AgentOptions& options = context_.options;
@@ -226,7 +237,6 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     if (!reader.ok()) return Fail(load.number, reader.status());
     load.source = *std::move(reader);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
-    if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
     return Fail(load.number, made);
   }
   load.consumer =
@@ -242,6 +252,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
                                                                order.peers});
   }
   context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source, load.offers);
+  served = true;
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
        {"step", order.order.step()},
@@ -252,6 +263,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     if (stopped_) return;
     loads_[load.number] = load;
   }
+  std::move(undo).Cancel();
   load.consumer->Start();
   if (load.lender != nullptr) {
     context_.host.Do([&](Session& session, absl::Time) {

@@ -10,13 +10,12 @@
 namespace cairn {
 
 std::string RootGuard::ReadProof() {
-  const auto changed = storage_.Refresh();
+  const auto changes = storage_.Refresh();
   // A root that is missing now may come back: until then there is no proof.
-  if (!changed.ok()) return "";
+  if (!changes.ok()) return "";
   {
     MutexLock lock(mutex_);
-    if (*changed) ++changes_;
-    read_ = changes_;
+    read_ = *changes;
   }
   return ReadRootProof(storage_).value_or("");
 }
@@ -28,14 +27,11 @@ void RootGuard::Accepted(std::string proof) {
 }
 
 absl::Status RootGuard::Check() {
-  CAIRN_ASSIGN_OR_RETURN(const bool changed, storage_.Refresh());
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t changes, storage_.Refresh());
   std::string expected;
-  uint64_t changes = 0;
   {
     MutexLock lock(mutex_);
-    if (changed) ++changes_;
-    if (changes_ == proven_) return absl::OkStatus();
-    changes = changes_;
+    if (changes == proven_) return absl::OkStatus();
     expected = proof_;
   }
   const auto proof = ReadRootProof(storage_);

@@ -38,9 +38,8 @@ class RootGuard {
   Mutex mutex_;
   // What the coordinator took last.
   std::string proof_ ABSL_GUARDED_BY(mutex_);
-  // How often another directory has come to stand at the root: until now, when a proof was last read there, and when
-  // one was last found good.
-  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // How often another directory had come to stand at the root when a proof was last read there, and when one was last
+  // found good.
   uint64_t read_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t proven_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -120,7 +120,11 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     raw->transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, answers);
   };
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
-  link.on_fatal = given.on_fatal ? given.on_fatal : [](const absl::Status&) {};
+  link.on_fatal = [raw = agent.get()](const absl::Status& error) {
+    if (raw->options_.on_fatal) raw->options_.on_fatal(error);
+    raw->refused_ = true;
+    raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });  // who drains looks again
+  };
   agent->link_ = std::make_unique<CoordinatorLink>(agent->host_, std::move(link));
   agent->link_->Start();
   agent->ticker_ = std::thread([raw = agent.get()] { raw->Tick(); });
@@ -153,7 +157,7 @@ v1::NcclSupport Agent::ProbeNccl() const {
 Agent::~Agent() { Stop(false); }
 
 void Agent::Quiesce() {
-  if (saves_ == nullptr) return;  // Start has failed
+  if (loads_ == nullptr) return;  // Start has failed
   saves_->Cancel();
   loads_->EndAll();
 }
@@ -171,9 +175,8 @@ void Agent::Stop(bool unregister) {
   if (link_ != nullptr) link_->Stop(unregister);
   watch_.reset();
   host_.Stop();
-  if (saves_ == nullptr) return;
-  saves_->Stop();
-  loads_->Stop();
+  if (saves_ != nullptr) saves_->Stop();
+  if (loads_ != nullptr) loads_->Stop();
   if (groups_ != nullptr) groups_->Stop();
 }
 
@@ -188,7 +191,7 @@ bool Agent::Drain(absl::Duration timeout) {
     });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
     if (!holds) return true;
-    if (left <= absl::ZeroDuration()) return false;
+    if (refused_ || left <= absl::ZeroDuration()) return false;
     host_.WaitForChange(version, left);
   }
 }
@@ -218,15 +221,16 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
     }
     response.set_control_page_descriptor(page_id_);
   }
+  const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
+    session.Attach(request.trainer_incarnation());
+    return session.lease_ttl();
+  });
+  // Only now: one that has ended already is told to the session at once, which must know it by then.
   if (end.process != nullptr) {
     watch_->WatchProcess(request.trainer_incarnation(), end.process);
   } else if (end.connection != nullptr) {
     watch_->WatchConnection(request.trainer_incarnation(), end.connection);
   }
-  const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
-    session.Attach(request.trainer_incarnation());
-    return session.lease_ttl();
-  });
   Log(LogLevel::kInfo, "trainer_attached",
       {{"pid", peer.pid},
        {"watched", end.process != nullptr      ? "process"

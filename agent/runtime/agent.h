@@ -1,7 +1,8 @@
-// One rank's agent: its session with the executors of what that decides, its trainer, its sockets and its clock.
+// One rank's agent: its session, what carries out the session's decisions, its trainer, its sockets and its clock.
 #ifndef CAIRN_AGENT_RUNTIME_AGENT_H_
 #define CAIRN_AGENT_RUNTIME_AGENT_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +58,8 @@ class Agent {
   // The shared memory of slab and read buffers, bytes.
   uint64_t memory_held() const { return pool_.held(); }
 
-  // Waits until staged saves have their verdicts, at most for `timeout`. True if none is left.
+  // Waits until staged saves have their verdicts, at most for `timeout`, and not after a fatal error, because then none
+  // comes. True if none is left.
   bool Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.
   void Quiesce();
@@ -95,6 +97,7 @@ class Agent {
   uint64_t page_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t page_trainer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> refused_ = false;  // the coordinator will never take this agent
 
   SessionHost host_;
   std::unique_ptr<GroupKeeper> groups_;  // null if NCCL is never used

@@ -2,10 +2,15 @@
 #include "agent/runtime/agent.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <memory>
 
 #include "agent/testing/agent_fixture.h"
 #include "agent/testing/running_agent.h"
+#include "common/base/clock.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -43,6 +48,32 @@ TEST_F(AgentTest, Agent_CoordinatorOfASmallerEpoch_DoesNotObeyIt) {
         absl::Milliseconds(50));
   }
   EXPECT_FALSE(agent.agent().host().Do([](Session& session, absl::Time) { return session.registered(); }));
+}
+
+TEST_F(AgentTest, Attach_TheTrainerHasEndedMeanwhile_IsNotTakenForOneThatLives) {
+  RunningAgent agent(Options());
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  const auto process = std::make_shared<const UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  waitpid(child, nullptr, 0);
+  SessionHost& host = agent.agent().host();
+  // Whether the watch or the attaching thread comes first is a matter of microseconds.
+  for (uint64_t trainer = 1; trainer <= 50; ++trainer) {
+    v1::AttachRequest request;
+    request.set_trainer_incarnation(trainer);
+    ASSERT_TRUE(agent.agent().Attach(request, {child, geteuid()}, {process, nullptr}).ok());
+    const auto attached = [&](uint64_t& version) {
+      return host.Do([&](Session& session, absl::Time) {
+        version = session.version();
+        return session.CheckAttached(trainer).ok();
+      });
+    };
+    const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(10);
+    for (uint64_t version = 0; attached(version);) {
+      ASSERT_LT(Clock::Real().SteadyNow(), deadline) << "trainer " << trainer << " stays attached";
+      host.WaitForChange(version, deadline - Clock::Real().SteadyNow());
+    }
+  }
 }
 
 TEST_F(AgentTest, Attach_AnotherTrainerHasTheRank_IsRefusedAndToldInTheControlPage) {

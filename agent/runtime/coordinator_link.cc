@@ -177,8 +177,15 @@ void CoordinatorLink::Loop() {
   while (!stopping_) {
     const bool registered = host_.Do([](Session& session, absl::Time) { return session.registered(); });
     if (!registered && !AwaitTurn(&LinkPace::register_from)) return;
-    const absl::Status status = registered ? Synchronize() : Register();
+    absl::StatusOr<bool> answered = true;
+    if (registered) {
+      answered = Synchronize();
+    } else if (const absl::Status refused = Register(); !refused.ok()) {
+      answered = refused;
+    }
     if (stopping_) return;
+    if (answered.ok() && !*answered) continue;
+    const absl::Status status = answered.status();
     Heard(status.ok());
     if (status.ok()) {
       if (recovery.OnAnswered()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
@@ -240,7 +247,7 @@ absl::Status CoordinatorLink::Register() {
   return absl::OkStatus();
 }
 
-absl::Status CoordinatorLink::Synchronize() {
+absl::StatusOr<bool> CoordinatorLink::Synchronize() {
   v1::SynchronizeAgentRequest request;
   uint64_t version = 0;
   bool active = false;
@@ -251,17 +258,23 @@ absl::Status CoordinatorLink::Synchronize() {
   });
   absl::Duration max_wait = lease_ttl_ / 3;
   if (active) max_wait = std::min(max_wait, ProgressInterval(options_.registration.world_size()));
+  // A state that changes again and again ends each call before its answer. Then one call is let through, so that a
+  // coordinator that answers no more is noticed.
+  const absl::Time now = Clock::Real().SteadyNow();
+  unanswered_since_ = std::min(unanswered_since_, now);
+  const bool insists = now - unanswered_since_ >= lease_ttl_ / 3;
+  if (insists) max_wait = absl::ZeroDuration();
   SetDuration(max_wait, *request.mutable_max_wait());
   reports_.Shorten(request);
   StoppableCall call(*this, max_wait + kCallTimeout);
   {
     MutexLock lock(mutex_);
-    waiting_ = call.context();
+    if (!insists) waiting_ = call.context();
   }
   v1::SynchronizeAgentResponse response;
   // Changed since the state was taken: nobody would have interrupted this call.
-  const bool outdated =
-      host_.Do([&](Session& session, absl::Time) { return session.version() != version; }) || stopping_;
+  const bool changed = host_.Do([&](Session& session, absl::Time) { return session.version() != version; });
+  const bool outdated = (changed && !insists) || stopping_;
   const grpc::Status called =
       outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "") : CallSynchronize(call, max_wait, request, response);
   {
@@ -269,7 +282,8 @@ absl::Status CoordinatorLink::Synchronize() {
     waiting_ = nullptr;
   }
   // A change of the state ended the wait: the next call carries it.
-  if (called.error_code() == grpc::StatusCode::CANCELLED) return absl::OkStatus();
+  if (called.error_code() == grpc::StatusCode::CANCELLED) return false;
+  unanswered_since_ = absl::InfiniteFuture();
   CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
   reports_.OnAnswered(request.sequence());
   CompleteOrders(request.agent().job(), last_plan_, response);
@@ -284,8 +298,8 @@ absl::Status CoordinatorLink::Synchronize() {
   if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
   absl::Duration delay = std::min(DurationOf(response.next_delay()), lease_ttl_ / 3);
   if (active) delay = std::min(delay, ProgressInterval(options_.registration.world_size()));
-  if (now_version == version && delay > absl::ZeroDuration()) host_.WaitForChange(version, delay);
-  return absl::OkStatus();
+  if (now_version == version && delay > absl::ZeroDuration() && !insists) host_.WaitForChange(version, delay);
+  return true;
 }
 
 grpc::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duration max_wait,

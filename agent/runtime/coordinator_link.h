@@ -123,7 +123,8 @@ class CoordinatorLink {
                                                                                    Response*),
                         Request& request, Response& response);
   absl::Status Register();
-  absl::Status Synchronize();
+  // Returns whether the coordinator has answered: a newer state may have ended the call.
+  absl::StatusOr<bool> Synchronize();
   // The call itself. Tries another connection if the answer is overdue; CANCELLED if that one is used now.
   grpc::Status CallSynchronize(StoppableCall& call, absl::Duration max_wait, const v1::SynchronizeAgentRequest& request,
                                v1::SynchronizeAgentResponse& response);
@@ -151,6 +152,8 @@ class CoordinatorLink {
   // Only the thread of the loop touches it.
   std::optional<bool> heard_;
   absl::Duration lease_ttl_ = absl::Seconds(10);
+  // When the first call began of those that have had no answer.
+  absl::Time unanswered_since_ = absl::InfiniteFuture();
   ReportShortener reports_;
   std::string last_plan_;  // the current plan of the last orders that were applied
   TaskQueue transfers_{2};

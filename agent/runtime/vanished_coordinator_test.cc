@@ -2,9 +2,12 @@
 // coordinator by a connection of its own, long before the old one is known to be dead.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "agent/runtime/agent.h"
 #include "agent/testing/fake_coordinator.h"
@@ -52,6 +55,24 @@ TEST_F(VanishedCoordinatorTest, Link_PacketsVanish_NewsArriveBeforeTheCallFails)
   FakeTrainer trainer(agent_->address());
   ASSERT_TRUE(trainer.Attach().ok());
   coordinator_.Await(0, [](const v1::AgentState& state) { return state.trainer().attached(); });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("event=coordinator_overdue"), std::string::npos) << log;
+  EXPECT_EQ(log.find("event=synchronize_failed"), std::string::npos) << log;
+}
+
+// As while a trainer makes steps, each of which ends the call that tells of the one before.
+TEST_F(VanishedCoordinatorTest, Link_PacketsVanishWhileTheStateChanges_IsNoticedAllTheSame) {
+  ::testing::internal::CaptureStderr();
+  way_.LosePackets();
+  std::promise<void> over;
+  std::thread steps([this, ended = over.get_future()] {
+    while (ended.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) agent_->agent().link().Nudge();
+  });
+  FakeTrainer trainer(agent_->address());
+  EXPECT_TRUE(trainer.Attach().ok());
+  coordinator_.Await(0, [](const v1::AgentState& state) { return state.trainer().attached(); });
+  over.set_value();
+  steps.join();
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("event=coordinator_overdue"), std::string::npos) << log;
   EXPECT_EQ(log.find("event=synchronize_failed"), std::string::npos) << log;

@@ -12,10 +12,11 @@ RunningAgent::RunningAgent(const AgentOptions& options) {
   agent_ = *std::move(agent);
   service_ = std::make_unique<LocalService>(*agent_);
   auto server =
-      LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
+      LocalServer::Listen(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
   EXPECT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
   service_->SetCallerLookup([this](const std::string& peer) { return server_->CallerOf(peer); });
+  EXPECT_TRUE(server_->Serve().ok());
 }
 
 RunningAgent::~RunningAgent() {

@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "agent/sockets/socket_directory.h"
+#include "common/base/clock.h"
 #include "common/process/log.h"
+#include "common/resources/thread.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/reason.h"
@@ -24,6 +27,10 @@ namespace cairn {
 namespace {
 
 constexpr int kRefusedMessageBytes = 4096;
+// The connection of a refused user is closed after this time, and answered for as long again at most.
+constexpr absl::Duration kRefusedAge = absl::Seconds(1);
+// No more refused connections are answered at once; others are closed without a word.
+constexpr size_t kMostRefused = 64;
 
 }  // namespace
 
@@ -42,8 +49,8 @@ class LocalServer::Refusal final : public grpc::CallbackGenericService {
   }
 };
 
-absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& path, UserPolicy policy,
-                                                                grpc::Service* service) {
+absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Listen(const std::string& path, UserPolicy policy,
+                                                                 grpc::Service* service) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, ListenOnUnixSocket(path, !policy.only_self()));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   std::unique_ptr<LocalServer> server(new LocalServer(path, std::move(policy), std::move(listener), std::move(wake)));
@@ -57,12 +64,19 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
   // Not even the health service, which would answer otherwise.
   refusing.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   refusing.RegisterCallbackGenericService(server->refusal_.get());
+  for (const char* age : {GRPC_ARG_MAX_CONNECTION_AGE_MS, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS}) {
+    refusing.AddChannelArgument(age, static_cast<int>(absl::ToInt64Milliseconds(kRefusedAge)));
+  }
   server->refusing_server_ = refusing.BuildAndStart();
   if (server->server_ == nullptr || server->refusing_server_ == nullptr) {
     return MakeError(Reason::kInternal, "the local gRPC server does not start");
   }
-  server->thread_ = std::thread([raw = server.get()] { raw->Accept(); });
   return server;
+}
+
+absl::Status LocalServer::Serve() {
+  CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("to serve trainers", [this] { Accept(); }));
+  return absl::OkStatus();
 }
 
 LocalServer::LocalServer(std::string path, UserPolicy policy, UniqueFd listener, UniqueFd wake)
@@ -85,6 +99,7 @@ void LocalServer::Shutdown(absl::Duration grace) {
 }
 
 void LocalServer::Accept() {
+  std::deque<absl::Time> refused;  // when those were refused that may be open still
   while (true) {
     pollfd polled[] = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     if (poll(polled, 2, -1) < 0 && errno != EINTR) return;
@@ -98,6 +113,11 @@ void LocalServer::Accept() {
     const auto peer = PeerOf(fd.get());
     const absl::Status allowed = peer.ok() ? policy_.Check(*peer) : peer.status();
     if (!allowed.ok()) {
+      const absl::Time now = Clock::Real().SteadyNow();
+      // gRPC varies the age by a tenth.
+      while (!refused.empty() && now - refused.front() > 2.5 * kRefusedAge) refused.pop_front();
+      if (refused.size() == kMostRefused) continue;
+      refused.push_back(now);
       Log(LogLevel::kWarn, "peer_refused", {{"error", allowed}});
       grpc::AddInsecureChannelFromFd(refusing_server_.get(), fd.release());
       continue;

@@ -25,10 +25,13 @@ inline constexpr int kMaxLocalMessageBytes = 68 << 20;
 // Thread-safe.
 class LocalServer {
  public:
-  // Serves `service` at `path` to the users of `policy`; everyone else gets PEER_UID for every call, and cannot make
-  // the server read more than a few bytes. FAILED_PRECONDITION (SOCKET_DIRECTORY).
-  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& path, UserPolicy policy,
-                                                            grpc::Service* service);
+  // Listens at `path`, for the users of `policy` to call `service`; everyone else gets PEER_UID for every call, and
+  // cannot make the server read more than a few bytes. FAILED_PRECONDITION (SOCKET_DIRECTORY).
+  static absl::StatusOr<std::unique_ptr<LocalServer>> Listen(const std::string& path, UserPolicy policy,
+                                                             grpc::Service* service);
+  // Takes connections from here on; those that came before have waited. To be called once.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused a thread.
+  absl::Status Serve();
   ~LocalServer();
 
   // The process behind a call, by the peer that its context names; nothing if that is not known.

@@ -1,7 +1,6 @@
 #include "agent/trainer_service/local_service.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <set>
 #include <utility>
@@ -209,30 +208,28 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
     response->set_complete(true);
     return FinishNow(context, absl::OkStatus());
   }
-  auto received = std::make_shared<std::atomic<uint64_t>>(0);
   const auto call = HeldCall::Start(load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
-                                    [weak = std::weak_ptr<LoadConsumer>(load), received](HeldCall& held, bool timer) {
-                                      if (const auto alive = weak.lock()) alive->Forget(*received);
+                                    [](HeldCall& held, bool timer) {
                                       if (timer) held.Answer(absl::OkStatus());  // nothing yet
                                     });
   grpc::ServerUnaryReactor* reactor = call->reactor();
   // Its plan has just come: called again, the load is there.
   if (load == nullptr) return reactor;
-  *received = load->Receive({request->released_batches().begin(), request->released_batches().end()},
-                            [call, response, check](absl::StatusOr<LoadConsumer::Received> now) {
-                              // A load that others ended has their reason.
-                              absl::Status status = now.status();
-                              if (HasReason(status, Reason::kInterrupted)) {
-                                if (const absl::Status reason = check(); !reason.ok()) status = reason;
-                              }
-                              if (!call->Claim()) return;
-                              if (now.ok()) {
-                                response->set_complete(now->complete);
-                                for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
-                              }
-                              call->AnswerClaimed(status);
-                            });
-  if (call->finished()) load->Forget(*received);
+  load->Receive({request->released_batches().begin(), request->released_batches().end()},
+                [call, response, check](absl::StatusOr<LoadConsumer::Received>& now) {
+                  // A load that others ended has their reason.
+                  absl::Status status = now.status();
+                  if (HasReason(status, Reason::kInterrupted)) {
+                    if (const absl::Status reason = check(); !reason.ok()) status = reason;
+                  }
+                  if (!call->Claim()) return false;
+                  if (now.ok()) {
+                    response->set_complete(now->complete);
+                    for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
+                  }
+                  call->AnswerClaimed(status);
+                  return true;
+                });
   return reactor;
 }
 

@@ -81,6 +81,10 @@ std::optional<ConsumerLedger::Received> ConsumerLedger::TakeReady() {
   return received;
 }
 
+void ConsumerLedger::PutBack(std::vector<v1::LoadBatch> batches) {
+  ready_.insert(ready_.begin(), std::make_move_iterator(batches.begin()), std::make_move_iterator(batches.end()));
+}
+
 std::optional<size_t> ConsumerLedger::Release(uint64_t batch) {
   const auto released = out_.extract(batch);
   if (released.empty()) return std::nullopt;

@@ -65,6 +65,8 @@ class ConsumerLedger {
   };
   // Returns what the trainer gets now, or nothing if it has to wait.
   std::optional<Received> TakeReady();
+  // Says that the trainer did not get what TakeReady returned last: these batches are ready again, before all others.
+  void PutBack(std::vector<v1::LoadBatch> batches);
 
   // Says that the trainer has copied the batch. Returns the source that is to be told ReleasedBelow, if the batch lay
   // in that source's buffer. A number that is not out is ignored.

@@ -155,6 +155,21 @@ TEST(ConsumerLedgerTest, Release_BatchThatIsNotOut_ReleasesNothing) {
   EXPECT_EQ(ledger.Release(batch), std::nullopt);
 }
 
+TEST(ConsumerLedgerTest, PutBack_OtherBatchesCameMeanwhile_GivesTheOlderOnesFirst) {
+  ConsumerLedger ledger(Plan({{1, 0}, {2, 0}}), kWindowBytes);
+  ledger.TakeRound(0, 0);
+  const uint64_t lost = ledger.AddMapped(0, 0, {});
+  auto received = ledger.TakeReady();
+  ASSERT_TRUE(received.has_value());
+  ledger.TakeRound(1, 0);
+  const uint64_t newer = ledger.AddMapped(1, 0, {});
+  ledger.PutBack(std::move(received->batches));
+  received = ledger.TakeReady();
+  ASSERT_TRUE(received.has_value());
+  EXPECT_EQ(Numbers(*received), (std::vector<uint64_t>{lost, newer}));
+  EXPECT_TRUE(received->complete);
+}
+
 TEST(ConsumerLedgerTest, DropReady_GivenAndReadyBatches_AreReleasedAndGivenToNobody) {
   ConsumerLedger ledger(Plan({{1, 0}, {1, 1}, {2, 0}}), kWindowBytes);
   ledger.TakeRound(0, 0);

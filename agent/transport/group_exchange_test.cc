@@ -143,7 +143,10 @@ class Rank {
       std::promise<absl::StatusOr<LoadConsumer::Received>> promised;
       auto received = promised.get_future();
       // What is held is not released yet, so the exchange must not write over it.
-      consumer_->Receive(std::exchange(released_, {}), [&](auto answer) { promised.set_value(std::move(answer)); });
+      consumer_->Receive(std::exchange(released_, {}), [&](auto& answer) {
+        promised.set_value(std::move(answer));
+        return true;
+      });
       auto answer = received.get();
       if (!answer.ok()) return answer.status();
       for (const v1::LoadBatch& batch : answer->batches) {
@@ -152,7 +155,7 @@ class Rank {
       }
       if (answer->complete || answer->batches.empty()) {
         if (held.has_value()) TakeBatch(*held, target);
-        consumer_->Receive(released_, [](const auto&) {});
+        consumer_->Receive(released_, [](const auto&) { return true; });
         return absl::OkStatus();
       }
     }

@@ -292,24 +292,16 @@ void LoadConsumer::SendReleases(const std::vector<size_t>& sources) {
   }
 }
 
-uint64_t LoadConsumer::Receive(const std::vector<uint64_t>& released, Done done) {
-  uint64_t call = 0;
+void LoadConsumer::Receive(const std::vector<uint64_t>& released, Done done) {
   std::vector<size_t> sources;
   {
     MutexLock lock(mutex_);
     for (const uint64_t batch : released) TakeBack(batch, sources);
-    call = next_call_++;
-    waiting_.emplace(call, std::move(done));
+    done.swap(waiting_);
   }
+  if (absl::StatusOr<Received> nothing = Received(); done != nullptr) done(nothing);
   SendReleases(sources);
   Answer();
-  MutexLock lock(mutex_);
-  return waiting_.contains(call) ? call : 0;
-}
-
-void LoadConsumer::Forget(uint64_t call) {
-  MutexLock lock(mutex_);
-  waiting_.erase(call);
 }
 
 void LoadConsumer::ReleaseAll() {
@@ -323,23 +315,28 @@ void LoadConsumer::ReleaseAll() {
 }
 
 void LoadConsumer::Answer() {
-  std::vector<std::pair<Done, absl::StatusOr<Received>>> answers;
-  {
-    MutexLock lock(mutex_);
-    while (!waiting_.empty()) {
-      absl::StatusOr<Received> answer = Received();
+  while (true) {
+    Done done;
+    absl::StatusOr<Received> answer;
+    {
+      MutexLock lock(mutex_);
+      // Whoever answers now looks again afterwards. Until then nobody is told that the load is complete.
+      if (answering_ || waiting_ == nullptr) return;
       if (ended_.ok()) {
         std::optional<Received> ready = ledger_.TakeReady();
-        if (!ready.has_value()) break;
+        if (!ready.has_value()) return;
         answer = *std::move(ready);
       } else {
         answer = ended_;
       }
-      answers.emplace_back(std::move(waiting_.begin()->second), std::move(answer));
-      waiting_.erase(waiting_.begin());
+      done.swap(waiting_);
+      answering_ = true;
     }
+    const bool got = done(answer);
+    MutexLock lock(mutex_);
+    answering_ = false;
+    if (!got && answer.ok()) ledger_.PutBack(std::move(answer->batches));
   }
-  for (auto& [done, answer] : answers) done(std::move(answer));
 }
 
 void LoadConsumer::Fail(const absl::Status& error) {

@@ -84,11 +84,12 @@ class LoadConsumer {
   void Stop(const absl::Status& why);
 
   using Received = ConsumerLedger::Received;
-  using Done = std::function<void(absl::StatusOr<Received>)>;
+  // Returns false if the trainer cannot get the answer any more, because its call is over.
+  using Done = std::function<bool(absl::StatusOr<Received>&)>;
   // Takes `released` back, then calls `done` once: with the batches that are ready, when all have been given, or with
-  // the error of the load. Returns a number to forget the call by; 0 if `done` was called already.
-  uint64_t Receive(const std::vector<uint64_t>& released, Done done);
-  void Forget(uint64_t call);
+  // the error of the load. Batches of an answer that was not got are given to the next call. One call waits at a time:
+  // one that still waits is answered with no batch.
+  void Receive(const std::vector<uint64_t>& released, Done done);
   // The trainer has copied all batches.
   void ReleaseAll();
 
@@ -132,7 +133,7 @@ class LoadConsumer {
   // Takes a batch back; adds its source if that is to be told.
   void TakeBack(uint64_t batch, std::vector<size_t>& sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendReleases(const std::vector<size_t>& sources);
-  // Answers those who wait, if there is anything to tell.
+  // Answers the call that waits, if there is anything to tell.
   void Answer();
   void Fail(const absl::Status& error);
   // Returns false if the load had ended before.
@@ -148,8 +149,8 @@ class LoadConsumer {
   std::vector<Source> sources_;                                 // as the ledger numbers them; do not change
   std::map<uint64_t, Window> windows_ ABSL_GUARDED_BY(mutex_);  // by batch
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);                  // why nothing more happens; OK while the load goes on
-  uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::map<uint64_t, Done> waiting_ ABSL_GUARDED_BY(mutex_);
+  Done waiting_ ABSL_GUARDED_BY(mutex_);                        // null if nobody waits
+  bool answering_ ABSL_GUARDED_BY(mutex_) = false;              // it is not known yet whether an answer was got
   bool mapped_used_ ABSL_GUARDED_BY(mutex_) = false;
   bool fetched_used_ ABSL_GUARDED_BY(mutex_) = false;
   bool nccl_used_ ABSL_GUARDED_BY(mutex_) = false;

@@ -197,9 +197,10 @@ absl::Status PartialBin::WriteAt(uint64_t offset, const char* bytes, uint64_t si
       }
       return Failed(errno, "write", absl::StrCat(size - done, " bytes at ", offset + done));
     }
-    if (written == 0) return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+    const uint64_t before = done;
     done += static_cast<uint64_t>(written);
-    if (done < size) done = done / kAlign * kAlign;  // a direct write goes on at a whole block
+    if (done < size && direct) done = done / kAlign * kAlign;  // a direct write goes on at a whole block
+    if (done == before) return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
   }
   return absl::OkStatus();
 }

@@ -109,6 +109,15 @@ TEST_F(PartialBinTest, WriteChunk_WritesComeUpShort_AreContinued) {
   ExpectWhole();
 }
 
+// As near a limit of the process, or on a file system in user space.
+TEST_F(PartialBinTest, WriteChunk_EachWriteTakesLessThanABlock_EndsThroughThePageCache) {
+  options_.direct = false;
+  most_at_once_ = 1000;
+  WriteAll();
+  ASSERT_TRUE(bin_->Finish().ok());
+  ExpectWhole();
+}
+
 TEST_F(PartialBinTest, WriteChunk_DirectWritesAreRefused_GoesThroughThePageCache) {
   error_ = EINVAL;
   WriteAll();

@@ -31,18 +31,27 @@ absl::StatusOr<std::vector<PosixStorage::Entry>> ListDirectory(UniqueFd fd, cons
   if (directory == nullptr) return ErrnoError(errno, "list", path);
   fd.release();
   std::vector<PosixStorage::Entry> entries;
-  errno = 0;
-  while (const dirent* entry = readdir(directory)) {
+  int error = 0;
+  while (error == 0) {
+    errno = 0;  // readdir sets it for an error, and leaves it as it is at the end
+    const dirent* entry = readdir(directory);
+    if (entry == nullptr) {
+      error = errno;
+      break;
+    }
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     bool is_directory = entry->d_type == DT_DIR;
-    struct stat info;
-    if (entry->d_type == DT_UNKNOWN && fstatat(dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (entry->d_type == DT_UNKNOWN) {  // the file system does not say it here
+      struct stat info;
+      if (fstatat(dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno != ENOENT) error = errno;  // else it was removed meanwhile: it is none of the entries
+        continue;
+      }
       is_directory = S_ISDIR(info.st_mode);
     }
     entries.push_back({name, is_directory});
   }
-  const int error = errno;
   closedir(directory);
   if (error != 0) return ErrnoError(error, "list", path);
   std::sort(entries.begin(), entries.end());
@@ -79,7 +88,7 @@ std::shared_ptr<const UniqueFd> PosixStorage::root_fd() {
   return root_fd_;
 }
 
-absl::StatusOr<bool> PosixStorage::Refresh() {
+absl::StatusOr<uint64_t> PosixStorage::Refresh() {
   UniqueFd fd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat now;
   if (!fd.valid() || fstat(fd.get(), &now) != 0) {
@@ -88,10 +97,14 @@ absl::StatusOr<bool> PosixStorage::Refresh() {
   }
   const auto held = root_fd();
   struct stat before;
-  if (fstat(held->get(), &before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino) return false;
+  const bool same =
+      fstat(held->get(), &before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino;
   MutexLock lock(mutex_);
-  root_fd_ = std::make_shared<const UniqueFd>(std::move(fd));
-  return true;
+  if (!same) {
+    root_fd_ = std::make_shared<const UniqueFd>(std::move(fd));
+    ++root_changes_;
+  }
+  return root_changes_;
 }
 
 absl::StatusOr<UniqueFd> PosixStorage::OpenDirectory(std::string_view path) {

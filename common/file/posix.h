@@ -38,9 +38,10 @@ class PosixStorage {
   absl::Status ProbeAtomicCreate();
 
   // Looks whether another directory than the one that is held stands at the root's path now, because something was
-  // mounted or unmounted there. If so it holds that one from now on and returns true; calls under way end in the one
-  // that they began in. NOT_FOUND (ROOT_MISSING): none stands there, and the held one is kept.
-  absl::StatusOr<bool> Refresh();
+  // mounted or unmounted there. If so it holds that one from now on; calls under way end in the one that they began in.
+  // Returns how often that has happened until now. NOT_FOUND (ROOT_MISSING): none stands there, and the held one is
+  // kept.
+  absl::StatusOr<uint64_t> Refresh();
 
   // Makes a directory and its parents. When it returns, all of them survive a power cut, also those that were there.
   absl::Status MakeDirectories(std::string_view path);
@@ -133,6 +134,7 @@ class PosixStorage {
   HelperThreads helpers_{kHelpers};
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
+  uint64_t root_changes_ ABSL_GUARDED_BY(mutex_) = 0;
   DurableDirectories durable_;
 };
 

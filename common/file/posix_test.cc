@@ -1,5 +1,6 @@
 #include "common/file/posix.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,6 +24,7 @@ std::atomic<int> fsyncs = 0;
 std::atomic<int> at_once = 0;
 std::atomic<int> most_at_once = 0;
 std::string not_removed;
+std::string goes_while_listed;  // if set, no entry of a directory says what it is
 
 }  // namespace
 
@@ -43,6 +45,15 @@ extern "C" int unlinkat(int directory, const char* name, int flags) noexcept {
   const int result = real(directory, name, flags);
   --at_once;
   return result;
+}
+
+extern "C" dirent* readdir(DIR* directory) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  dirent* const entry = real(directory);
+  if (entry == nullptr || goes_while_listed.empty()) return entry;
+  entry->d_type = DT_UNKNOWN;
+  if (goes_while_listed == entry->d_name) unlinkat(dirfd(directory), entry->d_name, 0);
+  return entry;
 }
 
 namespace cairn {
@@ -214,17 +225,33 @@ TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
   EXPECT_TRUE(HasReason(storage_->SizesOf("none", names).status(), Reason::kFileMissing));
 }
 
+// As on a network file system, where the kinds of entries are asked for one by one.
+TEST_F(PosixStorageTest, List_AnEntryGoesMeanwhile_ListsTheOthers) {
+  ASSERT_TRUE(storage_->MakeDirectories("d/sub").ok());
+  ASSERT_TRUE(storage_->PutIfAbsent("d/a", "x").ok());
+  ASSERT_TRUE(storage_->PutIfAbsent("d/.tmp-1", "x").ok());
+  goes_while_listed = ".tmp-1";
+  const auto entries = storage_->List("d");
+  goes_while_listed.clear();
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  ASSERT_EQ(entries->size(), 2u);
+  EXPECT_EQ((*entries)[0].name, "a");
+  EXPECT_FALSE((*entries)[0].directory);
+  EXPECT_EQ((*entries)[1].name, "sub");
+  EXPECT_TRUE((*entries)[1].directory);
+}
+
 TEST_F(PosixStorageTest, Refresh_AnotherDirectoryStandsThere_FollowsIt) {
-  EXPECT_FALSE(*storage_->Refresh());
+  EXPECT_EQ(*storage_->Refresh(), 0u);
   ASSERT_TRUE(storage_->PutIfAbsent("a", "first").ok());
   const auto held = storage_->OpenFile("a", O_RDONLY);
   std::filesystem::rename(directory_ + "/root", directory_ + "/away");
   EXPECT_TRUE(HasReason(storage_->Refresh().status(), Reason::kRootMissing));
   EXPECT_TRUE(storage_->Exists("a")) << "the held one is kept";
   std::filesystem::create_directory(directory_ + "/root");
-  EXPECT_TRUE(*storage_->Refresh());
+  EXPECT_EQ(*storage_->Refresh(), 1u);
   EXPECT_FALSE(storage_->Exists("a"));
-  EXPECT_FALSE(*storage_->Refresh());
+  EXPECT_EQ(*storage_->Refresh(), 1u) << "told to each who asks, not only to the first";
   char byte = 0;
   EXPECT_EQ(pread(held->get(), &byte, 1, 0), 1);
 }

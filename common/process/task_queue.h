@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,8 +20,14 @@ namespace cairn {
 // Thread-safe. With one thread, tasks run one after the other.
 class TaskQueue {
  public:
+  // Starts fewer than `threads` (> 0) if the system refuses some of them. Throws std::system_error if it refuses all.
   explicit TaskQueue(int threads) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+    threads_.reserve(static_cast<size_t>(threads));
+    try {
+      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;
+    }
   }
   ~TaskQueue() { Stop(); }
 

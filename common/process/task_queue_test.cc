@@ -1,16 +1,47 @@
 #include "common/process/task_queue.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
+#include <climits>
 #include <future>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+namespace {
+
+// How many threads the system still gives.
+std::atomic<int> threads_left = INT_MAX;
+
+}  // namespace
+
+// Before the C library's.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
+                              void* argument) noexcept {
+  using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto real = reinterpret_cast<Create*>(dlsym(RTLD_NEXT, "pthread_create"));
+  return threads_left-- > 0 ? real(thread, attributes, work, argument) : EAGAIN;
+}
+
 namespace cairn {
 namespace {
+
+TEST(TaskQueueTest, TaskQueue_ThreadsAreRefused_WorksWithThoseThatStarted) {
+  threads_left = 1;
+  std::promise<void> ran;
+  TaskQueue queue(2);
+  threads_left = 0;
+  EXPECT_THROW(TaskQueue(2), std::system_error);
+  threads_left = INT_MAX;
+  queue.Post([&ran] { ran.set_value(); });
+  ran.get_future().wait();
+}
 
 TEST(TaskQueueTest, Post_OneThread_RunsTasksInTheirOrder) {
   std::vector<int> ran;
