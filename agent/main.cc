@@ -263,7 +263,7 @@ absl::Status Serve(Settings settings) {
   cairn::LocalService service(*agent);
   CAIRN_ASSIGN_OR_RETURN(const auto server, cairn::WithMemory("to start", [&] {
                            return cairn::LocalServer::Listen(options.socket_directory + "/agent.sock",
-                                                            cairn::UserPolicy(options.allowed_users), &service);
+                                                             cairn::UserPolicy(options.allowed_users), &service);
                          }));
   service.SetCallerLookup([&server](const std::string& peer) { return server->CallerOf(peer); });
   CAIRN_RETURN_IF_ERROR(server->Serve());

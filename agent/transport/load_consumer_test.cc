@@ -85,7 +85,7 @@ TEST_F(LoadConsumerTest, Receive_TheCallIsOverBeforeItsAnswer_TheNextCallGetsThe
   EXPECT_EQ(rounds_->released_below(), 2u);
 }
 
-// The timer of a call may end it while its answer, with the last batches, is on its way. The trainer asks again at once.
+// The timer of a call may end it while its answer, with the last batches, is on its way, and the trainer asks again.
 TEST_F(LoadConsumerTest, Receive_TheNextCallComesWhileTheAnswerIsOnItsWay_IsNotCompleteWithoutIt) {
   consumer_->Start();
   std::shared_ptr<Answer> next;

@@ -97,8 +97,7 @@ absl::StatusOr<uint64_t> PosixStorage::Refresh() {
   }
   const auto held = root_fd();
   struct stat before;
-  const bool same =
-      fstat(held->get(), &before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino;
+  const bool same = fstat(held->get(), &before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino;
   MutexLock lock(mutex_);
   if (!same) {
     root_fd_ = std::make_shared<const UniqueFd>(std::move(fd));
