@@ -18,6 +18,7 @@ inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kMapFailed = 205;
 inline constexpr Result kInvalidPtx = 218;
 inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotFound = 500;
@@ -36,6 +37,7 @@ using Stream = struct StreamHandle*;
 using Event = struct EventHandle*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
+using AllocationHandle = unsigned long long;  // CUmemGenericAllocationHandle
 
 // Flags.
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -54,11 +56,24 @@ inline constexpr int kMemoryTypeDevice = 2;
 // CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr int kPointerLegacyIpcCapable = 10;
 inline constexpr int kPointerAllowedHandleTypes = 14;
 
 // CUmemAllocationHandleType, as bits.
 inline constexpr unsigned long long kHandlePosix = 1;
 inline constexpr unsigned long long kHandleFabric = 8;
+
+// Of memory that is made and mapped by handles: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags and
+// CUmemAllocationGranularity_flags.
+inline constexpr int kAllocationPinned = 1;
+inline constexpr int kLocationDevice = 1;
+inline constexpr int kAccessNone = 0;
+inline constexpr int kAccessRead = 1;
+inline constexpr int kAccessReadWrite = 3;
+inline constexpr int kGranularityMinimum = 0;
+
+// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle wants.
+inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
 // CUdevice_attribute.
 inline constexpr int kDeviceComputeMajor = 75;
@@ -90,45 +105,96 @@ struct Copy2D {
   size_t height;
 };
 
+// CUmemLocation.
+struct MemoryLocation {
+  int type = kLocationDevice;
+  int device = 0;
+};
+
+// CUmemAllocationProp.
+struct AllocationProperties {
+  int type = kAllocationPinned;
+  int handle_types = 0;
+  MemoryLocation location;
+  void* windows = nullptr;
+  unsigned char compression = 0;
+  unsigned char rdma = 0;
+  unsigned short usage = 0;
+  unsigned char reserved[4] = {};
+};
+
+// CUmemAccessDesc.
+struct MemoryAccess {
+  MemoryLocation location;
+  int flags = kAccessNone;
+};
+
+// CUipcMemHandle.
+struct IpcMemoryHandle {
+  char bytes[64] = {};
+};
+
+// CUuuid.
+struct Uuid {
+  char bytes[16] = {};
+};
+
 // F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides.
-#define CAIRN_CUDA_FUNCTIONS(F)                                                         \
-  F(get_error_name, cuGetErrorName, (Result, const char**))                             \
-  F(init, cuInit, (unsigned))                                                           \
-  F(driver_get_version, cuDriverGetVersion, (int*))                                     \
-  F(device_get_count, cuDeviceGetCount, (int*))                                         \
-  F(device_get, cuDeviceGet, (Device*, int))                                            \
-  F(device_get_name, cuDeviceGetName, (char*, int, Device))                             \
-  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                    \
-  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))               \
-  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                    \
-  F(context_push, cuCtxPushCurrent_v2, (Context))                                       \
-  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                        \
-  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                               \
-  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                           \
-  F(memory_free, cuMemFree_v2, (DevicePointer))                                         \
-  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                          \
-  F(host_free, cuMemFreeHost, (void*))                                                  \
-  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                     \
-  F(host_unregister, cuMemHostUnregister, (void*))                                      \
-  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))          \
-  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))         \
-  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream)) \
-  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                               \
-  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                 \
-  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                       \
-  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                    \
-  F(stream_query, cuStreamQuery, (Stream))                                              \
-  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                           \
-  F(stream_synchronize, cuStreamSynchronize, (Stream))                                  \
-  F(event_create, cuEventCreate, (Event*, unsigned))                                    \
-  F(event_destroy, cuEventDestroy_v2, (Event))                                          \
-  F(event_record, cuEventRecord, (Event, Stream))                                       \
-  F(event_query, cuEventQuery, (Event))                                                 \
-  F(event_synchronize, cuEventSynchronize, (Event))                                     \
-  F(module_load, cuModuleLoadData, (Module*, const void*))                              \
-  F(module_unload, cuModuleUnload, (Module))                                            \
-  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))         \
-  F(launch_kernel, cuLaunchKernel,                                                      \
+#define CAIRN_CUDA_FUNCTIONS(F)                                                                                \
+  F(get_error_name, cuGetErrorName, (Result, const char**))                                                    \
+  F(init, cuInit, (unsigned))                                                                                  \
+  F(driver_get_version, cuDriverGetVersion, (int*))                                                            \
+  F(device_get_count, cuDeviceGetCount, (int*))                                                                \
+  F(device_get, cuDeviceGet, (Device*, int))                                                                   \
+  F(device_get_name, cuDeviceGetName, (char*, int, Device))                                                    \
+  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                                           \
+  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))                                      \
+  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                                           \
+  F(context_push, cuCtxPushCurrent_v2, (Context))                                                              \
+  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                                               \
+  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                                                      \
+  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                                                  \
+  F(memory_free, cuMemFree_v2, (DevicePointer))                                                                \
+  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                                                 \
+  F(host_free, cuMemFreeHost, (void*))                                                                         \
+  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                                            \
+  F(host_unregister, cuMemHostUnregister, (void*))                                                             \
+  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))                                 \
+  F(device_get_uuid, cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
+  F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))                       \
+  F(memory_create, cuMemCreate, (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))  \
+  F(memory_release, cuMemRelease, (AllocationHandle))                                                          \
+  F(memory_retain, cuMemRetainAllocationHandle, (AllocationHandle*, void*))                                    \
+  F(memory_get_properties, cuMemGetAllocationPropertiesFromHandle, (AllocationProperties*, AllocationHandle))  \
+  F(memory_get_granularity, cuMemGetAllocationGranularity, (size_t*, const AllocationProperties*, int))        \
+  F(memory_export, cuMemExportToShareableHandle, (void*, AllocationHandle, int, unsigned long long))           \
+  F(memory_import, cuMemImportFromShareableHandle, (AllocationHandle*, void*, int))                            \
+  F(address_reserve, cuMemAddressReserve, (DevicePointer*, size_t, size_t, DevicePointer, unsigned long long)) \
+  F(address_free, cuMemAddressFree, (DevicePointer, size_t))                                                   \
+  F(memory_map, cuMemMap, (DevicePointer, size_t, size_t, AllocationHandle, unsigned long long))               \
+  F(memory_unmap, cuMemUnmap, (DevicePointer, size_t))                                                         \
+  F(memory_set_access, cuMemSetAccess, (DevicePointer, size_t, const MemoryAccess*, size_t))                   \
+  F(ipc_get_memory, cuIpcGetMemHandle, (IpcMemoryHandle*, DevicePointer))                                      \
+  F(ipc_open_memory, cuIpcOpenMemHandle_v2, (DevicePointer*, IpcMemoryHandle, unsigned))                       \
+  F(ipc_close_memory, cuIpcCloseMemHandle, (DevicePointer))                                                    \
+  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))                                \
+  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))                        \
+  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                                                      \
+  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                                        \
+  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                                              \
+  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                                           \
+  F(stream_query, cuStreamQuery, (Stream))                                                                     \
+  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                                                  \
+  F(stream_synchronize, cuStreamSynchronize, (Stream))                                                         \
+  F(event_create, cuEventCreate, (Event*, unsigned))                                                           \
+  F(event_destroy, cuEventDestroy_v2, (Event))                                                                 \
+  F(event_record, cuEventRecord, (Event, Stream))                                                              \
+  F(event_query, cuEventQuery, (Event))                                                                        \
+  F(event_synchronize, cuEventSynchronize, (Event))                                                            \
+  F(module_load, cuModuleLoadData, (Module*, const void*))                                                     \
+  F(module_unload, cuModuleUnload, (Module))                                                                   \
+  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))                                \
+  F(launch_kernel, cuLaunchKernel,                                                                             \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
 struct Functions {
