@@ -140,26 +140,48 @@ struct Uuid {
 };
 
 // F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides.
-#define CAIRN_CUDA_FUNCTIONS(F)                                                                                \
-  F(get_error_name, cuGetErrorName, (Result, const char**))                                                    \
-  F(init, cuInit, (unsigned))                                                                                  \
-  F(driver_get_version, cuDriverGetVersion, (int*))                                                            \
-  F(device_get_count, cuDeviceGetCount, (int*))                                                                \
-  F(device_get, cuDeviceGet, (Device*, int))                                                                   \
-  F(device_get_name, cuDeviceGetName, (char*, int, Device))                                                    \
-  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                                           \
-  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))                                      \
-  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                                           \
-  F(context_push, cuCtxPushCurrent_v2, (Context))                                                              \
-  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                                               \
-  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                                                      \
-  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                                                  \
-  F(memory_free, cuMemFree_v2, (DevicePointer))                                                                \
-  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                                                 \
-  F(host_free, cuMemFreeHost, (void*))                                                                         \
-  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                                            \
-  F(host_unregister, cuMemHostUnregister, (void*))                                                             \
-  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))                                 \
+#define CAIRN_CUDA_FUNCTIONS(F)                                                         \
+  F(get_error_name, cuGetErrorName, (Result, const char**))                             \
+  F(init, cuInit, (unsigned))                                                           \
+  F(driver_get_version, cuDriverGetVersion, (int*))                                     \
+  F(device_get_count, cuDeviceGetCount, (int*))                                         \
+  F(device_get, cuDeviceGet, (Device*, int))                                            \
+  F(device_get_name, cuDeviceGetName, (char*, int, Device))                             \
+  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                    \
+  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))               \
+  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                    \
+  F(context_push, cuCtxPushCurrent_v2, (Context))                                       \
+  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                        \
+  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                               \
+  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                           \
+  F(memory_free, cuMemFree_v2, (DevicePointer))                                         \
+  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                          \
+  F(host_free, cuMemFreeHost, (void*))                                                  \
+  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                     \
+  F(host_unregister, cuMemHostUnregister, (void*))                                      \
+  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))          \
+  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))         \
+  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream)) \
+  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                               \
+  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                 \
+  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                       \
+  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                    \
+  F(stream_query, cuStreamQuery, (Stream))                                              \
+  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                           \
+  F(stream_synchronize, cuStreamSynchronize, (Stream))                                  \
+  F(event_create, cuEventCreate, (Event*, unsigned))                                    \
+  F(event_destroy, cuEventDestroy_v2, (Event))                                          \
+  F(event_record, cuEventRecord, (Event, Stream))                                       \
+  F(event_query, cuEventQuery, (Event))                                                 \
+  F(event_synchronize, cuEventSynchronize, (Event))                                     \
+  F(module_load, cuModuleLoadData, (Module*, const void*))                              \
+  F(module_unload, cuModuleUnload, (Module))                                            \
+  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))         \
+  F(launch_kernel, cuLaunchKernel,                                                      \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
+
+// Memory by handles, and between processes. A driver may lack these (before 11.4): then all of them are null.
+#define CAIRN_CUDA_SHARING_FUNCTIONS(F)                                                                        \
   F(device_get_uuid, cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
   F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))                       \
   F(memory_create, cuMemCreate, (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))  \
@@ -176,30 +198,12 @@ struct Uuid {
   F(memory_set_access, cuMemSetAccess, (DevicePointer, size_t, const MemoryAccess*, size_t))                   \
   F(ipc_get_memory, cuIpcGetMemHandle, (IpcMemoryHandle*, DevicePointer))                                      \
   F(ipc_open_memory, cuIpcOpenMemHandle_v2, (DevicePointer*, IpcMemoryHandle, unsigned))                       \
-  F(ipc_close_memory, cuIpcCloseMemHandle, (DevicePointer))                                                    \
-  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))                                \
-  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))                        \
-  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                                                      \
-  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                                        \
-  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                                              \
-  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                                           \
-  F(stream_query, cuStreamQuery, (Stream))                                                                     \
-  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                                                  \
-  F(stream_synchronize, cuStreamSynchronize, (Stream))                                                         \
-  F(event_create, cuEventCreate, (Event*, unsigned))                                                           \
-  F(event_destroy, cuEventDestroy_v2, (Event))                                                                 \
-  F(event_record, cuEventRecord, (Event, Stream))                                                              \
-  F(event_query, cuEventQuery, (Event))                                                                        \
-  F(event_synchronize, cuEventSynchronize, (Event))                                                            \
-  F(module_load, cuModuleLoadData, (Module*, const void*))                                                     \
-  F(module_unload, cuModuleUnload, (Module))                                                                   \
-  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))                                \
-  F(launch_kernel, cuLaunchKernel,                                                                             \
-    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
+  F(ipc_close_memory, cuIpcCloseMemHandle, (DevicePointer))
 
 struct Functions {
 #define CAIRN_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
   CAIRN_CUDA_FUNCTIONS(CAIRN_CUDA_MEMBER)
+  CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_CUDA_MEMBER)
 #undef CAIRN_CUDA_MEMBER
 };
 

@@ -51,6 +51,7 @@ static_assert(!Same<int (*)(int), CUresult (*)(void*)>::value);
 #define CAIRN_COMPARE(member, symbol, parameters) \
   static_assert(Same<decltype(Functions::member), decltype(&::symbol)>::value, #symbol);
 CAIRN_CUDA_FUNCTIONS(CAIRN_COMPARE)
+CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_COMPARE)
 #undef CAIRN_COMPARE
 
 static_assert(kSuccess == CUDA_SUCCESS);
