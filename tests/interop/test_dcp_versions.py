@@ -1,4 +1,4 @@
-"""Loads and imports directories that DCP of PyTorch 2.4 to 2.15 wrote: tests/golden/dcp_versions.py says how they came."""
+"""Loads and imports directories that DCP of PyTorch 2.4 to 2.15 wrote: tests/golden/dcp_versions.py says how."""
 
 import pathlib
 import sys
