@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "planner/layout/layout_columns.h"
+#include "common/format/layout_columns.h"
 
 namespace cairn {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "planner/layout/layout_columns.h"
+#include "common/format/layout_columns.h"
 #include "planner/layout/layout_set.h"
 
 namespace cairn {

@@ -1,6 +1,6 @@
 // Parses the columns of one Layout message as they stand on the wire, before any of them is believed.
-#ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
-#define CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
+#ifndef CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
+#define CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
 
 #include <cstdint>
 #include <optional>
@@ -57,4 +57,4 @@ std::optional<AliasFields> ParseAlias(std::string_view bytes);
 
 }  // namespace cairn
 
-#endif  // CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
+#endif  // CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_

@@ -1,4 +1,4 @@
-#include "planner/layout/layout_columns.h"
+#include "common/format/layout_columns.h"
 
 #include "cairn/v1/layout.pb.h"
 #include "common/format/wire.h"
