@@ -104,9 +104,6 @@ class OutputFile {
 // Returns a hidden name beside `path` that nobody else takes.
 std::string FreshHiddenName(const std::string& path);
 
-// Makes a rename in the directory of `path` durable. STORAGE_ERROR, FSYNC_FAILED.
-absl::Status SyncDirectoryOf(const std::string& path);
-
 }  // namespace cairn::corpus
 
 #endif  // CAIRN_CORPUS_IO_OUTPUT_FILE_H_
