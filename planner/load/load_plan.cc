@@ -61,12 +61,6 @@ std::string LoadPlan::PartFor(int rank) const {
   if (found == impl_->ranks.end() || *found != rank) return {};
   return impl_->parts.own[static_cast<size_t>(found - impl_->ranks.begin())] + impl_->parts.shared;
 }
-uint64_t LoadPlan::resident_bytes() const {
-  uint64_t bytes = sizeof(Impl) + impl_->parts.shared.size();
-  for (const std::string& part : impl_->parts.own) bytes += sizeof(part) + part.capacity();
-  bytes += impl_->parts.totals.reads.capacity() * sizeof(LoadTotals::RankFile);
-  return bytes + impl_->parts.totals.copies.capacity() * sizeof(LoadTotals::RankPair);
-}
 const std::vector<std::string>& LoadPlan::missing() const { return impl_->missing; }
 const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->unexpected; }
 uint64_t LoadPlan::total_bytes_read() const { return impl_->parts.total_bytes_read; }
