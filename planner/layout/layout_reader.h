@@ -20,11 +20,6 @@ namespace cairn {
 
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// Returns "rank 3", or "ranks 0, 1".
-inline std::string RanksText(std::span<const int> ranks) {
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(ranks));
-}
-
 // Reads layouts into a set. Its tables are needed only during that.
 class LayoutSet::Reader {
  public:

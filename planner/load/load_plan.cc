@@ -52,6 +52,12 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
   return digester.Finish();
 }
 
+// Says of which step an error is, unless the source is no checkpoint: live ranks, or files of another library.
+absl::Status OfStep(const Manifest& source, const absl::Status& error) {
+  if (source.job.empty()) return error;
+  return Annotate(error, absl::StrCat("step ", source.step), {{"step", absl::StrCat(source.step)}});
+}
+
 }  // namespace
 
 const std::string& LoadPlan::digest() const { return impl_->digest; }
@@ -89,7 +95,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
   } else {
     match = MatchNames(source, set, faults);
   }
-  if (!faults.empty()) return faults.ToStatus();
+  if (!faults.empty()) return OfStep(source, faults.ToStatus());
   const Reads reads = PlanReads(source, set, match, options);
   plan->digest = LoadPlanDigest(source, set, options);
   plan->ranks = set.ranks();
