@@ -59,7 +59,7 @@ class DcpExporter {
   }
 
   static uint64_t EndOf(const DcpExportEntry& entry) { return entry.offset + entry.bytes; }
-  // Where in the file the window ends.
+  // Returns where in the file the window ends.
   uint64_t WindowEnd() const { return stream_.origin() + stream_.filled() + stream_.room(); }
 
   uint64_t TensorBytes(const DcpExportEntry& entry) const {

@@ -1,4 +1,4 @@
-// What writing an export takes, whatever the form of its files.
+// Does for an export what is the same whatever the form of its files.
 #ifndef CAIRN_EXPORT_EXPORT_WRITER_H_
 #define CAIRN_EXPORT_EXPORT_WRITER_H_
 

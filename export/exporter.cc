@@ -86,7 +86,7 @@ class Exporter {
   const ExportPlan& plan_;
   ExportWriter& writer_;
   WindowStream& stream_;
-  // What the window has room for and what is still to be read.
+  // The window has room for these, which are still to be read.
   std::vector<TensorPart> parts_;
   uint64_t tensor_bytes_ = 0;
 };

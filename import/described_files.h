@@ -1,4 +1,4 @@
-// What readers of a directory have in common, if a pickled metadata file says what lies in which of its files.
+// Serves the readers of directories in which a pickled metadata file says what lies in which file.
 #ifndef CAIRN_IMPORT_DESCRIBED_FILES_H_
 #define CAIRN_IMPORT_DESCRIBED_FILES_H_
 

@@ -37,7 +37,7 @@ class MetadataReader {
   }
 
  private:
-  // What tells the shards of a tensor apart.
+  // Tells the shards of a tensor apart.
   struct Part {
     Shape offset;
     std::optional<Shape> shape;  // versions before 3.2 do not say it of a place

@@ -24,7 +24,7 @@ struct PutResult {
 struct AtomicWriteOptions {
   // If true, the file replaces what stands under the name. If false, that stays as it is and the result is kExists.
   bool replace = false;
-  // What survives a power cut after the call has returned.
+  // Says what survives a power cut after the call has returned.
   enum class Durable {
     kNothing,  // until a power cut, whoever finds the name finds all bytes
     kBytes,    // a name that survives has all bytes; the caller syncs the directory

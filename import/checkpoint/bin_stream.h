@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-// What a bin is, apart from its data.
+// Describes a bin, apart from its data.
 struct BinDescription {
   std::string directory;  // below the root: that of the attempt
   std::string name;       // without its ending

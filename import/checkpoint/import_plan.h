@@ -20,7 +20,7 @@ namespace cairn {
 struct ImportObject {
   uint32_t source = 0;  // index into the objects of the source's manifest
   uint64_t bytes = 0;   // as Cairn keeps it
-  // Whether a part of it is a record of a class that Cairn does not build.
+  // True if a part of it is a record of a class that Cairn does not build.
   bool opaque = false;
 };
 

@@ -20,7 +20,7 @@ std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begi
 
 }  // namespace
 
-// What one schema says about a tensor.
+// Holds what one schema says about a tensor.
 struct LayoutSet::Reader::DeclaredTensor {
   std::string_view name;
   int dtype_number = 0;

@@ -23,7 +23,7 @@
 
 namespace cairn {
 
-// What the agent of one rank reported after it had written.
+// Holds what the agent of one rank reported after it had written.
 struct RankResult {
   int rank = 0;
   cairn::v1::WriteResult result;

@@ -29,7 +29,7 @@ from cairn.torch._manager import CheckpointManager
 __all__ = ["CairnCallback"]
 
 _log = logging.getLogger("cairn")
-# What a resumed run goes on with; the rest of the Trainer's state follows from its arguments.
+# A resumed run goes on with these; the rest of the Trainer's state follows from its arguments.
 _CONTINUED = ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history", "best_metric",
               "best_global_step")
 
