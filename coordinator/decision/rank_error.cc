@@ -127,7 +127,7 @@ absl::Status ErrorFromRanks(const JobContext& context, const Operation& operatio
   metadata.emplace_back("ranks", JoinRanks(ranks));
   metadata.emplace_back("phase", PhaseName(first.phase));
   AddLastCommitted(context, metadata);
-  // What the first rank said (file, errno, tensor); ours wins where both speak.
+  // The rest is what the first rank said (file, errno, tensor); ours wins where both speak.
   for (const auto& [key, value] : MetadataOf(first.error)) {
     if (std::none_of(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; })) {
       metadata.emplace_back(key, value);

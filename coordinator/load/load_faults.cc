@@ -1,4 +1,4 @@
-// What ends a load before all ranks are done, and whom its error names.
+// Decides what ends a load before all ranks are done, and whom its error names.
 #include <algorithm>
 #include <initializer_list>
 

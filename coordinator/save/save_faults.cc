@@ -1,4 +1,4 @@
-// What ends a save before all ranks have written, and whom its error names.
+// Decides what ends a save before all ranks have written, and whom its error names.
 #include <algorithm>
 #include <utility>
 

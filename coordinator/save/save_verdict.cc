@@ -1,4 +1,4 @@
-// How a save ends: the one record that commits or aborts it, and what follows from it.
+// Ends a save: by the one record that commits or aborts it, and by what follows from it.
 #include <algorithm>
 #include <utility>
 

@@ -81,13 +81,13 @@ class Catalog {
     std::vector<uint32_t> verdict;    // attempts that have one
     std::vector<uint32_t> directory;  // attempts that have files
   };
-  // Whether the step's manifest can be read and its files stand there in their lengths.
+  // Returns whether the step's manifest can be read and its files stand there in their lengths.
   bool IsSound(const std::string& job, int64_t step) { return ReadSound(job, store_.ReadStep(job, step)).ok(); }
-  // What stands of one step.
+  // Returns what stands of one step.
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
-  // What ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
+  // Returns what ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
   // (FORMAT_TOO_NEW).
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 

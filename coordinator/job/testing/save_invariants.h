@@ -1,4 +1,4 @@
-// What must hold of saves, whatever fails: simulations ask it after every event.
+// Checks what must hold of saves, whatever fails: simulations ask it after every event.
 #ifndef CAIRN_COORDINATOR_JOB_TESTING_SAVE_INVARIANTS_H_
 #define CAIRN_COORDINATOR_JOB_TESTING_SAVE_INVARIANTS_H_
 
@@ -33,7 +33,7 @@ class SaveInvariants {
   // At the end: what stands in no checkpoint was removed.
   std::string Tidy() const;
 
-  // How many steps were committed, and how many commits took the place of another.
+  // Returns how many steps were committed, and how many commits took the place of another.
   int commits() const { return static_cast<int>(committed_steps_.size()); }
   int replaced() const { return replaced_; }
 
