@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kMaxConnections = 64;
 constexpr int kTimeoutSeconds = 5;
-// What comes before the job's name when somebody asks whose socket it is.
+// So many bytes come before the job's name when somebody asks whose socket it is.
 constexpr size_t kOwnerBytes = 1 + 8 + 4 + 4;
 constexpr size_t kMaxJobBytes = 1024;
 // While nobody can be taken, because all places or the process's descriptors are in use.
