@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -105,6 +106,15 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
   metadata.emplace_back("phase", phase);
   AddLastCommitted(context, metadata);
   return MakeError(reason, message, metadata);
+}
+
+void MemberFaults::Add(int rank, v1::RankProgress::Phase phase, MemberFault fault) {
+  (fault.trainer ? trainers_ : lost_).push_back({rank, phase, std::move(fault.detail)});
+}
+
+absl::Status MemberFaults::ToError(const JobContext& context, const Operation& operation) && {
+  return lost_.empty() ? ErrorNaming(Reason::kTrainerLost, context, operation, "lost the trainer", std::move(trainers_))
+                       : ErrorNaming(Reason::kRankLost, context, operation, "lost", std::move(lost_));
 }
 
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,

@@ -1,6 +1,7 @@
 // Decides what ends a load before all ranks are done, and whom its error names.
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -59,24 +60,20 @@ bool Load::CheckMembers(JobContext& context) {
          context);
     return false;
   }
-  std::vector<NamedRank> lost;
-  std::vector<NamedRank> trainers;
+  MemberFaults faults;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     std::optional<MemberFault> fault = LookAt(index, context);
-    if (!fault.has_value()) continue;
-    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
+    if (fault.has_value()) faults.Add(index, PhaseOf(ranks_[i]), *std::move(fault));
   }
-  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
-  if (!lost.empty()) {
-    Fail(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
-  } else if (!trainers.empty()) {
-    Fail(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+  if (!faults.empty()) {
+    ReleaseSuccessors();
+    Fail(std::move(faults).ToError(context, operation()), context);
   }
   return !ended();
 }
 
-std::optional<Load::MemberFault> Load::LookAt(int index, JobContext& context) {
+std::optional<MemberFault> Load::LookAt(int index, JobContext& context) {
   const Member* member = context.members.Find(index);
   if (member == nullptr) {
     const Rank& rank = ranks_[static_cast<size_t>(index)];

@@ -179,11 +179,6 @@ class Save {
   bool OthersWaitFor(int index) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
 
-  // Says what is wrong with a rank's agent or trainer.
-  struct MemberFault {
-    bool trainer = false;
-    std::string detail;
-  };
   // Looks at one rank's agent and trainer.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);

@@ -16,27 +16,21 @@ bool Save::CheckMembers(JobContext& context) {
           context);
     return false;
   }
-  std::vector<NamedRank> lost;
-  std::vector<NamedRank> trainers;
+  MemberFaults faults;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     std::optional<MemberFault> fault = LookAt(index, context);
-    if (!fault.has_value()) continue;
-    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
+    if (fault.has_value()) faults.Add(index, PhaseOf(ranks_[i]), *std::move(fault));
   }
-  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
-  if (!lost.empty()) {
-    Abort(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
-    return false;
-  }
-  if (!trainers.empty()) {
-    Abort(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+  if (!faults.empty()) {
+    ReleaseSuccessors();
+    Abort(std::move(faults).ToError(context, operation()), context);
     return false;
   }
   return true;
 }
 
-std::optional<Save::MemberFault> Save::LookAt(int index, JobContext& context) {
+std::optional<MemberFault> Save::LookAt(int index, JobContext& context) {
   const Rank& rank = ranks_[static_cast<size_t>(index)];
   const Member* member = context.members.Find(index);
   if (rank.begun) {
