@@ -219,7 +219,7 @@ class Save {
   void PutManifest(JobContext& context);
   void PutTombstone(const absl::Status& error, JobContext& context);
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
-  std::optional<absl::Status> BlameStorage(const std::vector<int>& late, const JobContext& context) const;
+  std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, JobContext& context);
   void SetPhase(Phase phase, JobContext& context);
   void Commit(const VerdictSummary& verdict, JobContext& context);

@@ -108,12 +108,12 @@ bool Save::CheckErrors(JobContext& context) {
       absl::Status error = StatusFromProto(rank.state.error());
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
       // A rank that could not get another rank's shards is not named for it.
-      int blamed = static_cast<int>(i);
+      int named = static_cast<int>(i);
       if (HasReason(error, Reason::kTransportFailed)) {
         int source = 0;
-        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) blamed = source;
+        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) named = source;
       }
-      errors.push_back({blamed, PhaseOf(rank), std::move(error)});
+      errors.push_back({named, PhaseOf(rank), std::move(error)});
     } else {
       all_done = all_done && Written(rank);
     }
@@ -157,7 +157,7 @@ bool Save::CheckDeadlines(JobContext& context) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
     if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
   }
-  if (const auto storage = BlameStorage(late, context); !late.empty() && storage.has_value()) {
+  if (const auto storage = StorageStall(late, context); !late.empty() && storage.has_value()) {
     Abort(*storage, context);
     return false;
   }
@@ -181,7 +181,7 @@ bool Save::CheckDeadlines(JobContext& context) {
     return false;
   }
   if (context.now >= deadline_) {
-    const auto storage = BlameStorage(awaited, context);
+    const auto storage = StorageStall(awaited, context);
     if (storage.has_value()) {
       Abort(*storage, context);
       return false;
@@ -199,7 +199,7 @@ bool Save::CheckDeadlines(JobContext& context) {
   return true;
 }
 
-std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const JobContext& context) const {
+std::optional<absl::Status> Save::StorageStall(const std::vector<int>& late, const JobContext& context) const {
   if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
   // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {

@@ -25,7 +25,8 @@ class SaveInvariants {
   std::string BeforeRemove(const RemoveFiles& remove) const;
   // Whoever reads now finds only whole checkpoints, and one at least if there ever was one.
   std::string Readable() const;
-  // A rank is told COMMITTED or ABORTED. It is the truth, and an abort has a reason and names whoever is to blame.
+  // A rank is told COMMITTED or ABORTED. It is the truth, and an abort has a reason and names the ranks that it is
+  // about.
   std::string Told(int rank, const v1::SaveOrder& order);
 
   // An attempt of which no living coordinator knows: whoever asked for it is dead. Its files may stay.
