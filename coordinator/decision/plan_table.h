@@ -34,7 +34,7 @@ class PlanTable {
   SavePlanEntry* Find(const std::string& plan_digest);
   // The entry with this key; null if it is not kept any more.
   SavePlanEntry* FindByKey(const std::string& key);
-  // How many keys were made of the layouts and nodes of all ranks.
+  // Returns how many keys were made of the layouts and nodes of all ranks.
   uint64_t keys_made() const { return keys_made_; }
 
  private:

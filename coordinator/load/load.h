@@ -107,11 +107,6 @@ class Load {
   // The ranks that owe bytes to others, or for whose call others wait.
   std::vector<int> Owing(const JobContext& context) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
-  // What is wrong with a rank's agent or trainer.
-  struct MemberFault {
-    bool trainer = false;
-    std::string detail;
-  };
   // Looks at one rank's agent and trainer. Of a rank that has not begun, an agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);

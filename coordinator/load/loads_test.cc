@@ -306,6 +306,8 @@ TEST_F(LoadsTest, Load_DamagedCheckpoint_NamesStepFileAndWhatToLoadInstead) {
     const std::string message(Error(0, number).message());
     EXPECT_NE(message.find(step.has_value() ? "no older step is committed" : "load step 5"), std::string::npos)
         << message;
+    EXPECT_EQ(message.find("`cairn verify demo@5 --root ROOT` first") != std::string::npos, !step.has_value())
+        << message;
     EXPECT_EQ(message.find("passed over: step 9 (FILE_MISSING)") != std::string::npos, !step.has_value()) << message;
     EXPECT_EQ(message.find("rank 1: rank 1: "), std::string::npos) << message;
     EXPECT_NE(message.find("rank 1: x.safetensors"), std::string::npos) << message;

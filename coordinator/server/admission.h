@@ -52,7 +52,7 @@ class Admission {
   Mutex mutex_;
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // taken and not ended
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // theirs
-  // How long one keeps a worker, in the mean of the last ones.
+  // The last ones kept a worker for so long in the mean.
   absl::Duration mean_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(1);
   absl::Time next_turn_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

@@ -138,7 +138,7 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   if (!absl::IsDataLoss(planned.status()) || !absl::SimpleAtoi(MetadataOf(planned.status())["step"], &step)) {
     return planned;
   }
-  const std::optional<int64_t> older = catalog_.CommittedBelow(job, step);
+  const std::optional<int64_t> older = catalog_.SoundBelow(job, step);
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 

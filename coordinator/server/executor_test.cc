@@ -203,6 +203,15 @@ TEST_F(ExecutorTest, PlanLoad_TheStepIsDamaged_NamesTheOlderOneOrFallsBackToIt) 
   EXPECT_EQ(fallback->passed_over[0].first, 20);
 }
 
+TEST_F(ExecutorTest, PlanLoad_TheOlderStepLacksFilesToo_NamesTheNextOneThatHasThem) {
+  for (const int64_t step : {10, 20, 30}) Save(step, {"a"});
+  std::filesystem::remove_all(absl::StrCat(root_, "/", AttemptDirectory(kJob, 20, 1)));
+  Damage(30);
+  const absl::Status refused = Load({"a"}, 30).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kManifestCorrupt)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["older_step"], "10");
+}
+
 TEST_F(ExecutorTest, PlanLoad_FromMemoryToMemory_HasAPlanOnEachSideAndReadsNothing) {
   const auto reshard = executor_->Run(
       kJob, PlanLoad{.source_layout = LayoutsOf({"a"}), .layout = LayoutsOf({"a"}), .node = {"node0", "node1"}});

@@ -30,7 +30,7 @@ class ListeningClock {
     if (calling() && now > since && now - last_ <= longest_gap_) deaf_ += now - since;
     last_ = now;
   }
-  // Whether the next call is to be made now.
+  // Returns whether the next call is to be made now.
   bool Due(absl::Time now) const { return !calling() && now - ended_ >= kInterval; }
   bool calling() const { return begun_ != absl::InfiniteFuture(); }
   void Begin(absl::Time now) {

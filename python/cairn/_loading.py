@@ -14,7 +14,7 @@ from cairn._errors import Error
 from cairn._results import DeviceReport, LoadReport
 from cairn._state import PerRankValues
 
-# What the job says about a load that was given up comes within a second, unless the coordinator is away.
+# The job's word about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
 # After Ctrl-C it is waited for too, but not as long: a call of another rank that comes meanwhile would meet this one.
 _INTERRUPTED_PATIENCE = 1.0

@@ -1,9 +1,10 @@
 // Parses the columns of one Layout message as they stand on the wire, before any of them is believed.
-#ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
-#define CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
+#ifndef CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
+#define CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -37,12 +38,20 @@ struct LayoutColumns {
 // layouts of thousands of ranks are parsed one after the other.
 bool ParseLayout(std::string_view bytes, LayoutColumns& columns);
 
+// Returns in words what makes the shards of a layout contradict each other or their schema, whose tensors have `ndims`
+// dimensions: a shard of no tensor, offsets or shapes that are too few or too many, flat shards that do not ascend.
+// Then no number of the columns means anything. It does not compare a shard with its tensor.
+std::optional<std::string_view> ContradictionOf(const LayoutColumns& columns, std::span<const uint32_t> ndims);
+
 struct ObjectFields {
   std::string_view name;
   uint64_t slot_bytes = 0;
   bool per_rank = false;
   std::string_view content_digest;
 };
+
+// Returns true if an object may declare a slot of so many bytes: a multiple of 4096 up to 1 TiB, and not 0.
+constexpr bool IsSlotSize(uint64_t bytes) { return bytes != 0 && bytes % 4096 == 0 && bytes <= uint64_t{1} << 40; }
 
 // Returns nothing if the bytes are no ObjectDeclaration.
 std::optional<ObjectFields> ParseObject(std::string_view bytes);
@@ -57,4 +66,4 @@ std::optional<AliasFields> ParseAlias(std::string_view bytes);
 
 }  // namespace cairn
 
-#endif  // CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
+#endif  // CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_

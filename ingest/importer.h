@@ -1,6 +1,6 @@
 // Makes a committed checkpoint of what another program wrote.
-#ifndef CAIRN_IMPORT_CHECKPOINT_IMPORTER_H_
-#define CAIRN_IMPORT_CHECKPOINT_IMPORTER_H_
+#ifndef CAIRN_INGEST_IMPORTER_H_
+#define CAIRN_INGEST_IMPORTER_H_
 
 #include <cstdint>
 #include <functional>
@@ -48,4 +48,4 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
 
 }  // namespace cairn
 
-#endif  // CAIRN_IMPORT_CHECKPOINT_IMPORTER_H_
+#endif  // CAIRN_INGEST_IMPORTER_H_

@@ -1,4 +1,4 @@
-#include "import/checkpoint/import_plan.h"
+#include "ingest/import_plan.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "import/checkpoint/importer.h"
+#include "ingest/importer.h"
 
 #include <gtest/gtest.h>
 

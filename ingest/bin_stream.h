@@ -1,6 +1,6 @@
 // Writes one bin of an attempt from its begin to its end, while its data is being made.
-#ifndef CAIRN_IMPORT_CHECKPOINT_BIN_STREAM_H_
-#define CAIRN_IMPORT_CHECKPOINT_BIN_STREAM_H_
+#ifndef CAIRN_INGEST_BIN_STREAM_H_
+#define CAIRN_INGEST_BIN_STREAM_H_
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-// What a bin is, apart from its data.
+// Describes a bin, apart from its data.
 struct BinDescription {
   std::string directory;  // below the root: that of the attempt
   std::string name;       // without its ending
@@ -59,4 +59,4 @@ class BinStream {
 
 }  // namespace cairn
 
-#endif  // CAIRN_IMPORT_CHECKPOINT_BIN_STREAM_H_
+#endif  // CAIRN_INGEST_BIN_STREAM_H_

@@ -1,4 +1,4 @@
-#include "import/checkpoint/importer.h"
+#include "ingest/importer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -23,9 +23,9 @@
 #include "coordinator/server/catalog.h"
 #include "export/background_task.h"
 #include "export/tensor_reader.h"
-#include "import/checkpoint/bin_stream.h"
-#include "import/checkpoint/import_plan.h"
 #include "import/import_directory.h"
+#include "ingest/bin_stream.h"
+#include "ingest/import_plan.h"
 
 namespace cairn {
 namespace {

@@ -1,6 +1,6 @@
 // Plans how what another program wrote becomes a checkpoint: its tensors, its values, and the bins that hold them.
-#ifndef CAIRN_IMPORT_CHECKPOINT_IMPORT_PLAN_H_
-#define CAIRN_IMPORT_CHECKPOINT_IMPORT_PLAN_H_
+#ifndef CAIRN_INGEST_IMPORT_PLAN_H_
+#define CAIRN_INGEST_IMPORT_PLAN_H_
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ namespace cairn {
 struct ImportObject {
   uint32_t source = 0;  // index into the objects of the source's manifest
   uint64_t bytes = 0;   // as Cairn keeps it
-  // Whether a part of it is a record of a class that Cairn does not build.
+  // True if a part of it is a record of a class that Cairn does not build.
   bool opaque = false;
 };
 
@@ -46,4 +46,4 @@ absl::StatusOr<std::string> ReadImportedObject(const Manifest& source, uint32_t 
 
 }  // namespace cairn
 
-#endif  // CAIRN_IMPORT_CHECKPOINT_IMPORT_PLAN_H_
+#endif  // CAIRN_INGEST_IMPORT_PLAN_H_

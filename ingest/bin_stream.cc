@@ -1,4 +1,4 @@
-#include "import/checkpoint/bin_stream.h"
+#include "ingest/bin_stream.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "planner/layout/layout_columns.h"
+#include "common/format/layout_columns.h"
 
 #include "cairn/v1/layout.pb.h"
 #include "common/format/wire.h"
@@ -88,6 +88,26 @@ bool ParseLayout(std::string_view bytes, LayoutColumns& columns) {
     }
   }
   return sound && reader.ok();
+}
+
+std::optional<std::string_view> ContradictionOf(const LayoutColumns& columns, std::span<const uint32_t> ndims) {
+  size_t dims = 0;
+  for (const uint32_t tensor : columns.shard_tensors) {
+    if (tensor >= ndims.size()) return "a shard names a tensor outside the schema";
+    dims += ndims[tensor];
+  }
+  if (columns.offsets.size() != dims || columns.shapes.size() != dims) {
+    return "offsets or shapes do not fit the shards' dimensions";
+  }
+  const size_t flat = columns.flat_shards.size();
+  if (columns.flat_begins.size() != flat || columns.flat_ends.size() != flat) {
+    return "flat ranges do not fit their shards";
+  }
+  for (size_t i = 0; i < flat; ++i) {
+    const bool ascends = i == 0 || columns.flat_shards[i] > columns.flat_shards[i - 1];
+    if (!ascends || columns.flat_shards[i] >= columns.shard_tensors.size()) return "flat shards are not ascending";
+  }
+  return std::nullopt;
 }
 
 std::optional<ObjectFields> ParseObject(std::string_view bytes) {
