@@ -131,6 +131,13 @@ struct RemoveFiles {
   std::optional<int64_t> latest;  // of a deletion: as in ChangeSteps
 };
 
+// What is known of a job's steps without asking storage.
+struct KnownSteps {
+  std::vector<int64_t> all;        // that have a verdict of any kind, ascending
+  std::vector<int64_t> current;    // of these, the committed and not superseded, or damaged ones, ascending
+  std::vector<int64_t> committed;  // of these, the committed ones
+};
+
 // Plans a load of these target layouts, by rank. If there are source layouts, it is a reshard. Answered by
 // Job::OnLoadPlanned.
 struct PlanLoad {
@@ -138,6 +145,8 @@ struct PlanLoad {
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   bool fallback = false;        // ... that is not proven to be damaged
+  // What is looked at in storage: not every checkpoint that the job ever had. Null: all.
+  std::shared_ptr<const KnownSteps> known;
   std::vector<std::string> layout;
   std::vector<std::string> node;
   bool strict = true;

@@ -58,9 +58,13 @@ void Load::SetPhase(Phase phase, JobContext& context) {
     context.effects.timelines.push_back(timeline_);
     Drop();
   }
-  context.Log("load=", id_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
-              " state=", kNames[static_cast<size_t>(phase)],
-              error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
+  // A job's first start asks for its latest checkpoint as every later one does.
+  const bool nothing = !wanted_step().has_value() && HasReason(error_, Reason::kNotCommitted);
+  std::vector<LogField> fields = {{"load", id_}};
+  if (wanted_step().has_value()) fields.emplace_back("step", *wanted_step());
+  fields.emplace_back("state", nothing ? "NOTHING_TO_LOAD" : kNames[static_cast<size_t>(phase)]);
+  if (!error_.ok() && !nothing) fields.emplace_back("error", error_);
+  context.Log(error_.ok() || nothing ? LogLevel::kInfo : LogLevel::kWarn, "load_state", std::move(fields));
 }
 
 void Load::Drop() {
@@ -299,6 +303,7 @@ void Load::Advance(JobContext& context) {
     make.step = wanted_step();
     make.strict = ranks_.front().state.strict();
     make.fallback = ranks_.front().state.fallback();
+    make.known = context.known_steps;
     for (size_t i = 0; i < ranks_.size(); ++i) {
       make.layout.push_back(ranks_[i].state.layout_digest());
       if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
@@ -350,7 +355,8 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
   plan_ = *plan;
   timeline_->Mark(OperationMark::kPlanned, context.now);
   for (const auto& [step, error] : plan_.passed_over) {
-    context.Log("load=", id_, " step=", plan_.step, " passed-over=", step, " error=\"", error.message(), "\"");
+    context.Log(LogLevel::kWarn, "passed_over",
+                {{"load", id_}, {"step", plan_.step}, {"passed_over", step}, {"error", error}});
   }
   progress_base_ = context.now;
   if (IsReshard() && context.groups != nullptr) {
@@ -390,7 +396,9 @@ bool Load::TakeWay(ExchangeWay way, JobContext& context) {
          context);
     return false;
   }
-  if (way_.kind != ExchangeWay::Kind::kUndecided) context.Log("load=", id_, " transport=\"", transport(), "\"");
+  if (way_.kind != ExchangeWay::Kind::kUndecided) {
+    context.Log(LogLevel::kInfo, "exchange_way", {{"load", id_}, {"transport", transport()}});
+  }
   return true;
 }
 

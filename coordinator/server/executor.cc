@@ -25,6 +25,12 @@ std::string JoinNames(const std::vector<std::string>& names) {
   return text;
 }
 
+// `steps`: ascending.
+std::optional<int64_t> NewestBelow(const std::vector<int64_t>& steps, int64_t step) {
+  const auto place = std::lower_bound(steps.begin(), steps.end(), step);
+  return place == steps.begin() ? std::nullopt : std::optional(*std::prev(place));
+}
+
 }  // namespace
 
 absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
@@ -131,7 +137,10 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
   auto planned = Plan(job, action);
   if (planned.ok()) {
-    if (planned->world_size > 0) planned->older_step = catalog_.CommittedBelow(job, planned->step);
+    if (planned->world_size > 0) {
+      planned->older_step = action.known == nullptr ? catalog_.CommittedBelow(job, planned->step)
+                                                    : NewestBelow(action.known->committed, planned->step);
+    }
     return planned;
   }
   int64_t step = 0;
@@ -161,7 +170,8 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       if (action.step.has_value()) {
         CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
       } else {
-        CAIRN_ASSIGN_OR_RETURN(Catalog::SoundCheckpoint sound, catalog_.FindSound(job, action.fallback));
+        CAIRN_ASSIGN_OR_RETURN(Catalog::SoundCheckpoint sound,
+                               catalog_.FindSound(job, action.fallback, action.known.get()));
         manifest = std::move(sound.manifest);
         planned.passed_over = std::move(sound.passed_over);
       }
