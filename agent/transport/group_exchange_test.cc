@@ -13,10 +13,14 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agent/reader/round_ledger.h"
+#include "agent/transport/round_gate.h"
+#include "agent/transport/slab_byte_server.h"
 #include "agent/transport/testing/scripted_source.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -60,14 +64,93 @@ void Apply(const v1::Copy& copy, const char* source, char* target) {
   }
 }
 
-// This rank lends no rounds: its source is memory.
-class NoRounds final : public ByteServer {
+// Lends rounds as a reader of files does: each takes some time to come, in one of two buffers, in which the round
+// before the last one must have been released by all.
+class SlowRounds final : public ByteServer {
  public:
-  uint64_t Await(uint32_t, uint32_t, uint32_t, Done) override { return 0; }
+  // What stands in a round is the part of `file` that begins at the round's number times `round_bytes`.
+  SlowRounds(const v1::ReadPlan& plan, std::string file, uint64_t round_bytes, BufferPool& pool)
+      : plan_(plan), file_(std::move(file)), round_bytes_(round_bytes), ledger_(plan_) {
+    for (RoundBuffer& buffer : buffers_) {
+      buffer.memory = *pool.Take(round_bytes);
+      buffer.bytes = round_bytes;
+    }
+  }
+  // Reads one round, if there is room. Returns false if there is none.
+  bool Read() {
+    uint32_t round = 0;
+    {
+      MutexLock lock(mutex_);
+      const auto next = ledger_.NextToRead();
+      if (!next.has_value()) return false;
+      round = *next;
+    }
+    std::memcpy(buffers_[round % 2].memory->data(), file_.data() + round * round_bytes_, round_bytes_);
+    {
+      MutexLock lock(mutex_);
+      ledger_.MarkReady(round);
+    }
+    AnswerWaiting();
+    return true;
+  }
+  bool all_read() {
+    MutexLock lock(mutex_);
+    return ledger_.all_read();
+  }
+  bool all_released() {
+    MutexLock lock(mutex_);
+    return ledger_.all_released();
+  }
+
+  uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override {
+    {
+      MutexLock lock(mutex_);
+      ledger_.Release(consumer, released_below);
+      waiting_.emplace_back(round, std::move(done));
+    }
+    AnswerWaiting();
+    return 0;
+  }
   void Forget(uint64_t) override {}
-  void Release(uint32_t, uint32_t) override {}
-  void Stop(const absl::Status&) override {}
+  void Release(uint32_t consumer, uint32_t below) override {
+    MutexLock lock(mutex_);
+    ledger_.Release(consumer, below);
+  }
+  void Stop(const absl::Status& why) override {
+    {
+      MutexLock lock(mutex_);
+      error_ = why;
+    }
+    AnswerWaiting();
+  }
   Progress progress() override { return {}; }
+
+ private:
+  void AnswerWaiting() {
+    std::vector<std::pair<Done, absl::StatusOr<RoundBuffer>>> answers;
+    {
+      MutexLock lock(mutex_);
+      std::erase_if(waiting_, [&](auto& waiting) {
+        if (error_.ok() && ledger_.StandingOf(waiting.first) == RoundLedger::Standing::kNotYet) return false;
+        if (error_.ok()) {
+          answers.emplace_back(std::move(waiting.second), buffers_[waiting.first % 2]);
+        } else {
+          answers.emplace_back(std::move(waiting.second), error_);
+        }
+        return true;
+      });
+    }
+    for (auto& [done, answer] : answers) done(std::move(answer));
+  }
+
+  const v1::ReadPlan plan_;
+  const std::string file_;
+  const uint64_t round_bytes_;
+  RoundBuffer buffers_[2];
+  Mutex mutex_;
+  RoundLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<uint32_t, Done>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One rank: its agent's parts of an exchange, and its trainer.
@@ -95,8 +178,23 @@ class Rank {
     return peer;
   }
 
-  // The exchange of a load that takes `copies`.
-  void Make(const std::vector<v1::Copy>& copies, PeerMap peers, absl::Duration stall_timeout) {
+  // The exchange of a reshard that takes `copies`.
+  void Make(const std::vector<v1::Copy>& copies, const PeerMap& peers, absl::Duration stall_timeout) {
+    auto lender = std::make_shared<SlabByteServer>(RoundBuffer{0, source_->bytes(), source_});
+    lender->MarkStaged(1);
+    MakeExchange(copies, peers, stall_timeout, std::move(lender), nullptr);
+  }
+  // The exchange of a load, in which this rank reads the rounds of `plan` from its source.
+  void MakeLoad(const v1::ReadPlan& plan, uint64_t round_bytes, const PeerMap& peers, std::shared_ptr<RoundGate> gate,
+                absl::Duration stall_timeout) {
+    offers_ = std::make_shared<WindowOffers>(plan);
+    rounds_ = std::make_shared<SlowRounds>(plan, std::string(source_->data(), kSourceBytes), round_bytes, pool_);
+    MakeExchange({plan.copies().begin(), plan.copies().end()}, peers, stall_timeout, rounds_,
+                 std::make_unique<RoundPace>(rank_, std::move(gate)));
+  }
+  SlowRounds& rounds() { return *rounds_; }
+  void MakeExchange(const std::vector<v1::Copy>& copies, PeerMap peers, absl::Duration stall_timeout,
+                    std::shared_ptr<ByteServer> lender, std::unique_ptr<RoundPace> pace) {
     for (const v1::Copy& copy : copies) *plan_.add_copies() = copy;
     peers.erase(rank_);
     LoadConsumerOptions consumer;
@@ -106,7 +204,7 @@ class Rank {
     consumer.window_bytes = uint64_t{1} << 20;
     consumer.connect = [](const v1::TransferPeer&) { return nullptr; };
     consumer.on_error = [](const absl::Status& error) { ADD_FAILURE() << error; };
-    consumer_ = std::make_shared<LoadConsumer>(plan_, peers, std::make_shared<NoRounds>(), pool_, std::move(consumer));
+    consumer_ = std::make_shared<LoadConsumer>(plan_, peers, lender, pool_, std::move(consumer));
     GroupExchangeOptions options;
     options.rank = rank_;
     options.sender = {.job = "demo", .plan_digest = "plan", .consumer_rank = rank_, .load_token = "secret"};
@@ -132,7 +230,8 @@ class Rank {
       consumer_->Stop(error);
       error_.set_value(error);
     };
-    exchange_ = std::make_unique<GroupExchange>(group_, consumer_, source_, offers_, pool_, std::move(options));
+    exchange_ = std::make_unique<GroupExchange>(group_, consumer_, std::move(lender), offers_, std::move(pace), pool_,
+                                                std::move(options));
   }
   void Start() { ASSERT_TRUE(exchange_->Start().ok()); }
 
@@ -195,6 +294,7 @@ class Rank {
   std::shared_ptr<GroupWorker> group_;
   std::shared_ptr<SharedMemory> source_;
   std::shared_ptr<WindowOffers> offers_ = std::make_shared<WindowOffers>(kSourceBytes);
+  std::shared_ptr<SlowRounds> rounds_;
   ScriptedSource transfer_;
   Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<SharedMemory>> offered_ ABSL_GUARDED_BY(mutex_);
@@ -322,6 +422,105 @@ TEST_F(GroupExchangeTest, Start_OneRankTakesNothing_SendsToTheOthers) {
   ExpectAllArrives(taken, 100'000);
 }
 
+class LoadExchangeTest : public GroupExchangeTest {
+ protected:
+  static constexpr uint64_t kRoundBytes = 60'000;
+  static constexpr uint32_t kRounds = 10;
+
+  // Each rank reads ten rounds; of each, the next rank takes all bytes, and the last one every other hundred.
+  void MakeLoads(absl::Duration stall_timeout = kLimit) {
+    std::vector<v1::ReadPlan> plans(kRanks);
+    taken_.resize(kRanks);
+    for (uint32_t source = 0; source < kRanks; ++source) {
+      for (uint32_t round = 0; round < kRounds; ++round) {
+        v1::ReadRound& planned = *plans[source].add_rounds();
+        planned.set_buffer_bytes(kRoundBytes);
+        for (uint32_t away = 1; away < kRanks; ++away) {
+          const uint32_t consumer = (source + away) % kRanks;
+          v1::Copy copy = away == 1 ? Contiguous(source, 0, round * kRoundBytes, kRoundBytes)
+                                    : Strided(source, 0, kSourceBytes + round * kRoundBytes, kRoundBytes / 200, 100);
+          copy.set_round(round);
+          *plans[consumer].add_copies() = copy;
+          copy.set_source_offset(round * kRoundBytes);  // in what the rank reads
+          taken_[consumer].push_back(copy);
+        }
+        for (uint32_t consumer = 0; consumer < kRanks; ++consumer) {
+          if (consumer != source) planned.add_consumers(consumer);
+        }
+      }
+    }
+    const auto gate = std::make_shared<RoundGate>(std::vector<uint32_t>{0, 1, 2});
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      ranks_[rank]->MakeLoad(plans[rank], kRoundBytes, Peers(), gate, stall_timeout);
+    }
+  }
+  // Reads for all ranks in turn, until `slow` waits: it reads only when the others cannot go on.
+  std::thread ReadAll(uint32_t slow) {
+    return std::thread([this, slow] {
+      while (true) {
+        bool all = true, moved = false;
+        for (uint32_t rank = 0; rank < kRanks; ++rank) {
+          all = all && ranks_[rank]->rounds().all_read();
+          if (rank != slow) moved = ranks_[rank]->rounds().Read() || moved;
+        }
+        if (all) return;
+        if (!moved && !ranks_[slow]->rounds().Read()) std::this_thread::yield();
+      }
+    });
+  }
+
+  std::vector<std::vector<v1::Copy>> taken_;
+};
+
+TEST_F(LoadExchangeTest, Start_RoundsComeOneByOne_BringsTheirBytesAndReleasesAll) {
+  MakeLoads();
+  std::thread reading = ReadAll(1);
+  Start();
+  ExpectAllArrives(taken_, 2 * kSourceBytes);
+  reading.join();
+  for (auto& rank : ranks_) {
+    rank->StopExchange();
+    EXPECT_TRUE(rank->broken().ok()) << rank->broken();
+    EXPECT_TRUE(rank->rounds().all_released());
+  }
+}
+
+TEST_F(LoadExchangeTest, Start_ARoundCannotBeRead_FailsWithThatAndLeavesTheGroup) {
+  MakeLoads();
+  Start();
+  ranks_[1]->rounds().Stop(MakeError(Reason::kChecksumMismatch, "file x"));
+  const absl::Status error = ranks_[1]->AwaitError();
+  EXPECT_TRUE(HasReason(error, Reason::kChecksumMismatch)) << error;
+  EXPECT_TRUE(ranks_[1]->broken().ok()) << "nobody waits for it in NCCL: the coordinator's word says how it ends";
+  // The others wait at the gate, and end when they are told to.
+  for (const uint32_t other : {0, 2}) ranks_[other]->Stop();
+}
+
+TEST_F(LoadExchangeTest, Start_AWorkerDiesInARound_NamesTheRound) {
+  Set("group_end_kills.1 2");
+  MakeLoads();
+  std::thread reading([this] {
+    for (int round = 0; round < 2; ++round) {
+      for (auto& rank : ranks_) rank->rounds().Read();
+    }
+  });
+  Start();
+  std::vector<std::future<absl::Status>> training;
+  training.reserve(kRanks);
+  for (auto& rank : ranks_) {
+    training.push_back(std::async(std::launch::async, [&] {
+      std::string own(2 * kSourceBytes, '\0');
+      return rank->Train(own.data());
+    }));
+  }
+  const absl::Status error = ranks_[1]->AwaitError();
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
+  EXPECT_NE(error.message().find("of round 1 of the exchange over NCCL with rank"), std::string::npos) << error;
+  reading.join();
+  for (auto& rank : ranks_) rank->Stop();
+  for (auto& trained : training) EXPECT_FALSE(trained.get().ok());
+}
+
 TEST_F(GroupExchangeTest, Stop_AfterTheEnd_GivesTheMemoryBack) {
   Make(Much());
   Start();
@@ -370,8 +569,9 @@ TEST_F(GroupExchangeTest, Start_AWindowOfALaterRound_IsRefused) {
   later.set_round(1);
   Make({{}, {later}, {}});
   Start();
-  const absl::Status error = ranks_[0]->AwaitError();
+  const absl::Status error = ranks_[1]->AwaitError();
   EXPECT_TRUE(HasReason(error, Reason::kBadRequest)) << error;
+  EXPECT_EQ(MetadataOf(error).at("ranks"), "0") << "which has refused it";
 }
 
 TEST_F(GroupExchangeTest, Start_NoAddressOfARank_NamesIt) {
