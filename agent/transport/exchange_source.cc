@@ -1,19 +1,11 @@
 #include "agent/transport/exchange_source.h"
 
-#include <algorithm>
-#include <cstring>
-#include <string>
 #include <utility>
 
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
-namespace {
-
-constexpr size_t kPackChunk = size_t{1} << 20;
-
-}  // namespace
 
 bool IsContiguous(const CopyWindow& window) {
   return window.copies.size() == 1 && window.copies.front().extents_size() == 0;
@@ -51,11 +43,8 @@ void ExchangeSource::Send(const CopyWindow& window, worker::Transfer& sent) {
   }
   sent.set_memory(packed_number_);
   sent.set_offset(packed_bytes_);
-  CopyPacker packer(standing_.memory->data(), window.copies);
-  for (std::string chunk = packer.Next(kPackChunk); !chunk.empty(); chunk = packer.Next(kPackChunk)) {
-    std::memcpy(packed_->data() + packed_bytes_, chunk.data(), chunk.size());
-    packed_bytes_ += chunk.size();
-  }
+  packed_bytes_ +=
+      CopyPacker(standing_.memory->data(), window.copies).Fill(packed_->data() + packed_bytes_, window.bytes);
 }
 
 void ExchangeSource::Cancel() { answers_->Put(MakeError(Reason::kInterrupted, "the exchange has ended")); }

@@ -5,13 +5,15 @@ import os
 import pathlib
 import random
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
 
 import cairn
 from testing.parallel import WHOLE, layout
-from testing.ranks import blank, command, noise, on_ranks, rows
+from testing.ranks import blank, command, noise, on_ranks, rows, until
 from testing.stand_in_gpu import LIBRARY as LIBCUDA
 
 LIBNCCL = pathlib.Path(os.environ.get(
@@ -51,17 +53,18 @@ def save(cluster, step: int, source):
         step, source(rank) or {}, timeout=60, allow_dropped_names=True).wait(60))
 
 
-def load(cluster, target, errors=False, **options) -> list:
-    """Makes every rank load, and compares with numpy's own cut. Returns the reports."""
-    def work(rank, client):
-        wanted = target(rank) or {}
-        given = {name: blank(shard) for name, shard in wanted.items()}
-        report = client.load(given, **options)
-        for name, shard in wanted.items():
-            assert given[name].array.tobytes() == shard.array.tobytes(), (rank, name)
-        return report
+def load_on(rank, client, target, **options):
+    """Loads what one rank takes, and compares it with numpy's own cut. Returns the report."""
+    wanted = target(rank) or {}
+    given = {name: blank(shard) for name, shard in wanted.items()}
+    report = client.load(given, **options)
+    for name, shard in wanted.items():
+        assert given[name].array.tobytes() == shard.array.tobytes(), (rank, name)
+    return report
 
-    return on_ranks(cluster, work, errors=errors)
+
+def load(cluster, target, errors=False, **options) -> list:
+    return on_ranks(cluster, lambda rank, client: load_on(rank, client, target, **options), errors=errors)
 
 
 def halves(whole, ranks):
@@ -184,27 +187,68 @@ def test_damage_is_what_all_are_told(root, controls):
             assert isinstance(error, cairn.Error) and error.reason == "CHECKSUM_MISMATCH", error
 
 
+def after_a_fault(cluster, target, step: int, reasons: tuple) -> list:
+    """Makes every rank load until it fails, then save a little, then load again, by one client. Returns what it was
+    told, after how many seconds, and how the last load's bytes came, of each rank."""
+    def work(rank, client):
+        for _ in range(6):  # until the fault's step is reached
+            begun = time.monotonic()
+            try:
+                load_on(rank, client, target, step=1)
+            except cairn.Error as error:
+                assert error.reason in reasons, error
+                seconds = time.monotonic() - begun
+                client.save(step, {"little": rows(noise((64,)), rank, cluster.ranks)}, timeout=60,
+                            allow_dropped_names=True).wait(60)
+                return str(error), seconds, load_on(rank, client, target, step=1).transport
+        raise AssertionError("no load failed")
+
+    return on_ranks(cluster, work)
+
+
 def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(root, controls):
     source, target = halves(noise((3000, 1024), np.float32, 3), 3)
     with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         save(cluster, 1, source)
         for seed in range(FIRST, FIRST + RUNS):
-            assert {report.transport for report in load(cluster, target)} == {"nccl"}
+            assert {report.transport for report in load(cluster, target, step=1)} == {"nccl"}
             choose = random.Random(seed)
             rank = choose.randrange(3)
             fault = ("group_end_kills", "group_end_stops", "group_end_hangs", "group_stalls")[seed % 4]
-            controls(f"{fault}.{rank} {choose.choice(range(12, 16))}",
-                     *["abort_hangs 1"] * choose.randrange(2), *["deaths_unnoticed 1"] * choose.randrange(2))
-            print(f"CAIRN_NCCL_SEED={seed}")
-            texts = [""]
-            for _ in range(6):  # until the count of its steps is reached
-                answers = load(cluster, target, errors=True)
-                if isinstance(answers[0], cairn.Error):
-                    texts = [str(error) for error in answers]
-                    assert all(error.reason == "TRANSPORT_FAILED" for error in answers), answers
-                    break
-            assert re.search(rf"rank {rank}: window|exchange over NCCL with ranks? (\d, )*{rank}\b", texts[0]), texts
-            for report in load(cluster, target):
-                assert report.transport.startswith("grpc (nccl: "), report.transport
+            settings = [f"{fault}.{rank} {choose.choice(range(12, 16))}"]
+            settings += ["abort_hangs 1"] * choose.randrange(2) + ["deaths_unnoticed 1"] * choose.randrange(2)
+            print(f"CAIRN_NCCL_SEED={seed}: {settings}")
+            controls(*settings)
+            answers = after_a_fault(cluster, target, 1 + seed, ("TRANSPORT_FAILED",))
+            text, seconds, _ = answers[0]
+            print(f"{seconds:.1f} s: {text}")
+            assert re.search(rf"rank {rank}: window|exchange over NCCL with ranks? (\d, )*{rank}\b", text), text
+            for _, _, transport in answers:
+                assert transport.startswith("grpc (nccl: "), transport
             controls()
             cluster.agents[choose.randrange(3)].restart()  # a new membership may have a new group
+
+
+@pytest.mark.parametrize("rank", [0, 1], ids=["which_keeps_the_gate", "which_does_not"])
+def test_an_agent_is_killed_in_an_exchange(root, controls, rank):
+    source, target = halves(noise((3000, 1024), np.float32, 3), 3)
+    with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        save(cluster, 1, source)
+        controls("group_stalls.2 4")  # so the exchange goes on until the agent is killed
+
+        def kill():
+            until(lambda: log_of(cluster).count("event=group_ready") == 3, text="a group of all ranks")
+            cluster.agents[rank].kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        answers = load(cluster, target, errors=True)
+        killer.join()
+        for other in {0, 1, 2} - {rank}:
+            assert isinstance(answers[other], cairn.Error), answers
+            assert answers[other].reason in ("RANK_LOST", "AGENT_UNREACHABLE", "TRANSPORT_FAILED"), answers
+        assert isinstance(answers[rank], BaseException), answers
+        controls()
+        cluster.agents[rank].restart()
+        assert {report.transport for report in load(cluster, target)} == {"nccl"}
+        save(cluster, 2, source)
