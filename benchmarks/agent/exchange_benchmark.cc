@@ -1,5 +1,7 @@
-// How close an exchange over NCCL's stand-in comes to memory: each rank takes as many bytes from all others, in turns
-// with a memcpy of the same bytes by one thread for each rank. Prints one line per turn and the ratio of the medians.
+// How close an exchange over NCCL's stand-in comes to memory, and to the stand-in itself: each rank takes as many bytes
+// from all others, in turns with a memcpy of the same bytes by one thread for each rank, and with one group call of
+// each rank that moves them all between memory that is registered already. Prints seconds and CPU seconds (of this
+// process and the workers) per turn, and the ratios of the medians.
 //
 //   usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TURNS]
 #include <unistd.h>
@@ -11,8 +13,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,6 +43,24 @@ double AtOnce(uint32_t ranks, Work work) {
   for (auto& done : working) done.get();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
+
+// CPU seconds of a process.
+double CpuOf(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+struct Way {
+  const char* name;
+  std::function<double()> move;
+  std::vector<double> seconds = {}, cpu = {};
+};
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -90,6 +113,37 @@ int main(int count, char** arguments) {
       Need(joined[rank]->broken());
     });
   };
+  // Memory for what each rank takes, which its worker has mapped.
+  constexpr uint64_t kSource = 50, kTarget = 51;
+  cairn::BufferPool pool(0, 1);
+  std::vector<std::shared_ptr<cairn::SharedMemory>> received;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    auto memory = pool.Make("received", bytes);
+    Need(memory.status());
+    std::memset((*memory)->data(), 0, bytes);
+    cairn::WorkerProcess& process = joined[rank]->worker();
+    Need(process.Map(kSource, bytes, false, joined[rank]->source_memory().fd(), absl::Minutes(1)));
+    Need(process.Map(kTarget, bytes, true, (*memory)->fd(), absl::Minutes(1)));
+    received.push_back(*std::move(memory));
+  }
+  const auto one_group = [&] {
+    return AtOnce(ranks, [&](uint32_t rank) {
+      cairn::worker::Step step;
+      step.set_number(++joined[rank]->group().steps);
+      for (uint32_t away = 1; away < ranks; ++away) {
+        const uint32_t from = (rank + away) % ranks, to = (rank + ranks - away) % ranks;
+        for (const bool send : {true, false}) {
+          cairn::worker::Transfer& moved = *step.add_transfers();
+          moved.set_peer(send ? to : from);
+          moved.set_send(send);
+          moved.set_memory(send ? kSource : kTarget);
+          moved.set_offset((away - 1) * part);
+          moved.set_bytes(part);
+        }
+      }
+      Need(joined[rank]->worker().Step(step, absl::Minutes(5)));
+    });
+  };
   const auto copy = [&] {
     return AtOnce(ranks, [&](uint32_t rank) {
       for (const auto& each : taken[rank]) {
@@ -100,22 +154,36 @@ int main(int count, char** arguments) {
 
   (void)copy();
   (void)exchange(true);
-  if (targets != expected) {
-    std::fprintf(stderr, "the exchange has brought other bytes\n");
+  (void)one_group();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (targets[rank] == expected[rank] && std::memcmp(received[rank]->data(), expected[rank].data(), bytes) == 0)
+      continue;
+    std::fprintf(stderr, "rank %u has other bytes\n", rank);
     return 1;
   }
-  std::printf("%u ranks, %.0f MiB each\n%8s %12s %9s %10s\n", ranks, static_cast<double>(bytes) / (1 << 20), "memcpy",
-              "exchange", "ratio", "GB/s");
-  std::vector<double> copied, exchanged;
+  Way ways[] = {{"memcpy", copy}, {"one group", one_group}, {"exchange", [&] { return exchange(false); }}};
+  const auto cpu = [&] {
+    double seconds = CpuOf(getpid());
+    for (const auto& rank : joined) seconds += CpuOf(rank->worker().pid());
+    return seconds;
+  };
   const double gigabytes = static_cast<double>(bytes) * ranks / 1e9;
+  std::printf("%u ranks, %.2f GB in all\n", ranks, gigabytes);
   for (uint64_t turn = 0; turn < turns; ++turn) {
-    copied.push_back(copy());
-    exchanged.push_back(exchange(false));
-    std::printf("%8.3f %12.3f %9.2f %10.2f\n", copied.back(), exchanged.back(), copied.back() / exchanged.back(),
-                gigabytes / exchanged.back());
+    for (Way& way : ways) {
+      const double before = cpu();
+      way.seconds.push_back(way.move());
+      way.cpu.push_back(cpu() - before);
+      std::printf("%s: %.3f s, CPU %.2f s   ", way.name, way.seconds.back(), way.cpu.back());
+    }
+    std::printf("\n");
   }
-  std::printf("medians: memcpy %.2f GB/s, exchange %.2f GB/s, ratio %.2f\n", gigabytes / Median(copied),
-              gigabytes / Median(exchanged), Median(copied) / Median(exchanged));
+  const Way& measured = ways[2];
+  for (const Way& way : ways) {
+    std::printf("%-10s %6.2f GB/s, CPU %5.2f s; the exchange has %.2f of its rate by the clock, %.2f by CPU\n",
+                way.name, gigabytes / Median(way.seconds), Median(way.cpu),
+                Median(way.seconds) / Median(measured.seconds), Median(way.cpu) / Median(measured.cpu));
+  }
   joined.clear();
   std::filesystem::remove(controls);
   return 0;

@@ -44,7 +44,9 @@ class ExchangingRank {
   ~ExchangingRank() { Stop(); }
 
   WorkerProcess& worker() { return *group_->worker; }
+  GroupWorker& group() { return *group_; }
   const char* source() const { return source_->data(); }
+  const SharedMemory& source_memory() const { return *source_; }
   v1::TransferPeer peer() const;
   ScriptedSource& calls() { return transfer_; }  // of others to this rank
   SlowRounds& rounds() { return *rounds_; }
