@@ -3,7 +3,10 @@
 // each rank that moves them all between memory that is registered already. Prints seconds and CPU seconds (of this
 // process and the workers) per turn, and the ratios of the medians.
 //
-//   usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TURNS]
+// The bytes are taken TIMES times, so that memory which is made and mapped for an exchange is used as often as the two
+// buffers of a load with twice as many rounds. With TIMES=1 it is as in a reshard.
+//
+//   usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TIMES] [TURNS]
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,7 +74,8 @@ double Median(std::vector<double> values) {
 
 int main(int count, char** arguments) {
   if (count < 2) {
-    std::fprintf(stderr, "usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TURNS]\n");
+    std::fprintf(stderr,
+                 "usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TIMES] [TURNS]\n");
     return 2;
   }
   const auto number = [&](int at, uint64_t otherwise) {
@@ -80,7 +84,8 @@ int main(int count, char** arguments) {
   const auto ranks = static_cast<uint32_t>(std::max<uint64_t>(2, number(2, 4)));
   const uint64_t part = (number(3, 256) << 20) / (ranks - 1);
   const uint64_t bytes = part * (ranks - 1);  // that each rank has, gives and takes
-  const uint64_t turns = number(5, 5);
+  const uint64_t times = std::max<uint64_t>(1, number(5, 8));
+  const uint64_t turns = number(6, 5);
 
   const std::filesystem::path controls =
       std::filesystem::temp_directory_path() / ("exchange-benchmark-" + std::to_string(getpid()));
@@ -98,9 +103,11 @@ int main(int count, char** arguments) {
   // Each rank cuts its bytes into one part for each other rank.
   std::vector<std::vector<cairn::v1::Copy>> taken(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    for (uint32_t away = 1; away < ranks; ++away) {
-      const uint32_t source = (rank + away) % ranks;
-      taken[rank].push_back(cairn::testing::Contiguous(source, (away - 1) * part, (away - 1) * part, part));
+    for (uint64_t time = 0; time < times; ++time) {
+      for (uint32_t away = 1; away < ranks; ++away) {
+        const uint32_t source = (rank + away) % ranks;
+        taken[rank].push_back(cairn::testing::Contiguous(source, (away - 1) * part, (away - 1) * part, part));
+      }
     }
   }
   std::vector<std::string> targets(ranks, std::string(bytes, 'x')), expected = targets;
@@ -130,7 +137,8 @@ int main(int count, char** arguments) {
     return AtOnce(ranks, [&](uint32_t rank) {
       cairn::worker::Step step;
       step.set_number(++joined[rank]->group().steps);
-      for (uint32_t away = 1; away < ranks; ++away) {
+      for (uint64_t transfer = 0; transfer < times * (ranks - 1); ++transfer) {
+        const auto away = static_cast<uint32_t>(transfer % (ranks - 1) + 1);
         const uint32_t from = (rank + away) % ranks, to = (rank + ranks - away) % ranks;
         for (const bool send : {true, false}) {
           cairn::worker::Transfer& moved = *step.add_transfers();
@@ -167,7 +175,7 @@ int main(int count, char** arguments) {
     for (const auto& rank : joined) seconds += CpuOf(rank->worker().pid());
     return seconds;
   };
-  const double gigabytes = static_cast<double>(bytes) * ranks / 1e9;
+  const double gigabytes = static_cast<double>(bytes * ranks * times) / 1e9;
   std::printf("%u ranks, %.2f GB in all\n", ranks, gigabytes);
   for (uint64_t turn = 0; turn < turns; ++turn) {
     for (Way& way : ways) {

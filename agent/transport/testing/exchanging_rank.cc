@@ -73,11 +73,10 @@ void ExchangingRank::Make(const std::vector<v1::Copy>& copies, const PeerMap& pe
 }
 
 void ExchangingRank::MakeLoad(const v1::ReadPlan& plan, uint64_t round_bytes, const PeerMap& peers,
-                              std::shared_ptr<RoundGate> gate) {
+                              std::unique_ptr<RoundPace> pace) {
   offers_ = std::make_shared<WindowOffers>(plan);
   rounds_ = std::make_shared<SlowRounds>(plan, std::string(source_->data(), options_.source_bytes), round_bytes, pool_);
-  MakeExchange({plan.copies().begin(), plan.copies().end()}, peers, rounds_,
-               std::make_unique<RoundPace>(rank_, std::move(gate)));
+  MakeExchange({plan.copies().begin(), plan.copies().end()}, peers, rounds_, std::move(pace));
 }
 
 void ExchangingRank::MakeExchange(const std::vector<v1::Copy>& copies, PeerMap peers,

@@ -16,7 +16,7 @@
 #include "agent/session/peer_book.h"
 #include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
-#include "agent/transport/round_gate.h"
+#include "agent/transport/round_pace.h"
 #include "agent/transport/testing/scripted_source.h"
 #include "agent/transport/testing/slow_rounds.h"
 #include "agent/transport/window_offers.h"
@@ -54,7 +54,7 @@ class ExchangingRank {
   // Makes the exchange of a reshard that takes `copies`.
   void Make(const std::vector<v1::Copy>& copies, const PeerMap& peers);
   // Makes the exchange of a load, in which this rank reads the rounds of `plan` from its source.
-  void MakeLoad(const v1::ReadPlan& plan, uint64_t round_bytes, const PeerMap& peers, std::shared_ptr<RoundGate> gate);
+  void MakeLoad(const v1::ReadPlan& plan, uint64_t round_bytes, const PeerMap& peers, std::unique_ptr<RoundPace> pace);
   absl::Status Start() { return exchange_->Start(); }
 
   // Copies all that comes into `target`: each batch only when the next one stands in memory too, or when none is left.
