@@ -118,8 +118,8 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "auto: with agents of this machine; never: bytes between agents go over the network")
       .OneOf({"auto", "never"});
   add("--nccl", flags.nccl,
-      "auto: bytes of reshards go over NCCL between ranks that share no memory, if all ranks can; never; require: such "
-      "a reshard fails if they cannot")
+      "auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks can; never; "
+      "require: such an operation fails if they cannot")
       .OneOf({"never", "auto", "require"});
   add("--nccl-saves", flags.nccl_saves,
       "the same for shards that move in a save; this version never uses NCCL for them")

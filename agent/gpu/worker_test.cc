@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -112,7 +111,6 @@ worker::Transfer TransferOf(uint64_t memory, uint64_t offset, uint64_t bytes, bo
 class WorkerTest : public testing::Test {
  protected:
   WorkerTest() : file_(memfd_create("worker-test", MFD_CLOEXEC)) {
-    setenv("CAIRN_STAND_IN_NCCL", (testing::TempDir() + "/controls").c_str(), 1);
     EXPECT_EQ(ftruncate(file_.get(), kBytes), 0);
   }
 

@@ -120,6 +120,7 @@ class Load {
     size_t done = 0;
     size_t failed = 0;
     size_t staged = 0;
+    size_t reading = 0;  // or done
     size_t resharding = 0;
     size_t with_step = 0;
 
@@ -143,6 +144,8 @@ class Load {
   std::string CallsDigest() const;
   // Whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
+  // Whether each rank lends what others take of it.
+  bool AllLend() const { return (IsReshard() ? counts_.staged : counts_.reading) == ranks_.size(); }
   // Decides by which transport the bytes go, as far as that can be said now. False: the load cannot go on.
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);

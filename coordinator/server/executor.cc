@@ -31,6 +31,16 @@ std::optional<int64_t> NewestBelow(const std::vector<int64_t>& steps, int64_t st
   return place == steps.begin() ? std::nullopt : std::optional(*std::prev(place));
 }
 
+uint64_t TransportBytes(const LoadTotals& totals, const std::vector<std::string>& memory) {
+  uint64_t bytes = 0;
+  if (memory.empty()) return bytes;
+  for (const LoadTotals::RankPair& pair : totals.copies) {
+    const std::string& from = memory[static_cast<size_t>(pair.from)];
+    if (from.empty() || from != memory[static_cast<size_t>(pair.to)]) bytes += pair.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
@@ -212,6 +222,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   planned.unexpected = plan.unexpected();
   if (action.source_layout.empty()) planned.total_bytes_read = plan.total_bytes_read();
   planned.unique_bytes = plan.unique_bytes();
+  planned.transport_bytes = TransportBytes(plan.totals(), action.memory);
   return planned;
 }
 

@@ -231,6 +231,24 @@ TEST_F(ExecutorTest, PlanLoad_OneStepByTwoOperations_HasTwoTokens) {
   EXPECT_NE(executor_->Run(kJob, load)->transfer_token, first->transfer_token);
 }
 
+TEST_F(ExecutorTest, PlanLoad_RanksChangePlaces_CountsWhatCrossesBetweenMemories) {
+  Save(10, {"a"});
+  // Nodes keep each rank's row where it is written, so each rank reads its own and the other one takes it.
+  std::vector<std::string> layouts = LayoutsOf({"a"});
+  LayoutDescription whole;
+  whole.tensors.push_back({"a", DType::kFloat32, {2, 8}, {{{{0, 0}, {2, 8}}, std::nullopt}}});
+  Canonicalize(whole);
+  layouts[0] = layouts[1] = Upload(whole);
+  const auto crossing = [&](const std::vector<std::string>& memory) {
+    return executor_->Run(kJob, PlanLoad{.layout = layouts, .node = {"node0", "node1"}, .memory = memory})
+        ->transport_bytes;
+  };
+  EXPECT_EQ(crossing({"one", "two"}), 2u * 8 * 4) << "each byte is read once and goes to the other rank";
+  EXPECT_EQ(crossing({"", ""}), 2u * 8 * 4) << "ranks that share their memory with nobody";
+  EXPECT_EQ(crossing({"one", "one"}), 0u);
+  EXPECT_EQ(crossing({}), 0u) << "nobody asks";
+}
+
 TEST_F(ExecutorTest, MakeManifest_ReplicasDiffer_WarnsOrRefuses) {
   // Both ranks hold the whole tensor; one of them writes it.
   LayoutDescription layout;
