@@ -198,7 +198,12 @@ TEST(ReadCountersTest, IoPath_BytesByBothWays_IsThatOfMost) {
   EXPECT_EQ(counters.io_path(), v1::IO_PATH_CACHED);
   counters.direct = 21;
   EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
-  EXPECT_EQ(counters.total(), 41);
+  EXPECT_EQ(counters.storage(), 41);
+  counters.slab = 41;
+  EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
+  counters.slab = 42;
+  EXPECT_EQ(counters.io_path(), v1::IO_PATH_SLAB);
+  EXPECT_EQ(counters.storage(), 41) << "the slab is none";
 }
 
 }  // namespace
