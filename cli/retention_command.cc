@@ -68,14 +68,15 @@ void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
                     "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
 }
 
-// Asks until all that goes is deleted, and shows how far that has come.
+// Asks until all that goes is deleted, or looked at in a dry run, and shows how far that has come.
 absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& context,
                                                       const v1::PruneCheckpointsRequest& request) {
   std::map<int64_t, v1::PruneCheckpointsResponse::Choice> choices;
   std::atomic<int> pruned = 0, left = 0;
+  const std::string done = request.dry_run() ? "looked at" : "deleted";
   const ProgressLine line([&] {
     if (left == 0) return std::string();
-    return absl::StrCat(request.job(), ": ", pruned - left, " of ", pruned.load(), " checkpoints deleted");
+    return absl::StrCat(request.job(), ": ", pruned - left, " of ", pruned.load(), " checkpoints ", done);
   });
   v1::PruneCheckpointsResponse answer;
   do {
@@ -83,7 +84,7 @@ absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& cont
     const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
     if (!status.ok() && left > 0) {
       return Annotate(status, absl::StrCat("after ", pruned - left, " of ", pruned.load(), " checkpoints of '",
-                                           request.job(), "' were deleted"));
+                                           request.job(), "' were ", done));
     }
     CAIRN_RETURN_IF_ERROR(status);
     for (const auto& choice : answer.choices()) choices[choice.step()] = choice;

@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/resources/aligned_buffer.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "export/output_directory.h"
 #include "export/tensor_reader.h"
 #include "export/torch_archive_writer.h"
-#include "export/window.h"
+#include "export/window_stream.h"
 #include "import/dcp_directory.h"
 
 namespace cairn {
@@ -36,10 +35,9 @@ class DcpExporter {
 
   // Returns how many files were finished before.
   absl::StatusOr<size_t> Run() {
-    uint64_t largest = 0;
-    for (const DcpExportFile& file : plan_.files) largest = std::max(largest, file.bytes);
-    window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
-    CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
+    WindowSizes sizes{.memory_bytes = options_.memory_bytes, .reader_bytes = reader_.buffer_bytes()};
+    for (const DcpExportFile& file : plan_.files) sizes.largest_file = std::max(sizes.largest_file, file.bytes);
+    CAIRN_RETURN_IF_ERROR(stream_.Allocate(WindowBytes(sizes)));
     for (const DcpExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(output_.Add(name, bytes));
     CAIRN_RETURN_IF_ERROR(output_.Add(std::string(kDcpMetadataName), plan_.metadata));
@@ -57,52 +55,78 @@ class DcpExporter {
       return absl::OkStatus();
     }
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes));
+    stream_.Begin(fd.get(), file.name, file.bytes);
     for (size_t begin = 0, end = 0; begin < file.entries.size(); begin = end) {
-      const uint64_t origin = file.entries[begin].offset;
-      // A value may be larger than the window.
-      if (file.entries[begin].tensor == DcpExportEntry::kNoTensor) {
-        CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, origin, file.entries[begin].value));
+      const DcpExportEntry& first = file.entries[begin];
+      if (first.tensor == DcpExportEntry::kNoTensor) {
+        CAIRN_RETURN_IF_ERROR(AddValue(first));
         end = begin + 1;
         continue;
       }
+      if (EndOf(first) > WindowEnd()) CAIRN_RETURN_IF_ERROR(stream_.Flush());
       const auto fits = [&](const DcpExportEntry& entry) {
-        return entry.tensor != DcpExportEntry::kNoTensor && entry.offset + entry.bytes - origin <= window_bytes_;
+        return entry.tensor != DcpExportEntry::kNoTensor && EndOf(entry) <= WindowEnd();
       };
       for (end = begin + 1; end < file.entries.size() && fits(file.entries[end]);) ++end;
-      const std::span<const DcpExportEntry> entries(file.entries.data() + begin, end - begin);
-      CAIRN_RETURN_IF_ERROR(Fill(entries, origin));
-      const uint64_t bytes = entries.back().offset + entries.back().bytes - origin;
-      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, origin, {window_.data(), bytes}));
+      CAIRN_RETURN_IF_ERROR(AddTensors({file.entries.data() + begin, end - begin}));
       if (options_.progress) options_.progress(done_);
     }
+    CAIRN_RETURN_IF_ERROR(stream_.End());
     return output_.Finish(fd.get(), file.name);
   }
+
+  static uint64_t EndOf(const DcpExportEntry& entry) { return entry.offset + entry.bytes; }
+  // Where in the file the window ends.
+  uint64_t WindowEnd() const { return stream_.origin() + stream_.filled() + stream_.room(); }
 
   uint64_t TensorBytes(const DcpExportEntry& entry) const {
     if (entry.tensor == DcpExportEntry::kNoTensor) return 0;
     return static_cast<uint64_t>(entry.box.size() * BytesOf(plan_.tensors[entry.tensor].plain.dtype));
   }
 
-  // Makes the window what the file holds from `origin` on.
-  absl::Status Fill(std::span<const DcpExportEntry> entries, uint64_t origin) {
+  // Writes zeros up to an offset of the file.
+  absl::Status Pad(uint64_t offset) {
+    while (stream_.origin() + stream_.filled() < offset) {
+      if (stream_.room() == 0) CAIRN_RETURN_IF_ERROR(stream_.Flush());
+      const uint64_t size = std::min(stream_.room(), offset - stream_.origin() - stream_.filled());
+      std::memset(stream_.data() + stream_.filled(), 0, size);
+      stream_.Grow(size);
+    }
+    return absl::OkStatus();
+  }
+
+  // A value may be larger than the window.
+  absl::Status AddValue(const DcpExportEntry& entry) {
+    CAIRN_RETURN_IF_ERROR(Pad(entry.offset));
+    for (std::string_view rest = entry.value; !rest.empty();) {
+      if (stream_.room() == 0) CAIRN_RETURN_IF_ERROR(stream_.Flush());
+      const size_t size = std::min<size_t>(stream_.room(), rest.size());
+      std::memcpy(stream_.data() + stream_.filled(), rest.data(), size);
+      stream_.Grow(size);
+      rest.remove_prefix(size);
+    }
+    return Pad(EndOf(entry));
+  }
+
+  // Puts entries, which the window has room for, into it.
+  absl::Status AddTensors(std::span<const DcpExportEntry> entries) {
     std::vector<TorchTensorArchive> archives;
     std::vector<TensorPart> parts;
-    uint64_t filled = 0;
     for (const DcpExportEntry& entry : entries) {
+      CAIRN_RETURN_IF_ERROR(Pad(entry.offset));
       const WholeTensor& tensor = plan_.tensors[entry.tensor];
       const TorchTensorArchive& archive = archives.emplace_back(tensor.plain.dtype, entry.box.shape);
-      const uint64_t at = entry.offset - origin;
-      std::memset(window_.data() + filled, 0, at - filled);
-      std::memcpy(window_.data() + at, archive.head().data(), archive.head().size());
+      const uint64_t at = stream_.filled();
+      std::memcpy(stream_.data() + at, archive.head().data(), archive.head().size());
       parts.push_back({&tensor, entry.begin, entry.begin + entry.box.size(), at + archive.head().size()});
-      filled = at + entry.bytes;
+      stream_.Grow(entry.bytes);
       done_ += TensorBytes(entry);
     }
-    CAIRN_RETURN_IF_ERROR(reader_.Read(parts, window_.data()));
+    CAIRN_RETURN_IF_ERROR(reader_.Read(parts, stream_.data()));
     std::atomic<size_t> next{0};
     RunOnThreads(std::min(options_.threads, static_cast<int>(entries.size())), [&] {
       for (size_t i = next++; i < entries.size(); i = next++) {
-        char* const data = window_.data() + parts[i].at;
+        char* const data = stream_.data() + parts[i].at;
         const uint64_t bytes = archives[i].data_bytes();
         const std::string tail = archives[i].Tail(libdeflate_crc32(0, data, bytes));
         std::copy(tail.begin(), tail.end(), data + bytes);
@@ -115,8 +139,7 @@ class DcpExporter {
   OutputDirectory& output_;
   const WriteExportOptions& options_;
   TensorReader reader_;
-  uint64_t window_bytes_ = 0;
-  AlignedBuffer window_;
+  WindowStream stream_{output_};
   uint64_t done_ = 0;
   size_t finished_before_ = 0;
 };

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "export/output_directory.h"
 #include "export/tensor_reader.h"
-#include "export/window.h"
+#include "export/window_stream.h"
 
 namespace cairn {
 namespace {
@@ -24,10 +23,11 @@ class Exporter {
 
   // Returns how many files were finished before.
   absl::StatusOr<size_t> Run() {
-    uint64_t largest = 0;
-    for (const ExportFile& file : plan_.files) largest = std::max(largest, file.data_bytes);
-    window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
-    CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
+    WindowSizes sizes{.memory_bytes = options_.memory_bytes, .reader_bytes = reader_.buffer_bytes()};
+    for (const ExportFile& file : plan_.files) sizes.largest_file = std::max(sizes.largest_file, file.bytes());
+    // A tensor that fits is not cut, because a permuted one would then be read in several passes.
+    for (const WholeTensor& tensor : plan_.tensors) sizes.largest_part = std::max(sizes.largest_part, BytesOf(tensor));
+    CAIRN_RETURN_IF_ERROR(stream_.Allocate(WindowBytes(sizes)));
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     for (const ModelFile& file : plan_.model_files) CAIRN_RETURN_IF_ERROR(output_.Copy(file.name, file.path));
     CAIRN_RETURN_IF_ERROR(output_.Add(plan_.index_name, plan_.index));
@@ -44,53 +44,57 @@ class Exporter {
       return absl::OkStatus();
     }
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes()));
-    at_ = 0;
+    stream_.Begin(fd.get(), file.name, file.bytes());
     for (const ExportPiece& piece : file.pieces) {
-      CAIRN_RETURN_IF_ERROR(AddText(fd.get(), file.name, piece.before));
-      CAIRN_RETURN_IF_ERROR(AddTensor(fd.get(), file.name, plan_.tensors[piece.tensor]));
+      CAIRN_RETURN_IF_ERROR(AddText(piece.before));
+      CAIRN_RETURN_IF_ERROR(AddTensor(plan_.tensors[piece.tensor]));
     }
-    CAIRN_RETURN_IF_ERROR(AddText(fd.get(), file.name, file.after));
-    CAIRN_RETURN_IF_ERROR(Flush(fd.get(), file.name));
+    CAIRN_RETURN_IF_ERROR(AddText(file.after));
+    CAIRN_RETURN_IF_ERROR(ReadTensors());
+    CAIRN_RETURN_IF_ERROR(stream_.End());
     return output_.Finish(fd.get(), file.name);
   }
 
-  absl::Status AddText(int fd, const std::string& name, std::string_view text) {
-    if (text.size() > window_bytes_ - filled_) CAIRN_RETURN_IF_ERROR(Flush(fd, name));
-    if (text.size() > window_bytes_) {
-      CAIRN_RETURN_IF_ERROR(output_.Write(fd, name, at_, text));
-      at_ += text.size();
-      return absl::OkStatus();
+  static uint64_t BytesOf(const WholeTensor& tensor) {
+    return static_cast<uint64_t>(*ElementCount(tensor.plain.shape) * cairn::BytesOf(tensor.plain.dtype));
+  }
+
+  absl::Status AddText(std::string_view text) {
+    while (!text.empty()) {
+      if (stream_.room() == 0) CAIRN_RETURN_IF_ERROR(Flush());
+      const size_t size = std::min<size_t>(stream_.room(), text.size());
+      std::copy_n(text.begin(), size, stream_.data() + stream_.filled());
+      stream_.Grow(size);
+      text.remove_prefix(size);
     }
-    std::copy(text.begin(), text.end(), window_.data() + filled_);
-    filled_ += text.size();
     return absl::OkStatus();
   }
 
-  absl::Status AddTensor(int fd, const std::string& name, const WholeTensor& tensor) {
+  absl::Status AddTensor(const WholeTensor& tensor) {
     const int64_t elements = *ElementCount(tensor.plain.shape);
-    const auto width = static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
-    // A tensor that fits is not cut, because a permuted one would then be read in several passes.
-    if (static_cast<uint64_t>(elements) * width > window_bytes_ - filled_) CAIRN_RETURN_IF_ERROR(Flush(fd, name));
+    const auto width = static_cast<uint64_t>(cairn::BytesOf(tensor.plain.dtype));
+    if (BytesOf(tensor) > stream_.room()) CAIRN_RETURN_IF_ERROR(Flush());
     for (int64_t begin = 0; begin < elements;) {
-      const auto room = static_cast<int64_t>((window_bytes_ - filled_) / width);
-      const int64_t end = std::min(elements, begin + room);
-      parts_.push_back({&tensor, begin, end, filled_});
-      filled_ += static_cast<uint64_t>(end - begin) * width;
+      const int64_t end = std::min(elements, begin + static_cast<int64_t>(stream_.room() / width));
+      parts_.push_back({&tensor, begin, end, stream_.filled()});
+      stream_.Grow(static_cast<uint64_t>(end - begin) * width);
       tensor_bytes_ += static_cast<uint64_t>(end - begin) * width;
       begin = end;
-      if (begin < elements) CAIRN_RETURN_IF_ERROR(Flush(fd, name));
+      if (begin < elements) CAIRN_RETURN_IF_ERROR(Flush());
     }
     return absl::OkStatus();
   }
 
-  // Reads the tensors that the window has room for, and writes it to the file.
-  absl::Status Flush(int fd, const std::string& name) {
-    if (filled_ == 0) return absl::OkStatus();
-    CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, window_.data()));
-    CAIRN_RETURN_IF_ERROR(output_.Write(fd, name, at_, {window_.data(), filled_}));
-    at_ += filled_;
+  absl::Status Flush() {
+    CAIRN_RETURN_IF_ERROR(ReadTensors());
+    return stream_.Flush();
+  }
+
+  // Reads the tensors that the window has room for.
+  absl::Status ReadTensors() {
+    CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, stream_.data()));
     AddDone(tensor_bytes_);
-    filled_ = tensor_bytes_ = 0;
+    tensor_bytes_ = 0;
     parts_.clear();
     return absl::OkStatus();
   }
@@ -104,13 +108,10 @@ class Exporter {
   OutputDirectory& output_;
   const WriteExportOptions& options_;
   TensorReader reader_;
-  uint64_t window_bytes_ = 0;
-  AlignedBuffer window_;
-  // These say what the window holds of the file that is being written, and where in the file it begins.
-  uint64_t filled_ = 0;
-  uint64_t tensor_bytes_ = 0;
+  WindowStream stream_{output_};
+  // What the window has room for and what is still to be read.
   std::vector<TensorPart> parts_;
-  uint64_t at_ = 0;
+  uint64_t tensor_bytes_ = 0;
   uint64_t done_ = 0;
   size_t finished_before_ = 0;
 };

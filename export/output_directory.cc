@@ -12,6 +12,7 @@
 #include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
 #include "common/file/confined_path.h"
+#include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/file/posix.h"
@@ -132,8 +133,8 @@ absl::StatusOr<UniqueFd> OutputDirectory::Create(const std::string& name, uint64
   return fd;
 }
 
-absl::Status OutputDirectory::Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) {
-  const int error = WriteFullyAt(fd, bytes, offset);
+absl::Status OutputDirectory::Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) const {
+  const int error = WriteBlocksAt(fd, bytes, offset);
   return error == 0 ? absl::OkStatus() : ErrnoError(error, "write", PathOf(name));
 }
 

@@ -38,7 +38,8 @@ class OutputDirectory {
   bool TakeFinished(const std::string& name, uint64_t bytes);
   // Makes a new file under a temporary name, and reserves its room. RESOURCE_EXHAUSTED (NO_SPACE).
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes);
-  absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes);
+  // If direct I/O has begun for the file (direct_io.h), all numbers are multiples of kIoAlignment. Thread-safe.
+  absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) const;
   // Makes all of the file durable. From now on another export of this identity may take it over.
   absl::Status Finish(int fd, const std::string& name);
   // Makes a small file, which no other export takes over.

@@ -132,7 +132,7 @@ TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOne
 }
 
 TEST_F(PosixStorageTest, ReadFile_FileIsLargerThanMemory_IsAMemoryLimit) {
-  if (!LimitedAddressSpace::Works()) GTEST_SKIP();
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "a sanitizer's memory cannot be limited";
   std::ofstream(directory_ + "/root/large").flush();
   std::filesystem::resize_file(directory_ + "/root/large", 256 << 20);  // sparse
   {

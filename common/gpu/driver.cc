@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "common/base/mutex.h"
 
@@ -41,6 +42,15 @@ const GpuDriver* GpuDriver::Open(const std::string& path, std::string* error) {
   };
 #define CAIRN_CUDA_RESOLVE(member, symbol, parameters) resolve(driver->functions_.member, #symbol);
   CAIRN_CUDA_FUNCTIONS(CAIRN_CUDA_RESOLVE)
+  const char* refused = std::exchange(missing, nullptr);
+  CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_CUDA_RESOLVE)
+  driver->shares_memory_ = missing == nullptr;
+  missing = refused;
+  if (!driver->shares_memory_) {
+#define CAIRN_CUDA_CLEAR(member, symbol, parameters) driver->functions_.member = nullptr;
+    CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_CUDA_CLEAR)
+#undef CAIRN_CUDA_CLEAR
+  }
 #undef CAIRN_CUDA_RESOLVE
   driver->is_stand_in_ = dlsym(library, "cairn_stand_in") != nullptr;
   if (missing != nullptr) {

@@ -20,6 +20,8 @@ class GpuDriver {
   static const GpuDriver* Open(const std::string& path, std::string* error);
 
   const cuda::Functions& call() const { return functions_; }
+  // Whether it has the calls of CAIRN_CUDA_SHARING_FUNCTIONS.
+  bool shares_memory() const { return shares_memory_; }
   // A stand-in for tests exports the symbol `cairn_stand_in`.
   bool is_stand_in() const { return is_stand_in_; }
 
@@ -30,6 +32,7 @@ class GpuDriver {
   GpuDriver() = default;
 
   cuda::Functions functions_;
+  bool shares_memory_ = false;
   bool is_stand_in_ = false;
 };
 

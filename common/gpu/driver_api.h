@@ -18,6 +18,7 @@ inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kMapFailed = 205;
 inline constexpr Result kInvalidPtx = 218;
 inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotFound = 500;
@@ -36,6 +37,7 @@ using Stream = struct StreamHandle*;
 using Event = struct EventHandle*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
+using AllocationHandle = unsigned long long;  // CUmemGenericAllocationHandle
 
 // Flags.
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -54,11 +56,24 @@ inline constexpr int kMemoryTypeDevice = 2;
 // CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr int kPointerLegacyIpcCapable = 10;
 inline constexpr int kPointerAllowedHandleTypes = 14;
 
 // CUmemAllocationHandleType, as bits.
 inline constexpr unsigned long long kHandlePosix = 1;
 inline constexpr unsigned long long kHandleFabric = 8;
+
+// Of memory that is made and mapped by handles: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags and
+// CUmemAllocationGranularity_flags.
+inline constexpr int kAllocationPinned = 1;
+inline constexpr int kLocationDevice = 1;
+inline constexpr int kAccessNone = 0;
+inline constexpr int kAccessRead = 1;
+inline constexpr int kAccessReadWrite = 3;
+inline constexpr int kGranularityMinimum = 0;
+
+// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle wants.
+inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
 // CUdevice_attribute.
 inline constexpr int kDeviceComputeMajor = 75;
@@ -88,6 +103,40 @@ struct Copy2D {
   size_t target_pitch;
   size_t width;
   size_t height;
+};
+
+// CUmemLocation.
+struct MemoryLocation {
+  int type = kLocationDevice;
+  int device = 0;
+};
+
+// CUmemAllocationProp.
+struct AllocationProperties {
+  int type = kAllocationPinned;
+  int handle_types = 0;
+  MemoryLocation location;
+  void* windows = nullptr;
+  unsigned char compression = 0;
+  unsigned char rdma = 0;
+  unsigned short usage = 0;
+  unsigned char reserved[4] = {};
+};
+
+// CUmemAccessDesc.
+struct MemoryAccess {
+  MemoryLocation location;
+  int flags = kAccessNone;
+};
+
+// CUipcMemHandle.
+struct IpcMemoryHandle {
+  char bytes[64] = {};
+};
+
+// CUuuid.
+struct Uuid {
+  char bytes[16] = {};
 };
 
 // F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides.
@@ -131,9 +180,30 @@ struct Copy2D {
   F(launch_kernel, cuLaunchKernel,                                                      \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
+// Memory by handles, and between processes. A driver may lack these (before 11.4): then all of them are null.
+#define CAIRN_CUDA_SHARING_FUNCTIONS(F)                                                                        \
+  F(device_get_uuid, cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
+  F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))                       \
+  F(memory_create, cuMemCreate, (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))  \
+  F(memory_release, cuMemRelease, (AllocationHandle))                                                          \
+  F(memory_retain, cuMemRetainAllocationHandle, (AllocationHandle*, void*))                                    \
+  F(memory_get_properties, cuMemGetAllocationPropertiesFromHandle, (AllocationProperties*, AllocationHandle))  \
+  F(memory_get_granularity, cuMemGetAllocationGranularity, (size_t*, const AllocationProperties*, int))        \
+  F(memory_export, cuMemExportToShareableHandle, (void*, AllocationHandle, int, unsigned long long))           \
+  F(memory_import, cuMemImportFromShareableHandle, (AllocationHandle*, void*, int))                            \
+  F(address_reserve, cuMemAddressReserve, (DevicePointer*, size_t, size_t, DevicePointer, unsigned long long)) \
+  F(address_free, cuMemAddressFree, (DevicePointer, size_t))                                                   \
+  F(memory_map, cuMemMap, (DevicePointer, size_t, size_t, AllocationHandle, unsigned long long))               \
+  F(memory_unmap, cuMemUnmap, (DevicePointer, size_t))                                                         \
+  F(memory_set_access, cuMemSetAccess, (DevicePointer, size_t, const MemoryAccess*, size_t))                   \
+  F(ipc_get_memory, cuIpcGetMemHandle, (IpcMemoryHandle*, DevicePointer))                                      \
+  F(ipc_open_memory, cuIpcOpenMemHandle_v2, (DevicePointer*, IpcMemoryHandle, unsigned))                       \
+  F(ipc_close_memory, cuIpcCloseMemHandle, (DevicePointer))
+
 struct Functions {
 #define CAIRN_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
   CAIRN_CUDA_FUNCTIONS(CAIRN_CUDA_MEMBER)
+  CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_CUDA_MEMBER)
 #undef CAIRN_CUDA_MEMBER
 };
 

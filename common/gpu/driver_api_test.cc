@@ -17,6 +17,8 @@ template <typename T>
 constexpr int KindOf() {
   if constexpr (std::is_pointer_v<T>) {
     return 0;
+  } else if constexpr (std::is_class_v<T>) {
+    return 1000 + static_cast<int>(sizeof(T));
   } else if constexpr (std::is_enum_v<T>) {
     return sizeof(T) == sizeof(int) ? 4 : -1;  // the sign of an enum's type does not show in how it is passed
   } else if constexpr (std::is_same_v<T, int>) {
@@ -49,6 +51,7 @@ static_assert(!Same<int (*)(int), CUresult (*)(void*)>::value);
 #define CAIRN_COMPARE(member, symbol, parameters) \
   static_assert(Same<decltype(Functions::member), decltype(&::symbol)>::value, #symbol);
 CAIRN_CUDA_FUNCTIONS(CAIRN_COMPARE)
+CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_COMPARE)
 #undef CAIRN_COMPARE
 
 static_assert(kSuccess == CUDA_SUCCESS);
@@ -58,6 +61,7 @@ static_assert(kNotInitialized == CUDA_ERROR_NOT_INITIALIZED);
 static_assert(kNoDevice == CUDA_ERROR_NO_DEVICE);
 static_assert(kInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
 static_assert(kInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
+static_assert(kMapFailed == CUDA_ERROR_MAP_FAILED);
 static_assert(kInvalidHandle == CUDA_ERROR_INVALID_HANDLE);
 static_assert(kInvalidPtx == CUDA_ERROR_INVALID_PTX);
 static_assert(kNotFound == CUDA_ERROR_NOT_FOUND);
@@ -82,9 +86,26 @@ static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
 static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kPointerLegacyIpcCapable == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
 static_assert(kPointerAllowedHandleTypes == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
 static_assert(kHandlePosix == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 static_assert(kHandleFabric == CU_MEM_HANDLE_TYPE_FABRIC);
+static_assert(kAllocationPinned == CU_MEM_ALLOCATION_TYPE_PINNED);
+static_assert(kLocationDevice == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(kAccessNone == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+static_assert(kAccessRead == CU_MEM_ACCESS_FLAGS_PROT_READ);
+static_assert(kAccessReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(kGranularityMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+static_assert(kIpcLazyPeerAccess == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+
+static_assert(sizeof(AllocationProperties) == sizeof(CUmemAllocationProp));
+static_assert(offsetof(AllocationProperties, handle_types) == offsetof(CUmemAllocationProp, requestedHandleTypes));
+static_assert(offsetof(AllocationProperties, location) == offsetof(CUmemAllocationProp, location));
+static_assert(sizeof(MemoryLocation) == sizeof(CUmemLocation));
+static_assert(sizeof(MemoryAccess) == sizeof(CUmemAccessDesc));
+static_assert(offsetof(MemoryAccess, flags) == offsetof(CUmemAccessDesc, flags));
+static_assert(sizeof(IpcMemoryHandle) == sizeof(CUipcMemHandle));
+static_assert(sizeof(Uuid) == sizeof(CUuuid));
 
 static_assert(sizeof(Copy2D) == sizeof(CUDA_MEMCPY2D));
 static_assert(offsetof(Copy2D, source_type) == offsetof(CUDA_MEMCPY2D, srcMemoryType));

@@ -100,7 +100,7 @@ TEST(WorkerPoolTest, ReplaceStalled_ThreadsHang_ReplacesEachOnce) {
 }
 
 TEST(WorkerPoolTest, ReplaceStalled_ThreadThatIsRefused_IsToldAndTriedAgain) {
-  if (!LimitedAddressSpace::Works()) GTEST_SKIP();
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "a sanitizer's memory cannot be limited";
   auto fixture = std::make_shared<Fixture>();
   constexpr int kThreads = 16;  // more than the stacks of ended threads that the C library keeps for new ones
   WorkerPool pool(kThreads, kStall, fixture->clock);

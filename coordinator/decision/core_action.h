@@ -176,8 +176,8 @@ struct TagStep {
   std::string tag;
   std::optional<int64_t> step;  // unset: takes it away
 };
-// Deletes what a policy does not keep, the oldest first: see ChoosePruned. One action deletes for a moment only, so
-// that a pin, a tag or another rule never waits behind hundreds of deletions; the next one goes on.
+// Deletes what a policy does not keep, the oldest first: see ChoosePruned. One action deletes, or looks, for a moment
+// only, so that a pin, a tag or another rule never waits behind hundreds of checkpoints; the next one goes on.
 struct PruneSteps {
   // Unset: the job's own, which stands in storage. If there is none, nothing is pruned.
   std::optional<PrunePolicy> policy;

@@ -18,10 +18,11 @@ constexpr absl::Duration kKept = absl::Minutes(1);
 }  // namespace
 
 absl::StatusOr<uint64_t> StepChanges::Ask(ChangeSteps change, const JobContext& context) {
-  if (const auto* wanted = std::get_if<PruneSteps>(&change.change); wanted != nullptr && !wanted->dry_run) {
+  if (const auto* wanted = std::get_if<PruneSteps>(&change.change); wanted != nullptr) {
     for (const Change& each : changes_) {
       const auto* prune = std::get_if<PruneSteps>(&each.action.change);
-      if (!each.ended && prune != nullptr && prune->after.has_value() && prune->policy == wanted->policy) {
+      if (!each.ended && prune != nullptr && prune->after.has_value() && prune->policy == wanted->policy &&
+          prune->dry_run == wanted->dry_run) {
         return each.number;
       }
     }

@@ -20,7 +20,7 @@ namespace cairn {
 class StepChanges {
  public:
   // Takes a change, which begins when those before it have ended. Returns the number that Find wants. A prune by rules
-  // that are being carried out already is that one.
+  // that are being carried out already is that one, and so is a dry run by rules that are being looked at.
   // RESOURCE_EXHAUSTED (OVERLOADED): too many wait.
   absl::StatusOr<uint64_t> Ask(ChangeSteps change, const JobContext& context);
   // How the change ended; null while it has not. It is remembered for a minute.

@@ -130,6 +130,31 @@ TEST_F(StepChangesTest, OnChanged_PruneHasStoppedOnTheWay_GoesOnBehindWhatWaits)
   EXPECT_FALSE(whole.stopped_after.has_value());
 }
 
+TEST_F(StepChangesTest, Ask_DryRunGoesOn_TheSameQuestionHearsOfItAndAPruneDoesNot) {
+  const PrunePolicy policy{.keep_last = 1};
+  const uint64_t dry = *changes_.Ask({PruneSteps{policy, /*dry_run=*/true}}, context_);
+  Advance();
+  const auto first = Take<ChangeSteps>();
+  ASSERT_TRUE(first.has_value());
+  ChangedSteps part;
+  part.choices = {{1, false, "damaged"}, {2, true, ""}, {3, false, "the newest"}};
+  part.stopped_after = 1;
+  ASSERT_TRUE(changes_.OnChanged(first->ticket, part, context_));
+  EXPECT_EQ(*changes_.Ask({PruneSteps{policy, /*dry_run=*/true}}, context_), dry);
+  const uint64_t prune = *changes_.Ask({PruneSteps{policy}}, context_);
+  EXPECT_NE(prune, dry) << "who wants to delete is not told what would be deleted";
+  Advance();
+  const auto second = Take<ChangeSteps>();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_TRUE(std::get<PruneSteps>(second->change).dry_run);
+  EXPECT_EQ(std::get<PruneSteps>(second->change).after, 1);
+  ChangedSteps rest;
+  rest.choices = {{1, true, ""}, {2, true, ""}, {3, false, "the newest"}};
+  ASSERT_TRUE(changes_.OnChanged(second->ticket, rest, context_));
+  ASSERT_NE(changes_.Find(dry), nullptr);
+  EXPECT_EQ((*changes_.Find(dry))->choices, part.choices) << "each step as its own turn has found it";
+}
+
 TEST_F(StepChangesTest, AskToPrune_OneGoesOn_TheLaterCommitIsNotForgotten) {
   changes_.AskToPrune(context_);
   Advance();

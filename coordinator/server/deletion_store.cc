@@ -249,7 +249,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   std::optional<int64_t> tried = action.after;
   for (PruneChoice& choice : changed.choices) {
     if (!choice.prune || (tried.has_value() && choice.step <= *tried)) continue;
-    if (tried != action.after && clock_.SteadyNow() >= end && !action.dry_run) {
+    if (tried != action.after && clock_.SteadyNow() >= end) {
       changed.stopped_after = tried;
       break;
     }

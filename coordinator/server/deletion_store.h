@@ -54,9 +54,9 @@ class DeletionStore {
   absl::StatusOr<ChangedSteps> Tag(const std::string& job, const TagStep& action);
 
   // Deletes, oldest first, what the policy does not keep and is sound. It goes on after one that cannot be deleted,
-  // whose choice says why. It tries at least one, and stops when kPruneTime is over. Without a policy in `action` and
-  // without one of the job, it does nothing. DATA_LOSS (RETENTION_UNREADABLE): the job's policy cannot be read, so
-  // nothing is deleted. FAILED_PRECONDITION (ROOT_IN_USE).
+  // whose choice says why. It tries at least one, and stops when kPruneTime is over; so does a dry run, which only
+  // looks whether each is sound. Without a policy in `action` and without one of the job, it does nothing. DATA_LOSS
+  // (RETENTION_UNREADABLE): the job's policy cannot be read, so nothing is deleted. FAILED_PRECONDITION (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Prune(const std::string& job, const PruneSteps& action);
   static constexpr absl::Duration kPruneTime = absl::Milliseconds(500);
 

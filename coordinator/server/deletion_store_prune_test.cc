@@ -72,6 +72,45 @@ TEST_F(DeletionStorePruneTest, Prune_StorageIsSlow_StopsAndGoesOn) {
   EXPECT_EQ(Listed(), (std::vector<int64_t>{2, 7, 9})) << "2 lacks a file";
 }
 
+// As on slow storage: half a second goes by between two looks at it.
+class SlowClock final : public Clock {
+ public:
+  absl::Time SteadyNow() const override { return now_ += DeletionStore::kPruneTime; }
+  absl::Time WallNow() const override { return SteadyNow(); }
+
+ private:
+  mutable absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST_F(DeletionStorePruneTest, Prune_DryRunOnSlowStorage_StopsAndGoesOnAndDeletesNothing) {
+  for (int64_t step = 1; step <= 9; ++step) Commit(step);
+  std::filesystem::remove(Bin(2));
+  const PrunePolicy policy{.keep_last = 1};
+  const auto whole = store_->Prune(kJob, {policy, /*dry_run=*/true});
+  ASSERT_TRUE(whole.ok() && !whole->stopped_after.has_value()) << whole.status();
+  const SlowClock clock;
+  const auto fine = [] { return absl::OkStatus(); };
+  DeletionStore slow(*storage_, *catalog_, clock, RootHold{fine, fine});
+  PruneSteps prune{policy, /*dry_run=*/true};
+  std::vector<PruneChoice> told;
+  int actions = 1;
+  for (;; ++actions) {
+    const auto part = slow.Prune(kJob, prune);
+    ASSERT_TRUE(part.ok()) << part.status();
+    EXPECT_TRUE(part->deleted.empty());
+    const int64_t end = part->stopped_after.value_or(9);
+    for (const PruneChoice& choice : part->choices) {
+      if (choice.step > prune.after.value_or(0) && choice.step <= end) told.push_back(choice);
+    }
+    if (!part->stopped_after.has_value()) break;
+    prune.after = part->stopped_after;
+    ASSERT_LT(actions, 9);
+  }
+  EXPECT_EQ(actions, 8) << "one checkpoint each time";
+  EXPECT_EQ(told, whole->choices);
+  EXPECT_EQ(Listed().size(), 9u);
+}
+
 TEST_F(DeletionStorePruneTest, Prune_StepsAreGiven_LooksAtNoOthers) {
   for (int64_t step = 1; step <= 5; ++step) Commit(step);
   PruneSteps prune{PrunePolicy{.keep_last = 1}};

@@ -146,7 +146,7 @@ TEST_F(PlanFileTest, Open_DirectoryInItsPlace_IsAStorageError) {
 }
 
 TEST_F(PlanFileTest, Open_LengthsBeyondTheFile_TakeNoMemory) {
-  if (!LimitedAddressSpace::Works()) GTEST_SKIP();
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "a sanitizer's memory cannot be limited";
   const std::string whole = Written();
   const LimitedAddressSpace limited(64 << 20);
   for (const size_t field : {size_t{12}, size_t{20}}) {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/mutex.h"
+#include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
-#include "common/file/full_transfer.h"
 #include "common/file/retry.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -55,26 +55,13 @@ absl::StatusOr<BinStream> BinStream::Create(PosixStorage& storage, BinDescriptio
     if (errno == EOPNOTSUPP || errno == ENOSYS) break;
     return Annotate(stream.Failed(errno, "allocate"), absl::StrCat(bytes, " bytes"));
   }
-  stream.direct_ = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_DIRECT) == 0;
-  // Some file systems take the flag and refuse the write. This is found out before several threads write.
-  const AlignedBuffer zeros(kIoAlignment);
-  if (stream.direct_ && pwrite(fd, zeros.data(), kIoAlignment, 0) < 0 && errno == EINVAL) {
-    if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT) != 0) return stream.Failed(errno, "set up");
-    stream.direct_ = false;
-  }
+  BeginDirectIo(fd);
   return stream;
 }
 
 absl::Status BinStream::WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
-  uint64_t done = 0;
-  while (done < size) {
-    const ssize_t wrote = pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return Failed(wrote == 0 ? ENOSPC : errno, "write");
-    done += static_cast<uint64_t>(wrote);
-    if (done < size) done = done / kIoAlignment * kIoAlignment;  // a direct write goes on at a whole block
-  }
-  return absl::OkStatus();
+  const int error = WriteBlocksAt(fd_.get(), {bytes, size}, offset);
+  return error == 0 ? absl::OkStatus() : Failed(error, "write");
 }
 
 absl::Status BinStream::Append(char* bytes, uint64_t size) {

@@ -53,7 +53,6 @@ class BinStream {
   BinDescription description_;
   ItemChecksummer checksummer_;
   UniqueFd fd_;
-  bool direct_ = false;
   uint64_t written_ = 0;
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;  // in the order of the data
 };

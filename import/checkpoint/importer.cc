@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,6 @@
 #include "common/format/verdict.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
-#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -23,6 +21,7 @@
 #include "coordinator/root_lock/epoch_file.h"
 #include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
+#include "export/background_task.h"
 #include "export/tensor_reader.h"
 #include "import/checkpoint/bin_stream.h"
 #include "import/checkpoint/import_plan.h"
@@ -36,29 +35,6 @@ constexpr uint64_t kMinMemory = uint64_t{64} << 20;
 constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
 // Larger windows than this do not make an import faster, unless a tensor needs one.
 constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
-
-// Runs one task at a time beside the caller.
-class Background {
- public:
-  ~Background() { Wait().IgnoreError(); }
-
-  // Waits for the task before. Then it starts this one, or returns the error of that one.
-  absl::Status Start(const std::function<absl::Status()>& task) {
-    CAIRN_RETURN_IF_ERROR(Wait());
-    auto thread = StartThread("to write an import", [this, task] { status_ = WithMemory("to write an import", task); });
-    if (!thread.ok()) return task();
-    thread_ = *std::move(thread);
-    return absl::OkStatus();
-  }
-  absl::Status Wait() {
-    if (thread_.joinable()) thread_.join();
-    return std::exchange(status_, absl::OkStatus());
-  }
-
- private:
-  std::thread thread_;
-  absl::Status status_;
-};
 
 // Writes the bins of an attempt: while one window is written, the next one is filled.
 class BinsWriter {
@@ -192,7 +168,7 @@ class BinsWriter {
   uint64_t filled_ = 0;
   std::vector<TensorPart> parts_;  // of the active window
   std::atomic<uint64_t> done_ = 0;
-  Background background_;  // destroyed first: its task uses the rest
+  BackgroundTask background_{"to write an import"};  // destroyed first: its task uses the rest
 };
 
 absl::Status CheckInterrupted(const ImportOptions& options) {

@@ -151,7 +151,8 @@ class Keeper:
                 if not left:
                     raise
                 pruned = sum(choice.pruned for choice in choices.values())
-                raise Error(error.reason, f"after {pruned - left} of {pruned} checkpoints were deleted: "
+                done = "looked at" if dry_run else "deleted"
+                raise Error(error.reason, f"after {pruned - left} of {pruned} checkpoints were {done}: "
                             f"{error.message}", error.metadata) from error
             # A later answer says what became of the steps that it names. The others are deleted by then.
             choices.update((choice.step, PruneChoice(choice.step, choice.prune, choice.why))

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "python/native/device_context.h"
+#include "common/gpu/device_context.h"
 #include "python/native/overlap_state.h"
 
 namespace cairn {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "python/native/device_core.h"
+#include "common/gpu/device_core.h"
 #include "python/native/overlap_run.h"
 
 namespace cairn {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/gpu/driver.h"
+#include "common/gpu/staged_copy.h"
 #include "python/native/overlap_state.h"
-#include "python/native/staged_copy.h"
 
 namespace cairn {
 

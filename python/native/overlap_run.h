@@ -2,7 +2,7 @@
 #ifndef CAIRN_PYTHON_NATIVE_OVERLAP_RUN_H_
 #define CAIRN_PYTHON_NATIVE_OVERLAP_RUN_H_
 
-#include "python/native/device_core.h"
+#include "common/gpu/device_core.h"
 #include "python/native/overlap_state.h"
 
 namespace cairn {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
-#include "python/native/staged_copy.h"
+#include "common/gpu/staged_copy.h"
 
 namespace cairn {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "common/tensor/parallel_copy.h"
 #include "common/tensor/tiled_copy.h"
 #include "python/native/copy_table.h"
-#include "python/native/parallel_copy.h"
 
 namespace {
 

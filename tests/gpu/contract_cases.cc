@@ -12,6 +12,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/gpu/crc32c_kernel.h"
+#include "tests/gpu/sharing_cases.h"
 
 namespace cairn {
 namespace {
@@ -399,6 +400,7 @@ std::vector<ContractCase> Cases() {
     Device device(d);
     return d.NameOf(d.call().stream_query(device.stream));
   });
+  AddSharingCases(cases);
   return cases;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/gpu/contract_cases.h"
+#include "tests/gpu/sharing_cases.h"
 
 namespace {
 
@@ -39,6 +40,13 @@ int main(int argc, char** argv) {
   if (driver == nullptr) {
     std::cerr << "error: " << error << "\n";
     return 2;
+  }
+  if (options.contains("--child")) {
+    const auto run = [&](const cairn::GpuDriver& d) {
+      cairn::RunChild(d, options["--child"]);
+      return std::string();
+    };
+    return Run(*driver, {"", run}).empty() ? 0 : 1;
   }
   std::ifstream file(options["--recorded"]);
   const nlohmann::json recorded = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);

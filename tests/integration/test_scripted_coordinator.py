@@ -110,6 +110,16 @@ def test_prune_that_fails_halfway_says_what_was_deleted(failing_prune):
     assert raised.value.reason == "STORAGE_STALLED"
 
 
+def test_dry_run_that_fails_halfway_does_not_speak_of_deletions(failing_prune):
+    with pytest.raises(cairn.Error, match="after 1 of 4 checkpoints were looked at: the storage does not"):
+        cairn.checkpoints.prune("demo", keep_last=1, dry_run=True, coordinator=failing_prune)
+
+
+def test_dry_run_command_that_fails_halfway_does_not_speak_of_deletions(failing_prune):
+    said = command("prune", "demo", "--keep-last", "1", "--dry-run", "--coordinator", failing_prune, expect=3).stderr
+    assert "STORAGE_STALLED: after 1 of 4 checkpoints of 'demo' were looked at: the storage does not answer" in said
+
+
 def test_prune_command_that_fails_halfway_says_what_was_deleted(failing_prune):
     said = command("prune", "demo", "--keep-last", "1", "--coordinator", failing_prune, expect=3).stderr
     assert "STORAGE_STALLED: after 1 of 4 checkpoints of 'demo' were deleted: the storage does not answer" in said

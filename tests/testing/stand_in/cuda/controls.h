@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+// A process that no test controls, such as a worker, takes settings at its cuInit from the file that the environment's
+// CAIRN_STAND_IN_CUDA_SETTINGS names. Its lines are "set NAME VALUE", "fail FUNCTION NTH RESULT" and "hang FUNCTION".
+
 extern "C" {
 
 // Sets a number. Returns -1 for a name that it does not have.
@@ -14,6 +17,7 @@ extern "C" {
 //   copy_delay_us      time before each copy (0)
 //   engine_stopped     1: copies that are queued do not begin until it is 0 again; 2: only those to the host (0)
 //   capturing          1: every stream says that it records a graph (0)
+//   first_device       the machine's number of the first device, as of a process that does not see all of them (0)
 //   broken             a result that every call returns from then on, as after a fault of a kernel (0)
 int64_t cairn_stand_in_set(const char* name, int64_t value);
 
@@ -24,6 +28,9 @@ void cairn_stand_in_fail(const char* function, int64_t nth, int64_t result);
 void cairn_stand_in_hang(const char* function);
 
 // Returns how often a function was called, or one of:
+//   lent_bytes                       of the devices' memory that was taken here, what other processes hold
+//   imported_bytes                   of memory of other processes that is held here
+//   handles, reservations            that there are now
 //   bytes_to_host, bytes_to_device   copied so far
 //   registered_bytes, allocated_host_bytes, used_device_bytes, contexts, streams, events, modules   that there are now
 //   hanging                          calls that block now

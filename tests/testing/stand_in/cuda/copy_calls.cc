@@ -57,11 +57,11 @@ Result CopyRows(const Side& target, size_t target_pitch, const Side& source, siz
   return cuda::kSuccess;
 }
 
-bool OnDevice(DevicePointer address, size_t bytes, Side* side) {
+bool OnDevice(DevicePointer address, size_t bytes, Side* side, int access = cuda::kAccessRead) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   size_t offset = 0;
-  const Allocation* found = state.Find(address, bytes, &offset);
+  const Allocation* found = state.Find(address, bytes, &offset, access);
   if (found == nullptr) return false;
   side->bytes = found->alias + offset;
   return true;
@@ -97,7 +97,7 @@ Result cuMemcpyDtoHAsync_v2(void* target, DevicePointer source, size_t bytes, St
 Result cuMemcpyHtoDAsync_v2(DevicePointer target, const void* source, size_t bytes, Stream stream) {
   CAIRN_ENTER(true);
   Side to, from;
-  if (!OnDevice(target, bytes, &to) || !OnHost(Bytes(source), bytes, &from)) return kInvalidValue;
+  if (!OnDevice(target, bytes, &to, kAccessReadWrite) || !OnHost(Bytes(source), bytes, &from)) return kInvalidValue;
   return CopyRows(to, bytes, from, bytes, bytes, 1, stream, "bytes_to_device");
 }
 
@@ -115,7 +115,7 @@ Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
     if (!OnDevice(copy->source_device, reach(copy->source_pitch), &source)) return kInvalidValue;
     if (!OnHost(static_cast<char*>(copy->target_host), reach(copy->target_pitch), &target)) return kInvalidValue;
   } else {
-    if (!OnDevice(copy->target_device, reach(copy->target_pitch), &target)) return kInvalidValue;
+    if (!OnDevice(copy->target_device, reach(copy->target_pitch), &target, kAccessReadWrite)) return kInvalidValue;
     if (!OnHost(Bytes(copy->source_host), reach(copy->source_pitch), &source)) return kInvalidValue;
   }
   return CopyRows(target, copy->target_pitch, source, copy->source_pitch, copy->width, copy->height, stream,

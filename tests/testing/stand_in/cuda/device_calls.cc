@@ -27,6 +27,7 @@ Result cuGetErrorName(Result result, const char** name) {
       {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
       {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
       {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kMapFailed, "CUDA_ERROR_MAP_FAILED"},
       {kInvalidPtx, "CUDA_ERROR_INVALID_PTX"},
       {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
       {kNotFound, "CUDA_ERROR_NOT_FOUND"},
@@ -53,7 +54,10 @@ Result cuInit(unsigned flags) {
   const std::lock_guard lock(state.mutex);
   ++state.counts["cuInit"];
   if (flags != 0) return kInvalidValue;
-  if (state.process == 0) state.process = getpid();
+  if (state.process == 0) {
+    state.process = getpid();
+    ReadSettings();
+  }
   return state.process == getpid() ? kSuccess : kNotInitialized;
 }
 
@@ -80,6 +84,16 @@ Result cuDeviceGet(Device* device, int ordinal) {
 Result cuDeviceGetName(char* name, int length, Device device) {
   CAIRN_ENTER(false);
   std::snprintf(name, static_cast<size_t>(length), "stand-in %d", device);
+  return kSuccess;
+}
+
+Result cuDeviceGetUuid_v2(Uuid* uuid, Device device) {
+  CAIRN_ENTER(false);
+  const std::lock_guard lock(TheState().mutex);
+  if (device < 0 || device >= TheState().settings.devices) return kInvalidDevice;
+  *uuid = {};
+  std::snprintf(uuid->bytes, sizeof uuid->bytes, "stand-in %d",
+                static_cast<int>(device + TheState().settings.first_device));
   return kSuccess;
 }
 

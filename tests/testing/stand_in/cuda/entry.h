@@ -26,6 +26,9 @@ cuda::Result Enter(const char* function, bool in_context);
       entered != ::cairn::cuda::kSuccess)                                                   \
   return entered
 
+// Takes what the file says that CAIRN_STAND_IN_CUDA_SETTINGS names, see controls.h. Wants the mutex held.
+void ReadSettings();
+
 // Adds work to a stream, behind what the default stream's rules put before it. Wants the mutex held.
 int64_t AddWork(State& state, const std::shared_ptr<Queue>& queue, std::function<void()> work);
 

@@ -12,9 +12,9 @@ namespace {
 constexpr uintptr_t kCrc32cFunction = 0xC32;
 
 // Returns where the host finds a device's memory; null if the device would fault there. Wants the mutex held.
-char* Alias(const State& state, cuda::DevicePointer address, size_t bytes) {
+char* Alias(const State& state, cuda::DevicePointer address, size_t bytes, int access = cuda::kAccessRead) {
   size_t offset = 0;
-  const Allocation* found = state.Find(address, bytes, &offset);
+  const Allocation* found = state.Find(address, bytes, &offset, access);
   return found == nullptr ? nullptr : found->alias + offset;
 }
 
@@ -24,7 +24,7 @@ bool SumBlocks(cuda::DevicePointer ranges, uint32_t count, unsigned long long bl
   for (unsigned long long block = 0; block < blocks; ++block) {
     const std::lock_guard lock(state.mutex);
     const auto* table = reinterpret_cast<const crc32c::Range*>(Alias(state, ranges, count * sizeof(crc32c::Range)));
-    char* sum = Alias(state, sums + block * sizeof(uint32_t), sizeof(uint32_t));
+    char* sum = Alias(state, sums + block * sizeof(uint32_t), sizeof(uint32_t), cuda::kAccessReadWrite);
     if (table == nullptr || sum == nullptr) return false;
     const crc32c::Range range = table[crc32c::RangeOfBlock(table, count, block)];
     const unsigned long long offset = (block - range.first_block) * crc32c::kBlockBytes;

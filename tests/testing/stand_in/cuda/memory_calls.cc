@@ -1,4 +1,5 @@
 // The stand-in's calls that take, free and pin memory.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -7,12 +8,51 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/gpu/driver_api.h"
 #include "tests/testing/stand_in/cuda/entry.h"
 #include "tests/testing/stand_in/cuda/state.h"
+
+namespace cairn::stand_in {
+namespace {
+
+// What a handle of cuIpcGetMemHandle says.
+struct IpcName {
+  pid_t process = 0;
+  int file = -1;
+  uint64_t id = 0;
+};
+static_assert(sizeof(IpcName) <= sizeof(cuda::IpcMemoryHandle));
+
+// Gives memory an address of its own.
+cuda::DevicePointer Place(std::shared_ptr<Physical> physical) {
+  const size_t length = physical->length();
+  // The host's own accesses to a device's address end the process.
+  void* closed = mmap(nullptr, length, PROT_NONE, MAP_SHARED, physical->file, 0);
+  void* alias = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, physical->file, 0);
+  if (closed == MAP_FAILED || alias == MAP_FAILED) std::abort();
+  const auto address = reinterpret_cast<cuda::DevicePointer>(closed);
+  TheState().memory[address] = {.device = physical->device,
+                                .bytes = physical->bytes,
+                                .alias = static_cast<char*>(alias),
+                                .physical = std::move(physical)};
+  return address;
+}
+
+// The address stays taken, so that no later memory makes an old pointer good again. But its pages go.
+void Remove(cuda::DevicePointer address) {
+  const Allocation gone = TheState().memory.at(address);
+  munmap(gone.alias, gone.physical->length());
+  mmap(reinterpret_cast<void*>(address), gone.physical->length(), PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  TheState().memory.erase(address);
+}
+
+}  // namespace
+}  // namespace cairn::stand_in
 
 // NOLINTBEGIN(readability-identifier-naming): the names are the driver's.
 using namespace cairn::stand_in;
@@ -35,17 +75,7 @@ Result cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
   const int device = DeviceOf(Current().back());
   if (TheState().UsedBytes(device) + static_cast<int64_t>(bytes) > TheState().settings.device_bytes)
     return kOutOfMemory;
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t length = (bytes + page - 1) / page * page;
-  const int file = memfd_create("stand-in-device", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(length)) != 0) std::abort();
-  // The host's own accesses to a device's address end the process.
-  void* closed = mmap(nullptr, length, PROT_NONE, MAP_SHARED, file, 0);
-  void* alias = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  close(file);
-  if (closed == MAP_FAILED || alias == MAP_FAILED) std::abort();
-  *address = reinterpret_cast<DevicePointer>(closed);
-  TheState().memory[*address] = {.device = device, .bytes = bytes, .alias = static_cast<char*>(alias)};
+  *address = Place(std::make_shared<Physical>(device, bytes, 0));
   return kSuccess;
 }
 
@@ -54,16 +84,75 @@ Result cuMemFree_v2(DevicePointer address) {
   std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> waits;
   {
     const std::lock_guard lock(TheState().mutex);
-    if (!TheState().memory.contains(address)) return kInvalidValue;
-    for (const auto& [handle, queue] : TheState().streams) waits.emplace_back(queue, queue->last());
+    const auto found = TheState().memory.find(address);
+    if (found == TheState().memory.end() || found->second.reservation != 0 || found->second.physical->imported) {
+      return kInvalidValue;
+    }
+    waits = TheState().AllWork();
   }
   for (const auto& [queue, ticket] : waits) queue->Await(ticket);
   const std::lock_guard lock(TheState().mutex);
-  const Allocation gone = TheState().memory.at(address);
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  munmap(gone.alias, (gone.bytes + page - 1) / page * page);
-  // The address stays taken, so that no later memory makes an old pointer good again.
-  TheState().memory.erase(address);
+  Remove(address);
+  return kSuccess;
+}
+
+Result cuMemGetAddressRange_v2(DevicePointer* base, size_t* bytes, DevicePointer address) {
+  CAIRN_ENTER(true);
+  const std::lock_guard lock(TheState().mutex);
+  size_t offset = 0;
+  const Allocation* found = TheState().Find(address, 1, &offset, kAccessNone);
+  if (found == nullptr) return kNotFound;
+  *base = address - offset;
+  *bytes = found->bytes;
+  return kSuccess;
+}
+
+Result cuIpcGetMemHandle(IpcMemoryHandle* handle, DevicePointer address) {
+  CAIRN_ENTER(true);
+  const std::lock_guard lock(TheState().mutex);
+  size_t offset = 0;
+  const Allocation* found = TheState().Find(address, 1, &offset);
+  if (found == nullptr || found->reservation != 0 || found->physical->imported) return kInvalidValue;
+  found->physical->exported = true;
+  const IpcName name = {.process = getpid(), .file = found->physical->file, .id = found->physical->id};
+  *handle = {};
+  std::memcpy(handle->bytes, &name, sizeof name);
+  return kSuccess;
+}
+
+Result cuIpcOpenMemHandle_v2(DevicePointer* address, IpcMemoryHandle handle, unsigned flags) {
+  CAIRN_ENTER(true);
+  if (flags != kIpcLazyPeerAccess) return kInvalidValue;
+  IpcName name;
+  std::memcpy(&name, handle.bytes, sizeof name);
+  // As a driver's, the handle names a process, which is to be found only within one namespace.
+  if (name.process == getpid()) return kInvalidContext;
+  const std::string path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return kInvalidContext;
+  const std::lock_guard lock(TheState().mutex);
+  std::shared_ptr<Physical> physical = Physical::Import(file, name.id);
+  close(file);
+  if (physical == nullptr) return kInvalidValue;
+  if (physical->device != DeviceOf(Current().back())) return kInvalidContext;
+  *address = Place(std::move(physical));
+  return kSuccess;
+}
+
+Result cuIpcCloseMemHandle(DevicePointer address) {
+  CAIRN_ENTER(true);
+  std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> waits;
+  {
+    const std::lock_guard lock(TheState().mutex);
+    const auto found = TheState().memory.find(address);
+    if (found == TheState().memory.end() || found->second.reservation != 0 || !found->second.physical->imported) {
+      return kInvalidValue;
+    }
+    waits = TheState().AllWork();
+  }
+  for (const auto& [queue, ticket] : waits) queue->Await(ticket);
+  const std::lock_guard lock(TheState().mutex);
+  Remove(address);
   return kSuccess;
 }
 
@@ -117,21 +206,25 @@ Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {
   CAIRN_ENTER(false);
   const std::lock_guard lock(TheState().mutex);
   size_t offset = 0;
-  const Allocation* found = TheState().Find(address, 1, &offset);
+  const Allocation* found = TheState().Find(address, 1, &offset, kAccessNone);
   int value = 0;
   if (found != nullptr && attribute == kPointerAllowedHandleTypes) {
-    const unsigned long long none = 0;
-    std::memcpy(data, &none, sizeof none);
+    const unsigned long long types = found->physical->handle_types;
+    std::memcpy(data, &types, sizeof types);
     return kSuccess;
   }
-  if (found != nullptr) {
+  if (found != nullptr && attribute == kPointerLegacyIpcCapable) {
+    value = found->reservation == 0 && !found->physical->imported ? 1 : 0;
+  } else if (found != nullptr) {
     value = attribute == kPointerMemoryType ? kMemoryTypeDevice : found->device;
   } else if (TheState().KindOf(static_cast<uintptr_t>(address), 1) == HostKind::kPinned) {
     value = attribute == kPointerMemoryType ? kMemoryTypeHost : 0;
   } else {
     return kInvalidValue;
   }
-  if (attribute != kPointerMemoryType && attribute != kPointerDeviceOrdinal) return kNotSupported;
+  if (attribute != kPointerMemoryType && attribute != kPointerDeviceOrdinal && attribute != kPointerLegacyIpcCapable) {
+    return kNotSupported;
+  }
   std::memcpy(data, &value, sizeof value);
   return kSuccess;
 }

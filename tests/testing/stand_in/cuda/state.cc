@@ -1,5 +1,8 @@
 #include "tests/testing/stand_in/cuda/state.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <thread>
 
 namespace cairn::stand_in {
@@ -64,13 +67,22 @@ State& TheState() {
   return state;
 }
 
-const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t* offset) const {
+const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t* offset, int access) const {
   auto next = memory.upper_bound(address);
   if (next == memory.begin()) return nullptr;
-  --next;
-  *offset = static_cast<size_t>(address - next->first);
-  if (*offset > next->second.bytes || bytes > next->second.bytes - *offset) return nullptr;
-  return *offset == next->second.bytes && bytes == 0 ? nullptr : &next->second;
+  const auto found = --next;
+  *offset = static_cast<size_t>(address - found->first);
+  if (*offset >= found->second.bytes) return nullptr;
+  const cuda::DevicePointer end = address + bytes;
+  while ((next->second.access & access) == access) {
+    const cuda::DevicePointer reached = next->first + next->second.bytes;
+    if (bytes <= found->second.bytes - *offset || end <= reached) return &found->second;
+    if (++next == memory.end() || next->first != reached || found->second.reservation == 0 ||
+        next->second.reservation != found->second.reservation || next->second.device != found->second.device) {
+      break;
+    }
+  }
+  return nullptr;
 }
 
 HostKind State::KindOf(uintptr_t address, size_t bytes) const {
@@ -108,10 +120,44 @@ int64_t State::BytesOf(const std::map<uintptr_t, size_t>& ranges) const {
 
 int64_t State::UsedBytes(int device) const {
   int64_t total = 0;
-  for (const auto& [address, allocation] : memory) {
-    if (allocation.device == device || device < 0) total += static_cast<int64_t>(allocation.bytes);
+  for (const Physical* physical : physicals) {
+    if (!physical->imported && (physical->device == device || device < 0)) {
+      total += static_cast<int64_t>(physical->bytes);
+    }
+  }
+  for (const LentMemory& each : lent) {
+    if ((each.device == device || device < 0) && Physical::IsHeldElsewhere(each.file)) {
+      total += static_cast<int64_t>(each.bytes);
+    }
   }
   return total;
+}
+
+int64_t State::LentBytes() const {
+  int64_t total = 0;
+  for (const Physical* physical : physicals) {
+    if (!physical->imported && Physical::IsHeldElsewhere(physical->file)) {
+      total += static_cast<int64_t>(physical->bytes);
+    }
+  }
+  for (const LentMemory& each : lent) {
+    if (Physical::IsHeldElsewhere(each.file)) total += static_cast<int64_t>(each.bytes);
+  }
+  return total;
+}
+
+void State::ForgetLent() {
+  std::erase_if(lent, [](const LentMemory& each) {
+    if (Physical::IsHeldElsewhere(each.file)) return false;
+    close(each.file);
+    return true;
+  });
+}
+
+std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> State::AllWork() const {
+  std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> work;
+  for (const auto& [handle, queue] : streams) work.emplace_back(queue, queue->last());
+  return work;
 }
 
 std::shared_ptr<Queue> State::FindStream(cuda::Stream stream) {

@@ -13,6 +13,8 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/gpu/driver_api.h"
 
@@ -38,10 +40,56 @@ class Queue {
   std::shared_ptr<Shared> shared_;
 };
 
+// A device's memory, in a file that processes can hand to each other. It is used up as long as somebody maps it or has
+// a handle of it, in whatever process. Made, used and dropped with the state's mutex held.
+class Physical {
+ public:
+  // Takes memory of a device of this process.
+  Physical(int device, size_t bytes, unsigned long long handle_types);
+  // Takes part in memory of another process, whose file this is. Null if it is none, or is not of `id` (0: any).
+  static std::shared_ptr<Physical> Import(int file, uint64_t id);
+  ~Physical();
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+
+  // Whether another process, or another import of this one, has memory of this file.
+  static bool IsHeldElsewhere(int file);
+  size_t length() const;  // whole pages
+
+  const uint64_t handle;
+  int device = 0;
+  size_t bytes = 0;
+  unsigned long long handle_types = 0;  // as what it may be exported
+  uint64_t id = 0;                      // on this machine
+  int file = -1;
+  bool imported = false;
+  bool exported = false;
+
+ private:
+  Physical();
+};
+
+// A piece of a device's address space behind which memory lies.
 struct Allocation {
   int device = 0;
   size_t bytes = 0;
   char* alias = nullptr;  // the same pages, where the host may touch them
+  std::shared_ptr<Physical> physical;
+  int access = cuda::kAccessReadWrite;
+  // The reserved addresses that it lies in, which may have several that follow one another; 0 if it has its own.
+  cuda::DevicePointer reservation = 0;
+};
+
+struct Reservation {
+  size_t bytes = 0;
+  char* alias = nullptr;
+};
+
+// Memory that was freed here. It counts as long as another process holds it.
+struct LentMemory {
+  int file = -1;
+  int device = 0;
+  size_t bytes = 0;
 };
 
 struct EventState {
@@ -58,6 +106,7 @@ struct Settings {
   int64_t engine_stopped = 0;
   int64_t capturing = 0;
   int64_t broken = 0;
+  int64_t first_device = 0;
 };
 
 struct Failure {
@@ -78,6 +127,14 @@ struct State {
   std::set<std::string> hanging;
   pid_t process = 0;  // that called cuInit
   std::map<cuda::DevicePointer, Allocation> memory;
+  std::map<cuda::DevicePointer, Reservation> reservations;
+  struct Handle {
+    std::shared_ptr<Physical> physical;
+    int references = 0;
+  };
+  std::map<cuda::AllocationHandle, Handle> handles;
+  std::set<const Physical*> physicals;
+  std::vector<LentMemory> lent;
   std::map<uintptr_t, size_t> registered;
   std::map<uintptr_t, size_t> host_allocations;
   std::map<int, int64_t> contexts;  // device -> how often it is retained
@@ -87,12 +144,21 @@ struct State {
   uintptr_t next_handle = 0x1000;
 
   // These want the mutex held.
-  const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset) const;
+  // Null unless all of these bytes are memory of one device which it may access so. They may reach over several pieces
+  // of one reservation.
+  const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset,
+                         int access = cuda::kAccessRead) const;
   HostKind KindOf(uintptr_t address, size_t bytes) const;
   // Whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
+  // Of one device, or of all if it is negative, with what others hold of memory that was freed here.
   int64_t UsedBytes(int device) const;
+  // Of memory that was taken here, what others hold.
+  int64_t LentBytes() const;
+  // Gives up what was lent and is not held any more.
+  void ForgetLent();
+  std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> AllWork() const;
   // The default stream is made when it is first used.
   std::shared_ptr<Queue> FindStream(cuda::Stream stream);
 };

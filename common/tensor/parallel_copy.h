@@ -1,6 +1,6 @@
 // Makes copies by several threads.
-#ifndef CAIRN_PYTHON_NATIVE_PARALLEL_COPY_H_
-#define CAIRN_PYTHON_NATIVE_PARALLEL_COPY_H_
+#ifndef CAIRN_COMMON_TENSOR_PARALLEL_COPY_H_
+#define CAIRN_COMMON_TENSOR_PARALLEL_COPY_H_
 
 #include <cstdint>
 #include <functional>
@@ -21,4 +21,4 @@ int64_t UsefulThreads(int64_t threads, int64_t bytes);
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_PARALLEL_COPY_H_
+#endif  // CAIRN_COMMON_TENSOR_PARALLEL_COPY_H_

@@ -1,6 +1,6 @@
 // What the thread of a run works with. Only one run at a time uses it.
-#ifndef CAIRN_PYTHON_NATIVE_DEVICE_CORE_H_
-#define CAIRN_PYTHON_NATIVE_DEVICE_CORE_H_
+#ifndef CAIRN_COMMON_GPU_DEVICE_CORE_H_
+#define CAIRN_COMMON_GPU_DEVICE_CORE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "common/gpu/device_context.h"
+#include "common/gpu/device_digest.h"
 #include "common/gpu/driver.h"
-#include "python/native/device_context.h"
-#include "python/native/device_digest.h"
-#include "python/native/staged_copy.h"
+#include "common/gpu/staged_copy.h"
 
 namespace cairn {
 
@@ -72,4 +72,4 @@ class DeviceCore {
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_DEVICE_CORE_H_
+#endif  // CAIRN_COMMON_GPU_DEVICE_CORE_H_

@@ -1,13 +1,13 @@
 // Lets a device compute CRC32Cs of arrays, in the trainer's own streams: of what is there when the streams get to it.
-#ifndef CAIRN_PYTHON_NATIVE_DEVICE_DIGEST_H_
-#define CAIRN_PYTHON_NATIVE_DEVICE_DIGEST_H_
+#ifndef CAIRN_COMMON_GPU_DEVICE_DIGEST_H_
+#define CAIRN_COMMON_GPU_DEVICE_DIGEST_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "common/gpu/device_context.h"
 #include "common/gpu/driver.h"
-#include "python/native/device_context.h"
 
 namespace cairn {
 
@@ -52,4 +52,4 @@ class DeviceDigest {
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_DEVICE_DIGEST_H_
+#endif  // CAIRN_COMMON_GPU_DEVICE_DIGEST_H_

@@ -1,4 +1,4 @@
-#include "python/native/device_context.h"
+#include "common/gpu/device_context.h"
 
 #include <algorithm>
 #include <limits>

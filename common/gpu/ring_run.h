@@ -1,13 +1,13 @@
 // Moves parts of copies through the ring: while the device fills (or empties) one buffer, the host works on the other.
-#ifndef CAIRN_PYTHON_NATIVE_RING_RUN_H_
-#define CAIRN_PYTHON_NATIVE_RING_RUN_H_
+#ifndef CAIRN_COMMON_GPU_RING_RUN_H_
+#define CAIRN_COMMON_GPU_RING_RUN_H_
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "python/native/device_context.h"
+#include "common/gpu/device_context.h"
 
 namespace cairn {
 
@@ -56,4 +56,4 @@ class RingRun {
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_RING_RUN_H_
+#endif  // CAIRN_COMMON_GPU_RING_RUN_H_

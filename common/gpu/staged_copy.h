@@ -1,6 +1,6 @@
 // What is copied between devices and the host, and how that ended.
-#ifndef CAIRN_PYTHON_NATIVE_STAGED_COPY_H_
-#define CAIRN_PYTHON_NATIVE_STAGED_COPY_H_
+#ifndef CAIRN_COMMON_GPU_STAGED_COPY_H_
+#define CAIRN_COMMON_GPU_STAGED_COPY_H_
 
 #include <cstdint>
 #include <string>
@@ -47,4 +47,4 @@ struct DeviceOutcome {
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_STAGED_COPY_H_
+#endif  // CAIRN_COMMON_GPU_STAGED_COPY_H_

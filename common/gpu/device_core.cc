@@ -1,12 +1,12 @@
-#include "python/native/device_core.h"
+#include "common/gpu/device_core.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "common/base/crc32c.h"
-#include "python/native/parallel_copy.h"
-#include "python/native/ring_run.h"
+#include "common/gpu/ring_run.h"
+#include "common/tensor/parallel_copy.h"
 
 namespace cairn {
 namespace {

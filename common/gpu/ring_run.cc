@@ -1,4 +1,4 @@
-#include "python/native/ring_run.h"
+#include "common/gpu/ring_run.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "python/native/parallel_copy.h"
+#include "common/tensor/parallel_copy.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
-// What a client has of the driver: contexts and streams, pinned memory, and the ring of two buffers.
-#ifndef CAIRN_PYTHON_NATIVE_DEVICE_CONTEXT_H_
-#define CAIRN_PYTHON_NATIVE_DEVICE_CONTEXT_H_
+// What a process has of the driver: contexts and streams, pinned memory, and the ring of two buffers.
+#ifndef CAIRN_COMMON_GPU_DEVICE_CONTEXT_H_
+#define CAIRN_COMMON_GPU_DEVICE_CONTEXT_H_
 
 #include <array>
 #include <atomic>
@@ -127,4 +127,4 @@ int64_t EnqueueRows(const GpuDriver& driver, cuda::Stream stream, const std::vec
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_DEVICE_CONTEXT_H_
+#endif  // CAIRN_COMMON_GPU_DEVICE_CONTEXT_H_

@@ -1,4 +1,4 @@
-#include "python/native/device_digest.h"
+#include "common/gpu/device_digest.h"
 
 #include "common/gpu/crc32c_kernel.h"
 
