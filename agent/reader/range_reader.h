@@ -29,7 +29,7 @@ struct ReadCounters {
   std::atomic<uint64_t> slab = 0;      // not from storage, but from what this agent still had in its slab
 
   uint64_t storage() const { return cached + direct + buffered; }
-  // The way that most bytes took; unspecified if there was none.
+  // The way that most bytes of storage took. If none was read there, the slab; unspecified if nothing was read at all.
   v1::IoPath io_path() const;
 };
 

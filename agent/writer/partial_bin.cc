@@ -113,14 +113,10 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
   }
   result.set_header_crc32c(Crc32c(header.data(), header.size()));
   result.set_file_bytes(file_.bytes());
-  AlignedBuffer buffer;
-  char* place = job_.slab + file_.slab_offset;
-  if (!contiguous_) {
-    buffer = AlignedBuffer(header.size());
-    place = buffer.data();
-  }
-  std::memcpy(place, header.data(), header.size());
-  CAIRN_RETURN_IF_ERROR(WriteAt(0, place, header.size()));
+  AlignedBuffer buffer(header.size());
+  std::memcpy(buffer.data(), header.data(), header.size());
+  CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
+  if (contiguous_) std::memcpy(job_.slab + file_.slab_offset, header.data(), header.size());
   if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
   if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
   fd_ = UniqueFd();

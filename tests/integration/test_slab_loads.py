@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
+from testing.parallel import layout
 from testing.ranks import blank, files_below, noise, on_ranks, rows, until
 
 RANKS = 2
@@ -165,6 +166,51 @@ def test_next_save_takes_the_slab(root, cluster):
 
     for report in on_ranks(cluster, save_another):
         assert report.path != "slab" and report.storage_bytes > 0, "step 5 stands in files only"
+
+
+def test_ranks_without_a_slab_read_files_beside_those_that_have_one(root, cluster):
+    kill(start(cluster))
+    await_ends(cluster)
+    # One begins to save another step into its slab, which the others do not.
+    other = state_of(0)
+    other["w"].array[:] = 7
+    failed, = on_ranks(cluster, lambda rank, client: client.save(6, other, timeout=1).wait(), [0], errors=True)
+    assert isinstance(failed, cairn.Error), failed
+    for axis in (0, 1):
+        for report in on_ranks(cluster, lambda rank, client: load(rank, client, axis)):
+            assert report.step == 5 and report.path in ("cached", "direct"), report
+            assert 0 < report.storage_bytes < report.unique_bytes, report
+
+
+@pytest.mark.parametrize("grids", [((2, 2, 1), (1, 2, 2)), ((4, 1, 1), (2, 1, 2)), ((1, 3, 2), (3, 1, 2))], ids=str)
+@pytest.mark.parametrize("moves", ["auto", "never"])
+def test_slabs_hold_what_the_files_hold_under_any_layout(root, grids, moves):
+    source, target = (layout(*grid) for grid in grids)
+    ranks = int(np.prod(grids[0]))
+
+    def load_both(rank, client):
+        reports = []
+        for make in (source, target):
+            wanted = make(rank)
+            state = {name: blank(shard) for name, shard in wanted.items()}
+            reports.append(client.load(state))
+            for name, shard in wanted.items():
+                assert state[name].array.tobytes() == shard.array.tobytes(), (rank, name)
+        return reports
+
+    flags = [*FLAGS["coordinator_flags"], f"--moves={moves}", "--bins-per-rank=2"]
+    with cairn.local.Cluster(ranks=ranks, root=root, coordinator_flags=flags) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, source(rank)).wait())
+        for reports in on_ranks(cluster, load_both):
+            for report in reports:
+                assert (report.path, report.storage_bytes) == ("slab", 0), report
+                assert report.total_bytes_read == report.unique_bytes
+        for agent in cluster.agents:
+            agent.kill()
+            agent.restart()
+        for reports in on_ranks(cluster, load_both):
+            for report in reports:
+                assert report.path in ("cached", "direct") and report.storage_bytes >= report.unique_bytes, report
 
 
 def test_changed_byte_in_a_slab_is_found_and_the_file_is_read(root, cluster):
