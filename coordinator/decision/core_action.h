@@ -153,6 +153,12 @@ struct PlanLoad {
   std::vector<std::string> memory;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
+  // By rank: of which attempt its agent still has the files in memory; attempt 0 for none.
+  struct Kept {
+    int64_t step = 0;
+    uint32_t attempt = 0;
+  };
+  std::vector<Kept> kept;
   // Names the operation by the calls of all ranks that make it: no other has this digest, and after a restart it is the
   // same.
   std::string calls_digest;

@@ -19,6 +19,22 @@ bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
 }
 
+// The ways of a load, from the fastest to the slowest. The numbers on the wire have no order.
+int SlownessOf(v1::IoPath path) {
+  switch (path) {
+    case v1::IO_PATH_MEMORY:
+      return 1;
+    case v1::IO_PATH_SLAB:
+      return 2;
+    case v1::IO_PATH_CACHED:
+      return 3;
+    case v1::IO_PATH_DIRECT:
+      return 4;
+    default:  // nothing was read, or a way that only a newer agent knows
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> Load::wanted_step() const {
@@ -313,6 +329,7 @@ void Load::Advance(JobContext& context) {
       if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
       const Member& member = *context.members.Find(static_cast<int>(i));
       make.node.push_back(member.node);
+      make.kept.push_back({ranks_[i].state.kept_step(), ranks_[i].state.kept_attempt()});
       const uint64_t wish = member.state.round_bytes();
       if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
@@ -330,7 +347,7 @@ void Load::Advance(JobContext& context) {
   }
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
-    io_path_ = std::max(io_path_, rank.state.io_path());
+    if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
   }
   SetPhase(Phase::kDone, context);
 }

@@ -111,7 +111,7 @@ class LoadReport:
       bytes_read: payload planned for this rank to read from storage.
       total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
         and what the disk really gave, with alignment and verification.
-      path: "slab", "cached" or "direct"; "memory" of a reshard, which reads nothing from storage.
+      path: "slab" (no file was read), "cached" or "direct"; "memory" of a reshard, which reads nothing from storage.
       mapping: what the mapping did, as a text for people: matched, missing, unexpected, added and removed names, and
         the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
       passed_over: newer steps that are damaged and were not loaded, newest first: {"step", "reason"} each.
