@@ -10,10 +10,14 @@ namespace {
 TEST(CallWatchTest, Hanging_InNoCall_IsEmpty) {
   CallWatch watch;
   EXPECT_EQ(watch.Hanging(), "");
-  { const CallWatch::Call unseen("cuInit"); }
+  {
+    const CallWatch::Call unseen("cuInit");
+  }
   const CallWatch::Here here(watch);
   EXPECT_EQ(watch.Hanging(), "");
-  { const CallWatch::Call ended("cuInit"); }
+  {
+    const CallWatch::Call ended("cuInit");
+  }
   EXPECT_EQ(watch.Hanging(), "");
 }
 

@@ -24,8 +24,8 @@ struct DriverFailure {
 // Throws DriverFailure, "CALL: RESULT", unless the result is success.
 void Require(const GpuDriver& driver, cuda::Result result, const char* call);
 
-// Lets this thread call the driver while another one captures a CUDA graph. Without it such a call ends the capture with
-// an error. Throws DriverFailure.
+// Lets this thread call the driver while another one captures a CUDA graph. Without it such a call ends the capture
+// with an error. Throws DriverFailure.
 void RelaxCapture(const GpuDriver& driver);
 
 // The primary context of one device, and a stream of ours in it. The trainer's libraries use the same context.

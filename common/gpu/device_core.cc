@@ -36,8 +36,8 @@ int64_t HostSpanOf(const DeviceCopy& copy) {
 
 int64_t SpanOf(const DeviceCopy& copy) {
   return Reach(copy.copy.dimensions,
-                copy.to_host ? &TiledCopy::Dimension::source_stride : &TiledCopy::Dimension::target_stride,
-                copy.device_element_bytes());
+               copy.to_host ? &TiledCopy::Dimension::source_stride : &TiledCopy::Dimension::target_stride,
+               copy.device_element_bytes());
 }
 
 DeviceOutcome FailedBy(const DriverFailure& failure) {

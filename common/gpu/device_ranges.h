@@ -16,7 +16,8 @@
 namespace cairn {
 
 // Remembers the allocations that it has asked the driver about, of which thousands of arrays may be parts. It must live
-// for one run only, in which the caller answers for the arrays: memory that is freed and made anew later is another one.
+// for one run only, in which the caller answers for the arrays: memory that is freed and made anew later is another
+// one.
 class DeviceRanges {
  public:
   // `context_of` returns the context of a device; it may throw DriverFailure.

@@ -60,8 +60,8 @@ inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureActive = 1;
 inline constexpr int kCaptureInvalidated = 2;
 
-// CUstreamCaptureMode. While some thread captures in the global mode, a thread that is itself in the global mode, as all
-// are at first, ends that capture with an error by calls such as cuEventQuery. A relaxed thread does not.
+// CUstreamCaptureMode. While some thread captures in the global mode, a thread that is itself in the global mode, as
+// all are at first, ends that capture with an error by calls such as cuEventQuery. A relaxed thread does not.
 inline constexpr int kCaptureGlobal = 0;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureRelaxed = 2;
@@ -161,50 +161,50 @@ struct Uuid {
 
 // F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides. Only
 // tests capture graphs.
-#define CAIRN_CUDA_FUNCTIONS(F)                                                         \
-  F(get_error_name, cuGetErrorName, (Result, const char**))                             \
-  F(init, cuInit, (unsigned))                                                           \
-  F(driver_get_version, cuDriverGetVersion, (int*))                                     \
-  F(device_get_count, cuDeviceGetCount, (int*))                                         \
-  F(device_get, cuDeviceGet, (Device*, int))                                            \
-  F(device_get_name, cuDeviceGetName, (char*, int, Device))                             \
-  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                    \
-  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))               \
-  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                    \
-  F(context_push, cuCtxPushCurrent_v2, (Context))                                       \
-  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                        \
-  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                               \
-  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                           \
-  F(memory_free, cuMemFree_v2, (DevicePointer))                                         \
-  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                          \
-  F(host_free, cuMemFreeHost, (void*))                                                  \
-  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                     \
-  F(host_unregister, cuMemHostUnregister, (void*))                                      \
-  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))          \
+#define CAIRN_CUDA_FUNCTIONS(F)                                                              \
+  F(get_error_name, cuGetErrorName, (Result, const char**))                                  \
+  F(init, cuInit, (unsigned))                                                                \
+  F(driver_get_version, cuDriverGetVersion, (int*))                                          \
+  F(device_get_count, cuDeviceGetCount, (int*))                                              \
+  F(device_get, cuDeviceGet, (Device*, int))                                                 \
+  F(device_get_name, cuDeviceGetName, (char*, int, Device))                                  \
+  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                         \
+  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))                    \
+  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                         \
+  F(context_push, cuCtxPushCurrent_v2, (Context))                                            \
+  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                             \
+  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                                    \
+  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                                \
+  F(memory_free, cuMemFree_v2, (DevicePointer))                                              \
+  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                               \
+  F(host_free, cuMemFreeHost, (void*))                                                       \
+  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                          \
+  F(host_unregister, cuMemHostUnregister, (void*))                                           \
+  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))               \
   F(pointer_get_attributes, cuPointerGetAttributes, (unsigned, int*, void**, DevicePointer)) \
-  F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer)) \
-  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))         \
-  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream)) \
-  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                               \
-  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                 \
-  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                       \
-  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                    \
-  F(stream_query, cuStreamQuery, (Stream))                                              \
-  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                           \
-  F(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*)) \
-  F(stream_begin_capture, cuStreamBeginCapture_v2, (Stream, int)) \
-  F(stream_end_capture, cuStreamEndCapture, (Stream, Graph*)) \
-  F(graph_destroy, cuGraphDestroy, (Graph)) \
-  F(stream_synchronize, cuStreamSynchronize, (Stream))                                  \
-  F(event_create, cuEventCreate, (Event*, unsigned))                                    \
-  F(event_destroy, cuEventDestroy_v2, (Event))                                          \
-  F(event_record, cuEventRecord, (Event, Stream))                                       \
-  F(event_query, cuEventQuery, (Event))                                                 \
-  F(event_synchronize, cuEventSynchronize, (Event))                                     \
-  F(module_load, cuModuleLoadData, (Module*, const void*))                              \
-  F(module_unload, cuModuleUnload, (Module))                                            \
-  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))         \
-  F(launch_kernel, cuLaunchKernel,                                                      \
+  F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))     \
+  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))              \
+  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))      \
+  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                                    \
+  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                      \
+  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                            \
+  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                         \
+  F(stream_query, cuStreamQuery, (Stream))                                                   \
+  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                                \
+  F(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                 \
+  F(stream_begin_capture, cuStreamBeginCapture_v2, (Stream, int))                            \
+  F(stream_end_capture, cuStreamEndCapture, (Stream, Graph*))                                \
+  F(graph_destroy, cuGraphDestroy, (Graph))                                                  \
+  F(stream_synchronize, cuStreamSynchronize, (Stream))                                       \
+  F(event_create, cuEventCreate, (Event*, unsigned))                                         \
+  F(event_destroy, cuEventDestroy_v2, (Event))                                               \
+  F(event_record, cuEventRecord, (Event, Stream))                                            \
+  F(event_query, cuEventQuery, (Event))                                                      \
+  F(event_synchronize, cuEventSynchronize, (Event))                                          \
+  F(module_load, cuModuleLoadData, (Module*, const void*))                                   \
+  F(module_unload, cuModuleUnload, (Module))                                                 \
+  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))              \
+  F(launch_kernel, cuLaunchKernel,                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
 // Memory by handles, and between processes. A driver may lack these (before 11.4): then all of them are null.

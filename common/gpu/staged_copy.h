@@ -42,9 +42,9 @@ struct DeviceOutcome {
   DevicePath path = DevicePath::kPinnedSlab;  // the slowest that some copy took
   int64_t bytes = 0;
   int64_t detour_bytes = 0;  // of these, what did not go straight into pinned memory
-  int64_t calls = 0;  // that enqueued a copy
+  int64_t calls = 0;         // that enqueued a copy
   std::string text;
-  std::string fallback;   // why it was no better path
+  std::string fallback;  // why it was no better path
   // The first copy that took another path than the others, because the host must put its elements into order.
   int64_t reordered = -1;
   int64_t checked = 0;    // arrays whose CRC32C the device computed

@@ -83,7 +83,8 @@ void ChunkedCopy::EnqueueChunk(Lane& lane, bool all) {
   int64_t room = all ? std::numeric_limits<int64_t>::max() : chunk_bytes_;
   while (room > 0 && lane.next < lane.pieces.size()) {
     const Piece& piece = lane.pieces[lane.next];
-    const int64_t bytes = std::min({room, piece.bytes - lane.taken, pinned_.BytesToSeam(piece.pinned, piece.target + lane.taken)});
+    const int64_t bytes =
+        std::min({room, piece.bytes - lane.taken, pinned_.BytesToSeam(piece.pinned, piece.target + lane.taken)});
     Require(driver_,
             driver_.call().copy_to_host(piece.target + lane.taken, piece.source + static_cast<uint64_t>(lane.taken),
                                         static_cast<size_t>(bytes), lane.device->stream()),

@@ -69,8 +69,8 @@ void Put(const DeviceOutcome& outcome, const OverlapHandle& handle, CairnDeviceO
 }
 
 // Returns the index of the first copy that is not sound; -1 if all are.
-int64_t Read(bool to_host, uint64_t pinned, const CairnCopy* copies, int64_t count, const int64_t* dimensions, const uint64_t* streams,
-             bool with_target, std::vector<StagedCopy>& to) {
+int64_t Read(bool to_host, uint64_t pinned, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
+             const uint64_t* streams, bool with_target, std::vector<StagedCopy>& to) {
   for (int64_t i = 0; i < count; ++i) {
     const CairnCopy& row = copies[i];
     const uint64_t device = reinterpret_cast<uint64_t>(to_host ? row.source : row.target) +
@@ -180,9 +180,9 @@ void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count
   std::copy(result.begin(), result.end(), checksums);
 }
 
-void* cairn_overlap_begin(void* staging, uint64_t pinned, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
-                          const uint64_t* streams, const uint8_t* behind, int64_t check, int64_t chunk_bytes,
-                          int64_t threads, double seconds, CairnDeviceOutcome* outcome) {
+void* cairn_overlap_begin(void* staging, uint64_t pinned, const CairnCopy* copies, int64_t count,
+                          const int64_t* dimensions, const uint64_t* streams, const uint8_t* behind, int64_t check,
+                          int64_t chunk_bytes, int64_t threads, double seconds, CairnDeviceOutcome* outcome) {
   *outcome = {};
   std::vector<StagedCopy> staged;
   outcome->index = Read(true, pinned, copies, count, dimensions, streams, true, staged);

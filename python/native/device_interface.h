@@ -69,9 +69,9 @@ void cairn_device_checksum(void* staging, const struct CairnCopy* copies, int64_
 
 // See DeviceStaging::Overlap. `behind` has a 1 for each copy of an array that only guarded updates change; one that is
 // not packed on both sides is copied at once all the same. Returns null if it has not begun; `outcome` says why.
-void* cairn_overlap_begin(void* staging, uint64_t pinned, const struct CairnCopy* copies, int64_t count, const int64_t* dimensions,
-                          const uint64_t* streams, const uint8_t* behind, int64_t check, int64_t chunk_bytes,
-                          int64_t threads, double seconds, struct CairnDeviceOutcome* outcome);
+void* cairn_overlap_begin(void* staging, uint64_t pinned, const struct CairnCopy* copies, int64_t count,
+                          const int64_t* dimensions, const uint64_t* streams, const uint8_t* behind, int64_t check,
+                          int64_t chunk_bytes, int64_t threads, double seconds, struct CairnDeviceOutcome* outcome);
 
 // Lets streams wait for the copies: streams[i] of the device ordinals[i], and the default streams of other devices.
 // Returns 0 if the time has passed, and the save will fail.

@@ -161,20 +161,19 @@ std::shared_ptr<OverlapState> DeviceStaging::Overlap(OverlapRequest request, dou
 
 DeviceOutcome DeviceStaging::Locate(std::vector<uint64_t> addresses, double seconds, int* device) {
   auto found = std::make_shared<int>(-1);
-  DeviceOutcome outcome =
-      Run(seconds, [found, addresses = std::move(addresses)](DeviceCore& core) -> DeviceOutcome {
-        try {
-          for (const uint64_t address : addresses) {
-            const std::optional<int> ordinal = OrdinalOf(core.driver, address);
-            if (!ordinal) continue;
-            *found = *ordinal;
-            break;
-          }
-        } catch (const DriverFailure& failure) {
-          return FailedBy(failure);
-        }
-        return {};
-      });
+  DeviceOutcome outcome = Run(seconds, [found, addresses = std::move(addresses)](DeviceCore& core) -> DeviceOutcome {
+    try {
+      for (const uint64_t address : addresses) {
+        const std::optional<int> ordinal = OrdinalOf(core.driver, address);
+        if (!ordinal) continue;
+        *found = *ordinal;
+        break;
+      }
+    } catch (const DriverFailure& failure) {
+      return FailedBy(failure);
+    }
+    return {};
+  });
   *device = outcome.kind == DeviceOutcome::kDone ? *found : -1;
   return outcome;
 }

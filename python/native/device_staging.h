@@ -72,8 +72,8 @@ class DeviceStaging {
   // What a run does. `ready` is not kDone if the thread cannot call the driver.
   using Work = std::function<void(DeviceCore&, const DeviceOutcome& ready)>;
 
-  // Runs `work` in a thread, and `ended` when something else may begin; either may be null. Returns false if something from before still
-  // runs, or if there is no thread; `refused` says which.
+  // Runs `work` in a thread, and `ended` when something else may begin; either may be null. Returns false if something
+  // from before still runs, or if there is no thread; `refused` says which.
   bool Start(Work work, std::function<void()> ended, DeviceOutcome* refused);
   // Lets a thread do what is to be done at the end of a run. Waits for that, but not for what runs itself.
   void AwaitEndOfRun(double seconds);

@@ -352,9 +352,10 @@ TEST_F(DeviceStagingTest, Copy_AnyCallFails_SaysWhichOneAndTheNextWorks) {
   DeviceMemory memory(gpu_, 0, 3 * kSlot);
   memory.Fill(8);
   std::vector<std::byte> host(memory.bytes.size());
-  for (const char* call : {"cuThreadExchangeStreamCaptureMode", "cuPointerGetAttributes", "cuMemGetAddressRange_v2",
-                           "cuStreamIsCapturing", "cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuCtxPushCurrent_v2", "cuEventCreate",
-                           "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"}) {
+  for (const char* call :
+       {"cuThreadExchangeStreamCaptureMode", "cuPointerGetAttributes", "cuMemGetAddressRange_v2", "cuStreamIsCapturing",
+        "cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuCtxPushCurrent_v2", "cuEventCreate", "cuEventRecord",
+        "cuStreamWaitEvent", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"}) {
     SCOPED_TRACE(call);
     staging_ = std::make_unique<DeviceStaging>(*gpu_.driver, kSlot);
     gpu_.fail(call, 1, cuda::kUnknown);
@@ -418,9 +419,9 @@ TEST_F(DeviceStagingTest, Copy_StridesWhoseReachOverflows_IsRefused) {
   std::vector<std::byte> host(64);
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max() - 1;
   const std::vector<std::vector<TiledCopy::Dimension>> cases = {
-      {{2, kHuge, 4}, {2, kHuge, 4}},                   // the sum is less than zero
-      {{5, int64_t{1} << 62, 4}},                       // the product is zero
-      {{2, kHuge, 4}, {2, kHuge, 4}, {2, 8, 4}},        // the sum is some bytes
+      {{2, kHuge, 4}, {2, kHuge, 4}},             // the sum is less than zero
+      {{5, int64_t{1} << 62, 4}},                 // the product is zero
+      {{2, kHuge, 4}, {2, kHuge, 4}, {2, 8, 4}},  // the sum is some bytes
       {{2, kHuge - static_cast<int64_t>(memory.address), 4}},
   };
   for (const auto& dimensions : cases) {

@@ -113,7 +113,8 @@ class Overlap {
   void CopyBehind() {
     ChunkedCopy chunked(core_, request_.chunk_bytes);
     for (const auto& [ordinal, job] : jobs_) {
-      // Also a device that has nothing to be copied late has sums, and copies in the trainer's stream, to be waited for.
+      // Also a device that has nothing to be copied late has sums, and copies in the trainer's stream, to be waited
+      // for.
       chunked.Add(*job.device);
       for (const size_t index : job.copies) {
         if (IsBehind(index)) chunked.Add(*job.device, copies_[index]);

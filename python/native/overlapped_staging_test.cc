@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kSlot = 4096;
 constexpr int64_t kChunk = 1024;
-constexpr double kPatience = 60;  // seconds that no test needs
+constexpr double kPatience = 60;            // seconds that no test needs
 constexpr uint64_t kSlab = 7, kUpdate = 8;  // under which memory is pinned
 
 // The stream in which a trainer computes on one device.
@@ -378,7 +378,8 @@ TEST_F(OverlappedStagingTest, Guard_AllWasCopiedAtOnce_DoesNotWaitForTheStream) 
   memory.Fill(14);
   gpu_.set("engine_stopped", 2);
   const auto state = Begin({}, {ToSlab(memory)});
-  EXPECT_TRUE(state->Guard({{0, trainer_->number()}}, kPatience)) << "the copy cannot end, and the caller does not wait";
+  EXPECT_TRUE(state->Guard({{0, trainer_->number()}}, kPatience))
+      << "the copy cannot end, and the caller does not wait";
   gpu_.set("engine_stopped", 0);
   EXPECT_EQ(End(*state).kind, DeviceOutcome::kDone);
   EXPECT_TRUE(InSlab(Held(memory)));
@@ -392,8 +393,8 @@ TEST_F(OverlappedStagingTest, Overlap_AnEventCannotBeMade_LeavesNone) {
   for (int nth = 1; nth <= 6; ++nth) {
     gpu_.fail("cuEventCreate", nth, cuda::kOutOfMemory);
     DeviceOutcome outcome;
-    const auto state = staging_->Overlap({.behind = {ToSlab(first), on_second}, .chunk_bytes = kChunk}, kPatience,
-                                         &outcome);
+    const auto state =
+        staging_->Overlap({.behind = {ToSlab(first), on_second}, .chunk_bytes = kChunk}, kPatience, &outcome);
     EXPECT_EQ(End(*state).kind, DeviceOutcome::kDriverFailed);
     EXPECT_EQ(gpu_.count("events"), 0) << "after failure " << nth;
   }

@@ -123,8 +123,8 @@ Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
     if (!OnDevice(copy->target_device, reach(copy->target_pitch), &target, kAccessReadWrite)) return kInvalidValue;
     if (!OnHost(Bytes(copy->source_host), reach(copy->source_pitch), &source)) return kInvalidValue;
   }
-  return CopyRows(std::move(lock), target, copy->target_pitch, source, copy->source_pitch, copy->width, copy->height, stream,
-                  to_host ? "bytes_to_host" : "bytes_to_device");
+  return CopyRows(std::move(lock), target, copy->target_pitch, source, copy->source_pitch, copy->width, copy->height,
+                  stream, to_host ? "bytes_to_host" : "bytes_to_device");
 }
 
 void* cairn_stand_in_reach(const void* address, uint64_t bytes) {

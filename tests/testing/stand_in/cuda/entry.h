@@ -32,16 +32,16 @@ bool Meet(State& state, std::unique_lock<std::mutex>& lock, const char* function
       entered != ::cairn::cuda::kSuccess)                                                   \
   return entered
 
-#define CAIRN_ENTER_UNSAFE()                                                                \
+#define CAIRN_ENTER_UNSAFE()                                                                 \
   if (const ::cairn::cuda::Result entered = ::cairn::stand_in::Enter(__func__, true, false); \
-      entered != ::cairn::cuda::kSuccess)                                                   \
+      entered != ::cairn::cuda::kSuccess)                                                    \
   return entered
 
 // How this thread takes captures of others.
 int& CaptureMode();
 
-// Returns nothing if work in this stream is to run. Otherwise what the call returns: success if a graph records it. Wants
-// the mutex held.
+// Returns nothing if work in this stream is to run. Otherwise what the call returns: success if a graph records it.
+// Wants the mutex held.
 std::optional<cuda::Result> Recorded(State& state, cuda::Stream stream);
 
 // Takes what the file says that CAIRN_STAND_IN_CUDA_SETTINGS names, see controls.h. Wants the mutex held.

@@ -102,7 +102,8 @@ Result cuStreamBeginCapture_v2(Stream stream, int mode) {
   const uintptr_t handle = reinterpret_cast<uintptr_t>(stream);
   if (handle <= kStreamLegacy) return kStreamCaptureUnsupported;
   if (!TheState().streams.contains(handle)) return kInvalidHandle;
-  const bool begun = TheState().captures.try_emplace(handle, Capture{.mode = mode, .thread = std::this_thread::get_id()}).second;
+  const bool begun =
+      TheState().captures.try_emplace(handle, Capture{.mode = mode, .thread = std::this_thread::get_id()}).second;
   return begun ? kSuccess : kIllegalState;
 }
 
