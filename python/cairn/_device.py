@@ -293,10 +293,11 @@ class Devices:
                 outcome = _Outcome()
                 self._handle = _LIBRARY.cairn_device_open(DRIVER.encode(), SLOT_BYTES, timeout, ctypes.byref(outcome))
                 if self._handle is None:
-                    stalled = outcome.kind == _STALLED
-                    raise Error("DEVICE_STALLED" if stalled else "DEVICE_ERROR",
-                                f"an array is on a GPU, and CUDA's driver {'does not start' if stalled else 'cannot be opened'}"
-                                f": {outcome.text.decode()}{f' ({timeout:g} s)' if stalled else ''}")
+                    text = outcome.text.decode()
+                    if outcome.kind == _STALLED:
+                        raise Error("DEVICE_STALLED", "an array is on a GPU, and CUDA's driver does not start: "
+                                    f"{text} ({timeout:.3g} s)")
+                    raise Error("DEVICE_ERROR", f"an array is on a GPU, and CUDA's driver cannot be opened: {text}")
             return self._handle
         finally:
             self._lock.release()
@@ -380,8 +381,8 @@ def _path(outcome: _Outcome, names: Sequence[str]) -> tuple[str, str]:
     """Returns the slowest path that was taken, and why it was no better one."""
     fallback = outcome.fallback.decode()
     if outcome.reordered >= 0:
-        why = (f"the elements of {names[outcome.reordered]!r} are not in row-major order on the device, so the host puts "
-               "them into it")
+        why = (f"the elements of {names[outcome.reordered]!r} are not in row-major order on the device, so the host "
+               "puts them into it")
         fallback = f"{why}; {fallback}" if fallback else why
     return _PATHS[outcome.path], fallback
 
@@ -399,7 +400,7 @@ def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error 
     about = {"tensor": names[outcome.index]} if 0 <= outcome.index < len(names) else {}
     name = repr(about.get("tensor", ""))
     if outcome.kind == _STALLED:
-        return Error("DEVICE_STALLED", f"{text} ({timeout:g} s)", about)
+        return Error("DEVICE_STALLED", f"{text} ({timeout:.3g} s)", about)
     if outcome.kind == _UNGUARDED:
         return Error("DEVICE_STALLED", text, about)
     if outcome.kind == _DRIVER_FAILED:
@@ -458,8 +459,8 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_device_copy.argtypes = [pointer, number, ctypes.c_uint64, pointer, number, pointer, pointer, number,
                                           seconds, pointer]
     library.cairn_device_checksum.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer, pointer]
-    library.cairn_overlap_begin.argtypes = [pointer, ctypes.c_uint64, pointer, number, pointer, pointer, pointer, number,
-                                            number, number, seconds, pointer]
+    library.cairn_overlap_begin.argtypes = [pointer, ctypes.c_uint64, pointer, number, pointer, pointer, pointer,
+                                            number, number, number, seconds, pointer]
     library.cairn_overlap_begin.restype = pointer
     library.cairn_overlap_guard.argtypes = [pointer, pointer, pointer, number, seconds]
     library.cairn_overlap_guard.restype = number

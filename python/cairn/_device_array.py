@@ -15,6 +15,8 @@ from cairn._errors import Error
 _LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
 # As many as a layout may have.
 _MOST_DIMENSIONS = 64
+# So many layouts are remembered, of arrays that described themselves so before.
+_MOST_LAYOUTS = 4096
 
 
 class _Flags(NamedTuple):
@@ -22,6 +24,33 @@ class _Flags(NamedTuple):
 
     c_contiguous: bool
     writeable: bool
+
+
+class _Layout(NamedTuple):
+    """How the elements of an array lie, wherever they are. Many arrays of a model have the same.
+
+    Attributes:
+      reach: bytes from the first element's begin to the last one's end; 0 if there are none.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: numpy.dtype[Any]
+    nbytes: int
+    reach: int
+    flags: _Flags
+    read_only_flags: _Flags
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: numpy.dtype[Any]) -> _Layout:
+        packed, contiguous, reach = dtype.itemsize, True, dtype.itemsize
+        for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+            contiguous = contiguous and (extent == 1 or stride == packed)
+            packed *= extent
+            reach += (extent - 1) * stride
+        contiguous = contiguous or packed == 0
+        return cls(shape, strides, dtype, packed, reach if packed else 0, _Flags(contiguous, True),
+                   _Flags(contiguous, False))
 
 
 class DeviceArray:
@@ -34,21 +63,23 @@ class DeviceArray:
       owner: what keeps the memory alive.
     """
 
-    __slots__ = ("address", "dtype", "flags", "owner", "shape", "stream", "strides")
+    __slots__ = ("_layout", "address", "dtype", "flags", "nbytes", "owner", "shape", "stream", "strides")
 
     def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: numpy.dtype[Any],
                  stream: int, owner: object, writeable: bool = True) -> None:
+        self._lie(address, _Layout.of(shape, strides, dtype), stream, owner, writeable)
+
+    def _lie(self, address: int, layout: _Layout, stream: int, owner: object, writeable: bool) -> DeviceArray:
+        self._layout = layout
         self.address = address
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
+        self.shape = layout.shape
+        self.strides = layout.strides
+        self.dtype = layout.dtype
+        self.nbytes = layout.nbytes
+        self.flags = layout.flags if writeable else layout.read_only_flags
         self.stream = stream
         self.owner = owner
-        packed, contiguous = dtype.itemsize, True
-        for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-            contiguous = contiguous and (extent == 1 or stride == packed)
-            packed *= extent
-        self.flags = _Flags(contiguous or 0 in shape, writeable)
+        return self
 
     @property
     def ndim(self) -> int:
@@ -59,8 +90,9 @@ class DeviceArray:
         return self.dtype.itemsize
 
     @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+    def end(self) -> int:
+        """The address behind the last element."""
+        return self.address + self._layout.reach
 
     def __getitem__(self, index: tuple[slice, ...]) -> DeviceArray:
         """Returns a part of it. The slices have a start, a stop, and no step."""
@@ -131,23 +163,34 @@ class _Description:
         missing = [key for key in ("shape", "typestr", "data") if key not in about]
         if missing:
             raise self._unsound(f"no {', no '.join(missing)}")
-        dtype = self._dtype(about["typestr"])
-        shape = self._integers(about["shape"], "shape")
+        key = (about["typestr"], about["shape"], about.get("strides"))
+        try:
+            layout = _LAYOUTS.get(key)
+        except TypeError:  # it has a list
+            layout = None
+        if layout is None:
+            layout = self._layout(*key)
+            if len(_LAYOUTS) < _MOST_LAYOUTS and isinstance(key[1], tuple) and isinstance(key[2], tuple | None):
+                _LAYOUTS[key] = layout
+        address, writeable = self._data(about["data"])
+        if address + layout.reach >= 2**63:
+            raise self._unsound(f"the shape {layout.shape} and the strides {layout.strides}, which leave the address "
+                                "space")
+        if about.get("mask") is not None:
+            raise self.error("UNSUPPORTED", "has a mask", "Save the mask and the elements as two arrays.")
+        array = DeviceArray.__new__(DeviceArray)
+        return array._lie(address, layout, self._stream(about.get("stream")), self._value, writeable)
+
+    def _layout(self, typestr: Any, extents: Any, steps: Any) -> _Layout:
+        dtype = self._dtype(typestr)
+        shape = self._integers(extents, "shape")
         if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
             raise self._unsound(f"{len(shape)} dimensions, of which there may be {_MOST_DIMENSIONS}"
                                 if len(shape) > _MOST_DIMENSIONS else f"the shape {shape}")
         if max(math.prod(shape) * dtype.itemsize, *shape, 0) >= 2**63:
             raise self.error("SHAPE_OVERFLOW", f"has the shape {shape} of {dtype}, whose bytes leave 64 bits",
                              "Look at the shape that the array says it has.")
-        address, writeable = self._data(about["data"])
-        strides = self._strides(about.get("strides"), shape, dtype.itemsize)
-        if 0 not in shape:
-            reach = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True)) + dtype.itemsize
-            if address + reach >= 2**63:
-                raise self._unsound(f"the shape {shape} and the strides {strides}, which leave the address space")
-        if about.get("mask") is not None:
-            raise self.error("UNSUPPORTED", "has a mask", "Save the mask and the elements as two arrays.")
-        return DeviceArray(address, shape, strides, dtype, self._stream(about.get("stream")), self._value, writeable)
+        return _Layout.of(shape, self._strides(steps, shape, dtype.itemsize), dtype)
 
     def _integers(self, values: Any, what: str) -> tuple[int, ...]:
         try:
@@ -205,6 +248,10 @@ class _Description:
         if not 0 <= number < 2**64:
             raise self._unsound(f"the stream {number}")
         return number
+
+
+# (typestr, shape, strides) as arrays give them -> what they mean, of those that are sound.
+_LAYOUTS: dict[tuple[Any, ...], _Layout] = {}
 
 
 def _default_stream_of(value: object) -> int:

@@ -227,7 +227,6 @@ def _spans(value: Any) -> Iterator[tuple[int, int]]:
             yield local.data_ptr(), local.data_ptr() + (last + 1) * local.element_size()
     elif (array := _device_array.find(value)) is not None:
         if array.nbytes:
-            yield array.address, array.address + array.itemsize + sum(
-                (extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True))
+            yield array.address, array.end
     elif not isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, str, bytes, type(None))):
         raise _wrong_part(value)

@@ -46,7 +46,7 @@ class DeviceReport:
 
     Attributes:
       path: the slowest that some array took: "pinned-slab" (straight between the device and the agent's memory),
-        "pinned-ring" (through two pinned buffers; always so in a load) or "pageable" (through the driver's own buffers).
+        "pinned-ring" (through two pinned buffers; always so in a load) or "pageable" (through the driver's own).
       fallback: why it was no better path; "" if it was the best.
       bytes: that were copied.
       copies: calls of the driver that copied them.

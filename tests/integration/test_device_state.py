@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy
 import pytest
@@ -84,6 +85,24 @@ def test_a_reshard_goes_from_devices_to_devices(gpu, tmp_path):
 
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
         on_ranks(cluster, work)
+
+
+def test_a_reshard_whose_driver_hangs_ends_by_its_timeout(gpu, tmp_path):
+    """What a rank lends is copied from its device first; only the caller's own timeout limits that."""
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster, cluster.connect(0) as client:
+        state = {"w": gpu.array(numpy.ones(10_000, "float32"))}
+        target = {"w": gpu.array(numpy.zeros(10_000, "float32"))}
+        gpu.hang("cuMemcpyDtoHAsync_v2")
+        begun = time.monotonic()
+        with pytest.raises(cairn.Error) as error:
+            client.reshard(state, target, timeout=1)
+        assert time.monotonic() - begun < 30
+        assert error.value.reason == "DEVICE_STALLED", error.value
+        gpu.hang(None)
+        while client._devices.busy():
+            pass
+        client.reshard(state, target)
+        assert (target["w"].values == 1).all()
 
 
 # Says "copying" when the driver has the save's copy, which does not begin.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections.abc
 import os
 import weakref
-from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 from cairn._errors import Error

@@ -27,11 +27,25 @@ struct IpcName {
 };
 static_assert(sizeof(IpcName) <= sizeof(cuda::IpcMemoryHandle));
 
+// Returns addresses for memory. As a driver's, allocations of whole pages follow one another without a gap.
+void* NextAddresses(size_t length) {
+  constexpr size_t kArena = size_t{1} << 38;
+  static char* const arena = [] {
+    void* found = mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return found == MAP_FAILED ? nullptr : static_cast<char*>(found);
+  }();
+  static size_t used = 0;
+  if (arena == nullptr || length > kArena - used) return nullptr;
+  used += length;
+  return arena + used - length;
+}
+
 // Gives memory an address of its own.
 cuda::DevicePointer Place(std::shared_ptr<Physical> physical) {
   const size_t length = physical->length();
   // The host's own accesses to a device's address end the process.
-  void* closed = mmap(nullptr, length, PROT_NONE, MAP_SHARED, physical->file, 0);
+  void* const place = NextAddresses(length);
+  void* closed = mmap(place, length, PROT_NONE, MAP_SHARED | (place == nullptr ? 0 : MAP_FIXED), physical->file, 0);
   void* alias = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, physical->file, 0);
   if (closed == MAP_FAILED || alias == MAP_FAILED) std::abort();
   const auto address = reinterpret_cast<cuda::DevicePointer>(closed);
