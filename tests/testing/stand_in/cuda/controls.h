@@ -1,4 +1,4 @@
-// What tests set of the stand-in for CUDA's driver, and what they may ask it. A test gets these functions by dlsym.
+// Tests control the stand-in for CUDA's driver by these functions, and ask it. A test gets them by dlsym.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_
 

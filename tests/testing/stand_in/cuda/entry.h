@@ -1,4 +1,4 @@
-// What all calls of the stand-in begin with, and how they give work to streams.
+// Does what all calls of the stand-in begin with, and gives work to streams.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_ENTRY_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_CUDA_ENTRY_H_
 

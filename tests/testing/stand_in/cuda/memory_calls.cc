@@ -19,7 +19,7 @@
 namespace cairn::stand_in {
 namespace {
 
-// What a handle of cuIpcGetMemHandle says.
+// A handle of cuIpcGetMemHandle says this.
 struct IpcName {
   pid_t process = 0;
   int file = -1;

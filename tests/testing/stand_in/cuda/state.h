@@ -31,7 +31,7 @@ class Queue {
   int64_t last();
   bool IsDone(int64_t ticket);
   void Await(int64_t ticket);
-  // Whether it waits for the default stream, and that one for it.
+  // Returns whether it waits for the default stream, and that one for it.
   bool blocking() const { return blocking_; }
 
  private:
@@ -52,7 +52,7 @@ class Physical {
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
-  // Whether another process, or another import of this one, has memory of this file.
+  // Returns whether another process, or another import of this one, has memory of this file.
   static bool IsHeldElsewhere(int file);
   size_t length() const;  // whole pages
 
@@ -149,12 +149,12 @@ struct State {
   const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset,
                          int access = cuda::kAccessRead) const;
   HostKind KindOf(uintptr_t address, size_t bytes) const;
-  // Whether all of it is pinned, in one range or in several that follow one another.
+  // Returns whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
-  // Of one device, or of all if it is negative, with what others hold of memory that was freed here.
+  // Counts those of one device, or of all if it is negative, with what others hold of memory that was freed here.
   int64_t UsedBytes(int device) const;
-  // Of memory that was taken here, what others hold.
+  // Counts what others hold of memory that was taken here.
   int64_t LentBytes() const;
   // Gives up what was lent and is not held any more.
   void ForgetLent();
