@@ -9,6 +9,7 @@
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/job/recovery.h"
 #include "coordinator/job/save_requests.h"
 #include "coordinator/job/verdict_book.h"
@@ -35,7 +36,9 @@ class Checkpoints {
                                                      const JobContext& context) const;
   // The one that people are shown who ask about the job: what is under way, else what ended last. Nothing if neither
   // is remembered.
-  std::optional<v1::Checkpoint> Shown(const JobContext& context) const;
+  std::optional<v1::Checkpoint> Shown(const JobContext& context, const ShownRanks& shown) const;
+  // The ranks of that one which are worth a look.
+  NoteworthyRanks Noteworthy(const JobContext& context) const;
 
  private:
   // Returns what has become of a request that an earlier coordinator took.

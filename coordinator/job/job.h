@@ -3,8 +3,10 @@
 #ifndef CAIRN_COORDINATOR_JOB_JOB_H_
 #define CAIRN_COORDINATOR_JOB_JOB_H_
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/plan_table.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/job/checkpoints.h"
 #include "coordinator/job/current_plan.h"
@@ -84,12 +87,15 @@ class Job {
                                                 const Moment& moment);
   // Returns what stands in storage of an attempt, as people see it.
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
-  v1::Job View(const Moment& moment) const;
+  // The job as people see it, with the ranks of `page`; see GetJobRequest.page for what is shown without one.
+  v1::Job View(const Moment& moment, const std::optional<v1::RankPage>& page = std::nullopt) const;
+  // The same without a page, at most a moment old: many who wait share one.
+  std::shared_ptr<const v1::Job> SharedView(const Moment& moment, int stalled_storage_calls);
   // The job in a few numbers.
   v1::JobSummary Summary(const Moment& moment) const;
 
-  // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator could
-  // not listen.
+  // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator was
+  // too busy to listen.
   void Tick(const Moment& moment, absl::Duration deaf);
   // The bytes of this layout have come, for whichever job.
   void OnLayout(const std::string& digest, const Moment& moment);
@@ -109,6 +115,9 @@ class Job {
   // time of the last tick or step, because what time brings later waits for the next one. Empty if it has missed
   // nothing. For tests: it costs much.
   std::string Inconsistency();
+
+  // Lets go of the oldest save plan that is kept for saves to come, and of its layouts. False if there is none.
+  bool ReleaseOldestPlan() { return plans_.ReleaseOldest(); }
 
   // Starts reading what storage knows of the job, once.
   void EnsureRecovered(const Moment& moment);
@@ -131,7 +140,8 @@ class Job {
 
   // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
   void OnMember(int rank, JobContext& context);
-  void OnLost(const std::vector<int>& ranks, JobContext& context);
+  // `cause`: a word for the log.
+  void OnLost(const std::vector<int>& ranks, std::string_view cause, JobContext& context);
   // Looks at what a report has changed.
   void Watch(const Member& member, const ReportChange& change, JobContext& context);
   // Brings the calls that the member has reported to their saves and loads.
@@ -152,6 +162,8 @@ class Job {
   // Returns what the rank's agent should do, without the revision and what dates the answer.
   v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
   void RefreshOrders(JobContext& context);
+  // Returns what is shown of a job that is too large to be shown whole.
+  ShownRanks Noteworthy(const JobContext& context) const;
   // Returns the part whose own bookkeeping is not what a look at everything gives; empty if there is none.
   std::string MiscountedPart(const JobContext& context) const;
 
@@ -182,6 +194,8 @@ class Job {
   absl::Time next_forget_ = absl::InfinitePast();
   Moment settled_;  // when every step was taken that time had made possible
   absl::Time last_used_;
+  std::shared_ptr<const v1::Job> view_;  // the last SharedView
+  absl::Time viewed_ = absl::InfinitePast();
 };
 
 }  // namespace cairn

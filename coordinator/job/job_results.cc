@@ -15,8 +15,10 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& 
   for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
   for (int64_t step : verdicts_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
   // The last coordinator may have had no time for it. Loads that it has begun may come back with their agents before.
-  step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
-  context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
+  // A name without checkpoints has nothing to prune, and may be no job at all.
+  if (!verdicts_.empty()) step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
+  context.Log(LogLevel::kInfo, "recovered",
+              {{"verdicts", recovered->verdict.size()}, {"unfinished", recovered->leftover.size()}});
   ApplyAll(context);
   Advance(context);
 }
@@ -96,7 +98,7 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
       // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
       if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;
       leftovers_.Add({deleted.step, deleted.attempt, /*tombstone=*/true, /*deleted=*/true});
-      context.Log("step=", deleted.step, " attempt=", deleted.attempt, " event=deleted");
+      context.Log(LogLevel::kInfo, "deleted", {{"step", deleted.step}, {"attempt", deleted.attempt}});
     }
   }
   Advance(Begin(moment));  // with what is deleted now

@@ -106,7 +106,7 @@ class World : private Simulation {
     if (Job* job = decisions_->Find(kJob); job != nullptr) {
       if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
     }
-    for (const std::string& line : decisions_->TakeLog()) Log(line);
+    for (const LogEvent& line : decisions_->TakeLog()) Log(line.Text());
     for (CoreAction& action : decisions_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] { Execute(epoch, action); });
     }

@@ -15,6 +15,7 @@
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/job/save_request.h"
 #include "coordinator/job/verdict_book.h"
 #include "coordinator/save/saves.h"
@@ -57,6 +58,8 @@ class SaveRequests {
   // since. Null if there is none.
   const SaveRequest* Shown() const;
   v1::Checkpoint View(const SaveRequest& request, const JobContext& context) const;
+  v1::Checkpoint View(const SaveRequest& request, const JobContext& context, const ShownRanks& shown) const;
+  NoteworthyRanks Noteworthy(const SaveRequest& request, const JobContext& context) const;
 
   // Forgets requests that have ended, but for the last ones.
   void Forget();

@@ -33,6 +33,7 @@ class VerdictBook {
   // Returns what is committed, and what builds on what. The reference stays valid, and is brought up to date by the
   // next call.
   const CommittedLines& lines() const;
+  std::shared_ptr<const KnownSteps> known_steps() const;
   // The steps that are committed or damaged, ascending.
   std::vector<int64_t> Checkpoints() const;
   // The steps of which several attempts stand: the highest one has taken the place of the others.
@@ -85,6 +86,7 @@ class VerdictBook {
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;  // by step and attempt
   // Followed from the verdicts when it was asked for last.
   mutable CommittedLines lines_;
+  mutable std::shared_ptr<const KnownSteps> known_steps_ = std::make_shared<const KnownSteps>();
   mutable bool lines_stale_ = false;
   std::map<int64_t, Read> reads_;  // by step
   // If a verdict could not be read, it is read again for those who ask, but not before this time.

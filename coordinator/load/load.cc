@@ -19,6 +19,22 @@ bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
 }
 
+// The ways of a load, from the fastest to the slowest. The numbers on the wire have no order.
+int SlownessOf(v1::IoPath path) {
+  switch (path) {
+    case v1::IO_PATH_MEMORY:
+      return 1;
+    case v1::IO_PATH_SLAB:
+      return 2;
+    case v1::IO_PATH_CACHED:
+      return 3;
+    case v1::IO_PATH_DIRECT:
+      return 4;
+    default:  // nothing was read, or a way that only a newer agent knows
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> Load::wanted_step() const {
@@ -58,9 +74,13 @@ void Load::SetPhase(Phase phase, JobContext& context) {
     context.effects.timelines.push_back(timeline_);
     Drop();
   }
-  context.Log("load=", id_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
-              " state=", kNames[static_cast<size_t>(phase)],
-              error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
+  // A job's first start asks for its latest checkpoint as every later one does.
+  const bool nothing = !wanted_step().has_value() && HasReason(error_, Reason::kNotCommitted);
+  std::vector<LogField> fields = {{"load", id_}};
+  if (wanted_step().has_value()) fields.emplace_back("step", *wanted_step());
+  fields.emplace_back("state", nothing ? "NOTHING_TO_LOAD" : kNames[static_cast<size_t>(phase)]);
+  if (!error_.ok() && !nothing) fields.emplace_back("error", error_);
+  context.Log(error_.ok() || nothing ? LogLevel::kInfo : LogLevel::kWarn, "load_state", std::move(fields));
 }
 
 void Load::Drop() {
@@ -132,6 +152,9 @@ void Load::Count(const Rank& rank, int sign, Counts& counts) {
   if (rank.state.phase() == v1::LoadState::DONE) counts.done += static_cast<size_t>(sign);
   if (HasFailed(rank.state)) counts.failed += static_cast<size_t>(sign);
   if (rank.state.source_staged()) counts.staged += static_cast<size_t>(sign);
+  if (rank.state.phase() == v1::LoadState::READING || rank.state.phase() == v1::LoadState::DONE) {
+    counts.reading += static_cast<size_t>(sign);
+  }
   if (!rank.state.source_layout_digest().empty()) counts.resharding += static_cast<size_t>(sign);
   if (rank.state.has_step()) counts.with_step += static_cast<size_t>(sign);
 }
@@ -196,7 +219,8 @@ void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
   if (all_staged) progress_base_ = context.now;                          // those that have waited for it begin only now
   const bool all_over = counts_.done + counts_.failed == counts_.begun;  // an error waits for nobody who has not begun
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
-               (counts_.done > counts.done && all_over) || all_staged;
+               (counts_.done > counts.done && all_over) || all_staged ||
+               (counts_.reading > counts.reading && counts_.reading == ranks_.size());
 }
 
 v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
@@ -299,14 +323,17 @@ void Load::Advance(JobContext& context) {
     make.step = wanted_step();
     make.strict = ranks_.front().state.strict();
     make.fallback = ranks_.front().state.fallback();
+    make.known = context.known_steps;
     for (size_t i = 0; i < ranks_.size(); ++i) {
       make.layout.push_back(ranks_[i].state.layout_digest());
       if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
       const Member& member = *context.members.Find(static_cast<int>(i));
       make.node.push_back(member.node);
+      make.kept.push_back({ranks_[i].state.kept_step(), ranks_[i].state.kept_attempt()});
       const uint64_t wish = member.state.round_bytes();
       if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
+    if (context.groups != nullptr && !IsReshard()) make.memory = Groups::MemoryOf(context.members);
     make.calls_digest = CallsDigest();
     ticket_ = make.ticket = context.NewTicket();
     progress_base_ = context.now;
@@ -320,7 +347,7 @@ void Load::Advance(JobContext& context) {
   }
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
-    io_path_ = std::max(io_path_, rank.state.io_path());
+    if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
   }
   SetPhase(Phase::kDone, context);
 }
@@ -350,11 +377,13 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
   plan_ = *plan;
   timeline_->Mark(OperationMark::kPlanned, context.now);
   for (const auto& [step, error] : plan_.passed_over) {
-    context.Log("load=", id_, " step=", plan_.step, " passed-over=", step, " error=\"", error.message(), "\"");
+    context.Log(LogLevel::kWarn, "passed_over",
+                {{"load", id_}, {"step", plan_.step}, {"passed_over", step}, {"error", error}});
   }
   progress_base_ = context.now;
-  if (IsReshard() && context.groups != nullptr) {
-    if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now), context)) return;
+  if (context.groups != nullptr) {
+    const auto bytes = IsReshard() ? std::nullopt : std::optional(plan_.transport_bytes);
+    if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now, bytes), context)) return;
   }
   SetPhase(Phase::kReading, context);
 }
@@ -362,7 +391,7 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
 bool Load::CheckExchange(JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kUndecided) {
     context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
-    if (counts_.staged < ranks_.size()) return true;
+    if (!AllLend()) return true;
     return TakeWay(context.groups->Settle(context.members, context.now), context);
   }
   if (way_.kind != ExchangeWay::Kind::kGroup) return true;
@@ -382,6 +411,7 @@ bool Load::CheckExchange(JobContext& context) {
 
 bool Load::TakeWay(ExchangeWay way, JobContext& context) {
   if (way.kind == way_.kind) return true;
+  if (way_.kind == ExchangeWay::Kind::kUndecided) progress_base_ = context.now;  // bytes were held until now
   way_ = std::move(way);
   context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
@@ -390,7 +420,9 @@ bool Load::TakeWay(ExchangeWay way, JobContext& context) {
          context);
     return false;
   }
-  if (way_.kind != ExchangeWay::Kind::kUndecided) context.Log("load=", id_, " transport=\"", transport(), "\"");
+  if (way_.kind != ExchangeWay::Kind::kUndecided) {
+    context.Log(LogLevel::kInfo, "exchange_way", {{"load", id_}, {"transport", transport()}});
+  }
   return true;
 }
 

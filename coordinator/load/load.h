@@ -22,6 +22,7 @@
 #include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/timeline/operation_timeline.h"
 
@@ -73,7 +74,9 @@ class Load {
 
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;
-  v1::Load View(const JobContext& context) const;
+  // The load as people see it, with the ranks of `shown`.
+  v1::Load View(const JobContext& context, const ShownRanks& shown) const;
+  NoteworthyRanks Noteworthy(const JobContext& context) const;
   // Whether the ranks are counted as they are. For tests: it looks at every rank.
   bool IsConsistent() const;
 
@@ -117,6 +120,7 @@ class Load {
     size_t done = 0;
     size_t failed = 0;
     size_t staged = 0;
+    size_t reading = 0;  // or done
     size_t resharding = 0;
     size_t with_step = 0;
 
@@ -140,6 +144,8 @@ class Load {
   std::string CallsDigest() const;
   // Whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
+  // Whether each rank lends what others take of it.
+  bool AllLend() const { return (IsReshard() ? counts_.staged : counts_.reading) == ranks_.size(); }
   // Decides by which transport the bytes go, as far as that can be said now. False: the load cannot go on.
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);

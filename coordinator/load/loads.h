@@ -20,6 +20,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/load/load.h"
 
 namespace cairn {
@@ -52,7 +53,9 @@ class Loads {
   std::vector<int64_t> WantedSteps() const;
   // Returns whether a load that has begun reads this step, or may come to read it.
   bool MayRead(int64_t step) const;
-  void View(const JobContext& context, v1::Job& view) const;
+  void View(const JobContext& context, const ShownRanks& shown, v1::Job& view) const;
+  // Of the loads under way.
+  NoteworthyRanks Noteworthy(const JobContext& context) const;
   // See Load::IsConsistent.
   bool IsConsistent() const;
 

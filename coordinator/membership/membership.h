@@ -130,7 +130,7 @@ class Membership {
   ReportChange Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
                       absl::Time now);
 
-  // Says for how long in all the coordinator has not been able to listen. That time counts against no lease.
+  // Says for how long in all the coordinator was too busy to listen. That time counts against no lease.
   void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
 
   // Gives a rank back.

@@ -27,6 +27,7 @@
 #include "common/storage/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
@@ -102,8 +103,10 @@ class Save {
   void TellVerdict(v1::SaveOrder& order) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
 
-  // The save as people see it.
+  // The save as people see it, with the ranks of `shown`; by default with those that ShownRanks finds worth a look.
   v1::Checkpoint View(const JobContext& context) const;
+  v1::Checkpoint View(const JobContext& context, const ShownRanks& shown) const;
+  NoteworthyRanks Noteworthy(const JobContext& context) const;
   // Says what of the counts and of what follows from the plan is not what a look at everything gives. Empty if all is.
   // For tests.
   std::string Inconsistency() const;
@@ -172,6 +175,8 @@ class Save {
   std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
   // The ranks that the save waits for now.
   std::vector<int> Awaited(const JobContext& context) const;
+  // Whether the rank, one of those that are awaited, is late.
+  bool IsLate(int rank, const JobContext& context) const;
   // `ranks` without those that wait for another rank to stage shards that they write for it. That rank is late, not
   // they.
   std::vector<int> WithoutExcused(std::vector<int> ranks) const;

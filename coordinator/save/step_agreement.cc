@@ -45,7 +45,8 @@ void StepAgreement::Set(State state, JobContext& context) {
   progress_ = context.now;
   context.orders_changed = true;
   Recount(context);
-  context.Log("step=", step_, " agreement=", std::string(NameOf(state)), " number=", number_);
+  context.Log(LogLevel::kInfo, "agreement",
+              {{"step", step_}, {"state", std::string(NameOf(state))}, {"number", number_}});
 }
 
 bool StepAgreement::IsOver(const Member& member) const {

@@ -138,7 +138,7 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
         const Computing computing;
         CAIRN_ASSIGN_OR_RETURN(const uint64_t next,
                                self.layouts_.PutChunk(NameOf(asked.agent()), asked.digest(), asked.total_bytes(),
-                                                      asked.offset(), asked.chunk()));
+                                                      asked.offset(), asked.chunk(), asked.agent().job()));
         if (next == asked.total_bytes()) self.dispatcher_.OnLayout(asked.digest());
         v1::PutLayoutResponse made;
         made.set_received_bytes(next);

@@ -3,6 +3,7 @@
 #ifndef CAIRN_COORDINATOR_SERVER_CATALOG_H_
 #define CAIRN_COORDINATOR_SERVER_CATALOG_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -57,8 +58,9 @@ class Catalog {
   // lengths. With `fallback`,
   // steps that are proven to be damaged (see IsProvenDamage) are passed over. Without it, and if the damage is not
   // proven, the error of that step is returned.
-  // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one.
-  absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
+  // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one. `known`, if it
+  // is not null, spares reading the records of all steps, as long as storage has no others.
+  absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback, const KnownSteps* known = nullptr);
 
   // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in
   // their lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed. It reads the records of
@@ -99,6 +101,12 @@ class Catalog {
   absl::StatusOr<std::vector<StepRecord>> ReadCurrent(const std::string& job);
   // Does what NewestSound does, among the steps for which `wanted` returns true.
   std::optional<int64_t> NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted);
+  // The same steps as far as `known` says them; nothing if storage has other checkpoints than these.
+  std::optional<std::vector<int64_t>> CurrentOf(const std::string& job, const KnownSteps& known);
+  // `current`: as ReadCurrent. `read` gives the record of one of these steps.
+  using ReadRecord = std::function<StepRecord(int64_t step)>;
+  absl::StatusOr<SoundCheckpoint> FindSoundIn(const std::string& job, const std::vector<int64_t>& current,
+                                              bool fallback, const ReadRecord& read);
   void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
   // The same steps, made durable: the process that put a verdict may have ended before its own fsync. A verdict that
   // cannot be made durable counts as damaged.

@@ -13,8 +13,10 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "cairn/v1/monitoring_service.pb.h"
 #include "common/base/mutex.h"
 #include "coordinator/timeline/operation_timeline.h"
@@ -33,11 +35,16 @@ class CoordinatorMetrics final : public prometheus::Collectable {
     std::vector<v1::JobSummary> jobs;
     int stalled_storage_calls = 0;
     uint64_t epoch = 0;
+    absl::Duration stopped = absl::ZeroDuration();  // as Dispatcher::Strain
+    absl::Duration deaf = absl::ZeroDuration();
+    std::vector<std::pair<std::string, uint64_t>> refusals;  // by what was asked for
   };
   explicit CoordinatorMetrics(std::function<Now()> now);
 
   // An operation has ended.
   void Observe(const OperationTimeline& timeline);
+  // So many leases of the job's agents have ended.
+  void LeasesEnded(const std::string& job, uint64_t leases);
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
@@ -56,6 +63,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   prometheus::Family<prometheus::Gauge>& slowest_behind_;
   prometheus::Family<prometheus::Gauge>& last_commit_time_;
   prometheus::Family<prometheus::Gauge>& last_commit_step_;
+  prometheus::Family<prometheus::Counter>& leases_ended_;
 };
 
 }  // namespace cairn

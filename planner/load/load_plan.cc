@@ -49,6 +49,10 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
     digester.Add(static_cast<uint64_t>(targets.ranks()[r])).Add(targets.nodes()[targets.rank_nodes()[r]]);
     digester.Add(targets.layout_digests()[targets.rank_layouts()[r]]);
   }
+  if (!options.keepers.empty()) {
+    digester.Add("keepers").Add(uint64_t{options.keepers.size()});
+    for (int rank : options.keepers) digester.Add(static_cast<uint64_t>(rank));
+  }
   return digester.Finish();
 }
 

@@ -270,7 +270,7 @@ class Cluster:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:
                 try:
-                    if len(call(method.request(job=self.job), timeout=5.0, metadata=token).ranks) == self.ranks:
+                    if call(method.request(job=self.job), timeout=5.0, metadata=token).agents == self.ranks:
                         return
                 except grpc.RpcError as error:
                     refused = _agent.error_of(error, "coordinator")

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,7 @@ class Queue {
   int64_t last();
   bool IsDone(int64_t ticket);
   void Await(int64_t ticket);
-  // Returns whether it waits for the default stream, and that one for it.
+  // Whether it waits for the default stream, and that one for it.
   bool blocking() const { return blocking_; }
 
  private:
@@ -52,7 +53,7 @@ class Physical {
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
-  // Returns whether another process, or another import of this one, has memory of this file.
+  // Whether another process, or another import of this one, has memory of this file.
   static bool IsHeldElsewhere(int file);
   size_t length() const;  // whole pages
 
@@ -72,6 +73,7 @@ class Physical {
 // A piece of a device's address space behind which memory lies.
 struct Allocation {
   int device = 0;
+  bool leaving = false;  // it is being freed: only work that was enqueued before still reaches it
   size_t bytes = 0;
   char* alias = nullptr;  // the same pages, where the host may touch them
   std::shared_ptr<Physical> physical;
@@ -92,9 +94,24 @@ struct LentMemory {
   size_t bytes = 0;
 };
 
+// Host memory that was registered. As a driver does, copies reach the pages that were there then, whatever is mapped at
+// the address by now.
+struct Registered {
+  size_t bytes = 0;
+  char* pages = nullptr;  // the same pages a second time; the address itself if it is private memory, of which none can
+};
+
 struct EventState {
   std::shared_ptr<Queue> queue;  // null until it is recorded
   int64_t ticket = 0;
+  bool captured = false;
+};
+
+// A stream that records a graph. What is enqueued in it does not run.
+struct Capture {
+  int mode = cuda::kCaptureGlobal;
+  std::thread::id thread;
+  bool invalidated = false;
 };
 
 struct Settings {
@@ -104,7 +121,6 @@ struct Settings {
   int64_t bytes_per_second = 0;
   int64_t copy_delay_us = 0;
   int64_t engine_stopped = 0;
-  int64_t capturing = 0;
   int64_t broken = 0;
   int64_t first_device = 0;
 };
@@ -135,11 +151,12 @@ struct State {
   std::map<cuda::AllocationHandle, Handle> handles;
   std::set<const Physical*> physicals;
   std::vector<LentMemory> lent;
-  std::map<uintptr_t, size_t> registered;
+  std::map<uintptr_t, Registered> registered;
   std::map<uintptr_t, size_t> host_allocations;
   std::map<int, int64_t> contexts;  // device -> how often it is retained
   std::map<uintptr_t, std::shared_ptr<Queue>> streams;
   std::map<uintptr_t, EventState> events;
+  std::map<uintptr_t, Capture> captures;  // by stream
   std::map<uintptr_t, std::string> modules;
   uintptr_t next_handle = 0x1000;
 
@@ -148,13 +165,17 @@ struct State {
   // of one reservation.
   const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset,
                          int access = cuda::kAccessRead) const;
-  HostKind KindOf(uintptr_t address, size_t bytes) const;
-  // Returns whether all of it is pinned, in one range or in several that follow one another.
+  // As Find(), for work that was enqueued before: also of memory that is being freed.
+  const Allocation* FindEnqueued(cuda::DevicePointer address, size_t bytes, size_t* offset, int access) const;
+  // Sets `pages` to where the bytes are reached, if they are pinned.
+  HostKind KindOf(uintptr_t address, size_t bytes, char** pages = nullptr) const;
+  int64_t RegisteredBytes() const;
+  // Whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
-  // Counts those of one device, or of all if it is negative, with what others hold of memory that was freed here.
+  // Of one device, or of all if it is negative, with what others hold of memory that was freed here.
   int64_t UsedBytes(int device) const;
-  // Counts what others hold of memory that was taken here.
+  // Of memory that was taken here, what others hold.
   int64_t LentBytes() const;
   // Gives up what was lent and is not held any more.
   void ForgetLent();
