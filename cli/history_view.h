@@ -19,7 +19,7 @@ struct HistoryEntry {
   std::string kind;  // "save", "load" or "reshard"
   std::optional<int64_t> step;
   uint32_t attempt = 0;  // of a save; 0 if none had begun
-  // When the operation began; of what storage tells, when it ended.
+  // The operation began then; if storage tells of it, it ended then.
   absl::Time time = absl::UnixEpoch();
   std::string result;  // "done", "deleted", or a reason as "RANK_LOST"
   std::string message;

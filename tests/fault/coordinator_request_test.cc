@@ -1,4 +1,4 @@
-// What the real coordinator answers to requests that are bad, have no token, are cancelled or time out.
+// Tests what the real coordinator answers to requests that are bad, have no token, are cancelled or time out.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// What an agent could say to its worker, right or not. An input is packets, each behind a byte of flags and two bytes
-// of its length, little-endian.
+// Says to a worker what an agent could say, right or not. An input is packets, each behind a byte of flags and two
+// bytes of its length, little-endian.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -85,7 +85,7 @@ class FakeAgent:
         ] = {}  # by attempt: of saves that this process does not know; None: committed
         self.saved_world = world_size
         self.per_rank_objects: dict[str, dict[int, bytes]] = {}
-        # What was seen.
+        # These record what was seen.
         self.calls: list[str] = []
         self.previous_agents: list[int] = []  # as trainers that attached told
         self.asked_attempts: list[int] = []   # as those that waited for a verdict told

@@ -1,4 +1,4 @@
-// What one rank of a fake job holds, and how it writes it. Every rank holds its share of the rows of "w", the whole of
+// Says what one rank of a fake job holds, and writes it. Every rank holds its share of the rows of "w", the whole of
 // "b", and the object "meta".
 #ifndef CAIRN_TESTS_TESTING_FAKE_STATE_H_
 #define CAIRN_TESTS_TESTING_FAKE_STATE_H_

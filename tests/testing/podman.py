@@ -22,7 +22,7 @@ DEPLOY = REPOSITORY / "deploy/kubernetes"
 IMAGE = "localhost/cairn:test"
 TRAINER_IMAGE = "localhost/cairn-trainer:test"
 AGENT_USER, TRAINER_USER = 7421, 1000
-# What the kubelet runs in the agent's container when the pod is evicted, as the manifests say.
+# The kubelet runs this in the agent's container when the pod is evicted, as the manifests say.
 EVICTION = ["/usr/bin/cairn", "save", "--reason", "eviction", "--timeout", "100s"]
 
 

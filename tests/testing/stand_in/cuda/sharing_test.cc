@@ -1,4 +1,4 @@
-// What the stand-in counts of memory that processes hold of each other.
+// Tests what the stand-in counts of memory that processes hold of each other.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>

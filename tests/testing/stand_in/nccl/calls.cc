@@ -56,7 +56,7 @@ Driver FindDriver() {
   return driver;
 }
 
-// What a call adds to the group that is open in this thread.
+// A call adds this to the group that is open in this thread.
 struct Added {
   std::shared_ptr<Communicator> comm;
   Stream stream = nullptr;
@@ -95,7 +95,7 @@ Result Refuse(Result result, const std::string& why) {
   return result;
 }
 
-// Whether this is the call that a setting names by its number.
+// Returns whether this is the call that a setting names by its number.
 bool IsCall(const char* setting, int64_t number) { return NcclSetting(setting, 0) == number; }
 
 void Hang() {

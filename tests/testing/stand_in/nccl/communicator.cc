@@ -94,7 +94,7 @@ void Communicator::Move(std::vector<Operation> operations) {
     const std::lock_guard lock(mutex_);
     segment = segment_;
   }
-  // What is left, by peer and direction, in order.
+  // These are left, by peer and direction, in order.
   std::map<std::pair<int, bool>, std::vector<Operation>> left;
   for (Operation& operation : operations) {
     operation.by_letter = operation.count >= kLetterBytes;

@@ -33,7 +33,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Joins in a thread of its own.
   void Join(const nccl::UniqueId& id, const Hello& hello);
   nccl::Result AsyncError();
-  // Whether groups may be begun.
+  // Returns whether groups may be begun.
   bool ready();
   void Fail(nccl::Result result, const std::string& error);
   std::string last_error();

@@ -1,4 +1,4 @@
-// What tests set of the stand-in for NCCL. The library usually runs in another process than the test, so the settings
+// Tests control the stand-in for NCCL by settings. The library usually runs in another process than the test, so they
 // stand in a file whose path is in STAND_IN_NCCL: lines of a name and a number. It is read anew at each use. A
 // name with a rank behind it, such as "group_stalls.1", is for that rank of a communicator alone.
 //   version            what ncclGetVersion says (22809)

@@ -1,4 +1,4 @@
-// How the ranks of a communicator find each other. The unique id is the name of an abstract socket, on which a thread
+// Lets the ranks of a communicator find each other. The unique id is the name of an abstract socket, on which a thread
 // of the process that made the id waits for all ranks, and then watches for ranks that end without a word.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_NCCL_RENDEZVOUS_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_NCCL_RENDEZVOUS_H_
