@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
 #include "common/base/version.h"
@@ -18,6 +17,7 @@
 #include "common/file/posix.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
+#include "common/process/log.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
 #include "common/resources/open_files.h"
@@ -31,14 +31,13 @@
 #include "common/storage/root_proof.h"
 #include "coordinator/root_lock/epoch_file.h"
 #include "coordinator/server/attempt_store.h"
-#include "coordinator/server/dispatcher.h"
 #include "coordinator/server/server.h"
 
 namespace cairn {
 namespace {
 
 constexpr int kLostRoot = SIGUSR1;
-// What is in flight is told how it ended; nothing is put in storage any more.
+// Calls that are in flight are told how they ended; nothing is put in storage any more.
 constexpr absl::Duration kLostDrain = absl::Seconds(1);
 
 struct Flags {
@@ -58,7 +57,7 @@ struct Flags {
   std::string lock_timeout = "10s";
 };
 
-// What callers must present; empty with --insecure.
+// Returns what callers must present; empty with --insecure.
 absl::StatusOr<std::string> TokenOf(const Flags& flags, PosixStorage& storage) {
   if (flags.insecure) return std::string();
   return flags.token_file.empty() ? MakeRootToken(storage) : ReadTokenFile(flags.token_file);
@@ -67,10 +66,10 @@ absl::StatusOr<std::string> TokenOf(const Flags& flags, PosixStorage& storage) {
 // Directories of this kind are tidied, and go when the user's last session ends.
 constexpr time_t kRenewCopySeconds = 60;
 
-void RenewCopy(TokenCopy& copy, const Clock& clock) {
+void RenewCopy(TokenCopy& copy) {
   // Agents find the token below their root; only commands need --token-file then.
   if (const absl::Status status = copy.Renew(); !status.ok()) {
-    LogLine(clock, absl::StrCat("event=token-copy-failed error=\"", status.message(), "\""));
+    Log(LogLevel::kWarn, "token_copy_failed", {{"error", status}});
   }
 }
 
@@ -112,7 +111,7 @@ absl::Status Serve(const Flags& flags) {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(flags.root, /*create=*/true));
   CAIRN_ASSIGN_OR_RETURN(EpochFile epoch,
                          EpochFile::Acquire(*storage, lock_timeout, clock, [&](const std::string& holder) {
-                           LogLine(clock, absl::StrCat("event=waiting root=", flags.root, " holder=\"", holder, "\""));
+                           Log(LogLevel::kWarn, "waiting", {{"root", flags.root}, {"holder", holder}});
                          }));
   absl::Status creates = storage->ProbeAtomicCreate();
   if (HasReason(creates, Reason::kNoSpace)) {
@@ -123,9 +122,9 @@ absl::Status Serve(const Flags& flags) {
   CAIRN_RETURN_IF_ERROR(creates);
   CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(flags, *storage));
   if (flags.insecure) {
-    LogLine(clock,
-            "event=INSECURE warning=\"no token is asked for (--insecure): every process of this machine can save, "
-            "delete and pass for a rank\"");
+    Log(LogLevel::kWarn, "insecure",
+        {{"warning",
+          "no token is asked for (--insecure): every process of this machine can save, delete and pass for a rank"}});
   }
   options.decisions.coordinator_epoch = epoch.epoch();
   options.began = epoch.began();
@@ -147,15 +146,19 @@ absl::Status Serve(const Flags& flags) {
   };
   options.raise_format = [&] { return epoch.RaiseFormat(); };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
-  LogLine(clock,
-          absl::StrCat("event=serving address=", server->address(), " root=", flags.root, " epoch=", epoch.epoch(),
-                       " version=", std::string(kVersion), " pid=", getpid(), " open-files=", open_files,
-                       flags.metrics_listen.empty() ? "" : absl::StrCat(" metrics=", server->metrics_address())));
+  Log(LogLevel::kInfo, "serving",
+      {{"address", server->address()},
+       {"root", flags.root},
+       {"epoch", epoch.epoch()},
+       {"version", std::string(kVersion)},
+       {"pid", getpid()},
+       {"open_files", open_files},
+       {"metrics", flags.metrics_listen.empty() ? "none" : server->metrics_address()}});
   // Before anybody is told the address: who knows it finds the token.
   std::optional<TokenCopy> copy;
   if (flags.token_file.empty() && !flags.insecure) {
     copy.emplace(TokenDirectory::OfThisUser(), server->address(), options.token);
-    RenewCopy(*copy, clock);
+    RenewCopy(*copy);
   }
   std::printf("%s\n", server->address().c_str());
   std::fflush(stdout);
@@ -164,18 +167,18 @@ absl::Status Serve(const Flags& flags) {
   const timespec pause = {kRenewCopySeconds, 0};
   int received = -1;
   while ((received = sigtimedwait(&signals, nullptr, &pause)) < 0) {
-    if (errno == EAGAIN && copy) RenewCopy(*copy, clock);
+    if (errno == EAGAIN && copy) RenewCopy(*copy);
   }
   if (is_lost) {
-    LogLine(clock, absl::StrCat("event=root-lost error=\"", lost.message(), "\""));
+    Log(LogLevel::kError, "root_lost", {{"error", lost}});
     // Agents hear of it by their next call.
     absl::SleepFor(kLostDrain);
     server->Drain(kLostDrain);
     return lost;
   }
-  LogLine(clock, absl::StrCat("event=draining signal=", received));
+  Log(LogLevel::kInfo, "draining", {{"signal", received}});
   const bool ended = server->Drain(drain_timeout);
-  LogLine(clock, absl::StrCat("event=stopped", ended ? "" : " storage=stalled"));
+  Log(ended ? LogLevel::kInfo : LogLevel::kWarn, "stopped", {{"storage", ended ? "done" : "stalled"}});
   // A thread that storage holds cannot be ended, and what it uses must stay.
   if (!ended) _exit(0);
   return absl::OkStatus();

@@ -27,10 +27,10 @@ LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
 
 LoadExecutor::~LoadExecutor() { Stop(); }
 
-void LoadExecutor::Start(const action::StartRead& order) {
-  queue_.Post([this, order] {  // makes memory, looks at the root
+void LoadExecutor::Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
+  queue_.Post([this, order, slab = std::move(slab)] {  // makes memory, looks at the root
     const absl::Status begun = WithMemory("to begin a load", [&] {
-      Begin(order);
+      Begin(order, slab);
       return absl::OkStatus();
     });
     if (!begun.ok()) Fail(order.number, begun);
@@ -197,8 +197,10 @@ void LoadExecutor::LendNow(uint64_t number) {
   load.lender->MarkStaged(*id);
 }
 
-absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order) {
+absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order,
+                                                                      std::shared_ptr<SlabImage> slab) {
   RoundSourceOptions source;
+  source.reader.slab = std::move(slab);
   source.reader.io_threads = context_.options.io_threads;
   source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
   source.offer = [this](std::shared_ptr<SharedMemory> memory) {
@@ -261,7 +263,7 @@ void LoadExecutor::StopServing(const ActiveLoad& load) {
   if (load.gate != nullptr) context_.transfers.Remove(load.gate_transfer);
 }
 
-void LoadExecutor::Begin(const action::StartRead& order) {
+void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
   ActiveLoad load;
   bool served = false;
   // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
@@ -281,7 +283,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
       return Fail(load.number, Annotate(proven, absl::StrCat("on ", context_.options.node)));
     }
-    auto reader = MakeReader(order);
+    auto reader = MakeReader(order, slab);
     if (!reader.ok()) return Fail(load.number, reader.status());
     load.source = *std::move(reader);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
@@ -300,7 +302,10 @@ void LoadExecutor::Begin(const action::StartRead& order) {
       {{"load", load.number},
        {"step", order.order.step()},
        {"bytes", order.plan->read_bytes()},
-       {"rounds", order.plan->rounds_size()}});
+       {"rounds", order.plan->rounds_size()},
+       {"slab", slab != nullptr              ? "used"
+                : order.kept_refusal.empty() ? "no"
+                                             : absl::StrCat("no: ", order.kept_refusal)}});
   {
     MutexLock lock(mutex_);
     if (stopped_) return;

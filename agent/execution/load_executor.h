@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
 #include "agent/reader/round_source.h"
+#include "agent/reader/slab_image.h"
 #include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
 #include "agent/transport/round_gate.h"
@@ -29,7 +30,8 @@ class LoadExecutor {
   explicit LoadExecutor(ExecutorContext context);
   ~LoadExecutor();
 
-  void Start(const action::StartRead& order);
+  // `slab`: where files of the plan are copied from that still stand there; null for none.
+  void Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
   // The trainer has filled the memory that this rank lends in a reshard.
   void LendSource(uint64_t number);
   // How the load's bytes go that waited for that.
@@ -77,10 +79,11 @@ class LoadExecutor {
   };
 
   ActiveLoad FindActive(uint64_t number);
-  void Begin(const action::StartRead& order);
+  void Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
   // Memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
-  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order);
+  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order,
+                                                          std::shared_ptr<SlabImage> slab);
   LoadConsumerOptions ConsumerOptions(const action::StartRead& order);
   void LendNow(uint64_t number);
   void DecideNow(uint64_t number, const v1::Exchange& exchange);

@@ -16,8 +16,8 @@
 namespace cairn {
 namespace {
 
-// How soon a group is looked at that is at work: first, and at most. The intervals grow by a tenth, so that what is quick
-// is seen at once, and a long wait does not take a processor from the trainer.
+// How soon a group is looked at that is at work: first, and at most. The intervals grow by a tenth, so that what is
+// quick is seen at once, and a long wait does not take a processor from the trainer.
 constexpr absl::Duration kFirstLook = absl::Microseconds(50);
 constexpr absl::Duration kLongestLook = absl::Milliseconds(1);
 constexpr double kLookGrowth = 1.1;

@@ -31,6 +31,14 @@ void Append(std::string& line, const LogField& field) {
   absl::StrAppend(&line, "\"", Printable(quoted), "\"");
 }
 
+// `context`: what stands before the event's own fields.
+std::string TextOf(const LogEvent& event, const std::string& context) {
+  constexpr const char* kNames[] = {"info", "warn", "error"};
+  std::string text = absl::StrCat(kNames[static_cast<int>(event.level)], " event=", event.event, context);
+  for (const LogField& field : event.fields) Append(text, field);
+  return text;
+}
+
 }  // namespace
 
 LogField::LogField(std::string_view field_key, const absl::Status& status) : key(field_key) {
@@ -39,13 +47,16 @@ LogField::LogField(std::string_view field_key, const absl::Status& status) : key
   value = status.ok() ? "OK" : absl::StrCat(name, ": ", status.message());
 }
 
+std::string LogEvent::Text() const { return TextOf(*this, ""); }
+
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
-  constexpr const char* kNames[] = {"info", "warn", "error"};
-  std::string line = absl::StrCat(
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", Clock::Real().WallNow(), absl::UTCTimeZone()), " ",
-      kNames[static_cast<int>(level)], " event=", absl::string_view(event.data(), event.size()), Context());
-  for (const LogField& field : fields) Append(line, field);
-  line += '\n';
+  Log(LogEvent{level, std::string(event), fields});
+}
+
+void Log(const LogEvent& event) {
+  const std::string line =
+      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", Clock::Real().WallNow(), absl::UTCTimeZone()), " ",
+                   TextOf(event, Context()), "\n");
   (void)!write(STDERR_FILENO, line.data(), line.size());
 }
 

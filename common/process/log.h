@@ -1,5 +1,5 @@
-// Writes log lines of an agent to standard error, one event each: "2026-01-31T12:00:00.123Z info event=staged rank=3
-// step=7".
+// Writes the log of a coordinator or an agent to standard error, one event a line: "2026-01-31T12:00:00.123Z info
+// event=staged rank=3 step=7".
 #ifndef CAIRN_COMMON_PROCESS_LOG_H_
 #define CAIRN_COMMON_PROCESS_LOG_H_
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -32,9 +33,20 @@ struct LogField {
   std::string value;
 };
 
+// What one line says. Decisions make these, and whoever runs them writes them.
+struct LogEvent {
+  LogLevel level = LogLevel::kInfo;
+  std::string event;
+  std::vector<LogField> fields;
+
+  // The line without its time and the process's own fields: "info event=staged rank=3 step=7".
+  std::string Text() const;
+};
+
 // Writes one line by one write(2). Values with blanks, quotes or control characters are quoted, and what is not
 // printable in them (common/base/printable.h) is spelled as "\xNN". Thread-safe.
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+void Log(const LogEvent& event);
 // Adds these fields ("rank=3") to every line from now on. Must be called before the first thread starts.
 void SetLogContext(std::initializer_list<LogField> fields);
 

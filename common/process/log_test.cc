@@ -30,5 +30,14 @@ TEST(LogTest, Log_WhatATerminalWouldObey_IsSpelled) {
   EXPECT_EQ(Logged("\xff\r"), "what=\"\\xff\\x0d\"\n");
 }
 
+TEST(LogTest, Log_EventOfADecision_IsWrittenAsAnyOther) {
+  const LogEvent event{LogLevel::kWarn, "save_state", {{"job", "demo"}, {"step", 7}, {"error", "a b"}}};
+  EXPECT_EQ(event.Text(), "warn event=save_state job=demo step=7 error=\"a b\"");
+  ::testing::internal::CaptureStderr();
+  Log(event);
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(line.substr(line.find("Z ") + 2), event.Text() + "\n");
+}
+
 }  // namespace
 }  // namespace cairn

@@ -131,6 +131,13 @@ struct RemoveFiles {
   std::optional<int64_t> latest;  // of a deletion: as in ChangeSteps
 };
 
+// What is known of a job's steps without asking storage.
+struct KnownSteps {
+  std::vector<int64_t> all;        // that have a verdict of any kind, ascending
+  std::vector<int64_t> current;    // of these, the committed and not superseded, or damaged ones, ascending
+  std::vector<int64_t> committed;  // of these, the committed ones
+};
+
 // Plans a load of these target layouts, by rank. If there are source layouts, it is a reshard. Answered by
 // Job::OnLoadPlanned.
 struct PlanLoad {
@@ -138,12 +145,20 @@ struct PlanLoad {
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   bool fallback = false;        // ... that is not proven to be damaged
+  // What is looked at in storage: not every checkpoint that the job ever had. Null: all.
+  std::shared_ptr<const KnownSteps> known;
   std::vector<std::string> layout;
   std::vector<std::string> node;
   // By rank: ranks with the same name share memory, and one with none shares it with nobody. Empty if nobody asks.
   std::vector<std::string> memory;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
+  // By rank: of which attempt its agent still has the files in memory; attempt 0 for none.
+  struct Kept {
+    int64_t step = 0;
+    uint32_t attempt = 0;
+  };
+  std::vector<Kept> kept;
   // Names the operation by the calls of all ranks that make it: no other has this digest, and after a restart it is the
   // same.
   std::string calls_digest;

@@ -6,11 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/process/log.h"
 #include "common/storage/lineage.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/exchange/groups.h"
@@ -43,19 +44,21 @@ struct DecisionOptions {
 
 class PlanTable;
 
-// When an event comes.
+// Says when an event comes.
 struct Moment {
   absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
   absl::Time wall;  // for people
 };
 
-// What the decisions leave for the server around them.
+// Holds what the decisions leave for the server around them.
 struct Effects {
   std::vector<CoreAction> actions;
-  // One line per change of state, "key=value ...", for the log.
-  std::vector<std::string> log;
+  // One per change of state.
+  std::vector<LogEvent> log;
   // The operations that have ended.
   std::vector<std::shared_ptr<const OperationTimeline>> timelines;
+  // How many leases have ended, by job.
+  std::map<std::string, uint64_t> leases_ended;
   // No ticket is given twice, also not to a job that was forgotten and made again.
   uint64_t next_ticket = 1;
 };
@@ -74,8 +77,9 @@ struct JobContext {
   absl::Time now;
   absl::Time wall;  // for people
   std::optional<int64_t> last_committed;
-  // What is committed, and what builds on what.
+  // Say what is committed, and what builds on what.
   const CommittedLines* lines = nullptr;
+  std::shared_ptr<const KnownSteps> known_steps;
   // The smallest step of the saves in flight. It commits first.
   std::optional<int64_t> earliest_step;
   // The smallest step whose commit waits for storage that does not answer.
@@ -98,9 +102,9 @@ struct JobContext {
   void Do(What what) {
     effects.actions.push_back({job, std::move(what)});
   }
-  template <typename... Parts>
-  void Log(const Parts&... parts) {
-    effects.log.push_back(absl::StrCat("job=", job, " ", parts...));
+  void Log(LogLevel level, std::string_view event, std::vector<LogField> fields) {
+    fields.insert(fields.begin(), LogField("job", job));
+    effects.log.push_back({level, std::string(event), std::move(fields)});
   }
 };
 

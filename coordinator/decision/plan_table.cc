@@ -1,6 +1,7 @@
 #include "coordinator/decision/plan_table.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/base/digest.h"
 #include "common/status/reason.h"
@@ -47,6 +48,14 @@ void PlanTable::OnPlanned(const std::string& key, const absl::StatusOr<PlannedSa
   }
   entry->state = SavePlanEntry::State::kFailed;
   entry->error = plan.status();
+}
+
+bool PlanTable::ReleaseOldest() {
+  const auto oldest = std::find_if(entries_.rbegin(), entries_.rend(),
+                                   [](const auto& entry) { return entry.state != SavePlanEntry::State::kPending; });
+  if (oldest == entries_.rend()) return false;
+  entries_.erase(std::next(oldest).base());
+  return true;
 }
 
 SavePlanEntry* PlanTable::FindByKey(const std::string& key) {

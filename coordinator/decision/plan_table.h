@@ -23,7 +23,7 @@ struct SavePlanEntry {
   bool replicas_checked = false;
 };
 
-// Not thread-safe. Entries stay where they are until kCapacity newer ones were asked for.
+// Not thread-safe. Entries stay where they are until kCapacity newer ones were asked for, or room is needed.
 class PlanTable {
  public:
   // Returns the entry of these layouts (by rank). If there is none yet, makes it and asks for its plan. Null while the
@@ -34,7 +34,10 @@ class PlanTable {
   SavePlanEntry* Find(const std::string& plan_digest);
   // The entry with this key; null if it is not kept any more.
   SavePlanEntry* FindByKey(const std::string& key);
-  // How many keys were made of the layouts and nodes of all ranks.
+  // Lets go of the oldest entry whose plan is not being made, with the layouts that it holds. A save that goes by its
+  // plan holds what it needs, and a later one asks for the plan anew. Returns false if there is none.
+  bool ReleaseOldest();
+  // Returns how many keys were made of the layouts and nodes of all ranks.
   uint64_t keys_made() const { return keys_made_; }
 
  private:

@@ -36,13 +36,23 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
   return NotCommitted(key, context);
 }
 
-std::optional<v1::Checkpoint> Checkpoints::Shown(const JobContext& context) const {
+std::optional<v1::Checkpoint> Checkpoints::Shown(const JobContext& context, const ShownRanks& shown) const {
   const Save* save = saves_.Shown();
-  if (save != nullptr && !save->ended()) return save->View(context);
+  if (save != nullptr && !save->ended()) return save->View(context, shown);
   // A request that waits, or that has failed since, must not be hidden by an older commit.
-  if (const SaveRequest* request = requests_.Shown(); request != nullptr) return requests_.View(*request, context);
-  if (save != nullptr) return save->View(context);
+  if (const SaveRequest* request = requests_.Shown(); request != nullptr) {
+    return requests_.View(*request, context, shown);
+  }
+  if (save != nullptr) return save->View(context, shown);
   return std::nullopt;
+}
+
+NoteworthyRanks Checkpoints::Noteworthy(const JobContext& context) const {
+  if (const Save* save = saves_.Shown(); save != nullptr && !save->ended()) return save->Noteworthy(context);
+  if (const SaveRequest* request = requests_.Shown(); request != nullptr) {
+    return requests_.Noteworthy(*request, context);
+  }
+  return {};
 }
 
 v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context) {

@@ -9,6 +9,7 @@
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/job/recovery.h"
 #include "coordinator/job/save_requests.h"
 #include "coordinator/job/verdict_book.h"
@@ -16,7 +17,7 @@
 
 namespace cairn {
 
-// What stands in storage of an attempt, as people see it.
+// Returns what stands in storage of an attempt, as people see it.
 v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context);
 
 // Looks at the parts of a job that it is given, and changes nothing. Not thread-safe.
@@ -26,7 +27,7 @@ class Checkpoints {
   Checkpoints(const Recovery& recovery, const VerdictBook& verdicts, const Saves& saves, const SaveRequests& requests)
       : recovery_(recovery), verdicts_(verdicts), saves_(saves), requests_(requests) {}
 
-  // Whether a request with this id has come before.
+  // Returns whether a request with this id has come before.
   bool Knows(const std::string& request_id) const;
   // The checkpoint that the key names. Nothing if the answer must wait for the recovery from storage. `known_epoch` is
   // the epoch of the coordinator that has told the caller of this request before, 0 for none.
@@ -35,10 +36,12 @@ class Checkpoints {
                                                      const JobContext& context) const;
   // The one that people are shown who ask about the job: what is under way, else what ended last. Nothing if neither
   // is remembered.
-  std::optional<v1::Checkpoint> Shown(const JobContext& context) const;
+  std::optional<v1::Checkpoint> Shown(const JobContext& context, const ShownRanks& shown) const;
+  // The ranks of that one which are worth a look.
+  NoteworthyRanks Noteworthy(const JobContext& context) const;
 
  private:
-  // What has become of a request that an earlier coordinator took.
+  // Returns what has become of a request that an earlier coordinator took.
   static v1::Checkpoint ViewFromBefore(const CheckpointKey& key, uint64_t known_epoch, const JobContext& context);
   static absl::Status NotCommitted(const CheckpointKey& key, const JobContext& context);
 

@@ -2,31 +2,21 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
-#include "coordinator/decision/rank_error.h"
 
 namespace cairn {
 namespace {
 
 // A job without agents is forgotten after this; what it saved is found again in storage.
 constexpr absl::Duration kForgetAfter = absl::Minutes(10);
+constexpr absl::Duration kForgetUnknownAfter = absl::Seconds(1);
 
 }  // namespace
 
 Moment Decisions::At(absl::Time now, absl::Time wall) {
-  if (last_now_ != absl::InfinitePast()) {
-    const absl::Duration gap = now - last_now_;
-    if (gap < absl::ZeroDuration()) {
-      now = last_now_;
-    } else if (gap > options_.lease_ttl / 2) {
-      skipped_ += gap;
-      effects_.log.push_back(absl::StrCat("event=stopped for=", Seconds(gap)));
-    }
-  }
-  last_now_ = now;
-  return Moment{now - skipped_, wall};
+  last_now_ = std::max(last_now_, now);
+  return Moment{last_now_, wall};
 }
 
 absl::StatusOr<Job*> Decisions::JobFor(const std::string& name, const Moment& moment) {
@@ -54,8 +44,10 @@ void Decisions::Tick(absl::Time now, absl::Time wall) {
   const Moment moment = At(now, wall);
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     job->second->Tick(moment, deaf_);
-    // A name that was only asked for is no job.
-    const absl::Duration after = job->second->known() ? kForgetAfter : options_.lease_ttl;
+    // A name that was only asked for is no job. It stays for as long as somebody may be asking.
+    const absl::Duration after = job->second->known()       ? kForgetAfter
+                                 : job->second->recovered() ? kForgetUnknownAfter
+                                                            : options_.lease_ttl;
     const bool forget = job->second->idle() && moment.now - job->second->last_used() > after;
     job = forget ? jobs_.erase(job) : std::next(job);
   }
@@ -76,6 +68,10 @@ std::vector<v1::JobSummary> Decisions::Summaries(const Moment& moment) const {
     if (job->known()) summaries.push_back(job->Summary(moment));
   }
   return summaries;
+}
+
+bool Decisions::ReleaseOldestPlan() {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](auto& job) { return job.second->ReleaseOldestPlan(); });
 }
 
 bool Decisions::busy() const {

@@ -27,9 +27,9 @@ class Decisions {
 
   const DecisionOptions& options() const { return options_; }
 
-  // Returns the moment of an event that comes at `now`. If nothing was called for longer than half a lease, the
-  // coordinator itself was stopped (SIGSTOP, a suspended machine). That time does not count, because the silence is
-  // nobody's fault.
+  // Returns the moment of an event that comes at `now`, which is ListeningClock::Running: the time in which the
+  // coordinator itself was stopped does not count, because the silence is nobody's fault. If `now` is before that of an
+  // earlier event, it is that one's.
   Moment At(absl::Time now, absl::Time wall);
 
   // Makes the job if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).
@@ -46,18 +46,23 @@ class Decisions {
   // As AddLayout, of a layout that is in the table already.
   void OnLayout(const std::string& digest, const Moment& moment);
 
-  // Says for how long in all the coordinator has not been able to listen: that time counts against no lease.
+  // Lets go of the oldest save plan of the first job that keeps one for saves to come. False if none does.
+  bool ReleaseOldestPlan();
+
+  // Says for how long in all the coordinator was too busy to listen: that time counts against no lease.
   void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
 
-  // Whether there is no job.
+  // Returns whether there is no job.
   bool empty() const { return jobs_.empty(); }
   bool busy() const;
   std::vector<CoreAction> TakeActions() { return std::exchange(effects_.actions, {}); }
-  std::vector<std::string> TakeLog() { return std::exchange(effects_.log, {}); }
+  std::vector<LogEvent> TakeLog() { return std::exchange(effects_.log, {}); }
   // The operations that have ended since the last call.
   std::vector<std::shared_ptr<const OperationTimeline>> TakeTimelines() {
     return std::exchange(effects_.timelines, {});
   }
+  // How many leases have ended since the last call, by job.
+  std::map<std::string, uint64_t> TakeLeasesEnded() { return std::exchange(effects_.leases_ended, {}); }
   // In the order of their names; jobs that were only asked for are left out.
   std::vector<v1::JobSummary> Summaries(const Moment& moment) const;
   // The jobs of which agents' orders may have changed since the last call, other than by the agents' own reports.
@@ -69,7 +74,6 @@ class Decisions {
   Effects effects_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;
   absl::Time last_now_ = absl::InfinitePast();
-  absl::Duration skipped_ = absl::ZeroDuration();
   absl::Duration deaf_ = absl::ZeroDuration();
 };
 

@@ -16,7 +16,7 @@
 namespace cairn {
 namespace {
 
-// When agents were last heard is shown to people so often.
+// The time at which agents were last heard is brought up to date for people so often.
 constexpr absl::Duration kHeardInterval = absl::Seconds(1);
 constexpr absl::Duration kForgetInterval = absl::Seconds(1);
 
@@ -56,6 +56,7 @@ void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.now = moment.now;
   context.wall = moment.wall;
   context.lines = &verdicts_.lines();
+  context.known_steps = verdicts_.known_steps();
   context.last_committed = context.lines->latest();
   context.earliest_step = saves_.EarliestUndecided();
   context.stalled_step = saves_.StalledStep();
@@ -100,14 +101,18 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   const int world_size = members_.world_size();
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();
-  if (restarted) OnLost({rank}, context);
+  if (restarted) OnLost({rank}, "restarted", context);
   if (members_.world_size() != world_size) attention_ = true;
   if (*changed) {
     ++context.revision;
     current_plan_.InputsChanged();
     OnMember(rank, context);
-    context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
-                " node=", request.node(), " event=registered agents=", members_.size(), "/", members_.world_size());
+    context.Log(LogLevel::kInfo, "registered",
+                {{"rank", request.agent().rank()},
+                 {"incarnation", ShortId(request.agent().incarnation())},
+                 {"node", request.node()},
+                 {"agents", members_.size()},
+                 {"world_size", members_.world_size()}});
   }
   recovery_.Begin(context);
   if (attention()) Advance(context);
@@ -146,7 +151,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
     next_revision_ = context.now + kHeardInterval;
     ++context.revision;
   }
-  // Who asks for a verdict may have it read again.
+  // A member that asks for a verdict may have it read again.
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   ++context.revision;
   wanted_layouts_.Apply(member, context.layouts, orders_);
@@ -182,18 +187,18 @@ absl::Status Job::Unregister(const v1::AgentIdentity& agent, const Moment& momen
   if (!member.ok()) return member.status();
   const int rank = (*member)->rank;
   members_.Remove(rank);
-  context.Log("rank=", rank, " event=unregistered");
-  OnLost({rank}, context);
+  context.Log(LogLevel::kInfo, "unregistered", {{"rank", rank}});
+  OnLost({rank}, "unregistered", context);
   if (attention()) Advance(context);
   RefreshOrders(context);
   return absl::OkStatus();
 }
 
-void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
+void Job::OnLost(const std::vector<int>& ranks, std::string_view cause, JobContext& context) {
   if (ranks.empty()) return;
   ++context.revision;
   for (int rank : ranks) {
-    context.Log("rank=", rank, " event=lost");
+    context.Log(LogLevel::kWarn, "lost", {{"rank", rank}, {"cause", cause}});
     wanted_layouts_.OnLost(rank, orders_);
     orders_.Wake(rank);  // its agent's held call has no member any more
   }
@@ -302,7 +307,9 @@ void Job::Tick(const Moment& moment, absl::Duration deaf) {
   if (!members_.empty()) recovery_.Begin(context);
   // Leases end here and nowhere else: an agent that is heard before that has kept its own.
   members_.set_deaf(deaf);
-  OnLost(members_.Expire(context.now), context);
+  const std::vector<int> expired = members_.Expire(context.now);
+  if (!expired.empty()) context.effects.leases_ended[name_] += expired.size();
+  OnLost(expired, "lease-ended", context);
   recovery_.Tick(context);
   if (restless()) Advance(context);
   RefreshOrders(context);
@@ -399,7 +406,7 @@ std::string Job::Inconsistency() {
   Advance(context);
   if (seen() != before) {
     return absl::StrCat(name_, ": a step was possible and not taken: ",
-                        context.effects.log.size() > std::get<1>(before)       ? context.effects.log.back()
+                        context.effects.log.size() > std::get<1>(before)       ? context.effects.log.back().Text()
                         : context.effects.actions.size() > std::get<0>(before) ? "an action follows"
                                                                                : "orders change");
   }

@@ -3,8 +3,10 @@
 #ifndef CAIRN_COORDINATOR_JOB_JOB_H_
 #define CAIRN_COORDINATOR_JOB_JOB_H_
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/plan_table.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/job/checkpoints.h"
 #include "coordinator/job/current_plan.h"
@@ -61,7 +64,7 @@ class Job {
   // Says what `rank`'s agent should do. The revision is that of the last change of these orders. `known` is that of the
   // last orders that the agent has applied, 0 for none: what it knows of these is left out, if it can do without.
   v1::SynchronizeAgentResponse OrdersFor(int rank, const Moment& moment, uint64_t known = 0);
-  // Whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
+  // Returns whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
   bool KnowsOrders(int rank, uint64_t known) const;
 
   // Calls of people. They answer nothing if the answer must wait for the recovery from storage or, with `patient`, for
@@ -82,14 +85,17 @@ class Job {
   };
   std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient, bool partly,
                                                 const Moment& moment);
-  // What stands in storage of an attempt, as people see it.
+  // Returns what stands in storage of an attempt, as people see it.
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
-  v1::Job View(const Moment& moment) const;
+  // The job as people see it, with the ranks of `page`; see GetJobRequest.page for what is shown without one.
+  v1::Job View(const Moment& moment, const std::optional<v1::RankPage>& page = std::nullopt) const;
+  // The same without a page, at most a moment old: many who wait share one.
+  std::shared_ptr<const v1::Job> SharedView(const Moment& moment, int stalled_storage_calls);
   // The job in a few numbers.
   v1::JobSummary Summary(const Moment& moment) const;
 
-  // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator could
-  // not listen.
+  // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator was
+  // too busy to listen.
   void Tick(const Moment& moment, absl::Duration deaf);
   // The bytes of this layout have come, for whichever job.
   void OnLayout(const std::string& digest, const Moment& moment);
@@ -110,6 +116,9 @@ class Job {
   // nothing. For tests: it costs much.
   std::string Inconsistency();
 
+  // Lets go of the oldest save plan that is kept for saves to come, and of its layouts. False if there is none.
+  bool ReleaseOldestPlan() { return plans_.ReleaseOldest(); }
+
   // Starts reading what storage knows of the job, once.
   void EnsureRecovered(const Moment& moment);
   bool recovered() const { return recovery_.done(); }
@@ -124,14 +133,15 @@ class Job {
   JobContext At(const Moment& moment) const;
   void SetMoment(const Moment& moment, JobContext& context) const;
 
-  // Whether Advance may have a step to take.
+  // Returns whether Advance may have a step to take.
   bool attention() const;
-  // Whether time alone may bring a step.
+  // Returns whether time alone may bring a step.
   bool restless() const;
 
   // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
   void OnMember(int rank, JobContext& context);
-  void OnLost(const std::vector<int>& ranks, JobContext& context);
+  // `cause`: a word for the log.
+  void OnLost(const std::vector<int>& ranks, std::string_view cause, JobContext& context);
   // Looks at what a report has changed.
   void Watch(const Member& member, const ReportChange& change, JobContext& context);
   // Brings the calls that the member has reported to their saves and loads.
@@ -149,10 +159,12 @@ class Job {
   void KeepLeftovers(const JobContext& context);
   void Forget(absl::Time now);
 
-  // What the rank's agent should do, without the revision and what dates the answer.
+  // Returns what the rank's agent should do, without the revision and what dates the answer.
   v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
   void RefreshOrders(JobContext& context);
-  // What of the parts' own bookkeeping is not what a look at everything gives.
+  // Returns what is shown of a job that is too large to be shown whole.
+  ShownRanks Noteworthy(const JobContext& context) const;
+  // Returns the part whose own bookkeeping is not what a look at everything gives; empty if there is none.
   std::string MiscountedPart(const JobContext& context) const;
 
   const std::string name_;
@@ -182,6 +194,8 @@ class Job {
   absl::Time next_forget_ = absl::InfinitePast();
   Moment settled_;  // when every step was taken that time had made possible
   absl::Time last_used_;
+  std::shared_ptr<const v1::Job> view_;  // the last SharedView
+  absl::Time viewed_ = absl::InfinitePast();
 };
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// What people ask of a job.
+// Answers what people ask of a job.
 #include <algorithm>
 #include <utility>
 
@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 64;
+// What a view says in seconds, as when an agent was last heard, may be so old.
+constexpr absl::Duration kSharedFor = absl::Milliseconds(100);
 
 absl::Status CheckRequest(const v1::CreateCheckpointRequest& request, const JobContext& context) {
   if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
@@ -158,26 +160,73 @@ v1::JobSummary Job::Summary(const Moment& moment) const {
   return summary;
 }
 
-v1::Job Job::View(const Moment& moment) const {
+ShownRanks Job::Noteworthy(const JobContext& context) const {
+  const NoteworthyRanks save = checkpoints_.Noteworthy(context);
+  const NoteworthyRanks loads = loads_.Noteworthy(context);
+  // The first ones are shown, so the order says what matters most.
+  std::vector<int> ranks = save.late;
+  const auto add = [&](const std::vector<int>& more) { ranks.insert(ranks.end(), more.begin(), more.end()); };
+  add(loads.late);
+  if (!members_.complete()) add(members_.Absent());
+  std::vector<int> idle;
+  for (const auto& [rank, member] : members_.members()) {
+    if (context.now - member.heard > options_.lease_ttl / 2) ranks.push_back(rank);
+    if (!member.reported || !member.state.trainer().attached()) idle.push_back(rank);
+  }
+  add(idle);
+  add(save.awaited);
+  add(loads.awaited);
+  return ShownRanks::Of(ranks);
+}
+
+v1::Job Job::View(const Moment& moment, const std::optional<v1::RankPage>& page) const {
   const JobContext context = At(moment);
+  const auto world_size = static_cast<uint32_t>(members_.world_size());
   v1::Job view;
   view.set_job(name_);
-  view.set_world_size(static_cast<uint32_t>(members_.world_size()));
+  view.set_world_size(world_size);
   view.set_coordinator_epoch(options_.coordinator_epoch);
   view.set_membership_epoch(members_.epoch());
   view.set_revision(context.revision);
+  view.set_agents(static_cast<uint32_t>(members_.size()));
+  const bool whole = ShownRanks::FitsWhole(world_size);
+  const ShownRanks shown = page.has_value() ? ShownRanks::Page(*page) : whole ? ShownRanks::All() : Noteworthy(context);
+  view.set_ranks_left_out(page.has_value() ? !shown.IsAllOf(members_.world_size()) : !whole);
+  if (page.has_value() && shown.end() < members_.world_size()) view.set_next_rank(static_cast<uint32_t>(shown.end()));
+  uint32_t trainers = 0;
   for (const auto& [rank, member] : members_.members()) {
+    const bool attached = member.reported && member.state.trainer().attached();
+    const std::optional<int64_t> step = member.current_step();
+    trainers += attached ? 1 : 0;
+    if (step.has_value() && (!view.has_lowest_step() || *step < view.lowest_step())) view.set_lowest_step(*step);
+    if (step.has_value() && (!view.has_highest_step() || *step > view.highest_step())) view.set_highest_step(*step);
+    if (!shown.contains(rank)) continue;
     v1::JobRank& entry = *view.add_ranks();
     entry.set_rank(static_cast<uint32_t>(rank));
     entry.set_node(member.node);
     entry.set_address(member.transfer_address);
-    entry.set_trainer_attached(member.reported && member.state.trainer().attached());
-    if (member.current_step().has_value()) entry.set_current_step(*member.current_step());
+    entry.set_trainer_attached(attached);
+    if (step.has_value()) entry.set_current_step(*step);
     SetDuration(context.now - member.heard, *entry.mutable_last_heard());
   }
-  if (auto shown = checkpoints_.Shown(context); shown.has_value()) *view.mutable_checkpoint() = *std::move(shown);
-  loads_.View(context, view);
+  view.set_trainers(trainers);
+  if (auto checkpoint = checkpoints_.Shown(context, shown); checkpoint.has_value()) {
+    *view.mutable_checkpoint() = *std::move(checkpoint);
+  }
+  loads_.View(context, shown, view);
   return view;
+}
+
+std::shared_ptr<const v1::Job> Job::SharedView(const Moment& moment, int stalled_storage_calls) {
+  const auto stalled = static_cast<uint32_t>(stalled_storage_calls);
+  const bool fresh = view_ != nullptr && view_->revision() == context_.revision && moment.now - viewed_ < kSharedFor &&
+                     view_->stalled_storage_calls() == stalled;
+  if (fresh) return view_;
+  auto view = std::make_shared<v1::Job>(View(moment));
+  view->set_stalled_storage_calls(stalled);
+  view_ = std::move(view);
+  viewed_ = moment.now;
+  return view_;
 }
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// What has come of the actions that a job has asked for.
+// Takes in what has come of the actions that a job has asked for.
 #include "coordinator/job/job.h"
 
 namespace cairn {
@@ -14,9 +14,11 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& 
   if (!recovery_.OnRead(recovered.status(), context)) return;
   for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
   for (int64_t step : verdicts_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
-  // What the last coordinator had no time for. Loads that it has begun may come back with their agents before.
-  step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
-  context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
+  // The last coordinator may have had no time for it. Loads that it has begun may come back with their agents before.
+  // A name without checkpoints has nothing to prune, and may be no job at all.
+  if (!verdicts_.empty()) step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
+  context.Log(LogLevel::kInfo, "recovered",
+              {{"verdicts", recovered->verdict.size()}, {"unfinished", recovered->leftover.size()}});
   ApplyAll(context);
   Advance(context);
 }
@@ -96,7 +98,7 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
       // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
       if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;
       leftovers_.Add({deleted.step, deleted.attempt, /*tombstone=*/true, /*deleted=*/true});
-      context.Log("step=", deleted.step, " attempt=", deleted.attempt, " event=deleted");
+      context.Log(LogLevel::kInfo, "deleted", {{"step", deleted.step}, {"attempt", deleted.attempt}});
     }
   }
   Advance(Begin(moment));  // with what is deleted now

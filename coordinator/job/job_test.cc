@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -348,6 +349,55 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
     ASSERT_LE(decisions_->layouts().size(), LayoutTable::kUnheldKept + 4);
     ASSERT_LE(job().View(At()).loads_size(), 32);
   }
+}
+
+// Of 1,000 names that somebody asked for nothing is left, and nothing is done about them.
+TEST_F(JobTest, Get_NamesThatDoNotExist_LeaveNoState) {
+  Decisions decisions(Options());
+  for (int i = 0; i < 1000; ++i) {
+    Job& ghost = **decisions.JobFor(absl::StrCat("ghost", i), At());
+    ghost.EnsureRecovered(At());
+  }
+  EXPECT_EQ(decisions.TakeActions().size(), 1000u) << "storage is asked";
+  for (int i = 0; i < 1000; ++i) decisions.Find(absl::StrCat("ghost", i))->OnRecovered(Recovered(), At());
+  EXPECT_TRUE(decisions.TakeActions().empty()) << "there is nothing to prune";
+  now_ += absl::Milliseconds(1100);
+  decisions.Tick(now_, now_);
+  EXPECT_TRUE(decisions.empty());
+}
+
+// The job's trainers take one set of layouts after the other.
+TEST_F(JobTest, ReleaseOldestPlan_OldSetsOfLayouts_AreLetGoOldestFirst) {
+  std::vector<std::string> dropped;
+  const auto declare = [&](const std::string& set) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string layout = absl::StrCat(set, rank);
+      decisions_->layouts().Add(layout, LayoutTable::kUnheldBytesKept);
+      v1::AgentState state = StateWith(Trainer(rank));
+      state.mutable_trainer()->set_layout_digest(layout);
+      Synchronize(rank, state);
+    }
+    Pass(absl::Seconds(1));
+    const auto plan = Take<PlanSave>();
+    ASSERT_TRUE(plan.has_value()) << set;
+    job().OnSavePlanned(plan->key, PlannedSave{"plan " + set, 1}, At());
+  };
+  const auto release = [&] {
+    EXPECT_TRUE(decisions_->ReleaseOldestPlan());
+    decisions_->layouts().DropUnheld();
+    std::vector<std::string> gone = decisions_->layouts().TakeDropped();
+    std::sort(gone.begin(), gone.end());
+    return gone;
+  };
+  for (const char* set : {"a", "b", "c"}) declare(set);
+  decisions_->layouts().DropUnheld();
+  decisions_->layouts().TakeDropped();
+  EXPECT_EQ(release(), (std::vector<std::string>{"a0", "a1"}));
+  EXPECT_EQ(release(), (std::vector<std::string>{"b0", "b1"}));
+  EXPECT_EQ(release(), std::vector<std::string>()) << "trainers have these";
+  EXPECT_FALSE(decisions_->ReleaseOldestPlan());
+  declare("d");
+  EXPECT_EQ(job().OrdersFor(0, At()).current_plan_digest(), "plan d");
 }
 
 }  // namespace

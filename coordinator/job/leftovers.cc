@@ -60,7 +60,7 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBoo
 void Leftovers::Begin(Sweep& sweep, JobContext& context) {
   const auto& [step, attempt, tombstone, deleted] = sweep.leftover;
   sweep.ticket = context.NewTicket();
-  context.Log("step=", step, " attempt=", attempt, " event=sweeping");
+  context.Log(LogLevel::kInfo, "sweeping", {{"step", step}, {"attempt", attempt}});
   if (tombstone) {
     context.Do(RemoveFiles{step, attempt, deleted, sweep.ticket, context.last_committed});
     return;
@@ -88,8 +88,8 @@ void Leftovers::OnRemoved(uint64_t ticket, const absl::Status& status, JobContex
     if (sweep.done) continue;
     sweep.ticket = 0;
     sweep.next_try = context.now + context.options.storage_timeout;
-    context.Log("step=", sweep.leftover.step, " attempt=", sweep.leftover.attempt, " event=files-left error=\"",
-                status.message(), "\"");
+    context.Log(LogLevel::kWarn, "files_left",
+                {{"step", sweep.leftover.step}, {"attempt", sweep.leftover.attempt}, {"error", status}});
   }
 }
 

@@ -26,7 +26,7 @@ bool Recovery::OnRead(const absl::Status& status, JobContext& context) {
   error_ = status;
   if (!status.ok()) {
     next_try_ = context.now + kRetry;
-    context.Log("event=recovery-failed error=\"", status.message(), "\"");
+    context.Log(LogLevel::kWarn, "recovery_failed", {{"error", status}});
     return false;
   }
   done_ = context.orders_changed = true;

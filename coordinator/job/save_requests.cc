@@ -49,8 +49,11 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
     if (member.reported && trainer.attached()) entry.trainer[rank] = trainer.incarnation();
   }
   requests_.push_back(std::move(entry));
-  context.Log("request=", request.request_id(), request.has_step() ? absl::StrCat(" step=", request.step()) : "",
-              request.reason().empty() ? "" : absl::StrCat(" reason=", request.reason()), " state=PREPARING");
+  std::vector<LogField> fields = {{"request", request.request_id()}};
+  if (request.has_step()) fields.emplace_back("step", request.step());
+  if (!request.reason().empty()) fields.emplace_back("reason", request.reason());
+  fields.emplace_back("state", "PREPARING");
+  context.Log(LogLevel::kInfo, "request_state", std::move(fields));
   ++context.revision;
   return absl::OkStatus();
 }
@@ -61,7 +64,8 @@ void SaveRequests::End(SaveRequest& request, absl::Status error, JobContext& con
   request.error = std::move(error);
   request.revision = ++context.revision;
   request.saves_begun = saves_begun_;
-  context.Log("request=", request.id, " state=ABORTED error=\"", request.error.message(), "\"");
+  context.Log(LogLevel::kWarn, "request_state",
+              {{"request", request.id}, {"state", "ABORTED"}, {"error", request.error}});
 }
 
 void SaveRequests::Cancel(const CheckpointKey& key, JobContext& context) {
@@ -348,7 +352,24 @@ const SaveRequest* SaveRequests::Shown() const {
   return failed;
 }
 
+NoteworthyRanks SaveRequests::Noteworthy(const SaveRequest& request, const JobContext& context) const {
+  NoteworthyRanks ranks;
+  if (request.agreed) return ranks;
+  for (const NamedRank& named_rank : agreement_.Awaited(context)) ranks.awaited.push_back(named_rank.rank);
+  const bool late = Waits(request) && context.now - request.progress > context.options.phase_timeout / 2;
+  if (late) ranks.late = ranks.awaited;
+  return ranks;
+}
+
 v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& context) const {
+  if (ShownRanks::FitsWhole(static_cast<size_t>(context.members.world_size()))) {
+    return View(request, context, ShownRanks::All());
+  }
+  return View(request, context, ShownRanks::Of(Noteworthy(request, context).awaited));
+}
+
+v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& context,
+                                  const ShownRanks& shown) const {
   v1::Checkpoint view;
   view.set_job(context.job);
   view.set_request_id(request.id);
@@ -363,7 +384,12 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
   const bool late = context.now - request.progress > context.options.phase_timeout / 2;
   std::map<int, const NamedRank*> awaited_rank;
   for (const NamedRank& named_rank : awaited) awaited_rank.emplace(named_rank.rank, &named_rank);
+  RankTally tally;
   for (int rank = 0; rank < context.members.world_size(); ++rank) {
+    const auto found = awaited_rank.find(rank);
+    const bool is_late = late && Waits(request) && found != awaited_rank.end();
+    tally.Add(v1::RankProgress::WAITING, 0, 0, is_late);
+    if (!shown.contains(rank)) continue;
     v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(rank));
     progress.set_phase(v1::RankProgress::WAITING);
@@ -371,11 +397,10 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
       progress.set_node(member->node);
       SetDuration(context.now - member->stepped, *progress.mutable_idle());
     }
-    if (const auto found = awaited_rank.find(rank); found != awaited_rank.end()) {
-      progress.set_note(found->second->detail);
-      progress.set_late(late && Waits(request));
-    }
+    if (found != awaited_rank.end()) progress.set_note(found->second->detail);
+    progress.set_late(is_late);
   }
+  tally.WriteTo(view);
   return view;
 }
 

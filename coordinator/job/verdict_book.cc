@@ -1,6 +1,7 @@
 #include "coordinator/job/verdict_book.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -21,8 +22,24 @@ void VerdictBook::Keep(const VerdictSummary& verdict) {
 }
 
 const CommittedLines& VerdictBook::lines() const {
-  if (std::exchange(lines_stale_, false)) lines_ = MakeLines();
+  if (std::exchange(lines_stale_, false)) {
+    lines_ = MakeLines();
+    auto known = std::make_shared<KnownSteps>();
+    for (const auto& [key, verdict] : verdicts_) {
+      if (known->all.empty() || known->all.back() != key.first) known->all.push_back(key.first);
+    }
+    known->current = Checkpoints();
+    std::erase_if(known->current, [&](int64_t step) { return lines_.superseded().contains(step); });
+    std::copy_if(known->current.begin(), known->current.end(), std::back_inserter(known->committed),
+                 [this](int64_t step) { return Committed(step); });
+    known_steps_ = std::move(known);
+  }
   return lines_;
+}
+
+std::shared_ptr<const KnownSteps> VerdictBook::known_steps() const {
+  lines();
+  return known_steps_;
 }
 
 bool VerdictBook::IsConsistent() const {
@@ -150,7 +167,7 @@ bool VerdictBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Rec
     read.asking.clear();
     Begin(step, read, context);
   } else {
-    context.Log("step=", step, " event=gone");
+    context.Log(LogLevel::kWarn, "checkpoint_gone", {{"step", step}});
     read.asking.clear();
     read.waiting.clear();
   }

@@ -101,6 +101,24 @@ TEST_F(VerdictBookTest, OnRead_StorageFails_WhatIsRememberedCounts) {
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
 }
 
+// What a load may look at in storage, and what may be loaded instead.
+TEST_F(VerdictBookTest, KnownSteps_VerdictsOfEveryKind_AreToldApart) {
+  book_.Keep(Verdict(2, 1, true));
+  book_.Keep(Verdict(3, 1, false));
+  book_.Keep(Damaged(Reason::kManifestCorrupt));
+  book_.Keep(Verdict(6, 1, true));
+  VerdictSummary deleted = Verdict(8, 1, true);
+  deleted.deleted = true;
+  book_.Keep(deleted);
+  const auto known = book_.known_steps();
+  EXPECT_EQ(known->all, (std::vector<int64_t>{2, 3, 4, 6, 8}));
+  EXPECT_EQ(known->current, (std::vector<int64_t>{2, 4, 6}));
+  EXPECT_EQ(known->committed, (std::vector<int64_t>{2, 6}));
+  EXPECT_EQ(book_.known_steps(), known) << "made once for all loads";
+  book_.Keep(Verdict(9, 1, true));
+  EXPECT_EQ(book_.known_steps()->committed, (std::vector<int64_t>{2, 6, 9}));
+}
+
 TEST_F(VerdictBookTest, ReadUnsettled_AskedOften_IsReadOnceASecond) {
   book_.Keep(Damaged(Reason::kStorageError));
   book_.ReadUnsettled(4, 2, "rank 0", context_);

@@ -19,6 +19,22 @@ bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
 }
 
+// The ways of a load, from the fastest to the slowest. The numbers on the wire have no order.
+int SlownessOf(v1::IoPath path) {
+  switch (path) {
+    case v1::IO_PATH_MEMORY:
+      return 1;
+    case v1::IO_PATH_SLAB:
+      return 2;
+    case v1::IO_PATH_CACHED:
+      return 3;
+    case v1::IO_PATH_DIRECT:
+      return 4;
+    default:  // nothing was read, or a way that only a newer agent knows
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> Load::wanted_step() const {
@@ -58,9 +74,13 @@ void Load::SetPhase(Phase phase, JobContext& context) {
     context.effects.timelines.push_back(timeline_);
     Drop();
   }
-  context.Log("load=", id_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
-              " state=", kNames[static_cast<size_t>(phase)],
-              error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
+  // A job's first start asks for its latest checkpoint as every later one does.
+  const bool nothing = !wanted_step().has_value() && HasReason(error_, Reason::kNotCommitted);
+  std::vector<LogField> fields = {{"load", id_}};
+  if (wanted_step().has_value()) fields.emplace_back("step", *wanted_step());
+  fields.emplace_back("state", nothing ? "NOTHING_TO_LOAD" : kNames[static_cast<size_t>(phase)]);
+  if (!error_.ok() && !nothing) fields.emplace_back("error", error_);
+  context.Log(error_.ok() || nothing ? LogLevel::kInfo : LogLevel::kWarn, "load_state", std::move(fields));
 }
 
 void Load::Drop() {
@@ -303,11 +323,13 @@ void Load::Advance(JobContext& context) {
     make.step = wanted_step();
     make.strict = ranks_.front().state.strict();
     make.fallback = ranks_.front().state.fallback();
+    make.known = context.known_steps;
     for (size_t i = 0; i < ranks_.size(); ++i) {
       make.layout.push_back(ranks_[i].state.layout_digest());
       if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
       const Member& member = *context.members.Find(static_cast<int>(i));
       make.node.push_back(member.node);
+      make.kept.push_back({ranks_[i].state.kept_step(), ranks_[i].state.kept_attempt()});
       const uint64_t wish = member.state.round_bytes();
       if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
@@ -325,7 +347,7 @@ void Load::Advance(JobContext& context) {
   }
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
-    io_path_ = std::max(io_path_, rank.state.io_path());
+    if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
   }
   SetPhase(Phase::kDone, context);
 }
@@ -355,7 +377,8 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
   plan_ = *plan;
   timeline_->Mark(OperationMark::kPlanned, context.now);
   for (const auto& [step, error] : plan_.passed_over) {
-    context.Log("load=", id_, " step=", plan_.step, " passed-over=", step, " error=\"", error.message(), "\"");
+    context.Log(LogLevel::kWarn, "passed_over",
+                {{"load", id_}, {"step", plan_.step}, {"passed_over", step}, {"error", error}});
   }
   progress_base_ = context.now;
   if (context.groups != nullptr) {
@@ -397,7 +420,9 @@ bool Load::TakeWay(ExchangeWay way, JobContext& context) {
          context);
     return false;
   }
-  if (way_.kind != ExchangeWay::Kind::kUndecided) context.Log("load=", id_, " transport=\"", transport(), "\"");
+  if (way_.kind != ExchangeWay::Kind::kUndecided) {
+    context.Log(LogLevel::kInfo, "exchange_way", {{"load", id_}, {"transport", transport()}});
+  }
   return true;
 }
 

@@ -22,6 +22,7 @@
 #include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/timeline/operation_timeline.h"
 
@@ -73,7 +74,9 @@ class Load {
 
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;
-  v1::Load View(const JobContext& context) const;
+  // The load as people see it, with the ranks of `shown`.
+  v1::Load View(const JobContext& context, const ShownRanks& shown) const;
+  NoteworthyRanks Noteworthy(const JobContext& context) const;
   // Whether the ranks are counted as they are. For tests: it looks at every rank.
   bool IsConsistent() const;
 
@@ -107,11 +110,6 @@ class Load {
   // The ranks that owe bytes to others, or for whose call others wait.
   std::vector<int> Owing(const JobContext& context) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
-  // What is wrong with a rank's agent or trainer.
-  struct MemberFault {
-    bool trainer = false;
-    std::string detail;
-  };
   // Looks at one rank's agent and trainer. Of a rank that has not begun, an agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);

@@ -1,4 +1,4 @@
-// What a load tells the agents and people.
+// Says what a load tells the agents and people.
 #include <algorithm>
 
 #include "common/base/time_proto.h"
@@ -73,7 +73,17 @@ void Load::AddExchange(v1::LoadOrder& order) const {
   exchange.set_reason(way_.reason);
 }
 
-v1::Load Load::View(const JobContext& context) const {
+NoteworthyRanks Load::Noteworthy(const JobContext& context) const {
+  NoteworthyRanks ranks;
+  if (ended()) return ranks;
+  ranks.awaited = Awaited(context);
+  for (const int rank : ranks.awaited) {
+    if (context.now - ProgressOf(rank, context) > context.options.phase_timeout / 2) ranks.late.push_back(rank);
+  }
+  return ranks;
+}
+
+v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
   v1::Load view;
   view.set_number(id_);
   if (wanted_step().has_value()) view.set_step(*wanted_step());
@@ -94,10 +104,14 @@ v1::Load Load::View(const JobContext& context) const {
   if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
   view.set_transport(transport());
   if (ended()) return view;
-  const std::vector<int> awaited = Awaited(context);
+  const std::vector<int> late_ranks = Noteworthy(context).late;
+  RankTally tally;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     const Rank& rank = ranks_[i];
+    const bool late = std::binary_search(late_ranks.begin(), late_ranks.end(), index);
+    tally.Add(PhaseOf(rank), rank.state.bytes_done(), rank.state.bytes_total(), late);
+    if (!shown.contains(index)) continue;
     v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(index));
     progress.set_phase(PhaseOf(rank));
@@ -105,13 +119,13 @@ v1::Load Load::View(const JobContext& context) const {
     progress.set_bytes_total(rank.state.bytes_total());
     const absl::Duration idle = context.now - ProgressOf(index, context);
     SetDuration(idle, *progress.mutable_idle());
-    progress.set_late(idle > context.options.phase_timeout / 2 &&
-                      std::binary_search(awaited.begin(), awaited.end(), index));
+    progress.set_late(late);
     if (progress.late() || (!rank.begun && idle >= kNoteAfter)) {
       progress.set_note(NamedRanks({index}, context).front().detail);
     }
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
   }
+  tally.WriteTo(view);
   return view;
 }
 

@@ -49,7 +49,7 @@ void Loads::Apply(const Member& member, JobContext& context) {
     if (load == loads_.end()) {
       if (running() >= kMaxActive) continue;
       load = loads_.emplace(loads_.end(), ++last_id_, state.plan_digest(), context.now, context.wall);
-      context.Log("load=", last_id_, " state=COLLECTING");
+      context.Log(LogLevel::kInfo, "load_state", {{"load", last_id_}, {"state", "COLLECTING"}});
     }
     load->Join(member, state, context);
   }
@@ -159,8 +159,18 @@ bool Loads::MayRead(int64_t step) const {
   return std::any_of(loads_.begin(), loads_.end(), [&](const Load& load) { return load.MayRead(step); });
 }
 
-void Loads::View(const JobContext& context, v1::Job& view) const {
-  for (const Load& load : loads_) *view.add_loads() = load.View(context);
+void Loads::View(const JobContext& context, const ShownRanks& shown, v1::Job& view) const {
+  for (const Load& load : loads_) *view.add_loads() = load.View(context, shown);
+}
+
+NoteworthyRanks Loads::Noteworthy(const JobContext& context) const {
+  NoteworthyRanks all;
+  for (const Load& load : loads_) {
+    const NoteworthyRanks ranks = load.Noteworthy(context);
+    all.late.insert(all.late.end(), ranks.late.begin(), ranks.late.end());
+    all.awaited.insert(all.awaited.end(), ranks.awaited.begin(), ranks.awaited.end());
+  }
+  return all;
 }
 
 }  // namespace cairn

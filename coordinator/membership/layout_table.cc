@@ -56,7 +56,16 @@ void LayoutTable::SetUnheld(const std::string& digest, Entry& entry) {
   unheld_.push_front(digest);
   entry.unheld = unheld_.begin();
   unheld_bytes_ += entry.bytes;
-  while (unheld_.size() > kUnheldKept || unheld_bytes_ > kUnheldBytesKept) {
+  TrimUnheld(kUnheldKept, kUnheldBytesKept);
+}
+
+void LayoutTable::DropUnheld() {
+  MutexLock lock(mutex_);
+  TrimUnheld(0, 0);
+}
+
+void LayoutTable::TrimUnheld(size_t count, uint64_t bytes) {
+  while (unheld_.size() > count || unheld_bytes_ > bytes) {
     const auto oldest = entries_.find(unheld_.back());
     unheld_bytes_ -= oldest->second.bytes;
     dropped_.insert(std::move(unheld_.back()));

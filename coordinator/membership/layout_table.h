@@ -1,4 +1,4 @@
-// Which layouts are kept, and for whom.
+// Knows which layouts are kept, and for whom.
 #ifndef CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_
 #define CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_
 
@@ -29,6 +29,8 @@ class LayoutTable {
   // The bytes have come.
   void Add(const std::string& digest, uint64_t bytes);
   LayoutHold Hold(const std::string& digest);
+  // Keeps no layout any more that nobody holds.
+  void DropUnheld();
   // Returns the layouts that have ceased to be kept since the last call.
   std::vector<std::string> TakeDropped();
   // Held or here.
@@ -45,6 +47,8 @@ class LayoutTable {
 
   void Release(const std::string& digest);
   void SetUnheld(const std::string& digest, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Drops the oldest ones that nobody holds until so many, of so many bytes, are left.
+  void TrimUnheld(size_t count, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);

@@ -95,7 +95,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
       timeline_->Mark(OperationMark::kNumbered, context.now);
       attention_ = context.orders_changed = true;
       Recount();  // with this rank
-      context.Log("step=", step_, " attempt=", attempt_, " event=adopted rank=", member.rank);
+      context.Log(LogLevel::kInfo, "adopted", {{"step", step_}, {"attempt", attempt_}, {"rank", member.rank}});
     } else {
       Count(rank, +1);
     }
@@ -189,8 +189,9 @@ void Save::SetPhase(Phase phase, JobContext& context) {
   if (!orders_stay) context.orders_changed = true;
   if (phase == Phase::kAborting) timeline_->Mark(OperationMark::kAborting, context.now);
   Touch();
-  context.Log("step=", step_, " attempt=", attempt_, " state=", std::string(SavePhaseName(phase)),
-              error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
+  std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}, {"state", std::string(SavePhaseName(phase))}};
+  if (!error_.ok()) fields.emplace_back("error", error_);
+  context.Log(error_.ok() ? LogLevel::kInfo : LogLevel::kWarn, "save_state", std::move(fields));
 }
 
 void Save::Advance(JobContext& context) {
@@ -313,7 +314,7 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
     attention_ = context.orders_changed = true;
     Recount();
     Touch();
-    context.Log("step=", step_, " attempt=", attempt_, " event=numbered");
+    context.Log(LogLevel::kInfo, "numbered", {{"step", step_}, {"attempt", attempt_}});
   } else {
     Abort(Annotate(reserved.status(), absl::StrCat(context.job, "@", step_),
                    {{"job", context.job}, {"step", absl::StrCat(step_)}}),
@@ -339,7 +340,7 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
   if (made->warning.ok()) return;
   warning_ = Annotate(made->warning, absl::StrCat(context.job, "@", step_, " attempt ", attempt_),
                       {{"job", context.job}, {"step", absl::StrCat(step_)}, {"attempt", absl::StrCat(attempt_)}});
-  context.Log("step=", step_, " attempt=", attempt_, " event=replicas-differ warning=\"", warning_.message(), "\"");
+  context.Log(LogLevel::kWarn, "replicas_differ", {{"step", step_}, {"attempt", attempt_}, {"warning", warning_}});
 }
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// How a save ends: the one record that commits or aborts it, and what follows from it.
+// Ends a save: by the one record that commits or aborts it, and by what follows from it.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ void Save::AdvanceCommit(JobContext& context) {
   const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
   if (!decided_) {
     if (context.now >= deadline_) {
-      Abort(held_up ? *BlameStorage({}, context)
+      Abort(held_up ? *StorageStall({}, context)
                     : OperationError(Reason::kTimedOut, context, operation(),
                                      manifest_.has_value()
                                          ? "the request's timeout passed while an earlier step's save was undecided"
@@ -35,7 +35,7 @@ void Save::AdvanceCommit(JobContext& context) {
           context);
       return;
     }
-    if (held_up) Stall(*BlameStorage({}, context), context);
+    if (held_up) Stall(*StorageStall({}, context), context);
     if (!manifest_.has_value() || !first) return;
     Stall(absl::OkStatus(), context);
     decided_ = true;
@@ -63,8 +63,10 @@ void Save::Stall(absl::Status stalled, JobContext& context) {
   stalled_ = std::move(stalled);
   context.orders_changed = true;
   Touch();
-  context.Log("step=", step_, " attempt=", attempt_, stalled_.ok() ? " event=resumed" : " event=stalled",
-              stalled_.ok() ? "" : absl::StrCat(" error=\"", stalled_.message(), "\""));
+  std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}};
+  if (!stalled_.ok()) fields.emplace_back("error", stalled_);
+  context.Log(stalled_.ok() ? LogLevel::kInfo : LogLevel::kWarn, stalled_.ok() ? "resumed" : "stalled",
+              std::move(fields));
 }
 
 void Save::Commit(const VerdictSummary& verdict, JobContext& context) {
@@ -88,8 +90,9 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     verdict_ticket_ = 0;
     next_verdict_try_ = context.now + kVerdictRetry;
     in_doubt_ = in_doubt_ || (manifest && outcome.in_doubt);
-    context.Log("step=", step_, " attempt=", attempt_, " event=", manifest ? "manifest" : "tombstone",
-                "-failed in_doubt=", in_doubt_, " error=\"", standing.status().message(), "\"");
+    context.Log(
+        LogLevel::kWarn, manifest ? "manifest_failed" : "tombstone_failed",
+        {{"step", step_}, {"attempt", attempt_}, {"in_doubt", in_doubt_ ? 1 : 0}, {"error", standing.status()}});
     // Its files are gone, so it cannot be put again: whether it stands is found by a tombstone, which is created only
     // if it does not.
     const bool lost = manifest && HasReason(standing.status(), Reason::kRootMismatch);
@@ -112,8 +115,8 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
       in_doubt_ = true;
       next_verdict_try_ = context.now + kVerdictRetry;
-      context.Log("step=", step_, " attempt=", attempt_, " event=verdict-damaged error=\"", standing->error.message(),
-                  "\"");
+      context.Log(LogLevel::kWarn, "verdict_damaged",
+                  {{"step", step_}, {"attempt", attempt_}, {"error", standing->error}});
       return;
     }
     // Nobody can load the attempt. Its files stay, so that a person may rescue it.
@@ -194,7 +197,7 @@ void Save::AdvanceAbort(JobContext& context) {
     // No manifest was handed out, or it is known not to stand: nobody can commit the attempt.
     if (context.now - abort_time_ >= context.options.phase_timeout) {
       // Storage takes no tombstone for now. No later attempt of the step begins before one stands.
-      context.Log("step=", step_, " attempt=", attempt_, " event=tombstone-given-up");
+      context.Log(LogLevel::kWarn, "tombstone_given_up", {{"step", step_}, {"attempt", attempt_}});
       leftover_ = {step_, attempt_, /*tombstone=*/false};
       End(Phase::kAborted, context);
       return;
@@ -204,7 +207,7 @@ void Save::AdvanceAbort(JobContext& context) {
   }
   if (remove_ticket_ != 0) {
     if (context.now - remove_time_ < context.options.storage_patience()) return;
-    context.Log("step=", step_, " attempt=", attempt_, " event=remove-given-up");
+    context.Log(LogLevel::kWarn, "remove_given_up", {{"step", step_}, {"attempt", attempt_}});
     leftover_ = {step_, attempt_, /*tombstone=*/true};
     End(Phase::kAborted, context);
     return;
@@ -218,7 +221,7 @@ void Save::AdvanceAbort(JobContext& context) {
 void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
   if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
   if (!status.ok()) {
-    context.Log("step=", step_, " attempt=", attempt_, " event=remove-failed error=\"", status.message(), "\"");
+    context.Log(LogLevel::kWarn, "remove_failed", {{"step", step_}, {"attempt", attempt_}, {"error", status}});
     leftover_ = {step_, attempt_, /*tombstone=*/true};
   }
   End(Phase::kAborted, context);

@@ -1,4 +1,4 @@
-// Where each rank of a save is, and what people see of it.
+// Says where each rank of a save is, and what people see of it.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -98,7 +98,32 @@ std::vector<NamedRank> Save::NamedRanks(const std::vector<int>& ranks, const Job
   return named_ranks;
 }
 
+bool Save::IsLate(int index, const JobContext& context) const {
+  if (ended()) return false;
+  const Member* member = context.members.Find(index);
+  if (member == nullptr || context.now - member->heard > context.options.lease_ttl / 2) return true;
+  const absl::Duration idle = context.now - ProgressOf(index, ranks_[static_cast<size_t>(index)], context);
+  return idle > context.options.phase_timeout / 2;
+}
+
+NoteworthyRanks Save::Noteworthy(const JobContext& context) const {
+  NoteworthyRanks ranks;
+  if (ended()) return ranks;
+  ranks.awaited = WithoutExcused(Awaited(context));
+  for (const int rank : ranks.awaited) {
+    if (IsLate(rank, context)) ranks.late.push_back(rank);
+  }
+  return ranks;
+}
+
 v1::Checkpoint Save::View(const JobContext& context) const {
+  if (ShownRanks::FitsWhole(ranks_.size())) return View(context, ShownRanks::All());
+  NoteworthyRanks ranks = Noteworthy(context);
+  ranks.late.insert(ranks.late.end(), ranks.awaited.begin(), ranks.awaited.end());
+  return View(context, ShownRanks::Of(ranks.late));
+}
+
+v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) const {
   v1::Checkpoint view;
   view.set_job(context.job);
   view.set_step(step_);
@@ -139,23 +164,21 @@ v1::Checkpoint Save::View(const JobContext& context) const {
   }
   SetTimestamp(created_wall_, *view.mutable_create_time());
   if (phase_ == Phase::kCommitted) return view;
-  const std::vector<int> awaited = WithoutExcused(Awaited(context));
+  const std::vector<int> late_ranks = Noteworthy(context).late;
+  RankTally tally;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     const Rank& rank = ranks_[i];
+    const bool late = std::binary_search(late_ranks.begin(), late_ranks.end(), index);
+    tally.Add(PhaseOf(rank), rank.state.bytes_done(), rank.state.bytes_total(), late);
+    if (!shown.contains(index)) continue;
     v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(index));
     progress.set_phase(PhaseOf(rank));
     progress.set_bytes_done(rank.state.bytes_done());
     progress.set_bytes_total(rank.state.bytes_total());
-    const Member* member = context.members.Find(index);
-    if (member != nullptr) progress.set_node(member->node);
-    const absl::Duration idle = context.now - ProgressOf(index, rank, context);
-    SetDuration(idle, *progress.mutable_idle());
-    const bool is_awaited = std::binary_search(awaited.begin(), awaited.end(), index);
-    const bool late = !ended() && is_awaited &&
-                      (member == nullptr || idle > context.options.phase_timeout / 2 ||
-                       context.now - member->heard > context.options.lease_ttl / 2);
+    if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
+    SetDuration(context.now - ProgressOf(index, rank, context), *progress.mutable_idle());
     progress.set_late(late);
     if (late) progress.set_note(DetailOf(index, rank, context));
     if (!late && rank.state.awaited_ranks_size() > 0) {
@@ -164,6 +187,7 @@ v1::Checkpoint Save::View(const JobContext& context) const {
           absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others)));
     }
   }
+  tally.WriteTo(view);
   return view;
 }
 

@@ -18,7 +18,7 @@ Save& Saves::Begin(int64_t step, JobContext& context) {
   saves_.emplace_back(step, ++context.revision, context.now, context.wall);
   // Other ranks whose calls of this step wait hear that they are in a save now.
   if (context.members.reporting(step) > 1) context.orders_changed = true;
-  context.Log("step=", step, " state=COLLECTING");
+  context.Log(LogLevel::kInfo, "save_state", {{"step", step}, {"state", "COLLECTING"}});
   return saves_.back();
 }
 

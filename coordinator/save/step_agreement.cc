@@ -31,7 +31,7 @@ std::string_view NameOf(StepAgreement::State state) {
   return "unknown";
 }
 
-// What `member` answered to order `number`.
+// Returns what `member` answered to order `number`.
 v1::ArmState::Status AnswerOf(const Member& member, uint64_t number) {
   const v1::ArmState& arm = member.state.arm();
   return member.reported && arm.number() == number ? arm.status() : v1::ArmState::STATUS_UNSPECIFIED;
@@ -45,7 +45,8 @@ void StepAgreement::Set(State state, JobContext& context) {
   progress_ = context.now;
   context.orders_changed = true;
   Recount(context);
-  context.Log("step=", step_, " agreement=", std::string(NameOf(state)), " number=", number_);
+  context.Log(LogLevel::kInfo, "agreement",
+              {{"step", step_}, {"state", std::string(NameOf(state))}, {"number", number_}});
 }
 
 bool StepAgreement::IsOver(const Member& member) const {

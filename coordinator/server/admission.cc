@@ -37,6 +37,7 @@ absl::StatusOr<std::shared_ptr<Admission::Place>> Admission::Enter(uint64_t byte
     bytes_ += bytes;
     return std::make_shared<Place>(*this, bytes);
   }
+  ++refused_;
   const absl::Time turn = std::max(next_turn_, now + std::max(line, kShortestDelay));
   next_turn_ = std::min(turn + each, now + kLongestDelay);
   return WithRetryDelay(

@@ -46,13 +46,19 @@ class Admission {
   // Takes work of a call that holds so many bytes. RESOURCE_EXHAUSTED (OVERLOADED), with a delay (retry_delay.h): too
   // much waits. Each refused caller gets a later turn than the one before, so that they do not come back all at once.
   absl::StatusOr<std::shared_ptr<Place>> Enter(uint64_t bytes, absl::Time now);
+  // How many callers were refused.
+  uint64_t refused() {
+    MutexLock lock(mutex_);
+    return refused_;
+  }
 
  private:
   const int workers_;
   Mutex mutex_;
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // taken and not ended
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // theirs
-  // How long one keeps a worker, in the mean of the last ones.
+  uint64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The last ones kept a worker for so long in the mean.
   absl::Duration mean_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(1);
   absl::Time next_turn_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

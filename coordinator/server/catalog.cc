@@ -204,11 +204,38 @@ absl::StatusOr<std::vector<StepRecord>> Catalog::ReadCurrent(const std::string& 
   return steps;
 }
 
-absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& job, bool fallback) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, ReadCurrent(job));
+std::optional<std::vector<int64_t>> Catalog::CurrentOf(const std::string& job, const KnownSteps& known) {
+  const auto steps = store_.Steps(job);
+  if (!steps.ok()) return std::nullopt;
+  for (const int64_t step : *steps) {
+    if (std::binary_search(known.all.begin(), known.all.end(), step)) continue;
+    // It is being saved, or somebody else has put it there: then it may change what is superseded.
+    const StepRecord::State state = store_.ReadStep(job, step).state();
+    if (state != StepRecord::State::kNothing) return std::nullopt;
+  }
+  return known.current;
+}
+
+absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& job, bool fallback,
+                                                            const KnownSteps* known) {
+  if (const auto current = known == nullptr ? std::nullopt : CurrentOf(job, *known); current.has_value()) {
+    const auto found = FindSoundIn(job, *current, fallback, [&](int64_t step) { return store_.ReadStep(job, step); });
+    if (found.ok()) return found;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCurrent(job));
+  std::vector<int64_t> steps;
+  for (const StepRecord& record : records) steps.push_back(record.step);
+  return FindSoundIn(job, steps, fallback, [&](int64_t step) {
+    return *std::find_if(records.begin(), records.end(), [&](const StepRecord& record) { return record.step == step; });
+  });
+}
+
+absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSoundIn(const std::string& job,
+                                                              const std::vector<int64_t>& current, bool fallback,
+                                                              const ReadRecord& read) {
   SoundCheckpoint found;
-  for (size_t i = steps.size(); i-- > 0;) {
-    const StepRecord& step = steps[i];
+  for (size_t i = current.size(); i-- > 0;) {
+    const StepRecord step = read(current[i]);
     auto manifest = ReadSound(job, step);
     if (manifest.ok()) {
       found.manifest = *std::move(manifest);
@@ -228,17 +255,25 @@ absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& j
                                      " are damaged; the first of them"));
 }
 
-std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
+std::optional<int64_t> Catalog::NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted) {
   const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   size_t passed_over = 0;
   for (size_t i = steps->size(); i-- > 0 && passed_over < kMaxPassedOver;) {
     const StepRecord& step = (*steps)[i];
-    if (step.step == except) continue;
+    if (!wanted(step.step)) continue;
     if (ReadSound(job, step).ok()) return step.step;
     ++passed_over;
   }
   return std::nullopt;
+}
+
+std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
+  return NewestSoundOf(job, [&](int64_t step) { return step != except; });
+}
+
+std::optional<int64_t> Catalog::SoundBelow(const std::string& job, int64_t below) {
+  return NewestSoundOf(job, [&](int64_t step) { return step < below; });
 }
 
 std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {

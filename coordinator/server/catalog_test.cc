@@ -228,6 +228,25 @@ TEST_F(SoundCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
   EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
 }
 
+// Of what is known, storage is not asked: here it is known that 30 is superseded, which its record does not say.
+TEST_F(SoundCheckpointTest, FindSound_StepsAreKnown_LooksAtTheNewestOneAlone) {
+  for (int64_t step : {10, 20, 30}) CommitWithFiles(step);
+  const KnownSteps known{{10, 20, 30}, {10, 20}, {10, 20}};
+  EXPECT_EQ(catalog().FindSound("demo", false, &known)->manifest->step, 20);
+  std::filesystem::create_directories(root_ + "/demo/000000000040");
+  EXPECT_EQ(catalog().FindSound("demo", false, &known)->manifest->step, 20) << "40 is being saved";
+}
+
+TEST_F(SoundCheckpointTest, FindSound_StorageIsNotAsKnown_LooksAtAll) {
+  for (int64_t step : {10, 20}) CommitWithFiles(step);
+  const KnownSteps known{{10, 20}, {10, 20}, {10, 20}};
+  CommitWithFiles(30);
+  EXPECT_EQ(catalog().FindSound("demo", false, &known)->manifest->step, 30) << "somebody else has put it there";
+  std::filesystem::remove_all(root_ + "/demo/000000000030");
+  std::filesystem::remove_all(root_ + "/demo/000000000020");
+  EXPECT_EQ(catalog().FindSound("demo", false, &known)->manifest->step, 10) << "somebody else has removed it";
+}
+
 TEST_F(SoundCheckpointTest, FindSound_FileWasReplaced_CacheIsNotUsed) {
   CommitWithFiles(10);
   Catalog kept(*storage_);

@@ -17,7 +17,7 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kMaxWait = absl::Seconds(30);
-// How long a call may wait for storage, or for agents that come back after a restart.
+// A call may wait this long for storage, or for agents that come back after a restart.
 constexpr absl::Duration kPatience = absl::Seconds(8);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 // After this time a long prune tells what it has done so far.
@@ -78,6 +78,18 @@ absl::Status NoRule(const std::string& job) {
        {"next",
         absl::StrCat("Give --keep-last, --keep-every or --keep-best, or set the job's policy: `cairn retention ", job,
                      "`.")}});
+}
+
+// Returns the job of this name, or nothing while it is not known whether there is one. `last`: nobody waits any longer.
+std::optional<absl::StatusOr<Job*>> KnownJob(Decisions& decisions, const std::string& name, const Moment& moment,
+                                             bool last) {
+  const auto job = decisions.JobFor(name, moment);
+  if (!job.ok()) return job.status();
+  (*job)->EnsureRecovered(moment);
+  if ((*job)->known()) return *job;
+  if (!(*job)->recovered() && !last) return std::nullopt;
+  return MakeError(Reason::kJobNotFound,
+                   absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"), {{"job", name}});
 }
 
 using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
@@ -347,32 +359,35 @@ grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
                                                      uint64_t known, absl::Duration max_wait, v1::Job* response) {
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
-  return dispatcher_.Hold(context, {name}, max_wait, response,
-                          [this, name, known, begun](Decisions& decisions, const Moment& moment,
-                                                     bool last) -> std::optional<absl::StatusOr<v1::Job>> {
-                            const auto job = decisions.JobFor(name, moment);
-                            if (!job.ok()) return job.status();
-                            (*job)->EnsureRecovered(moment);
-                            if (!(*job)->known()) {
-                              if (!(*job)->recovered() && !last) return std::nullopt;
-                              return MakeError(
-                                  Reason::kJobNotFound,
-                                  absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"),
-                                  {{"job", name}});
-                            }
-                            if (*begun == absl::InfinitePast()) *begun = moment.now;
-                            const bool soon = known != 0 && moment.now - *begun < kProgressInterval;
-                            if (!last && ((*job)->revision() <= known || soon)) return std::nullopt;
-                            v1::Job view = (*job)->View(moment);
-                            view.set_stalled_storage_calls(static_cast<uint32_t>(dispatcher_.stalled_calls()));
-                            return view;
-                          });
+  return dispatcher_.HoldShared(
+      context, {name}, max_wait, response,
+      [this, name, known, begun](Decisions& decisions, const Moment& moment,
+                                 bool last) -> std::optional<absl::StatusOr<std::shared_ptr<const v1::Job>>> {
+        const auto job = KnownJob(decisions, name, moment, last);
+        if (!job.has_value()) return std::nullopt;
+        if (!job->ok()) return job->status();
+        if (*begun == absl::InfinitePast()) *begun = moment.now;
+        const bool soon = known != 0 && moment.now - *begun < kProgressInterval;
+        if (!last && ((**job)->revision() <= known || soon)) return std::nullopt;
+        return (**job)->SharedView(moment, dispatcher_.stalled_calls());
+      });
 }
 
 grpc::ServerUnaryReactor* CheckpointService::GetJob(grpc::CallbackServerContext* context,
                                                     const v1::GetJobRequest* request, v1::Job* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
-  return HoldJob(context, request->job(), 0, kPatience, response);
+  const std::string name = request->job();
+  if (!request->has_page()) return HoldJob(context, name, 0, kPatience, response);
+  return dispatcher_.Hold(context, {name}, kPatience, response,
+                          [this, name, page = request->page()](Decisions& decisions, const Moment& moment,
+                                                               bool last) -> std::optional<absl::StatusOr<v1::Job>> {
+                            const auto job = KnownJob(decisions, name, moment, last);
+                            if (!job.has_value()) return std::nullopt;
+                            if (!job->ok()) return job->status();
+                            v1::Job view = (**job)->View(moment, page);
+                            view.set_stalled_storage_calls(static_cast<uint32_t>(dispatcher_.stalled_calls()));
+                            return view;
+                          });
 }
 
 grpc::ServerUnaryReactor* CheckpointService::WaitJob(grpc::CallbackServerContext* context,

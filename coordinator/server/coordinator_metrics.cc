@@ -65,8 +65,11 @@ CoordinatorMetrics::CoordinatorMetrics(std::function<Now()> now)
                             .Name("cairn_last_commit_timestamp_seconds")
                             .Help("When the last save was committed, since this coordinator started.")
                             .Register(registry_)),
-      last_commit_step_(
-          BuildGauge().Name("cairn_last_commit_step").Help("The step of that save.").Register(registry_)) {}
+      last_commit_step_(BuildGauge().Name("cairn_last_commit_step").Help("The step of that save.").Register(registry_)),
+      leases_ended_(BuildCounter()
+                        .Name("cairn_leases_ended_total")
+                        .Help("Agents that were not heard for a lease, and count as lost.")
+                        .Register(registry_)) {}
 
 std::string CoordinatorMetrics::JobLabel(const std::string& job) const {
   MutexLock lock(mutex_);
@@ -81,8 +84,12 @@ void CoordinatorMetrics::Observe(const OperationTimeline& timeline) {
   const std::string kind = KindLabel(timeline.kind());
   const prometheus::Labels labels = {{kJobLabel, job}, {"operation", kind}};
   prometheus::Labels with_result = labels;
-  with_result["result"] = end.error.ok() ? "ok" : "failed";
+  // The first start of a job asks for its latest checkpoint as every later one does.
+  const bool nothing =
+      timeline.kind() == v1::Timeline::LOAD && !end.step.has_value() && HasReason(end.error, Reason::kNotCommitted);
+  with_result["result"] = end.error.ok() ? "ok" : nothing ? "nothing" : "failed";
   operations_.Add(with_result).Increment();
+  if (nothing) return;
   for (const OperationTimeline::Stretch& stretch : timeline.stretches()) {
     const prometheus::Labels with_phase = {
         {kJobLabel, job}, {"operation", kind}, {"phase", SpanPhaseName(stretch.phase)}};
@@ -107,10 +114,15 @@ void CoordinatorMetrics::Observe(const OperationTimeline& timeline) {
   last_commit_step_.Add({{kJobLabel, job}}).Set(static_cast<double>(end.step.value_or(0)));
 }
 
+void CoordinatorMetrics::LeasesEnded(const std::string& job, uint64_t leases) {
+  leases_ended_.Add({{kJobLabel, JobLabel(job)}}).Increment(static_cast<double>(leases));
+}
+
 std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   const Now now = now_();
   // A counter that begins above zero shows no increase, so those that alerts look at begin before the first operation.
   for (const v1::JobSummary& job : now.jobs) {
+    leases_ended_.Add({{kJobLabel, JobLabel(job.job())}});
     for (const char* operation : {"save", "load"}) {
       for (const char* result : {"ok", "failed"}) {
         operations_.Add({{kJobLabel, JobLabel(job.job())}, {"operation", operation}, {"result", result}});
@@ -145,6 +157,17 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   families.push_back(MeasuredGauge("cairn_stalled_storage_calls",
                                    "Threads that have waited for storage longer than --storage-timeout.",
                                    now.stalled_storage_calls));
+  prometheus::MetricFamily refusals =
+      EmptyFamily("cairn_coordinator_refusals_total",
+                  "Calls that were refused for want of room or time, by their kind.", prometheus::MetricType::Counter);
+  for (const auto& [kind, count] : now.refusals) AddMeasured(refusals, {{"kind", kind}}, static_cast<double>(count));
+  families.push_back(std::move(refusals));
+  families.push_back(MeasuredCounter("cairn_coordinator_stopped_seconds_total",
+                                     "Time in which the process did not run: it was stopped or throttled.",
+                                     absl::ToDoubleSeconds(now.stopped)));
+  families.push_back(MeasuredCounter("cairn_coordinator_deaf_seconds_total",
+                                     "Time in which it ran and was too busy to hear its agents.",
+                                     absl::ToDoubleSeconds(now.deaf)));
   families.push_back(MeasuredGauge("cairn_coordinator_epoch", "Grows with each coordinator that takes the root.",
                                    static_cast<double>(now.epoch)));
   return families;

@@ -1,4 +1,4 @@
-// What a coordinator tells Prometheus of its jobs. docs/monitoring.md lists the metrics.
+// Tells Prometheus of a coordinator's jobs. docs/monitoring.md lists the metrics.
 #ifndef CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_
 #define CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_
 
@@ -13,8 +13,10 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "cairn/v1/monitoring_service.pb.h"
 #include "common/base/mutex.h"
 #include "coordinator/timeline/operation_timeline.h"
@@ -28,16 +30,21 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   // So many jobs have series of their own. Those that come later are counted together, as job "(other)".
   static constexpr size_t kJobs = 50;
 
-  // What is asked at each scrape.
+  // Holds what is asked at each scrape.
   struct Now {
     std::vector<v1::JobSummary> jobs;
     int stalled_storage_calls = 0;
     uint64_t epoch = 0;
+    absl::Duration stopped = absl::ZeroDuration();  // as Dispatcher::Strain
+    absl::Duration deaf = absl::ZeroDuration();
+    std::vector<std::pair<std::string, uint64_t>> refusals;  // by what was asked for
   };
   explicit CoordinatorMetrics(std::function<Now()> now);
 
   // An operation has ended.
   void Observe(const OperationTimeline& timeline);
+  // So many leases of the job's agents have ended.
+  void LeasesEnded(const std::string& job, uint64_t leases);
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
@@ -56,6 +63,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   prometheus::Family<prometheus::Gauge>& slowest_behind_;
   prometheus::Family<prometheus::Gauge>& last_commit_time_;
   prometheus::Family<prometheus::Gauge>& last_commit_step_;
+  prometheus::Family<prometheus::Counter>& leases_ended_;
 };
 
 }  // namespace cairn

@@ -54,6 +54,38 @@ TEST_F(CoordinatorMetricsTest, Observe_CommittedSave_CountsItAndWhereItsTimeWent
   EXPECT_FALSE(Has("cairn_operation_failures_total{"));
 }
 
+TEST_F(CoordinatorMetricsTest, Observe_FirstStartOfAJob_IsNoFailure) {
+  const auto load = [&](std::optional<int64_t> step) {
+    OperationTimeline made(v1::Timeline::LOAD, kBegin, kBegin);
+    made.Mark(0, RankMark::kCalled, kBegin);
+    OperationTimeline::End end;
+    end.job = "demo";
+    end.step = step;
+    end.world_size = 1;
+    end.error = MakeError(Reason::kNotCommitted, "demo has no committed checkpoint");
+    made.Finish(std::move(end), kBegin + absl::Seconds(1));
+    metrics_.Observe(made);
+  };
+  load(std::nullopt);
+  EXPECT_TRUE(Has("cairn_operations_total{job_name=\"demo\",operation=\"load\",result=\"nothing\"} 1")) << Text();
+  EXPECT_FALSE(Has("cairn_operation_failures_total{"));
+  load(7);
+  EXPECT_TRUE(Has("cairn_operations_total{job_name=\"demo\",operation=\"load\",result=\"failed\"} 1"))
+      << "whoever names a step expects it: " << Text();
+}
+
+TEST_F(CoordinatorMetricsTest, Collect_ACoordinatorUnderStrain_SaysHowMuch) {
+  now_.stopped = absl::Seconds(90);
+  now_.deaf = absl::Milliseconds(1500);
+  now_.refusals = {{"transfer", 7}, {"wait", 0}};
+  metrics_.LeasesEnded("demo", 3);
+  EXPECT_TRUE(Has("cairn_coordinator_stopped_seconds_total 90")) << Text();
+  EXPECT_TRUE(Has("cairn_coordinator_deaf_seconds_total 1.5"));
+  EXPECT_TRUE(Has("cairn_coordinator_refusals_total{kind=\"transfer\"} 7"));
+  EXPECT_TRUE(Has("cairn_coordinator_refusals_total{kind=\"wait\"} 0")) << "an increase from nothing shows no alert";
+  EXPECT_TRUE(Has("cairn_leases_ended_total{job_name=\"demo\"} 3"));
+}
+
 TEST_F(CoordinatorMetricsTest, Observe_AbortedSave_CountsItsReasonAndCommitsNothing) {
   metrics_.Observe(SaveOf("demo", MakeError(Reason::kNoSpace, "the disk is full")));
   EXPECT_TRUE(Has("cairn_operation_failures_total{job_name=\"demo\",operation=\"save\",reason=\"NO_SPACE\"} 1"))

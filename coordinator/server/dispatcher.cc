@@ -1,12 +1,13 @@
 #include "coordinator/server/dispatcher.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
+#include "common/status/retry_delay.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {
@@ -14,7 +15,7 @@ namespace {
 
 // A call whose work takes longer is answered without it.
 constexpr absl::Duration kMaxWork = absl::Minutes(5);
-constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kTick = ListeningClock::kPass;
 // A job's tick takes at most one part in so many of a core, but comes at least this often.
 constexpr int kTickShare = 20;
 constexpr absl::Duration kMaxTick = absl::Seconds(2);
@@ -24,20 +25,12 @@ constexpr int kTurnPauses = 1;
 constexpr absl::Duration kMaxTurnPause = absl::Milliseconds(20);
 // Layouts from before the coordinator's start are kept for so long, for agents that come back.
 constexpr absl::Duration kKeepFromBefore = absl::Minutes(10);
+// Who is refused comes again after this.
+constexpr absl::Duration kRefusedDelay = absl::Seconds(1);
 // When the coordinator stops, work that was begun has this long to end.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);
 
 }  // namespace
-
-void LogLine(const Clock& clock, const std::string& text) {
-  std::string safe = text;
-  for (char& c : safe) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  const std::string line =
-      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", clock.WallNow(), absl::UTCTimeZone()), " ", safe, "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
 
 Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock,
                        int workers)
@@ -47,7 +40,6 @@ Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, Layou
       layouts_(layouts),
       admission_(workers),
       workers_(workers, options.storage_timeout, clock),
-      listening_(std::make_shared<Listening>(options.lease_ttl / 2)),  // as Decisions::At
       timer_([this] { RunTimer(); }),
       turns_thread_([this] { RunTurns(); }) {}
 
@@ -110,6 +102,26 @@ void Dispatcher::Probe(std::function<void(std::function<void()> ended)> call) {
   probe_ = std::move(call);
 }
 
+Dispatcher::Strain Dispatcher::strain() {
+  Strain strain;
+  strain.transfers_refused = admission_.refused();
+  strain.waits_refused = waits_refused_;
+  strain.layouts_refused = layouts_.refused();
+  MutexLock lock(listening_->mutex);
+  strain.stopped = listening_->clock.stopped();
+  strain.deaf = listening_->clock.deaf();
+  return strain;
+}
+
+absl::Time Dispatcher::Running() {
+  const absl::Time now = clock_.SteadyNow();
+  MutexLock lock(listening_->mutex);
+  listening_->clock.Pass(now);
+  return listening_->clock.Running(now);
+}
+
+Moment Dispatcher::Now(Cell& cell) { return cell.decisions.At(Running(), clock_.WallNow()); }
+
 absl::Duration Dispatcher::WatchListening() {
   std::function<void(std::function<void()>)> call;
   {
@@ -117,14 +129,23 @@ absl::Duration Dispatcher::WatchListening() {
     call = probe_;
   }
   absl::Duration deaf;
+  absl::Duration stopped;
+  bool due = false;
   {
     MutexLock lock(listening_->mutex);
     const absl::Time now = clock_.SteadyNow();
     listening_->clock.Pass(now);
     deaf = listening_->clock.deaf();
-    if (call == nullptr || !listening_->clock.Due(now)) return deaf;
-    listening_->clock.Begin(now);
+    stopped = listening_->clock.stopped();
+    due = call != nullptr && listening_->clock.Due(now);
+    if (due) listening_->clock.Begin(now);
   }
+  if (stopped - stops_told_ > options_.lease_ttl / 2) {
+    Log(LogLevel::kWarn, "was_stopped",
+        {{"for", absl::FormatDuration(absl::Trunc(stopped - stops_told_, absl::Milliseconds(100)))}});
+    stops_told_ = stopped;
+  }
+  if (!due) return deaf;
   call([listening = listening_, &clock = clock_] {
     MutexLock lock(listening->mutex);
     listening->clock.End(clock.SteadyNow());
@@ -141,7 +162,7 @@ void Dispatcher::Tick() {
     {
       MutexLock lock(cell->mutex);
       cell->decisions.set_deaf(deaf);
-      cell->decisions.Tick(clock_.SteadyNow(), clock_.WallNow());
+      cell->decisions.Tick(Running(), clock_.WallNow());
       Collect(*cell, effects, Occasion::kTimer);
     }
     Release(std::move(effects));
@@ -169,7 +190,7 @@ void Dispatcher::OnLayout(const std::string& digest) {
     Effects effects;
     {
       MutexLock lock(cell->mutex);
-      const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+      const Moment moment = Now(*cell);
       cell->decisions.OnLayout(digest, moment);
       Collect(*cell, effects);
     }
@@ -186,16 +207,44 @@ void Dispatcher::KeepForAWhile(const std::vector<std::string>& layouts) {
   for (const std::string& digest : layouts) OnLayout(digest);
 }
 
+bool Dispatcher::MakeRoom(const std::string& job, bool all_jobs) {
+  const auto release = [this](Cell& cell) {
+    MutexLock lock(cell.mutex);
+    return cell.decisions.ReleaseOldestPlan();
+  };
+  bool released = release(*CellOf(job));
+  if (!released && all_jobs) {
+    const std::vector<std::shared_ptr<Cell>> cells = Cells();
+    released = std::any_of(cells.begin(), cells.end(), [&](const auto& cell) { return release(*cell); });
+  }
+  if (!released && all_jobs) {
+    MutexLock lock(mutex_);
+    released = !from_before_.empty();
+    from_before_.clear();
+  }
+  MutexLock lock(kept_mutex_);
+  kept_->DropUnheld();
+  for (const std::string& digest : kept_->TakeDropped()) {
+    layouts_.Drop(digest);
+    released = true;
+  }
+  return released;
+}
+
 void Dispatcher::WatchWorkers() {
   absl::Status refused;
   const int stalled = workers_.ReplaceStalled(&refused);
   if (refused.ok() == threads_refused_) {
     threads_refused_ = !refused.ok();
-    LogLine(clock_, refused.ok() ? std::string("event=threads-to-be-had")
-                                 : absl::StrCat("event=thread-refused error=\"", refused.message(), "\""));
+    if (refused.ok()) {
+      Log(LogLevel::kInfo, "threads_to_be_had");
+    } else {
+      Log(LogLevel::kWarn, "thread_refused", {{"error", refused}});
+    }
   }
-  if (stalled_calls_.exchange(stalled) != stalled)
-    LogLine(clock_, absl::StrCat("event=storage-stalled calls=", stalled));
+  if (stalled_calls_.exchange(stalled) != stalled) {
+    Log(stalled == 0 ? LogLevel::kInfo : LogLevel::kWarn, "storage_stalled", {{"calls", stalled}});
+  }
 }
 
 std::optional<Dispatcher::Answer> Dispatcher::Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last) {
@@ -223,7 +272,7 @@ void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Effects& effects, si
 }
 
 void Dispatcher::Collect(Cell& cell, Effects& effects, Occasion occasion) {
-  const Moment moment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
+  const Moment moment = Now(cell);
   const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, effects); };
   const bool line = !cell.unasked.empty();
   bool people = occasion == Occasion::kTimer;
@@ -247,13 +296,17 @@ void Dispatcher::Collect(Cell& cell, Effects& effects, Occasion occasion) {
   effects.actions = cell.decisions.TakeActions();
   effects.log = cell.decisions.TakeLog();
   effects.timelines = cell.decisions.TakeTimelines();
+  effects.leases_ended = cell.decisions.TakeLeasesEnded();
 }
 
 void Dispatcher::Release(Effects effects) {
-  for (const std::string& line : effects.log) LogLine(clock_, line);
+  for (const LogEvent& event : effects.log) Log(event);
   // Before anybody is told of the end: who then asks for the timeline finds it.
   for (const auto& timeline : effects.timelines) {
     if (on_timeline_) on_timeline_(timeline);
+  }
+  for (const auto& [job, leases] : effects.leases_ended) {
+    if (on_leases_ended_) on_leases_ended_(job, leases);
   }
   for (auto& [call, answer] : effects.answers) {
     if (!call->Claim()) continue;
@@ -278,12 +331,20 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
   std::shared_ptr<HeldCall> call;
   {
     MutexLock lock(cell->mutex);
-    const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+    const Moment moment = Now(*cell);
     if (const auto earlier = cell->agents.find(caller.rank); earlier != cell->agents.end()) {
       effects.answers.emplace_back(earlier->second.call, *Ask(*cell, earlier->second.poll, moment, /*last=*/true));
       cell->agents.erase(earlier);
     }
     now = Ask(*cell, poll, moment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
+    if (!now.has_value() && caller.rank < 0 && cell->people.size() >= kMostPeople) {
+      ++waits_refused_;
+      now = Answer{WithRetryDelay(
+          MakeError(Reason::kOverloaded,
+                    absl::StrCat(caller.job, ": ", kMostPeople, " calls wait for news of the job already"),
+                    {{"job", caller.job}}),
+          kRefusedDelay)};
+    }
     if (!now.has_value()) {
       // The call's end takes the lock too, so it cannot come before the call stands in its list.
       call = HeldCall::Start(max_wait,
@@ -310,7 +371,7 @@ void Dispatcher::OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool ti
     const auto end = [&](auto& calls, auto held) {
       if (held == calls.end() || held->second.call.get() != &call) return;
       if (timer) {
-        const Moment moment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
+        const Moment moment = Now(cell);
         effects.answers.emplace_back(held->second.call, *Ask(cell, held->second.poll, moment, /*last=*/true));
       }
       calls.erase(held);
@@ -356,7 +417,7 @@ std::vector<v1::JobSummary> Dispatcher::Jobs() {
   std::vector<v1::JobSummary> jobs;
   for (const std::shared_ptr<Cell>& cell : Cells()) {
     MutexLock lock(cell->mutex);
-    const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+    const Moment moment = Now(*cell);
     for (v1::JobSummary& summary : cell->decisions.Summaries(moment)) jobs.push_back(std::move(summary));
   }
   return jobs;

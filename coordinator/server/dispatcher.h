@@ -22,12 +22,12 @@
 #include "common/base/mutex.h"
 #include "common/process/worker_pool.h"
 #include "common/rpc/reactor.h"
+#include "coordinator/decision/listening_clock.h"
 #include "coordinator/job/decisions.h"
 #include "coordinator/server/admission.h"
 #include "coordinator/server/ask_queue.h"
 #include "coordinator/server/executor.h"
 #include "coordinator/server/layout_store.h"
-#include "coordinator/server/listening_clock.h"
 
 namespace cairn {
 
@@ -46,7 +46,12 @@ class Dispatcher {
   template <typename Response>
   using Poll =
       std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions, const Moment& moment, bool last)>;
+  // The same for an answer that many calls get.
+  template <typename Response>
+  using SharedPoll = Poll<std::shared_ptr<const Response>>;
 
+  // Of people at most so many calls are held for a job.
+  static constexpr size_t kMostPeople = 1024;
   // So many held calls are asked before the job's lock is let go, and before the next job has its turn.
   static constexpr size_t kAskedAtOnce = 64;
 
@@ -60,7 +65,7 @@ class Dispatcher {
     Effects effects;
     auto result = [&] {
       MutexLock lock(cell->mutex);
-      const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+      const Moment moment = Now(*cell);
       auto value = function(cell->decisions, moment);
       Collect(*cell, effects);
       return value;
@@ -71,6 +76,10 @@ class Dispatcher {
 
   // The bytes of a layout are in the store: tells every job. Ignored if they have gone again.
   void OnLayout(const std::string& digest);
+  // Drops layouts that nothing runs by: those of the oldest save plan that `job` keeps for saves to come, with
+  // `all_jobs` of any job, and those that are kept for agents of before the start. Returns false if there are none.
+  // See LayoutStore::OnFull.
+  bool MakeRoom(const std::string& job, bool all_jobs);
   // Begins to ask, by calls to this coordinator itself, whether it can listen: `call` makes one and runs what it is
   // given when the answer has come, or an error. See listening_clock.h.
   void Probe(std::function<void(std::function<void()> ended)> call);
@@ -86,7 +95,8 @@ class Dispatcher {
   };
   // Answers a call when `poll` has an answer: now, later, or when `max_wait` is over. An agent's call is asked again
   // when its rank is woken; a later call of the same rank ends its wait. Calls of people are asked again when all ranks
-  // are woken, and every moment.
+  // are woken, and every moment. If as many of them wait as may, the next one is refused: RESOURCE_EXHAUSTED
+  // (OVERLOADED), with a delay.
   template <typename Response>
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const Caller& caller, absl::Duration max_wait,
                                  Response* response, std::type_identity_t<Poll<Response>> poll) {
@@ -96,6 +106,20 @@ class Dispatcher {
                         std::optional<absl::StatusOr<Response>> made = poll(decisions, moment, last);
                         if (!made.has_value()) return std::nullopt;
                         return AnswerWith(*std::move(made), response);
+                      });
+  }
+
+  template <typename Response>
+  grpc::ServerUnaryReactor* HoldShared(grpc::CallbackServerContext* context, const Caller& caller,
+                                       absl::Duration max_wait, Response* response,
+                                       std::type_identity_t<SharedPoll<Response>> poll) {
+    return HoldAnswer(context, caller, max_wait,
+                      [response, poll = std::move(poll)](Decisions& decisions, const Moment& moment,
+                                                         bool last) -> std::optional<Answer> {
+                        auto made = poll(decisions, moment, last);
+                        if (!made.has_value()) return std::nullopt;
+                        if (!made->ok()) return Answer{made->status()};
+                        return Answer{absl::OkStatus(), [response, shared = **made] { *response = *shared; }};
                       });
   }
 
@@ -119,7 +143,21 @@ class Dispatcher {
 
   // Is called with each operation that has ended, without a lock, from any thread. Must be set before the first event.
   using OnTimeline = std::function<void(const std::shared_ptr<const OperationTimeline>&)>;
-  void Observe(OnTimeline on_timeline) { on_timeline_ = std::move(on_timeline); }
+  // The same with the number of leases of a job that have ended.
+  using OnLeasesEnded = std::function<void(const std::string& job, uint64_t leases)>;
+  void Observe(OnTimeline on_timeline, OnLeasesEnded on_leases_ended) {
+    on_timeline_ = std::move(on_timeline);
+    on_leases_ended_ = std::move(on_leases_ended);
+  }
+  // What has kept this coordinator from serving its callers, in all since the start.
+  struct Strain {
+    absl::Duration stopped;  // the process did not run
+    absl::Duration deaf;     // it ran, and was too busy to listen
+    uint64_t transfers_refused = 0;
+    uint64_t waits_refused = 0;  // of people
+    uint64_t layouts_refused = 0;
+  };
+  Strain strain();
   // The jobs in the order of their names.
   std::vector<v1::JobSummary> Jobs();
 
@@ -155,8 +193,9 @@ class Dispatcher {
     // The job, if some of its held calls are to be asked yet.
     std::shared_ptr<Cell> unasked;
     std::vector<CoreAction> actions;
-    std::vector<std::string> log;
+    std::vector<LogEvent> log;
     std::vector<std::shared_ptr<const OperationTimeline>> timelines;
+    std::map<std::string, uint64_t> leases_ended;
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
   };
 
@@ -178,6 +217,10 @@ class Dispatcher {
   // Makes it if it is new. All that is no job's name shares one, which never has a job.
   std::shared_ptr<Cell> CellOf(const std::string& job);
   std::vector<std::shared_ptr<Cell>> Cells();
+  // The moment of an event of the job.
+  Moment Now(Cell& cell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
+  // Says that time has passed, and returns it on the clock that stands still while the process does not run.
+  absl::Time Running();
   grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, AnswerPoll poll);
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work, std::shared_ptr<Admission::Place> place);
@@ -186,7 +229,7 @@ class Dispatcher {
   // Asks the next held calls of agents that were woken, at most so many.
   void AskWoken(Cell& cell, const Moment& moment, Effects& effects, size_t most)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // What held calls are asked for. If ranks wait for their turn already, an event leaves those that it has woken to the
+  // Says why held calls are asked. If ranks wait for their turn already, an event leaves those that it has woken to the
   // turns, and a call takes one of the line along: it has left the room for one. The timer also asks those of people.
   enum class Occasion { kEvent, kCall, kTurn, kTimer };
   // Takes the answers of these calls, of agents' at most kAskedAtOnce, and what else the last event has brought.
@@ -205,7 +248,8 @@ class Dispatcher {
   std::shared_ptr<Cell> NextTurn();
   void Tick();
   void WatchWorkers();
-  // Makes the next call to itself, if one is due. Returns for how long in all the coordinator could not listen.
+  // Makes the next call to itself, if one is due, and tells of long stops. Returns for how long in all the coordinator
+  // was too busy to listen.
   absl::Duration WatchListening();
 
   const Clock& clock_;
@@ -213,9 +257,11 @@ class Dispatcher {
   Executor& executor_;
   LayoutStore& layouts_;
   OnTimeline on_timeline_;
+  OnLeasesEnded on_leases_ended_;
   Admission admission_;
   WorkerPool workers_;
-  // Which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the store.
+  // Knows which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the
+  // store.
   const std::shared_ptr<LayoutTable> kept_ = std::make_shared<LayoutTable>();
   Mutex kept_mutex_;
   Mutex mutex_;
@@ -227,23 +273,20 @@ class Dispatcher {
   absl::Time from_before_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::atomic<bool> stopped_ = false;
   std::atomic<int> stalled_calls_ = 0;
+  std::atomic<uint64_t> waits_refused_ = 0;
   bool threads_refused_ = false;  // the timer's
-  // What a call to itself leaves behind, which may end after this object.
+  // Holds what a call to itself needs, which may end after this object.
   struct Listening {
-    explicit Listening(absl::Duration longest_gap) : clock(longest_gap) {}
-
     Mutex mutex;
     ListeningClock clock ABSL_GUARDED_BY(mutex);
   };
-  const std::shared_ptr<Listening> listening_;
+  const std::shared_ptr<Listening> listening_ = std::make_shared<Listening>();
+  absl::Duration stops_told_ = absl::ZeroDuration();  // the timer's: of these the log knows
   std::function<void(std::function<void()>)> probe_ ABSL_GUARDED_BY(mutex_);
   CondVar stop_;
   std::thread timer_;
   std::thread turns_thread_;
 };
-
-// A line of the log on standard error: time, then `text`. Thread-safe.
-void LogLine(const Clock& clock, const std::string& text);
 
 }  // namespace cairn
 

@@ -19,6 +19,8 @@
 #include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/testing/loopback_server.h"
+#include "common/status/reason.h"
+#include "common/status/retry_delay.h"
 
 namespace cairn {
 namespace {
@@ -304,6 +306,43 @@ TEST_F(DispatcherPauseTest, CallsComeInAPause_EachTakesOneAlong) {
   }
   clock.PassFaster();
   service_->AwaitAsked(kRanks - 2 * Dispatcher::kAskedAtOnce - kMore);
+}
+
+// People may wait for news of a job, but not in any number: each call takes memory.
+TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
+  struct Call {
+    grpc::ClientContext context;
+    v1::SynchronizeAgentRequest request;
+    v1::SynchronizeAgentResponse response;
+  };
+  std::vector<std::unique_ptr<Call>> calls;
+  Mutex mutex;
+  CondVar changed;
+  size_t ended = 0;
+  for (size_t i = 0; i < Dispatcher::kMostPeople; ++i) {
+    Call& call = *calls.emplace_back(std::make_unique<Call>());
+    stub_->async()->SynchronizeAgent(&call.context, &call.request, &call.response, [&](const grpc::Status&) {
+      MutexLock lock(mutex);
+      ++ended;
+      changed.NotifyAll();
+    });
+  }
+  grpc::Status refused;
+  // Those before it may be on their way yet.
+  while (refused.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    v1::SynchronizeAgentResponse response;
+    refused = stub_->SynchronizeAgent(&context, v1::SynchronizeAgentRequest(), &response);
+    ASSERT_FALSE(refused.ok());
+  }
+  const absl::Status error = CallError(refused, PeerKind::kCoordinator, "here");
+  EXPECT_TRUE(HasReason(error, Reason::kOverloaded)) << error;
+  EXPECT_TRUE(RetryDelayOf(error).has_value()) << "it says when to come again";
+  EXPECT_EQ(dispatcher_->strain().waits_refused, 1u);
+  for (const auto& call : calls) call->context.TryCancel();
+  MutexLock lock(mutex);
+  while (ended < calls.size()) changed.Wait(mutex);
 }
 
 TEST_F(DispatcherTest, HeldCall_Drain_IsAnsweredWithWhatItsPollMade) {

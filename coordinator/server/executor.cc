@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,12 @@ std::string JoinNames(const std::vector<std::string>& names) {
   return text;
 }
 
+// `steps`: ascending.
+std::optional<int64_t> NewestBelow(const std::vector<int64_t>& steps, int64_t step) {
+  const auto place = std::lower_bound(steps.begin(), steps.end(), step);
+  return place == steps.begin() ? std::nullopt : std::optional(*std::prev(place));
+}
+
 uint64_t TransportBytes(const LoadTotals& totals, const std::vector<std::string>& memory) {
   uint64_t bytes = 0;
   if (memory.empty()) return bytes;
@@ -33,6 +40,17 @@ uint64_t TransportBytes(const LoadTotals& totals, const std::vector<std::string>
     if (from.empty() || from != memory[static_cast<size_t>(pair.to)]) bytes += pair.bytes;
   }
   return bytes;
+}
+
+// Returns the ranks whose agents still have the files of this checkpoint in memory.
+std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad::Kept>& kept) {
+  std::vector<int> keepers;
+  for (size_t rank = 0; rank < kept.size(); ++rank) {
+    if (kept[rank].attempt != 0 && kept[rank].attempt == manifest.attempt && kept[rank].step == manifest.step) {
+      keepers.push_back(static_cast<int>(rank));
+    }
+  }
+  return keepers;
 }
 
 }  // namespace
@@ -141,14 +159,17 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
   auto planned = Plan(job, action);
   if (planned.ok()) {
-    if (planned->world_size > 0) planned->older_step = catalog_.CommittedBelow(job, planned->step);
+    if (planned->world_size > 0) {
+      planned->older_step = action.known == nullptr ? catalog_.CommittedBelow(job, planned->step)
+                                                    : NewestBelow(action.known->committed, planned->step);
+    }
     return planned;
   }
   int64_t step = 0;
   if (!absl::IsDataLoss(planned.status()) || !absl::SimpleAtoi(MetadataOf(planned.status())["step"], &step)) {
     return planned;
   }
-  const std::optional<int64_t> older = catalog_.CommittedBelow(job, step);
+  const std::optional<int64_t> older = catalog_.SoundBelow(job, step);
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
@@ -167,14 +188,17 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   } else {
     CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
     Catalog::ManifestPtr manifest;
+    std::vector<int> keepers;
     if (wish.import_directory.empty()) {
       if (action.step.has_value()) {
         CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
       } else {
-        CAIRN_ASSIGN_OR_RETURN(Catalog::SoundCheckpoint sound, catalog_.FindSound(job, action.fallback));
+        CAIRN_ASSIGN_OR_RETURN(Catalog::SoundCheckpoint sound,
+                               catalog_.FindSound(job, action.fallback, action.known.get()));
         manifest = std::move(sound.manifest);
         planned.passed_over = std::move(sound.passed_over);
       }
+      keepers = KeepersOf(*manifest, action.kept);
       name = absl::StrCat(job, "@", manifest->step);
       metadata.emplace_back("step", absl::StrCat(manifest->step));
     } else {
@@ -182,7 +206,8 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       manifest = std::make_shared<const Manifest>(std::move(imported));
       name = wish.import_directory;
     }
-    CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
+    CAIRN_ASSIGN_OR_RETURN(
+        made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish, std::move(keepers)));
     planned.hold = plans_.HoldLoad(*made);
     planned.step = manifest->step;
     planned.world_size = manifest->world_size;

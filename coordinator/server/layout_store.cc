@@ -10,7 +10,8 @@
 namespace cairn {
 
 absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const std::string& digest,
-                                               uint64_t total_bytes, uint64_t offset, const std::string& chunk) {
+                                               uint64_t total_bytes, uint64_t offset, const std::string& chunk,
+                                               const std::string& job) {
   if (digest.size() != kDigestBytes) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("a layout's digest has ", kDigestBytes, " bytes, not ", digest.size()));
@@ -55,36 +56,69 @@ absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const s
     whole = std::move(upload);
     uploads_.erase(agent);
   }
-  CAIRN_RETURN_IF_ERROR(Put(digest, std::move(whole.bytes)));
+  CAIRN_RETURN_IF_ERROR(Put(digest, std::move(whole.bytes), job));
   return total_bytes;
 }
 
-absl::Status LayoutStore::Put(const std::string& digest, std::string bytes) {
+std::string LayoutStore::BoundFor(const std::string& job, uint64_t bytes, bool& all_jobs) {
+  const auto of_job = bytes_of_job_.find(job);
+  const uint64_t used = job.empty() || of_job == bytes_of_job_.end() ? 0 : of_job->second;
+  all_jobs = false;
+  if (!job.empty() && (bytes > job_bytes_ || used > job_bytes_ - bytes)) {
+    return absl::StrCat("the layouts in use of job ", job, " take ", used, " bytes of at most ", job_bytes_);
+  }
+  all_jobs = true;
+  if (bytes > capacity_bytes_ || bytes_ > capacity_bytes_ - bytes) {
+    return absl::StrCat("the layouts in use of all jobs take ", bytes_, " bytes of at most ", capacity_bytes_);
+  }
+  return "";
+}
+
+absl::Status LayoutStore::Put(const std::string& digest, std::string bytes, const std::string& job) {
   if (Digest(bytes) != digest) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the layout's bytes do not have the digest ", DigestHex(digest)));
   }
-  MutexLock lock(mutex_);
-  if (layouts_.contains(digest)) return absl::OkStatus();
-  if (bytes_ + bytes.size() > capacity_bytes_) {
-    return MakeError(Reason::kMessageTooLarge, absl::StrCat("the layouts in use take ", bytes_, " bytes already"));
+  for (;;) {
+    bool all_jobs = false;
+    std::string bound;
+    {
+      MutexLock lock(mutex_);
+      if (layouts_.contains(digest)) return absl::OkStatus();
+      bound = BoundFor(job, bytes.size(), all_jobs);
+      if (bound.empty()) {
+        bytes_ += bytes.size();
+        if (!job.empty()) bytes_of_job_[job] += bytes.size();
+        layouts_[digest] = {std::make_shared<const std::string>(std::move(bytes)), job};
+        return absl::OkStatus();
+      }
+    }
+    if (make_room_ && make_room_(job, all_jobs)) continue;
+    ++refused_;
+    const char* next = all_jobs ? "Let some of the jobs use another coordinator, with a root of its own."
+                                : "Give the tensors fewer or shorter names, or save fewer of them in one call.";
+    return MakeError(Reason::kMessageTooLarge,
+                     absl::StrCat("no room for a layout of ", bytes.size(), " bytes: ", bound),
+                     {{"job", job}, {"next", next}});
   }
-  bytes_ += bytes.size();
-  layouts_[digest] = std::make_shared<const std::string>(std::move(bytes));
-  return absl::OkStatus();
 }
 
 std::shared_ptr<const std::string> LayoutStore::Get(const std::string& digest) {
   MutexLock lock(mutex_);
   const auto found = layouts_.find(digest);
-  return found == layouts_.end() ? nullptr : found->second;
+  return found == layouts_.end() ? nullptr : found->second.bytes;
 }
 
 void LayoutStore::Drop(const std::string& digest) {
   MutexLock lock(mutex_);
   const auto found = layouts_.find(digest);
   if (found == layouts_.end()) return;
-  bytes_ -= found->second->size();
+  const uint64_t size = found->second.bytes->size();
+  bytes_ -= size;
+  if (const auto of_job = bytes_of_job_.find(found->second.job); of_job != bytes_of_job_.end()) {
+    of_job->second -= size;
+    if (of_job->second == 0) bytes_of_job_.erase(of_job);
+  }
   layouts_.erase(found);
 }
 

@@ -56,5 +56,42 @@ TEST(LayoutStoreTest, PutChunk_UploadThatWasLeftBehind_GivesWay) {
       << "one upload alone takes more than there is";
 }
 
+TEST(LayoutStoreTest, Put_OneJobHasTooMany_IsRefusedByNameAndOthersAreNot) {
+  LayoutStore store(10'000, 2500);
+  for (const char c : {'a', 'b'})
+    ASSERT_TRUE(store.Put(Digest(std::string(1000, c)), std::string(1000, c), "big").ok());
+  const std::string third(1000, 'c');
+  const absl::Status refused = store.Put(Digest(third), third, "big");
+  EXPECT_TRUE(HasReason(refused, Reason::kMessageTooLarge)) << refused;
+  EXPECT_NE(refused.message().find("of job big take 2000 bytes of at most 2500"), absl::string_view::npos) << refused;
+  EXPECT_TRUE(MetadataOf(refused).contains("next"));
+  EXPECT_EQ(store.refused(), 1u);
+  EXPECT_TRUE(store.Put(Digest(third), third, "small").ok());
+  store.Drop(Digest(std::string(1000, 'a')));
+  const std::string fourth(1000, 'd');
+  EXPECT_TRUE(store.Put(Digest(fourth), fourth, "big").ok()) << "what is dropped counts no more";
+}
+
+TEST(LayoutStoreTest, Put_RoomCanBeMade_IsTaken) {
+  LayoutStore store(10'000, 2500);
+  std::vector<std::string> old;
+  store.OnFull([&](const std::string& job, bool all_jobs) {
+    EXPECT_EQ(job, "big");
+    EXPECT_FALSE(all_jobs);
+    if (old.empty()) return false;
+    store.Drop(old.front());
+    old.erase(old.begin());
+    return true;
+  });
+  for (char c = 'a'; c < 'k'; ++c) {
+    const std::string bytes(1000, c);
+    ASSERT_TRUE(store.Put(Digest(bytes), bytes, "big").ok()) << c;
+    old.push_back(Digest(bytes));
+  }
+  EXPECT_EQ(store.size(), 2u);
+  const std::string all(2501, 'z');
+  EXPECT_TRUE(HasReason(store.Put(Digest(all), all, "big"), Reason::kMessageTooLarge));
+}
+
 }  // namespace
 }  // namespace cairn

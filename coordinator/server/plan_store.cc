@@ -254,11 +254,12 @@ absl::Status PlanStore::Trim(std::list<Kept>& kept) {
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                              const std::vector<std::string>& node, uint64_t round_bytes,
-                                             const LoadWish& wish) {
+                                             const LoadWish& wish, std::vector<int> keepers) {
   CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
   LoadOptions options;
   if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
   options.mapping = wish.mapping;
+  options.keepers = std::move(keepers);
   const Computing computing;
   return MakeLoadPlan(source, inputs.ranks, options);
 }
@@ -322,8 +323,8 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   const auto held = FindHeld(digest);
   if (held != nullptr && held->save.has_value()) return *held->save;
   if (held != nullptr && !held->load.has_value()) {
-    CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(held->layout, held->node));
-    return Make(inputs);
+    // If room was needed for other layouts, these are on disk alone.
+    if (const auto inputs = Collect(held->layout, held->node); inputs.ok()) return Make(*inputs);
   }
   const auto file = OpenPlan(storage_, digest);
   if (!file.ok() || file->inputs().bins != save_options_.bins_per_rank || file->inputs().moves != save_options_.moves) {

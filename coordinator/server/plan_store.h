@@ -57,8 +57,10 @@ class PlanStore {
   // (PLAN_UNKNOWN): a layout's bytes are gone.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
+  // `keepers`: as LoadOptions::keepers.
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
-                                    const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish);
+                                    const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish,
+                                    std::vector<int> keepers = {});
   // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
   absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
@@ -67,8 +69,8 @@ class PlanStore {
                                           const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
   // FindSave and PartFor find the plan for as long as the result lives. Of a save only what its plan was made from is
-  // kept, and its layouts must stay in the layout store as long; of a load the plan itself, since nobody can make one
-  // again.
+  // kept: its layouts must stay as long in the layout store, or on disk; of a load the plan itself, since nobody can
+  // make one again.
   std::shared_ptr<const void> HoldSave(const std::string& digest, const std::vector<std::string>& layout,
                                        const std::vector<std::string>& node);
   std::shared_ptr<const void> HoldLoad(const LoadPlan& plan);

@@ -24,11 +24,23 @@ namespace cairn {
 namespace {
 
 constexpr int kWorkers = 4;
-constexpr uint64_t kLayoutCapacity = uint64_t{1} << 30;
+// The layouts of all jobs, and of one.
+constexpr uint64_t kLayoutCapacity = uint64_t{2} << 30;
+constexpr uint64_t kJobLayoutCapacity = uint64_t{1} << 30;
 // The longest time in one piece in which the coordinator may say of itself that it could not listen.
 constexpr int kMaxDeafLeases = 6;
 // Streams that ask for nothing new end within this once the server stops.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
+
+// Where a process finds itself that listens on `address`: all interfaces means loopback as well.
+std::string LoopbackAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon);
+  if (host == "0.0.0.0") return absl::StrCat("127.0.0.1", port);
+  if (host == "[::]") return absl::StrCat("[::1]", port);
+  return address;
+}
 
 }  // namespace
 
@@ -38,7 +50,7 @@ class CoordinatorServer::Impl {
       : options_(std::move(options)),
         storage_(storage),
         clock_(clock),
-        layouts_(kLayoutCapacity),
+        layouts_(kLayoutCapacity, kJobLayoutCapacity),
         plans_(storage, layouts_, options_.save),
         catalog_(storage, options_.began),
         attempts_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
@@ -48,10 +60,12 @@ class CoordinatorServer::Impl {
         agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
         people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_),
         monitoring_(options_.token, dispatcher_, operations_, storage, catalog_) {
-    dispatcher_.Observe([this](const std::shared_ptr<const OperationTimeline>& timeline) {
-      metrics_->Observe(*timeline);
-      operations_.Add(timeline);
-    });
+    dispatcher_.Observe(
+        [this](const std::shared_ptr<const OperationTimeline>& timeline) {
+          metrics_->Observe(*timeline);
+          operations_.Add(timeline);
+        },
+        [this](const std::string& job, uint64_t leases) { metrics_->LeasesEnded(job, leases); });
   }
 
   absl::Status Start() {
@@ -61,6 +75,7 @@ class CoordinatorServer::Impl {
     }
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
+    layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });
     dispatcher_.InBackground([this] { plans_.Warm(stop_warming_); });
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
@@ -80,7 +95,11 @@ class CoordinatorServer::Impl {
     if (!options_.metrics_listen.empty()) {
       CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, {metrics_}));
     }
-    self_ = v1::CheckpointService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
+    // The port is where agents' calls come in, whatever address they take to it.
+    loopback_channel_ = MakeChannel(LoopbackAddress(address_));
+    loopback_channel_->GetState(/*try_to_connect=*/true);
+    loopback_ = v1::CheckpointService::NewStub(loopback_channel_);
+    in_process_ = v1::CheckpointService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
     dispatcher_.Probe([this](std::function<void()> ended) { CallSelf(std::move(ended)); });
     return absl::OkStatus();
   }
@@ -125,7 +144,9 @@ class CoordinatorServer::Impl {
     bool under_way ABSL_GUARDED_BY(mutex) = false;
   };
 
-  // One call through the queues that agents' calls go through; only when the last one has ended.
+  // One call on the way that agents' calls take: through a connection, its reading, and the queues behind it. Where no
+  // connection to the own port comes about, it takes the queues alone. A connection that is lost says nothing of
+  // agents' ones, so its call ends with an error at once. Only when the last call has ended.
   void CallSelf(std::function<void()> ended) {
     {
       MutexLock lock(self_call_state_->mutex);
@@ -137,25 +158,30 @@ class CoordinatorServer::Impl {
     // An answer that never comes must not keep leases for ever.
     call.context.set_deadline(std::chrono::system_clock::now() +
                               absl::ToChronoMilliseconds(kMaxDeafLeases * options_.decisions.lease_ttl));
-    self_->async()->GetCapabilities(&call.context, &call.request, &call.response,
-                                    [state = self_call_state_, ended = std::move(ended)](const grpc::Status&) {
-                                      {
-                                        MutexLock lock(state->mutex);
-                                        state->under_way = false;
-                                        state->ended.NotifyAll();
-                                      }
-                                      ended();  // the next call may begin
-                                    });
+    const bool connected = loopback_channel_->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY;
+    v1::CheckpointService::Stub& stub = connected ? *loopback_ : *in_process_;
+    stub.async()->GetCapabilities(&call.context, &call.request, &call.response,
+                                  [state = self_call_state_, ended = std::move(ended)](const grpc::Status&) {
+                                    {
+                                      MutexLock lock(state->mutex);
+                                      state->under_way = false;
+                                      state->ended.NotifyAll();
+                                    }
+                                    ended();  // the next call may begin
+                                  });
   }
 
   // The server has shut down, so the last call to itself ends at once.
   void AwaitSelfCall() {
+    if (self_call_ != nullptr) self_call_->context.TryCancel();
     {
       MutexLock lock(self_call_state_->mutex);
       while (self_call_state_->under_way) self_call_state_->ended.Wait(self_call_state_->mutex);
     }
     self_call_ = nullptr;
-    self_ = nullptr;
+    loopback_ = nullptr;
+    loopback_channel_ = nullptr;
+    in_process_ = nullptr;
   }
 
   const ServerOptions options_;
@@ -169,8 +195,14 @@ class CoordinatorServer::Impl {
   Executor executor_;
   OperationLog operations_;
   const std::shared_ptr<CoordinatorMetrics> metrics_ = std::make_shared<CoordinatorMetrics>([this] {
-    return CoordinatorMetrics::Now{dispatcher_.Jobs(), dispatcher_.stalled_calls(),
-                                   options_.decisions.coordinator_epoch};
+    const Dispatcher::Strain strain = dispatcher_.strain();
+    return CoordinatorMetrics::Now{
+        dispatcher_.Jobs(),
+        dispatcher_.stalled_calls(),
+        options_.decisions.coordinator_epoch,
+        strain.stopped,
+        strain.deaf,
+        {{"transfer", strain.transfers_refused}, {"wait", strain.waits_refused}, {"layout", strain.layouts_refused}}};
   });
   Dispatcher dispatcher_;
   AgentService agents_;
@@ -179,7 +211,9 @@ class CoordinatorServer::Impl {
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<v1::CheckpointService::Stub> self_;
+  std::shared_ptr<grpc::Channel> loopback_channel_;  // to the own port
+  std::unique_ptr<v1::CheckpointService::Stub> loopback_;
+  std::unique_ptr<v1::CheckpointService::Stub> in_process_;
   std::unique_ptr<SelfCall> self_call_;
   const std::shared_ptr<SelfCallState> self_call_state_ = std::make_shared<SelfCallState>();
   bool drained_ = false;

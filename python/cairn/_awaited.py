@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable
 
@@ -14,9 +15,11 @@ _LOG = logging.getLogger("cairn")
 # pauses between two looks double up to the longest.
 _PATIENCE = 3.0
 _LONGEST_PAUSE = 60.0
-# An answer grows with the job. So that the coordinator of a large job gives a few megabytes of them a second and no
-# more, each rank asks later than the one before it, by so many seconds for each rank of the job.
-_SPREAD = 1e-5
+# All ranks of a job wait together, and the coordinator has better to do than to answer them: they ask no more often
+# than so many times a second together. The first ranks ask first, so that somebody's log tells soon.
+_RATE = 20.0
+# Pauses differ by this part, so that ranks do not come to ask all at once.
+_JITTER = 0.25
 # No more ranks than these are named.
 _MOST = 8
 
@@ -34,17 +37,20 @@ class Teller:
       rank: of the trainer that waits.
       world_size: number of ranks of the job.
       clock: seconds that never go back.
+      chance: gives numbers from 0 to 1.
     """
 
     def __init__(self, ask: Callable[[], _wire.Message], what: str, rank: int, world_size: int,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:
         self._ask = ask
         self._what = what
         self._rank = rank
         self._clock = clock
+        self._chance = chance
         self._begun = clock()
         self._pause = _PATIENCE
-        self._next = self._begun + _PATIENCE + rank * world_size * _SPREAD
+        self._shortest_pause = world_size / _RATE
+        self._next = self._begun + _PATIENCE + rank / _RATE
         self._told = ""
 
     def wait(self) -> float:
@@ -56,7 +62,8 @@ class Teller:
         now = self._clock()
         if now < self._next:
             return
-        self._next = now + self._pause
+        pause = max(self._pause, self._shortest_pause)
+        self._next = now + pause * (1 + _JITTER * (2 * self._chance() - 1))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         try:
             text = awaited(self._ask(), self._what, self._rank)
@@ -77,6 +84,7 @@ def awaited(job: _wire.Message, what: str, rank: int) -> str:
     members = {member.rank: member for member in job.ranks}
     elsewhere = {progress.rank for one in others for progress in one.ranks if progress.phase > waiting}
     texts = []
+    left_out = sum(_left_out(one, rank) for one in operations) if job.ranks_left_out else 0
     for progress in (progress for one in operations for progress in one.ranks):
         if progress.rank == rank or progress.phase > waiting:
             continue
@@ -89,5 +97,13 @@ def awaited(job: _wire.Message, what: str, rank: int) -> str:
         else:
             note = progress.note or f"which has not called {what}"
         texts.append(f"rank {progress.rank} ({note})")
-    more = len(texts) - _MOST
+    more = max(len(texts) - _MOST, 0) + left_out
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _left_out(operation: _wire.Message, rank: int) -> int:
+    """Returns how many ranks that have not begun are counted and not shown; `rank` itself waits for none."""
+    waiting = _PHASES["WAITING"]
+    counted = sum(count.ranks for count in operation.phase_counts if count.phase <= waiting)
+    shown = sum(progress.phase <= waiting for progress in operation.ranks if progress.rank != rank)
+    return max(int(counted - shown), 0)

@@ -86,7 +86,7 @@ def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
         assert status["warning"]["reason"] == "REPLICA_MISMATCH" and status["error"] is None
         table = command("status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
         assert "warning: REPLICA_MISMATCH" in table
-        assert cluster.coordinator.log.read_text().count("event=replicas-differ") == 1
+        assert cluster.coordinator.log.read_text().count("event=replicas_differ") == 1
         # The manifest holds it: lists say it also without a coordinator.
         root = ["--root", str(cluster.root)]
         for where in (root, [f"--coordinator={cluster.coordinator.address}"]):

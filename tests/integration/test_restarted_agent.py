@@ -47,7 +47,8 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
         thread.start()
         saving = client.save(1, state(0), timeout=60)
         assert copying.wait(60)
-        until(lambda: "step=1 attempt=1 event=numbered" in cluster.coordinator.log.read_text(), text="an attempt")
+        until(lambda: "event=numbered job=demo step=1 attempt=1" in cluster.coordinator.log.read_text(),
+              text="an attempt")
         killed = time.monotonic()
         cluster.agents[1].kill()
         cluster.agents[1].restart()

@@ -92,7 +92,7 @@ def test_process_without_a_token_passes_for_no_rank(root):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=["--register-timeout=60s"]) as cluster:
         address, right = cluster.coordinator.address, _token.metadata(root, [])
         cluster.agents[1].kill(signal.SIGTERM)  # gives its rank back
-        until(lambda: "rank=1 event=unregistered" in cluster.coordinator.log.read_text())
+        until(lambda: "event=unregistered job=demo rank=1" in cluster.coordinator.log.read_text())
         assert reason(address, AGENTS["RegisterAgent"], **registration(root, rank=1)) == "BAD_TOKEN"
         # These calls would make a rank's part of a checkpoint out of nothing.
         forged = {"agent": registration(root, rank=1)["agent"], "state": {"saves": [{"step": 1, "phase": "WRITTEN"}]}}
@@ -239,7 +239,7 @@ def test_insecure_has_to_be_said(root, runtime):
     with cairn.local.Cluster(
         ranks=1, root=root, coordinator_flags=["--insecure"], agent_flags=["--insecure"]
     ) as cluster:
-        assert "INSECURE" in cluster.coordinator.log.read_text()
+        assert "event=insecure" in cluster.coordinator.log.read_text()
         save(cluster, 1)
         assert reason(cluster.coordinator.address, _wire.CHECKPOINTS["GetJob"], job="demo") == ""
         assert listed(cluster.coordinator.address, "--insecure") == [1]

@@ -1,6 +1,8 @@
 """Tests what the log says of whom a save or load waits for."""
 
+import collections
 import logging
+import random
 
 from cairn import _awaited, _wire
 from cairn._errors import Error
@@ -73,9 +75,40 @@ def test_teller_asks_late_and_tells_only_news(caplog):
         "rank 0 has waited 3 s in save for rank 1 (which has not called save)"]
 
 
-def test_teller_of_a_large_job_asks_later_for_each_rank():
-    waits = [_awaited.Teller(Job, "save", rank, 1000, clock=lambda: 0.0).wait() for rank in (0, 1, 999)]
-    assert waits[0] == 3 and 3 < waits[1] < waits[2] < 20
+def questions_a_second(world_size, seconds, ranks):
+    """How often the tellers of these ranks ask together while they wait for so long, by the second."""
+    chances = random.Random(7)
+    asked = collections.Counter()
+    for rank in ranks:
+        now = [0.0]
+        teller = _awaited.Teller(lambda: asked.update([int(now[0])]) or Job(), "save", rank, world_size,
+                                 clock=lambda: now[0], chance=chances.random)
+        while now[0] < seconds:
+            now[0] += teller.wait()
+            teller.look()
+    return [asked[second] for second in range(seconds)]
+
+
+def test_tellers_of_a_large_job_ask_together_as_often_as_those_of_a_small_one():
+    every = questions_a_second(4096, 1200, range(4096))
+    assert sum(every[:4]) >= 1, "somebody's log tells soon"
+    assert max(sum(every[begin:begin + 60]) for begin in range(0, 1140, 60)) <= 60 * 30
+    assert sum(every[600:]) > 600 * 10, "they go on"
+
+
+def test_tellers_that_begin_together_come_apart():
+    every = questions_a_second(64, 900, range(64))
+    assert max(every[300:]) < 16, "64 that ask once a minute"
+
+
+def test_many_ranks_that_are_not_shown_are_counted():
+    view = job(save=("STAGED", "WAITING"))
+    view.ranks_left_out = True
+    view.world_size = 16384
+    view.checkpoint.phase_counts.add(phase=PHASES["WAITING"], ranks=1000)
+    view.checkpoint.phase_counts.add(phase=PHASES["STAGED"], ranks=15384)
+    text = _awaited.awaited(view, "save", 0)
+    assert text == "rank 1 (which has not called save) and 999 more"
 
 
 def test_teller_leaves_errors_to_the_call(caplog):

@@ -15,6 +15,8 @@ constexpr char kJob[] = "sim";
 constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
 constexpr absl::Duration kLease = absl::Seconds(4);
 constexpr absl::Duration kStorageTimeout = absl::Seconds(12);
+// A coordinator that is throttled runs so long in each second.
+constexpr absl::Duration kThrottledRun = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -70,15 +72,28 @@ void SimulatedWorld::StartCoordinator() {
   options.lease_ttl = kLease;
   options.storage_timeout = kStorageTimeout;
   decisions_ = std::make_unique<Decisions>(options);
+  listening_ = ListeningClock();
   ++generation_;
 }
 
+absl::Time SimulatedWorld::CoordinatorRuns() const {
+  if (now_ < coordinator_frozen_until_) return coordinator_frozen_until_;
+  const absl::Duration in_second = now_ - absl::FromUnixSeconds(absl::ToUnixSeconds(now_));
+  if (now_ < coordinator_throttled_until_ && in_second > kThrottledRun) return now_ + absl::Seconds(1) - in_second;
+  return now_;
+}
+
+Moment SimulatedWorld::Now() {
+  listening_.Pass(now_);
+  return decisions_->At(listening_.Running(now_), now_);
+}
+
 void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
-  event(decisions_->At(now_, now_));
+  event(Now());
   // What is kept with every event must be what follows from looking at everything.
   if (Job* job = decisions_->Find(kJob); job != nullptr) Check(job->Inconsistency());
   std::vector<CoreAction> actions = decisions_->TakeActions();
-  for (const std::string& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line));
+  for (const LogEvent& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
   for (CoreAction& action : actions) {
     const absl::Duration delay = StorageDelay();
     if (delay == absl::InfiniteDuration()) ++never_;
@@ -87,8 +102,9 @@ void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
 }
 
 void SimulatedWorld::Tick() {
-  if (now_ >= coordinator_frozen_until_) {
-    decisions_->Tick(now_, now_);
+  if (now_ >= CoordinatorRuns()) {
+    const Moment moment = Now();
+    decisions_->Tick(moment.now, moment.wall);
     InCore([](const Moment&) {});
   }
   After(absl::Milliseconds(100), [this] { Tick(); });
@@ -201,12 +217,13 @@ SimulatedWorld::Answer SimulatedWorld::Change(const ChangeSteps& change, const a
   };
 }
 
-// One way over the network, while the coordinator is not frozen.
+// One way over the network, while the coordinator runs.
 void SimulatedWorld::Send(std::function<void()> deliver) {
   if (stormy() && Chance(0.05)) return;
   After(Delay(), [this, deliver = std::move(deliver)] {
-    if (now_ < coordinator_frozen_until_) {
-      After(coordinator_frozen_until_ - now_, deliver);
+    const absl::Time runs = CoordinatorRuns();
+    if (runs > now_) {
+      After(runs - now_, deliver);
     } else {
       deliver();
     }
@@ -395,7 +412,7 @@ void SimulatedWorld::Disturb() {
       StartCoordinator();
       break;
     case 4:
-      coordinator_frozen_until_ = now_ + absl::Seconds(1 + Pick(10));
+      (Chance(0.5) ? coordinator_frozen_until_ : coordinator_throttled_until_) = now_ + absl::Seconds(1 + Pick(10));
       break;
     case 5:
       // The whole job dies and starts again from its last checkpoint.

@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "coordinator/decision/listening_clock.h"
 #include "coordinator/job/decisions.h"
 #include "coordinator/job/testing/save_invariants.h"
 #include "coordinator/job/testing/simulated_agent.h"
@@ -21,7 +22,7 @@
 
 namespace cairn {
 
-// What is wrong on purpose, to show that the invariants notice.
+// Names what is wrong on purpose, to show that the invariants notice.
 enum class PlantedFault {
   kNothing,
   kVerdictOverwritten,  // storage lets a later verdict take the place of the first
@@ -38,7 +39,7 @@ class SimulatedWorld : private Simulation {
   // in the calm nothing does, so what was under way must end.
   std::string Run(absl::Duration stormy, absl::Duration calm);
 
-  // What has happened, so that a test sees that the storm was neither too bad nor too mild.
+  // Counts what has happened, so that a test sees that the storm was neither too bad nor too mild.
   struct Tally {
     int commits = 0;     // steps
     int replaced = 0;    // commits that took the place of another one
@@ -62,6 +63,9 @@ class SimulatedWorld : private Simulation {
 
   // The coordinator. Its generation tells the results of a dead one from those of the living.
   void StartCoordinator();
+  // When the coordinator runs next: now, if nothing stops it.
+  absl::Time CoordinatorRuns() const;
+  Moment Now();
   void InCore(const std::function<void(const Moment&)>& event);
   void Tick();
 
@@ -101,10 +105,12 @@ class SimulatedWorld : private Simulation {
 
   std::vector<SimulatedAgent> agents_;
   std::unique_ptr<Decisions> decisions_;
+  ListeningClock listening_;
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;
   absl::Time coordinator_frozen_until_ = absl::InfinitePast();
-  absl::Time outage_until_ = absl::InfinitePast();  // of storage
+  absl::Time coordinator_throttled_until_ = absl::InfinitePast();  // it runs for a part of each second
+  absl::Time outage_until_ = absl::InfinitePast();                 // of storage
 
   std::map<std::string, uint64_t> asked_;  // the epoch in which a request was taken, by its id
   int never_ = 0;                          // actions of storage that hang for ever

@@ -43,7 +43,7 @@ void LoadWorld::InCore(const std::function<void(const Moment&)>& event) {
   if (Job* job = decisions_->Find(kJob); job != nullptr) {
     if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
   }
-  for (const std::string& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line));
+  for (const LogEvent& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
   for (CoreAction& action : decisions_->TakeActions()) {
     After(Delay(), [this, epoch = epoch_, action = std::move(action)] {
       if (epoch == epoch_) Execute(action);
