@@ -222,10 +222,12 @@ TEST_F(WorkerTest, Run_EndsInTheMiddleOfAStep_MemoryStaysMapped) {
   EXPECT_EQ(TimesMapped(), 0) << "no step was under way";
   const auto worker = Joined();
   EXPECT_TRUE(worker->Ask(MapRequest(2, kBytes, true), file_.get()).has_mapped());
+  const int mapped = TimesMapped();  // the stand-in for CUDA's driver maps registered memory too
+  EXPECT_GE(mapped, 2);
   worker->Send(StepRequest(1, {TransferOf(2, 0, kBytes, false)}));  // nobody sends
   ExpectRefused(*worker, StepRequest(2));
   worker->End();
-  EXPECT_EQ(TimesMapped(), 2 * 2) << "the stand-in maps what is pinned a second time";
+  EXPECT_EQ(TimesMapped(), mapped);
 }
 
 TEST_F(WorkerTest, Request_WhileTheGroupIsNotReady_IsRefusedAndEndsTheWait) {
