@@ -15,6 +15,7 @@
 
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/clock.h"
+#include "common/base/digest.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
@@ -306,6 +307,19 @@ TEST_F(DispatcherPauseTest, CallsComeInAPause_EachTakesOneAlong) {
   }
   clock.PassFaster();
   service_->AwaitAsked(kRanks - 2 * Dispatcher::kAskedAtOnce - kMore);
+}
+
+// The store has room for three of these layouts, and nobody holds any of them.
+TEST_F(DispatcherTest, MakeRoom_LayoutsThatNothingRunsBy_GiveWay) {
+  layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_->MakeRoom(job, all_jobs); });
+  for (char c = 'a'; c < 'k'; ++c) {
+    const std::string bytes(300'000, c);
+    const absl::Status put = layouts_.Put(Digest(bytes), bytes, "demo");
+    ASSERT_TRUE(put.ok()) << c << ": " << put;
+    dispatcher_->OnLayout(Digest(bytes));
+  }
+  EXPECT_LE(layouts_.size(), 3u);
+  EXPECT_EQ(layouts_.refused(), 0u);
 }
 
 // People may wait for news of a job, but not in any number: each call takes memory.
