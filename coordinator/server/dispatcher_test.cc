@@ -343,7 +343,7 @@ TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
   }
   grpc::Status refused;
   // Those before it may be on their way yet.
-  while (refused.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) {
+  for (int i = 0; i < 100 && refused.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED; ++i) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     v1::SynchronizeAgentResponse response;
@@ -353,7 +353,7 @@ TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
   const absl::Status error = CallError(refused, PeerKind::kCoordinator, "here");
   EXPECT_TRUE(HasReason(error, Reason::kOverloaded)) << error;
   EXPECT_TRUE(RetryDelayOf(error).has_value()) << "it says when to come again";
-  EXPECT_EQ(dispatcher_->strain().waits_refused, 1u);
+  EXPECT_GE(dispatcher_->strain().waits_refused, 1u) << "one of those before it may have come after it";
   for (const auto& call : calls) call->context.TryCancel();
   MutexLock lock(mutex);
   while (ended < calls.size()) changed.Wait(mutex);
