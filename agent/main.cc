@@ -63,6 +63,7 @@ struct Flags {
   std::string round_bytes = "32MiB";
   std::string shared_memory = "auto";
   std::string io = "auto";
+  std::string slab_loads = "auto";
   std::string nccl = "auto";
   std::string nccl_saves = "never";
   std::string address_file;
@@ -117,9 +118,12 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--shared-memory", flags.shared_memory,
       "auto: with agents of this machine; never: bytes between agents go over the network")
       .OneOf({"auto", "never"});
+  add("--slab-loads", flags.slab_loads,
+      "auto: loads take from the slab what it still holds of the last committed save; never: all is read from files")
+      .OneOf({"auto", "never"});
   add("--nccl", flags.nccl,
-      "auto: bytes of reshards go over NCCL between ranks that share no memory, if all ranks can; never; require: such "
-      "a reshard fails if they cannot")
+      "auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks can; never; "
+      "require: such an operation fails if they cannot")
       .OneOf({"never", "auto", "require"});
   add("--nccl-saves", flags.nccl_saves,
       "the same for shards that move in a save; this version never uses NCCL for them")
@@ -176,6 +180,7 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   agent.round_bytes = static_cast<uint64_t>(round_bytes);
   agent.shared_memory = flags.shared_memory == "auto";
   agent.direct_io = flags.io == "auto";
+  agent.slab_loads = flags.slab_loads == "auto";
   agent.nccl = flags.nccl == "never"  ? cairn::v1::NcclSupport::NEVER
                : flags.nccl == "auto" ? cairn::v1::NcclSupport::AUTO
                                       : cairn::v1::NcclSupport::REQUIRE;

@@ -69,7 +69,7 @@ absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointN
 template <typename Request>
 void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
   request.set_job(checkpoint.job());
-  // What no rank has begun is known by its request alone when it has been given up.
+  // A save that was given up before any rank began it is known by its request alone.
   const bool requested = checkpoint.state() == v1::Checkpoint::PREPARING && !checkpoint.request_id().empty();
   if (checkpoint.has_step() && !requested) {
     request.set_step(checkpoint.step());

@@ -27,7 +27,7 @@ CommandDescription Program() {
   return program;
 }
 
-// What bash offers behind these words, of which the last one is being written.
+// Returns what bash offers behind these words, of which the last one is being written.
 std::string Offered(const std::string& words) {
   const std::string path = absl::StrCat(testing::TempDir(), "/completion.bash");
   std::ofstream(path) << BashCompletion(Program()) << "COMP_WORDS=(" << words

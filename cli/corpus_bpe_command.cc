@@ -21,6 +21,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "common/base/clock.h"
+#include "common/file/atomic_write.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -31,7 +32,6 @@
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/files_below.h"
-#include "corpus/io/output_file.h"
 
 namespace cairn::cli {
 namespace {
@@ -283,9 +283,10 @@ class Output {
   absl::Status Finish() {
     if (std::fflush(file_) != 0) return Failed();
     if (path_.empty()) return absl::OkStatus();
-    if (fsync(fileno(file_)) != 0 || rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) return Failed();
+    if (fsync(fileno(file_)) != 0) return Failed();
+    CAIRN_RETURN_IF_ERROR(PublishFile(path_ + ".tmp", path_, AtomicWriteOptions::Durable::kBytes));
     finished_ = true;
-    return corpus::SyncDirectoryOf(path_);
+    return SyncDirectoryOf(path_);
   }
 
  private:

@@ -1,4 +1,4 @@
-// What `cairn doctor` judges of what it has measured. It measures nothing itself, so tests give it any machine.
+// Judges what `cairn doctor` has measured. It measures nothing itself, so tests give it any machine.
 #ifndef CAIRN_CLI_DIAGNOSIS_H_
 #define CAIRN_CLI_DIAGNOSIS_H_
 
@@ -41,8 +41,8 @@ Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state);
 // `error`: errno of a write with O_DIRECT; 0 if it went well.
 Finding JudgeDirectIo(int error);
 
-// Whether the memory of this container or machine holds the slab of one agent. `rank_state`: the bytes of one rank; 0
-// if not known.
+// Judges whether the memory of this container or machine holds the slab of one agent. `rank_state`: the bytes of one
+// rank; 0 if not known.
 Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state);
 
 // `storage_ahead`: how far the clock that dates files is ahead of this machine's.
@@ -50,7 +50,7 @@ Finding JudgeClock(absl::Duration storage_ahead);
 
 Finding JudgeOpenFiles(uint64_t limit);
 
-// Whether the end of a trainer in another PID namespace is seen at once: `by_kernel` if SO_PEERPIDFD works here.
+// Judges whether the end of a trainer in another PID namespace is seen at once: `by_kernel` if SO_PEERPIDFD works here.
 Finding JudgePidNamespaces(bool by_kernel);
 
 Finding JudgeSockets(const std::string& directory, const absl::Status& made);

@@ -45,7 +45,7 @@ struct Arguments {
   std::string grace;
 };
 
-// What the judgements need to know of the state to be saved; 0 for what is not known.
+// Says how large the state to be saved is; 0 for what is not known.
 struct StateSize {
   uint64_t all = 0;
   uint64_t of_a_rank = 0;

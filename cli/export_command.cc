@@ -52,7 +52,7 @@ struct Arguments {
   int threads = 2;
 };
 
-// What an export has written.
+// Says what an export has written.
 struct Written {
   size_t tensors = 0;
   std::optional<size_t> values;

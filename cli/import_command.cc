@@ -24,7 +24,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
-#include "import/checkpoint/importer.h"
+#include "ingest/importer.h"
 
 namespace cairn::cli {
 namespace {

@@ -34,8 +34,8 @@ void AppendPage(v1::Job& job, const v1::Job& page);
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
                         const TransferRates& rates, RanksShown shown = RanksShown::kAll);
 
-// What is under way, for TransferRates::Update: the operation whose ranks are shown, and a number that tells it from
-// others. Null if there is none.
+// Names what is under way, for TransferRates::Update: the operation whose ranks are shown, and a number that tells it
+// from others. Null if there is none.
 struct ShownOperation {
   uint64_t number = 0;
   const google::protobuf::RepeatedPtrField<v1::RankProgress>* ranks = nullptr;

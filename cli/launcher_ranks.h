@@ -1,4 +1,4 @@
-// How many ranks a launcher's command line starts on this machine.
+// Tells how many ranks a launcher's command line starts on this machine.
 #ifndef CAIRN_CLI_LAUNCHER_RANKS_H_
 #define CAIRN_CLI_LAUNCHER_RANKS_H_
 

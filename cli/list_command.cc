@@ -121,7 +121,7 @@ std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest&
   return CheckFilesOf(**storage, manifest);
 }
 
-// What stands of a checkpoint.
+// Holds what is shown of a checkpoint.
 struct Shown {
   std::string root;
   Manifest manifest;

@@ -9,7 +9,7 @@
 
 namespace cairn::cli {
 
-// How many characters fit.
+// Says how many characters fit.
 struct ScreenSize {
   size_t rows = 24;
   size_t columns = 80;
@@ -18,7 +18,7 @@ struct ScreenSize {
 // The screen of this terminal now; 24 lines of 80 if it does not say.
 ScreenSize SizeOfTerminal(int fd);
 
-// What a program sends to the terminal. Not thread-safe.
+// Puts together what a program sends to the terminal. Not thread-safe.
 class LiveScreen {
  public:
   // Returns what to send so that the terminal shows `text`: lines, perhaps with colours. Lines that are too long are

@@ -58,7 +58,7 @@ class LocalCluster {
     }
   }
 
-  // What trainers and commands need, as environment variables: name and value.
+  // Returns the environment variables that trainers and commands need: name and value.
   std::vector<std::pair<std::string, std::string>> Environment() const;
   const std::string& coordinator_address() const { return coordinator_; }
   const std::string& logs() const { return directory_->path(); }

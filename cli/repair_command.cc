@@ -66,9 +66,11 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
   ErrorMetadata more = {{"job", name.job}, {"step", absl::StrCat(*name.step)}, {"root", root}};
   const auto reason = ReasonOf(status);
   if (reason == Reason::kRootInUse) {
-    more.emplace_back("next",
-                      absl::StrCat("Stop the coordinator that serves the root, run ", command,
-                                   ", start the coordinator again. Agents and trainers may stay: they wait for it."));
+    more.emplace_back(
+        "next",
+        absl::StrCat("The new manifest must not be written beside a coordinator: stop the one that serves the "
+                     "root, run ",
+                     command, ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
     more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
                                            "` shows them. An aborted attempt cannot be repaired."));
@@ -122,7 +124,8 @@ void AddRepairCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("repair", "Makes a damaged manifest anew from the files of the checkpoint");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-  command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();
+  command.AddOption("--root", arguments->root, "The storage; to mend a manifest, stop its coordinator first")
+      .Required();
   command.AddFlag("--assume-committed", arguments->assume_committed,
                   "You know that the step was committed, though nothing that is left proves it");
   command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();

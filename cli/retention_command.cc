@@ -133,6 +133,12 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   table.Print(stdout);
   std::printf("%s: %d of %d checkpoints %s deleted\n", arguments.name.c_str(), pruned, answer.choices_size(),
               arguments.dry_run ? "would be" : "were");
+  if (arguments.dry_run) {
+    std::printf(
+        "A sound one has a manifest that reads, and all its files in their lengths; their bytes were not read.\n"
+        "`cairn verify %s@STEP --root ROOT` reads them.\n",
+        arguments.name.c_str());
+  }
   if (answer.files_left()) std::printf("some of their files go later, when no load reads them\n");
   return absl::OkStatus();
 }

@@ -105,7 +105,7 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
   return checkpoint;
 }
 
-// Whether the rank's training process is gone. An error counts as no: then the save itself says what is wrong.
+// Returns whether the rank's training process is gone. An error counts as no: the save itself then says what is wrong.
 bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
   v1::GetJobRequest request;
   request.set_job(job);

@@ -96,7 +96,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
     if (job.ranks_left_out() && (context.json() || arguments.ranks)) CAIRN_RETURN_IF_ERROR(AddAllRanks(*client, job));
-    // Who watches looks often, and a list reads storage.
+    // A command that watches looks often, and a list reads storage.
     CAIRN_ASSIGN_OR_RETURN(const auto committed,
                            arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
     const ShownOperation shown = OperationUnderWay(job);

@@ -1,4 +1,4 @@
-// How fast each rank moves bytes, as it follows from looking again and again.
+// Computes how fast each rank moves bytes, from looking again and again.
 #ifndef CAIRN_CLI_TRANSFER_RATES_H_
 #define CAIRN_CLI_TRANSFER_RATES_H_
 

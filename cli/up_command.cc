@@ -90,7 +90,7 @@ absl::Status Up(const CommandContext& context, const Arguments& arguments,
   return absl::OkStatus();
 }
 
-// What a detached child sends behind its output when everything serves.
+// A detached child sends this behind its output when everything serves.
 constexpr char kStarted = '\0';
 
 // Copies what the child prints until it serves or has ended. Returns whether it serves.

@@ -33,7 +33,7 @@ class WebSite {
   // Answers a question with JSON; `rest` is what stands behind its name in the path: "llm" of "/api/job/llm".
   using Question = std::function<absl::StatusOr<nlohmann::ordered_json>(const std::string& rest)>;
   struct Options {
-    // What the Authorization header of a question must hold: "Bearer <token>".
+    // The Authorization header of a question must hold it: "Bearer <token>".
     std::string token;
     // The Host headers that are answered. A page of another site whose name leads to this address is not: it could
     // otherwise ask in the name of whoever looks at it.

@@ -37,7 +37,7 @@ namespace cairn {
 namespace {
 
 constexpr int kLostRoot = SIGUSR1;
-// What is in flight is told how it ended; nothing is put in storage any more.
+// Calls that are in flight are told how they ended; nothing is put in storage any more.
 constexpr absl::Duration kLostDrain = absl::Seconds(1);
 
 struct Flags {
@@ -57,7 +57,7 @@ struct Flags {
   std::string lock_timeout = "10s";
 };
 
-// What callers must present; empty with --insecure.
+// Returns what callers must present; empty with --insecure.
 absl::StatusOr<std::string> TokenOf(const Flags& flags, PosixStorage& storage) {
   if (flags.insecure) return std::string();
   return flags.token_file.empty() ? MakeRootToken(storage) : ReadTokenFile(flags.token_file);

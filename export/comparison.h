@@ -21,7 +21,7 @@ namespace cairn {
 struct ComparedCheckpoint {
   PosixStorage* storage = nullptr;
   const Manifest* manifest = nullptr;
-  // Which names take part, and what they are made of.
+  // Chooses which names take part, and what they are made of.
   TensorChoice choice;
 };
 
@@ -34,7 +34,7 @@ enum class Difference {
   kOnlySecond,  // the first has no such name
 };
 
-// What a side has under a name.
+// Describes what a side has under a name.
 struct ComparedItem {
   DType dtype = DType::kUnspecified;  // not set for an object
   Shape shape;

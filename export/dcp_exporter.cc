@@ -9,12 +9,9 @@
 #include <vector>
 
 #include "common/resources/thread.h"
-#include "common/status/reason.h"
 #include "common/status/status.h"
-#include "export/output_directory.h"
-#include "export/tensor_reader.h"
+#include "export/export_writer.h"
 #include "export/torch_archive_writer.h"
-#include "export/window_stream.h"
 #include "import/dcp_directory.h"
 
 namespace cairn {
@@ -26,36 +23,24 @@ static_assert(kDcpChunkBytes + kMostAroundChunk <= kSmallestWindowBytes);
 
 class DcpExporter {
  public:
-  DcpExporter(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan, OutputDirectory& output,
-              const WriteExportOptions& options)
-      : plan_(plan),
-        output_(output),
-        options_(options),
-        reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
+  DcpExporter(const DcpExportPlan& plan, ExportWriter& writer, int threads)
+      : plan_(plan), writer_(writer), stream_(writer.stream()), threads_(threads) {}
 
-  // Returns how many files were finished before.
-  absl::StatusOr<size_t> Run() {
-    WindowSizes sizes{.memory_bytes = options_.memory_bytes, .reader_bytes = reader_.buffer_bytes()};
-    for (const DcpExportFile& file : plan_.files) sizes.largest_file = std::max(sizes.largest_file, file.bytes);
-    CAIRN_RETURN_IF_ERROR(stream_.Allocate(WindowBytes(sizes)));
-    for (const DcpExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
-    for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(output_.Add(name, bytes));
-    CAIRN_RETURN_IF_ERROR(output_.Add(std::string(kDcpMetadataName), plan_.metadata));
-    if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
-    CAIRN_RETURN_IF_ERROR(output_.Publish());
-    return finished_before_;
+  absl::Status WriteFiles() {
+    uint64_t largest_file = 0;
+    for (const DcpExportFile& file : plan_.files) largest_file = std::max(largest_file, file.bytes);
+    CAIRN_RETURN_IF_ERROR(writer_.Allocate(0, largest_file));
+    for (const DcpExportFile& file : plan_.files) {
+      uint64_t tensor_bytes = 0;
+      for (const DcpExportEntry& entry : file.entries) tensor_bytes += TensorBytes(entry);
+      CAIRN_RETURN_IF_ERROR(writer_.WriteFile(file.name, file.bytes, tensor_bytes, [&] { return Fill(file); }));
+    }
+    for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(writer_.output().Add(name, bytes));
+    return writer_.output().Add(std::string(kDcpMetadataName), plan_.metadata);
   }
 
  private:
-  absl::Status WriteFile(const DcpExportFile& file) {
-    if (output_.TakeFinished(file.name, file.bytes)) {
-      ++finished_before_;
-      for (const DcpExportEntry& entry : file.entries) done_ += TensorBytes(entry);
-      if (options_.progress) options_.progress(done_);
-      return absl::OkStatus();
-    }
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes));
-    stream_.Begin(fd.get(), file.name, file.bytes);
+  absl::Status Fill(const DcpExportFile& file) {
     for (size_t begin = 0, end = 0; begin < file.entries.size(); begin = end) {
       const DcpExportEntry& first = file.entries[begin];
       if (first.tensor == DcpExportEntry::kNoTensor) {
@@ -69,14 +54,12 @@ class DcpExporter {
       };
       for (end = begin + 1; end < file.entries.size() && fits(file.entries[end]);) ++end;
       CAIRN_RETURN_IF_ERROR(AddTensors({file.entries.data() + begin, end - begin}));
-      if (options_.progress) options_.progress(done_);
     }
-    CAIRN_RETURN_IF_ERROR(stream_.End());
-    return output_.Finish(fd.get(), file.name);
+    return absl::OkStatus();
   }
 
   static uint64_t EndOf(const DcpExportEntry& entry) { return entry.offset + entry.bytes; }
-  // Where in the file the window ends.
+  // Returns where in the file the window ends.
   uint64_t WindowEnd() const { return stream_.origin() + stream_.filled() + stream_.room(); }
 
   uint64_t TensorBytes(const DcpExportEntry& entry) const {
@@ -112,6 +95,7 @@ class DcpExporter {
   absl::Status AddTensors(std::span<const DcpExportEntry> entries) {
     std::vector<TorchTensorArchive> archives;
     std::vector<TensorPart> parts;
+    uint64_t tensor_bytes = 0;
     for (const DcpExportEntry& entry : entries) {
       CAIRN_RETURN_IF_ERROR(Pad(entry.offset));
       const WholeTensor& tensor = plan_.tensors[entry.tensor];
@@ -120,11 +104,11 @@ class DcpExporter {
       std::memcpy(stream_.data() + at, archive.head().data(), archive.head().size());
       parts.push_back({&tensor, entry.begin, entry.begin + entry.box.size(), at + archive.head().size()});
       stream_.Grow(entry.bytes);
-      done_ += TensorBytes(entry);
+      tensor_bytes += TensorBytes(entry);
     }
-    CAIRN_RETURN_IF_ERROR(reader_.Read(parts, stream_.data()));
+    CAIRN_RETURN_IF_ERROR(writer_.reader().Read(parts, stream_.data()));
     std::atomic<size_t> next{0};
-    RunOnThreads(std::min(options_.threads, static_cast<int>(entries.size())), [&] {
+    RunOnThreads(std::min(threads_, static_cast<int>(entries.size())), [&] {
       for (size_t i = next++; i < entries.size(); i = next++) {
         char* const data = stream_.data() + parts[i].at;
         const uint64_t bytes = archives[i].data_bytes();
@@ -132,29 +116,25 @@ class DcpExporter {
         std::copy(tail.begin(), tail.end(), data + bytes);
       }
     });
+    writer_.AddDone(tensor_bytes);
     return absl::OkStatus();
   }
 
   const DcpExportPlan& plan_;
-  OutputDirectory& output_;
-  const WriteExportOptions& options_;
-  TensorReader reader_;
-  WindowStream stream_{output_};
-  uint64_t done_ = 0;
-  size_t finished_before_ = 0;
+  ExportWriter& writer_;
+  WindowStream& stream_;
+  const int threads_;
 };
 
 }  // namespace
 
 absl::StatusOr<size_t> WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                       const std::string& directory, const WriteExportOptions& options) {
-  OutputDirectory output(directory, options.identity);
-  CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
+  ExportWriter writer(storage, manifest, directory, options);
+  const auto is_output = [&](std::string_view name) {
     return std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
-  }));
-  absl::StatusOr<size_t> finished_before = DcpExporter(storage, manifest, plan, output, options).Run();
-  if (!finished_before.ok()) return output.Abandon(finished_before.status());
-  return finished_before;
+  };
+  return writer.Run(is_output, [&] { return DcpExporter(plan, writer, options.threads).WriteFiles(); });
 }
 
 }  // namespace cairn

@@ -2,13 +2,14 @@
 #ifndef CAIRN_EXPORT_DCP_EXPORTER_H_
 #define CAIRN_EXPORT_DCP_EXPORTER_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "export/dcp_plan.h"
-#include "export/exporter.h"
+#include "export/export_writer.h"
 
 namespace cairn {
 

@@ -26,7 +26,7 @@ struct Name {
   uint32_t tensor = 0;
 };
 
-// Where one entry is.
+// Says where one entry is.
 struct Place {
   uint32_t file = 0;
   uint32_t entry = 0;

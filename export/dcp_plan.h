@@ -22,7 +22,7 @@ namespace cairn {
 // to read much more than that; and a chunk fits the memory of any export.
 inline constexpr uint64_t kDcpChunkBytes = uint64_t{8} << 20;
 
-// What one call of torch.save would have written: a chunk of a tensor, or a value.
+// Describes what one call of torch.save would have written: a chunk of a tensor, or a value.
 struct DcpExportEntry {
   static constexpr uint32_t kNoTensor = UINT32_MAX;
   uint32_t tensor = kNoTensor;  // index into DcpExportPlan::tensors

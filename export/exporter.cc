@@ -3,56 +3,40 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/status/reason.h"
 #include "common/status/status.h"
-#include "export/output_directory.h"
-#include "export/tensor_reader.h"
-#include "export/window_stream.h"
+#include "export/export_writer.h"
 
 namespace cairn {
 namespace {
 
 class Exporter {
  public:
-  Exporter(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan, OutputDirectory& output,
-           const WriteExportOptions& options)
-      : plan_(plan),
-        output_(output),
-        options_(options),
-        reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
+  Exporter(const ExportPlan& plan, ExportWriter& writer) : plan_(plan), writer_(writer), stream_(writer.stream()) {}
 
-  // Returns how many files were finished before.
-  absl::StatusOr<size_t> Run() {
-    WindowSizes sizes{.memory_bytes = options_.memory_bytes, .reader_bytes = reader_.buffer_bytes()};
-    for (const ExportFile& file : plan_.files) sizes.largest_file = std::max(sizes.largest_file, file.bytes());
+  absl::Status WriteFiles() {
+    uint64_t largest_file = 0;
+    for (const ExportFile& file : plan_.files) largest_file = std::max(largest_file, file.bytes());
     // A tensor that fits is not cut, because a permuted one would then be read in several passes.
-    for (const WholeTensor& tensor : plan_.tensors) sizes.largest_part = std::max(sizes.largest_part, BytesOf(tensor));
-    CAIRN_RETURN_IF_ERROR(stream_.Allocate(WindowBytes(sizes)));
-    for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
-    for (const ModelFile& file : plan_.model_files) CAIRN_RETURN_IF_ERROR(output_.Copy(file.name, file.path));
-    CAIRN_RETURN_IF_ERROR(output_.Add(plan_.index_name, plan_.index));
-    if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
-    CAIRN_RETURN_IF_ERROR(output_.Publish());
-    return finished_before_;
+    uint64_t largest_tensor = 0;
+    for (const WholeTensor& tensor : plan_.tensors) largest_tensor = std::max(largest_tensor, BytesOf(tensor));
+    CAIRN_RETURN_IF_ERROR(writer_.Allocate(largest_tensor, largest_file));
+    for (const ExportFile& file : plan_.files) {
+      CAIRN_RETURN_IF_ERROR(writer_.WriteFile(file.name, file.bytes(), file.data_bytes, [&] { return Fill(file); }));
+    }
+    for (const ModelFile& file : plan_.model_files) {
+      CAIRN_RETURN_IF_ERROR(writer_.output().Copy(file.name, file.path));
+    }
+    return writer_.output().Add(plan_.index_name, plan_.index);
   }
 
  private:
-  absl::Status WriteFile(const ExportFile& file) {
-    if (output_.TakeFinished(file.name, file.bytes())) {
-      ++finished_before_;
-      AddDone(file.data_bytes);
-      return absl::OkStatus();
-    }
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes()));
-    stream_.Begin(fd.get(), file.name, file.bytes());
+  absl::Status Fill(const ExportFile& file) {
     for (const ExportPiece& piece : file.pieces) {
       CAIRN_RETURN_IF_ERROR(AddText(piece.before));
       CAIRN_RETURN_IF_ERROR(AddTensor(plan_.tensors[piece.tensor]));
     }
     CAIRN_RETURN_IF_ERROR(AddText(file.after));
-    CAIRN_RETURN_IF_ERROR(ReadTensors());
-    CAIRN_RETURN_IF_ERROR(stream_.End());
-    return output_.Finish(fd.get(), file.name);
+    return ReadTensors();
   }
 
   static uint64_t BytesOf(const WholeTensor& tensor) {
@@ -92,42 +76,31 @@ class Exporter {
 
   // Reads the tensors that the window has room for.
   absl::Status ReadTensors() {
-    CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, stream_.data()));
-    AddDone(tensor_bytes_);
+    CAIRN_RETURN_IF_ERROR(writer_.reader().Read(parts_, stream_.data()));
+    writer_.AddDone(tensor_bytes_);
     tensor_bytes_ = 0;
     parts_.clear();
     return absl::OkStatus();
   }
 
-  void AddDone(uint64_t bytes) {
-    done_ += bytes;
-    if (options_.progress) options_.progress(done_);
-  }
-
   const ExportPlan& plan_;
-  OutputDirectory& output_;
-  const WriteExportOptions& options_;
-  TensorReader reader_;
-  WindowStream stream_{output_};
-  // What the window has room for and what is still to be read.
+  ExportWriter& writer_;
+  WindowStream& stream_;
+  // The window has room for these, which are still to be read.
   std::vector<TensorPart> parts_;
   uint64_t tensor_bytes_ = 0;
-  uint64_t done_ = 0;
-  size_t finished_before_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
                                    const std::string& directory, const WriteExportOptions& options) {
-  OutputDirectory output(directory, options.identity);
-  CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
+  ExportWriter writer(storage, manifest, directory, options);
+  const auto is_output = [&](std::string_view name) {
     return std::any_of(plan.model_files.begin(), plan.model_files.end(),
                        [&](const ModelFile& file) { return file.name == name; });
-  }));
-  absl::StatusOr<size_t> finished_before = Exporter(storage, manifest, plan, output, options).Run();
-  if (!finished_before.ok()) return output.Abandon(finished_before.status());
-  return finished_before;
+  };
+  return writer.Run(is_output, [&] { return Exporter(plan, writer).WriteFiles(); });
 }
 
 }  // namespace cairn

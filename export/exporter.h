@@ -2,28 +2,16 @@
 #ifndef CAIRN_EXPORT_EXPORTER_H_
 #define CAIRN_EXPORT_EXPORTER_H_
 
-#include <cstdint>
-#include <functional>
+#include <cstddef>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "export/export_plan.h"
+#include "export/export_writer.h"
 
 namespace cairn {
-
-struct WriteExportOptions {
-  // See export_identity.h.
-  std::string identity;
-  // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
-  uint64_t memory_bytes = uint64_t{1} << 30;
-  int threads = 2;
-  // Called now and then, from any thread, with how many bytes of tensors are written.
-  std::function<void(uint64_t)> progress;
-  // Called often; if it returns true the export ends.
-  std::function<bool()> interrupted;
-};
 
 // Writes the files of a plan into `directory`. Every source block that is read is verified. Files are written under
 // temporary names (".tmp-export-...") after their room was reserved. Only when all are durable do they get their names,

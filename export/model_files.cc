@@ -14,7 +14,7 @@ namespace cairn {
 namespace {
 
 constexpr const char* kConfig = "config.json";
-// What transformers' save_pretrained writes beside the weights, for models, tokenizers and processors.
+// transformers' save_pretrained writes these beside the weights, for models, tokenizers and processors.
 constexpr const char* kPatterns[] = {kConfig,
                                      "generation_config.json",
                                      "tokenizer*",

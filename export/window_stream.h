@@ -16,7 +16,7 @@ namespace cairn {
 // However little memory is allowed, a window has this much, if a file is as large.
 inline constexpr uint64_t kSmallestWindowBytes = uint64_t{16} << 20;
 
-// What the size of the windows follows from.
+// Holds all that the size of the windows follows from.
 struct WindowSizes {
   uint64_t memory_bytes = 0;  // for everything
   uint64_t reader_bytes = 0;  // of these, what the reader takes

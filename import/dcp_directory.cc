@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/digest.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/dcp_metadata.h"
@@ -18,8 +17,6 @@
 namespace cairn {
 namespace {
 
-// That of 4096 ranks takes 212 MB.
-constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
 // A chunk that lies transposed is cut into as many pieces at most.
 constexpr size_t kMostPieces = size_t{1} << 16;
 
@@ -159,28 +156,17 @@ absl::StatusOr<std::optional<ForeignFile>> OpenMegatronCommon(const std::string&
 }  // namespace
 
 absl::StatusOr<Manifest> ReadDcpDirectory(const std::string& directory) {
-  CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::OpenBelow(directory, kDcpMetadataName));
-  if (file.bytes() > kMostMetadataBytes) {
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(file.path(), " has ", file.bytes(), " bytes"),
-                     {{"file", file.path()}});
-  }
-  std::optional<DirectoryReader> reader;
-  std::string digest;
-  {
-    CAIRN_ASSIGN_OR_RETURN(const std::string text, file.Read(0, file.bytes()));
-    CAIRN_ASSIGN_OR_RETURN(DcpMetadata metadata, ReadDcpMetadata(text, file.path()));
-    digest = Digest(text);
-    reader.emplace(directory, std::move(metadata));
-  }
-  CAIRN_RETURN_IF_ERROR(reader->Read());
+  CAIRN_ASSIGN_OR_RETURN(auto file, ReadMetadataFile(directory, kDcpMetadataName, ReadDcpMetadata));
+  DirectoryReader reader(directory, std::move(file.metadata));
+  CAIRN_RETURN_IF_ERROR(reader.Read());
   CAIRN_ASSIGN_OR_RETURN(const auto common, OpenMegatronCommon(directory));
-  if (common && reader->Has(kMegatronCommonName)) {
+  if (common && reader.Has(kMegatronCommonName)) {
     return MakeError(Reason::kNameCollision,
-                     absl::StrCat(file.path(), " has '", std::string(kMegatronCommonName),
+                     absl::StrCat(file.path, " has '", std::string(kMegatronCommonName),
                                   "', and there is such a file, whose value would have the same name"),
-                     {{"file", file.path()}, {"names", std::string(kMegatronCommonName)}});
+                     {{"file", file.path}, {"names", std::string(kMegatronCommonName)}});
   }
-  return (*std::move(reader)).MakeManifest(digest, common);
+  return std::move(reader).MakeManifest(file.digest, common);
 }
 
 }  // namespace cairn

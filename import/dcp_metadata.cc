@@ -7,7 +7,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/format/stored_item.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
@@ -77,9 +76,7 @@ class MetadataReader {
   };
 
   absl::Status Bad(std::string_view problem, std::string_view tensor = "") const {
-    ErrorMetadata metadata = {{"file", what_}};
-    if (!tensor.empty()) metadata.emplace_back("tensor", std::string(tensor));
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " ", std::string(problem)), metadata);
+    return BadMetadata(what_, problem, tensor);
   }
 
   absl::Status ReadNames(PickleValue described);
@@ -105,23 +102,9 @@ class MetadataReader {
 };
 
 absl::Status MetadataReader::ReadNames(PickleValue described) {
-  std::vector<std::pair<std::string_view, PickleValue>> names;
-  absl::Status status;
-  document_.ForEachPair(described, [&](PickleValue key, PickleValue value) {
-    if (const auto name = document_.Text(key)) {
-      names.emplace_back(*name, value);
-    } else {
-      status = Bad("has a name that is no text");
-    }
-  });
-  CAIRN_RETURN_IF_ERROR(status);
-  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  CAIRN_ASSIGN_OR_RETURN(const auto names, ReadByName(document_, described, what_));
   by_name_.reserve(names.size());
-  for (size_t i = 0; i < names.size(); ++i) {
-    const auto& [name, value] = names[i];
-    if (i > 0 && names[i - 1].first == name)
-      return Bad(absl::StrCat("describes '", std::string(name), "' twice"), name);
-    CAIRN_RETURN_IF_ERROR(Annotate(CheckName(name), what_));
+  for (const auto& [name, value] : names) {
     const PickleObject* object = document_.Object(value);
     if (object == nullptr)
       return Bad(absl::StrCat("describes '", std::string(name), "' by ", document_.Describe(value)), name);

@@ -23,7 +23,7 @@ struct DcpTensor {
   Shape global_shape;
 };
 
-// What one call of torch.save wrote: a chunk of a tensor, or a value that is no tensor.
+// Describes what one call of torch.save wrote: a chunk of a tensor, or a value that is no tensor.
 struct DcpEntry {
   static constexpr uint32_t kNoTensor = UINT32_MAX;
   uint32_t tensor = kNoTensor;  // index into DcpMetadata::tensors

@@ -40,7 +40,7 @@ std::string Tensor(const Dims& shape, const std::vector<std::string>& chunks, co
 }
 std::string Value() { return Object(Global(kModule, "BytesStorageMetadata"), Dict({})); }
 
-// Where a chunk lies (or a value, which has no offset): a pair of storage_data.
+// Returns a pair of storage_data, which says where a chunk lies, or a value, which has no offset.
 std::pair<std::string, std::string> Stored(const std::string& name, const std::string& offset, const std::string& file,
                                            int64_t at, int64_t bytes, const std::string& transforms = None()) {
   return {Object(Global(kModule, "MetadataIndex"), Attributes({{"fqn", Text(name)}, {"offset", offset}})),

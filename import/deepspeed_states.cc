@@ -62,9 +62,9 @@ class Reader {
   absl::StatusOr<std::map<std::string, StridedTensor>> TensorsOf(PickleValue dict);
   // A flat tensor, whose elements lie one behind the other.
   absl::StatusOr<StridedTensor> FlatTensor(PickleValue value, size_t group) const;
-  // How many ranks: a number, or one for each group.
+  // Returns how many ranks there are. The file has one number, or one for each group.
   uint64_t RanksOf(PickleValue value) const;
-  // What the optimizer keeps for each group: {"state": {0: {...}, 1: {...}}}, or a list of such dicts.
+  // Reads what the optimizer keeps for each group: {"state": {0: {...}, 1: {...}}}, or a list of such dicts.
   absl::Status ReadStates(PickleValue value, DeepSpeedOptimizer& optimizer);
 
   const TorchFile& file_;

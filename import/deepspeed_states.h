@@ -1,4 +1,4 @@
-// What stands in the files of a DeepSpeed checkpoint.
+// Reads the files of a DeepSpeed checkpoint.
 //
 // Source: the `save` functions of deepspeed/runtime/engine.py, zero/stage_1_and_2.py, zero/stage3.py and
 // bf16_optimizer.py of DeepSpeed 0.19.
@@ -34,7 +34,7 @@ struct DeepSpeedOptimizer {
   bool by_parameter = false;           // as stage 3 cuts it
   uint64_t ranks = 0;                  // into how many parts it is cut; 0: the file does not say
   std::vector<StridedTensor> weights;  // in full precision: a flat tensor of each group
-  // What the optimizer keeps, by its key, for each group: flat tensors and scalars.
+  // Holds for each group what the optimizer keeps, by its key: flat tensors and scalars.
   std::vector<std::map<std::string, StridedTensor>> states;
   std::vector<std::vector<int64_t>> paddings;  // behind each parameter of each group; empty: none
 };

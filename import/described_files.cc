@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/format/stored_item.h"
 #include "common/resources/helper_threads.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
-#include "import/foreign_file.h"
 #include "import/pickle.h"
 
 namespace cairn {
@@ -24,6 +24,34 @@ absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const
   PickleLimits limits;
   limits.memory_bytes = std::max<uint64_t>(limits.memory_bytes, kMemoryPerByte * bytes.size());
   return ReadPickle(bytes, what, limits);
+}
+
+absl::Status BadMetadata(const std::string& what, std::string_view problem, std::string_view tensor) {
+  ErrorMetadata metadata = {{"file", what}};
+  if (!tensor.empty()) metadata.emplace_back("tensor", std::string(tensor));
+  return MakeError(Reason::kBadForeignFile, absl::StrCat(what, " ", std::string(problem)), metadata);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string_view, PickleValue>>> ReadByName(const PickleDocument& document,
+                                                                                 PickleValue dict,
+                                                                                 const std::string& what) {
+  std::vector<std::pair<std::string_view, PickleValue>> found;
+  bool all_are_texts = true;
+  document.ForEachPair(dict, [&](PickleValue key, PickleValue value) {
+    const auto name = document.Text(key);
+    all_are_texts = all_are_texts && name.has_value();
+    if (name) found.emplace_back(*name, value);
+  });
+  if (!all_are_texts) return BadMetadata(what, "has a name that is no text");
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string_view name = found[i].first;
+    if (i > 0 && found[i - 1].first == name) {
+      return BadMetadata(what, absl::StrCat("describes '", std::string(name), "' twice"), name);
+    }
+    CAIRN_RETURN_IF_ERROR(Annotate(CheckName(name), what));
+  }
+  return found;
 }
 
 absl::StatusOr<uint32_t> FileNumbers::Of(PickleValue path) {

@@ -1,4 +1,4 @@
-// What readers of a directory have in common, if a pickled metadata file says what lies in which of its files.
+// Serves the readers of directories in which a pickled metadata file says what lies in which file.
 #ifndef CAIRN_IMPORT_DESCRIBED_FILES_H_
 #define CAIRN_IMPORT_DESCRIBED_FILES_H_
 
@@ -13,12 +13,46 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/digest.h"
+#include "common/status/status.h"
+#include "import/foreign_file.h"
 #include "import/pickle_document.h"
 
 namespace cairn {
 
+// That of 4096 ranks takes 212 MB.
+inline constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
+
+template <typename Metadata>
+struct MetadataFile {
+  std::string path;
+  std::string digest;
+  Metadata metadata;
+};
+
+// Reads and parses the metadata file of a directory. When it returns, the text is gone, which may take gigabytes. Fails
+// as ForeignFile::OpenWhole and `parse` do.
+template <typename Metadata>
+absl::StatusOr<MetadataFile<Metadata>> ReadMetadataFile(const std::string& directory, std::string_view name,
+                                                        absl::StatusOr<Metadata> (*parse)(std::string_view bytes,
+                                                                                          const std::string& what)) {
+  CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::OpenWhole(directory, name, kMostMetadataBytes));
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, file.Read(0, file.bytes()));
+  CAIRN_ASSIGN_OR_RETURN(Metadata metadata, parse(text, file.path()));
+  return MetadataFile<Metadata>{file.path(), Digest(text), std::move(metadata)};
+}
+
 // Reads a metadata file as ReadPickle does, with memory for one of its length.
 absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what);
+
+// Says what is wrong with the metadata file `what`: BAD_FOREIGN_FILE. It names a tensor unless `tensor` is empty.
+absl::Status BadMetadata(const std::string& what, std::string_view problem, std::string_view tensor = "");
+
+// Returns what a dict of the metadata file `what` has for each name of a tensor or value, sorted by name. DATA_LOSS
+// (BAD_FOREIGN_FILE): a key is no text, or it is there twice. INVALID_ARGUMENT (BAD_NAME).
+absl::StatusOr<std::vector<std::pair<std::string_view, PickleValue>>> ReadByName(const PickleDocument& document,
+                                                                                 PickleValue dict,
+                                                                                 const std::string& what);
 
 // Numbers the files that a metadata file names, in the order in which they come.
 class FileNumbers {

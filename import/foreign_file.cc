@@ -62,6 +62,14 @@ absl::StatusOr<ForeignFile> ForeignFile::OpenBelow(const std::string& directory,
   return Open(path);
 }
 
+absl::StatusOr<ForeignFile> ForeignFile::OpenWhole(const std::string& directory, std::string_view name,
+                                                   uint64_t most_bytes) {
+  CAIRN_ASSIGN_OR_RETURN(ForeignFile file, OpenBelow(directory, name));
+  if (file.bytes() <= most_bytes) return file;
+  return MakeError(Reason::kBadForeignFile, absl::StrCat(file.path(), " has ", file.bytes(), " bytes"),
+                   {{"file", file.path()}});
+}
+
 absl::StatusOr<std::string> ForeignFile::Read(uint64_t offset, uint64_t bytes) const {
   if (bytes > bytes_ || offset > bytes_ - bytes) {
     return MakeError(Reason::kFileTruncated,

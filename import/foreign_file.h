@@ -26,6 +26,10 @@ class ForeignFile {
   // Opens a file below a directory whose path has no symbolic links. INVALID_ARGUMENT (PATH_ESCAPE): a link leads out
   // of the directory.
   static absl::StatusOr<ForeignFile> OpenBelow(const std::string& directory, std::string_view name);
+  // Opens a file that will be read as a whole, as OpenBelow does. DATA_LOSS (BAD_FOREIGN_FILE): it is larger than
+  // `most_bytes`.
+  static absl::StatusOr<ForeignFile> OpenWhole(const std::string& directory, std::string_view name,
+                                               uint64_t most_bytes);
 
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }

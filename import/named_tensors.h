@@ -20,7 +20,7 @@ namespace cairn {
 
 class NamedTensors {
  public:
-  // Whether something has the name.
+  // Returns whether something has the name.
   bool Has(const std::string& name) const {
     return tensors_.contains(name) || aliases_.contains(name) || values_.contains(name);
   }

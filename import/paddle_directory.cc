@@ -8,7 +8,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/digest.h"
 #include "common/file/posix.h"
 #include "common/format/plain_header.h"
 #include "common/status/reason.h"
@@ -23,7 +22,6 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
 constexpr size_t kMostPieces = size_t{1} << 16;
 constexpr std::string_view kMetadataEnding = ".metadata";
 
@@ -202,21 +200,10 @@ absl::StatusOr<std::string> FindPaddleMetadata(const std::string& directory) {
 }
 
 absl::StatusOr<Manifest> ReadPaddleDirectory(const std::string& directory, const std::string& metadata_name) {
-  CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::OpenBelow(directory, metadata_name));
-  if (file.bytes() > kMostMetadataBytes) {
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(file.path(), " has ", file.bytes(), " bytes"),
-                     {{"file", file.path()}});
-  }
-  std::optional<DirectoryReader> reader;
-  std::string digest;
-  {
-    CAIRN_ASSIGN_OR_RETURN(const std::string text, file.Read(0, file.bytes()));
-    CAIRN_ASSIGN_OR_RETURN(PaddleMetadata metadata, ReadPaddleMetadata(text, file.path()));
-    digest = Digest(text);
-    reader.emplace(directory, std::move(metadata));
-  }
-  CAIRN_RETURN_IF_ERROR(reader->Read());
-  return (*std::move(reader)).MakeManifest(digest);
+  CAIRN_ASSIGN_OR_RETURN(auto file, ReadMetadataFile(directory, metadata_name, ReadPaddleMetadata));
+  DirectoryReader reader(directory, std::move(file.metadata));
+  CAIRN_RETURN_IF_ERROR(reader.Read());
+  return std::move(reader).MakeManifest(file.digest);
 }
 
 }  // namespace cairn

@@ -6,7 +6,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/format/stored_item.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
@@ -38,7 +37,7 @@ class MetadataReader {
   }
 
  private:
-  // What tells the shards of a tensor apart.
+  // Tells the shards of a tensor apart.
   struct Part {
     Shape offset;
     std::optional<Shape> shape;  // versions before 3.2 do not say it of a place
@@ -46,9 +45,7 @@ class MetadataReader {
   };
 
   absl::Status Bad(std::string_view problem, std::string_view tensor = "") const {
-    ErrorMetadata metadata = {{"file", what_}};
-    if (!tensor.empty()) metadata.emplace_back("tensor", std::string(tensor));
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " ", std::string(problem)), metadata);
+    return BadMetadata(what_, problem, tensor);
   }
 
   std::optional<Shape> Numbers(std::optional<PickleValue> value) const;
@@ -132,24 +129,8 @@ absl::Status MetadataReader::ReadPlaces(PickleValue stored) {
 }
 
 absl::Status MetadataReader::ReadTensors(PickleValue described) {
-  std::vector<std::pair<std::string_view, PickleValue>> names;
-  absl::Status status;
-  document_.ForEachPair(described, [&](PickleValue key, PickleValue value) {
-    if (const auto name = document_.Text(key)) {
-      names.emplace_back(*name, value);
-    } else {
-      status = Bad("has a name that is no text");
-    }
-  });
-  CAIRN_RETURN_IF_ERROR(status);
-  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0 && names[i - 1].first == names[i].first) {
-      return Bad(absl::StrCat("describes '", std::string(names[i].first), "' twice"), names[i].first);
-    }
-    CAIRN_RETURN_IF_ERROR(Annotate(CheckName(names[i].first), what_));
-    CAIRN_RETURN_IF_ERROR(ReadTensor(names[i].first, names[i].second));
-  }
+  CAIRN_ASSIGN_OR_RETURN(const auto by_name, ReadByName(document_, described, what_));
+  for (const auto& [name, shards] : by_name) CAIRN_RETURN_IF_ERROR(ReadTensor(name, shards));
   return absl::OkStatus();
 }
 

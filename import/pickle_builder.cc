@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// What fits beside the kind in a PickleValue.
+// An integer within these bounds fits beside the kind in a PickleValue.
 constexpr int64_t kLeastShortInt = -(int64_t{1} << 59);
 constexpr int64_t kMostShortInt = (int64_t{1} << 59) - 1;
 

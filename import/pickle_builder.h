@@ -17,7 +17,7 @@ namespace cairn {
 // builder. Not thread-safe.
 class PickleBuilder {
  public:
-  // What was built until now.
+  // Returns what was built until now.
   const PickleDocument& document() const { return document_; }
   // Gives the document away. `consumed` is how many bytes the pickle took.
   PickleDocument Finish(PickleValue root, size_t consumed) &&;
@@ -41,9 +41,9 @@ class PickleBuilder {
   // Adds these values at the end of a container. It costs the number of values, however large the container is.
   void Extend(PickleValue container, std::span<const PickleValue> values);
 
-  // What the tables take.
+  // Returns how much memory the tables take.
   uint64_t memory_bytes() const;
-  // Whether the tables hold so much that their indexes may soon be too small.
+  // Returns whether the tables hold so much that their indexes may soon be too small.
   bool IsFull() const;
 
  private:

@@ -109,7 +109,7 @@ std::string PickleDocument::Describe(PickleValue value) const {
     case PickleKind::kGlobal:
       return Global(value)->substr(0, 200);
     case PickleKind::kObject:
-      // What rebuilds an object from its class, as protocol 2 writes it for enumerations and namespaces.
+      // The object is rebuilt from its class, as protocol 2 writes it for enumerations and namespaces.
       if (const PickleObject* object = Object(value); object->callable.kind() == PickleKind::kGlobal) {
         const std::string callable = *Global(object->callable);
         const std::vector<PickleValue> first = Elements(object->arguments, 1);

@@ -59,7 +59,7 @@ struct PickleObject {
 class PickleDocument {
  public:
   PickleValue root() const { return root_; }
-  // How many bytes the pickle took.
+  // Returns how many bytes the pickle took.
   size_t consumed() const { return consumed_; }
 
   std::optional<int64_t> Int(PickleValue value) const;
@@ -73,7 +73,7 @@ class PickleDocument {
   // Null if `value` is no object. The second form also gives null if the callable is not that global.
   const PickleObject* Object(PickleValue value) const;
   const PickleObject* Object(PickleValue value, std::string_view module, std::string_view name) const;
-  // What the writer gave as the name of a kPersistent.
+  // Returns what the writer gave as the name of a kPersistent.
   std::optional<PickleValue> Persistent(PickleValue value) const;
 
   // The number of elements of a tuple, list or set, or of pairs of a dict; 0 for others.

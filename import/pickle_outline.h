@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// Where the contents of a byte string lie.
+// Says where the contents of a byte string lie.
 struct PickledBytes {
   uint64_t offset = 0;  // in the file
   uint64_t bytes = 0;

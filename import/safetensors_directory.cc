@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
-// How transformers names the output layer, and the embeddings that it may be tied to.
+// These are transformers' names of the output layer, and of the embeddings that it may be tied to.
 constexpr char kHead[] = "lm_head.weight";
 constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight",
                                        "model.language_model.embed_tokens.weight", "gpt_neox.embed_in.weight"};

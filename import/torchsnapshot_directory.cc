@@ -373,11 +373,8 @@ absl::StatusOr<Manifest> Importer::Read(const ForeignFile& metadata, std::string
 }  // namespace
 
 absl::StatusOr<Manifest> ReadTorchsnapshotDirectory(const std::string& directory) {
-  CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::OpenBelow(directory, kTorchsnapshotMetadataName));
-  if (file.bytes() > kMostMetadataBytes) {
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(file.path(), " has ", file.bytes(), " bytes"),
-                     {{"file", file.path()}});
-  }
+  CAIRN_ASSIGN_OR_RETURN(const ForeignFile file,
+                         ForeignFile::OpenWhole(directory, kTorchsnapshotMetadataName, kMostMetadataBytes));
   CAIRN_ASSIGN_OR_RETURN(const std::string text, file.Read(0, file.bytes()));
   if (!text.starts_with('{')) {
     return MakeError(Reason::kUnsupported,

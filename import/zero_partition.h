@@ -1,4 +1,4 @@
-// Where the elements of a model's parameters lie in what the ranks of DeepSpeed's ZeRO have saved.
+// Finds where the elements of a model's parameters lie in what the ranks of DeepSpeed's ZeRO have saved.
 //
 // Source: deepspeed/utils/zero_to_fp32.py of DeepSpeed 0.19.
 #ifndef CAIRN_IMPORT_ZERO_PARTITION_H_

@@ -30,7 +30,7 @@ std::vector<ZeroGroup> RandomGroups(std::mt19937_64& random) {
 
 int64_t Elements(const Shape& shape) { return *ElementCount(shape); }
 
-// What ranks hold: for each element its parameter and its position there, or an empty name for padding.
+// An element that a rank holds: its parameter and its position there, or an empty name for padding.
 struct Cell {
   std::string name;
   int64_t position = 0;

@@ -1,4 +1,4 @@
-// What every macro is given, and what all of them need to know of a statement.
+// Holds what every macro is given, and says what all of them need to know of a statement.
 #ifndef CAIRN_MAPPING_MACRO_CONTEXT_H_
 #define CAIRN_MAPPING_MACRO_CONTEXT_H_
 

@@ -142,9 +142,8 @@ class Reader {
     tensor.name = name->get<std::string>();
     const auto spoil = [&](Reason reason, std::string what, Shape offset = {}, Shape shape = {}) {
       spoiled_.insert(tensor.name);
-      Fault(reason, tensor.name, ranks,
-            absl::StrCat("tensor ", tensor.name, " of ranks ", JoinRanks(ranks), ": ", what), std::move(offset),
-            std::move(shape));
+      Fault(reason, tensor.name, ranks, absl::StrCat("tensor ", tensor.name, " of ", RanksText(ranks), ": ", what),
+            std::move(offset), std::move(shape));
     };
     const Json* dtype = Find(entry, "dtype");
     const auto known = dtype != nullptr && dtype->is_string() ? DTypeFromName(dtype->get<std::string>()) : std::nullopt;
@@ -225,7 +224,7 @@ class Reader {
       const auto [known, is_new] = out.object_bytes.try_emplace({object.name, -1}, declared);
       if (!is_new && known->second != declared) {
         Fault(Reason::kObjectMismatch, object.name, ranks,
-              absl::StrCat("object ", object.name, " has ", declared, " bytes on ranks ", JoinRanks(ranks), ", ",
+              absl::StrCat("object ", object.name, " has ", declared, " bytes on ", RanksText(ranks), ", ",
                            known->second, " on others"));
       }
     }

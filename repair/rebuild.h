@@ -14,7 +14,7 @@ namespace cairn {
 
 struct RebuiltManifest {
   Manifest manifest;
-  // What neither the bins nor, therefore, the manifest can say: one line for each, for people.
+  // Lists for people, a line each, what neither the bins nor, therefore, the manifest can say.
   std::vector<std::string> unknown;
 };
 

@@ -68,12 +68,21 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   StepRecord record = store.ReadStep(job, step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.Find(job, step).status());
+  const bool readable = record.state() == StepRecord::State::kCommitted;
+  if (readable) {
+    // The manifest reads, and no repair can mend files: a coordinator may go on while they are read.
+    CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
+    report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
+    CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
+    if (!record.deciding()->repaired) return absl::OkStatus();
+  }
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
     // An earlier repair may have ended before its fsync, or its fsync may have failed.
     CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(StepDirectory(job, step)));
+    if (readable) return absl::OkStatus();
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
     report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
     return Verified(options, job, step, report.verified);

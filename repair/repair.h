@@ -24,15 +24,16 @@ struct RepairReport {
   // False if the manifest was sound, so that there was nothing to do.
   bool repaired = false;
   Manifest manifest;
-  // What the manifest cannot say any more, as lines for people.
+  // Lists for people what the manifest cannot say any more.
   std::vector<std::string> unknown;
-  // What reading the bins found. The error is made from its faults.
+  // Says what reading the bins found. The error is made from its faults.
   VerifyReport verified;
 };
 
-// Repairs a step. Meanwhile it holds the root's lock, so that no coordinator serves the root. The damaged verdict stays
-// as it is. If every checksum of every byte agrees, the manifest that was made from the bins is put beside it
-// (RepairedPath).
+// Repairs a step. The damaged verdict stays as it is. If every checksum of every byte agrees, the manifest that was
+// made from the bins is put beside it (RepairedPath). Before it writes anything it takes the root's lock, so that no
+// coordinator serves the root. If the manifest reads, only the files can be damaged, which no repair mends: it verifies
+// them without the lock.
 //
 // A damaged tombstone may look like a damaged manifest, and the files of an aborted attempt may be complete. So what is
 // left of the verdict must show that it was a manifest.

@@ -157,6 +157,21 @@ TEST_F(RepairTest, Repair_ManifestIsSoundButAFileIsNot_SaysSo) {
   EXPECT_FALSE(report_.repaired);
 }
 
+// A coordinator that serves the root is in nobody's way: nothing will be written.
+TEST_F(RepairTest, Repair_ServedRootAndManifestReads_VerifiesTheFilesAllTheSame) {
+  WriteBins();
+  DamageManifest();
+  ASSERT_TRUE(Repair().ok()) << Repair();
+  std::filesystem::rename(root_ + "/" + RepairedPath("demo", kStep, 1), root_ + "/" + VerdictPath("demo", kStep, 1));
+  const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
+  ASSERT_TRUE(lock.ok());
+  EXPECT_TRUE(Repair().ok()) << Repair();
+  EXPECT_FALSE(report_.repaired);
+  std::filesystem::resize_file(Path(BinName(1, 0)), 4096);
+  const absl::Status damaged = Repair();
+  EXPECT_TRUE(absl::IsDataLoss(damaged)) << damaged;
+}
+
 // Else prune would take what the training builds on for superseded.
 TEST_F(RepairTest, Repair_StepBelowALaterOneOfItsLine_IsNotSuperseded) {
   WriteBins();

@@ -49,6 +49,8 @@ struct AgentOptions {
   bool direct_io = true;
   // False: bytes between agents always go over gRPC.
   bool shared_memory = true;
+  // Loads take from the slab what it still holds of the last committed save.
+  bool slab_loads = true;
   // Whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory.
   v1::NcclSupport::Policy nccl = v1::NcclSupport::NEVER;
   // The network between the machines may see what NCCL sends: it is plain text.

@@ -1,4 +1,4 @@
-// Which foreign files a load may read with the agent's rights.
+// Decides which foreign files a load may read with the agent's rights.
 #ifndef CAIRN_AGENT_EXECUTION_IMPORT_PERMISSION_H_
 #define CAIRN_AGENT_EXECUTION_IMPORT_PERMISSION_H_
 

@@ -27,10 +27,10 @@ LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
 
 LoadExecutor::~LoadExecutor() { Stop(); }
 
-void LoadExecutor::Start(const action::StartRead& order) {
-  queue_.Post([this, order] {  // makes memory, looks at the root
+void LoadExecutor::Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
+  queue_.Post([this, order, slab = std::move(slab)] {  // makes memory, looks at the root
     const absl::Status begun = WithMemory("to begin a load", [&] {
-      Begin(order);
+      Begin(order, slab);
       return absl::OkStatus();
     });
     if (!begun.ok()) Fail(order.number, begun);
@@ -58,7 +58,7 @@ void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
 
 absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group) {
   const std::shared_ptr<GroupWorker> worker = context_.groups == nullptr ? nullptr : context_.groups->Find(group);
-  if (worker == nullptr || load.offers == nullptr || load.memory == nullptr) {
+  if (worker == nullptr || load.offers == nullptr) {
     return MakeError(Reason::kTransportFailed, "the group of the exchange over NCCL has broken");
   }
   GroupExchangeOptions options;
@@ -73,8 +73,12 @@ absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group)
   options.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
   options.on_break = [this, group](const absl::Status& why) { context_.groups->Break(group, why); };
   options.on_error = [this, number = load.number](const absl::Status& error) { Fail(number, error); };
-  auto exchange = std::make_shared<GroupExchange>(worker, load.consumer, load.memory, load.offers, context_.pool,
-                                                  std::move(options));
+  std::unique_ptr<RoundPace> pace;
+  if (load.gate != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(pace, MakePace(load, worker->ranks));
+  }
+  auto exchange = std::make_shared<GroupExchange>(worker, load.consumer, load.source, load.offers, std::move(pace),
+                                                  context_.pool, std::move(options));
   {
     MutexLock lock(mutex_);
     const auto found = loads_.find(load.number);
@@ -82,6 +86,26 @@ absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group)
     found->second.exchange = exchange;
   }
   return exchange->Start();
+}
+
+absl::StatusOr<std::unique_ptr<RoundPace>> LoadExecutor::MakePace(const ActiveLoad& load,
+                                                                  const std::vector<uint32_t>& ranks) {
+  const uint32_t own = context_.options.rank;
+  const uint32_t keeper = ranks.front();
+  if (keeper == own) return std::make_unique<RoundPace>(own, load.gate);
+  const auto peer = load.terms->peers.find(keeper);
+  if (peer == load.terms->peers.end()) {
+    return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", keeper),
+                     {{"rank", absl::StrCat(keeper)}, {"ranks", absl::StrCat(keeper)}});
+  }
+  const OfferSenderOptions& terms = load.terms->sender;
+  return std::make_unique<RoundPace>(
+      own, std::make_unique<HostRoundFetcher>(
+               peer->second, HostRoundFetcherOptions{.job = terms.job,
+                                                     .plan_digest = terms.plan_digest,
+                                                     .consumer_rank = own,
+                                                     .load_token = RoundGate::TokenOf(terms.load_token),
+                                                     .agent_token = terms.agent_token}));
 }
 
 void LoadExecutor::End(uint64_t number) {
@@ -173,8 +197,10 @@ void LoadExecutor::LendNow(uint64_t number) {
   load.lender->MarkStaged(*id);
 }
 
-absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order) {
+absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order,
+                                                                      std::shared_ptr<SlabImage> slab) {
   RoundSourceOptions source;
+  source.reader.slab = std::move(slab);
   source.reader.io_threads = context_.options.io_threads;
   source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
   source.offer = [this](std::shared_ptr<SharedMemory> memory) {
@@ -213,12 +239,36 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
   return consumer;
 }
 
-void LoadExecutor::Begin(const action::StartRead& order) {
+void LoadExecutor::PrepareExchange(const action::StartRead& order, ActiveLoad& load) {
+  const std::string& token = order.order.transfer_token();
+  const OfferSenderOptions sender = {.job = context_.options.job,
+                                     .plan_digest = order.plan->plan_digest(),
+                                     .consumer_rank = context_.options.rank,
+                                     .load_token = token,
+                                     .agent_token = context_.tokens.Current()};
+  load.terms = std::make_shared<ExchangeTerms>(ExchangeTerms{sender, order.peers});
+  if (load.memory != nullptr) {
+    load.offers = std::make_shared<WindowOffers>(load.memory->bytes());
+    return;
+  }
+  load.offers = std::make_shared<WindowOffers>(*order.plan);
+  std::vector<uint32_t> ranks = {context_.options.rank};
+  for (const auto& [rank, peer] : order.peers) ranks.push_back(rank);
+  load.gate = std::make_shared<RoundGate>(ranks);
+  load.gate_transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), RoundGate::TokenOf(token));
+}
+
+void LoadExecutor::StopServing(const ActiveLoad& load) {
+  context_.transfers.Remove(load.transfer);
+  if (load.gate != nullptr) context_.transfers.Remove(load.gate_transfer);
+}
+
+void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
   ActiveLoad load;
   bool served = false;
   // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
   absl::Cleanup undo = [&] {
-    if (served) context_.transfers.Remove(load.transfer);
+    if (served) StopServing(load);
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
   };
   load.number = order.number;
@@ -233,7 +283,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
       return Fail(load.number, Annotate(proven, absl::StrCat("on ", context_.options.node)));
     }
-    auto reader = MakeReader(order);
+    auto reader = MakeReader(order, slab);
     if (!reader.ok()) return Fail(load.number, reader.status());
     load.source = *std::move(reader);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
@@ -242,22 +292,20 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   load.consumer =
       std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
-  if (order.order.exchange().way() == v1::Exchange::UNDECIDED && load.memory != nullptr) {
-    load.offers = std::make_shared<WindowOffers>(load.memory->bytes());
-    load.terms = std::make_shared<ExchangeTerms>(ExchangeTerms{{.job = context_.options.job,
-                                                                .plan_digest = order.plan->plan_digest(),
-                                                                .consumer_rank = context_.options.rank,
-                                                                .load_token = order.order.transfer_token(),
-                                                                .agent_token = context_.tokens.Current()},
-                                                               order.peers});
-  }
+  if (order.order.exchange().way() == v1::Exchange::UNDECIDED) PrepareExchange(order, load);
   context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source, load.offers);
+  if (load.gate != nullptr) {
+    context_.transfers.Add(load.gate_transfer, RoundGate::TokenOf(order.order.transfer_token()), load.gate, nullptr);
+  }
   served = true;
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
        {"step", order.order.step()},
        {"bytes", order.plan->read_bytes()},
-       {"rounds", order.plan->rounds_size()}});
+       {"rounds", order.plan->rounds_size()},
+       {"slab", slab != nullptr              ? "used"
+                : order.kept_refusal.empty() ? "no"
+                                             : absl::StrCat("no: ", order.kept_refusal)}});
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
@@ -292,12 +340,14 @@ void LoadExecutor::EndNow(uint64_t number) {
          {"storage_bytes", read.storage_bytes},
          {"path", v1::IoPath_Name(read.io_path)},
          {"transport", load.consumer->transport()}});
-    context_.transfers.Remove(load.transfer);
+    StopServing(load);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));
     if (load.exchange != nullptr) load.exchange->Stop();  // no window of it waits for the trainer any more
     // As when it is not served any more: consumers await the coordinator's word, which says why.
-    load.source->Stop(MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}}));
+    const absl::Status unknown = MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}});
+    load.source->Stop(unknown);
+    if (load.gate != nullptr) load.gate->Stop(unknown);
     load.source.reset();
     load.lender.reset();
     load.memory.reset();

@@ -13,8 +13,11 @@
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
 #include "agent/reader/round_source.h"
+#include "agent/reader/slab_image.h"
 #include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
+#include "agent/transport/round_gate.h"
+#include "agent/transport/round_pace.h"
 #include "agent/transport/slab_byte_server.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
@@ -27,7 +30,8 @@ class LoadExecutor {
   explicit LoadExecutor(ExecutorContext context);
   ~LoadExecutor();
 
-  void Start(const action::StartRead& order);
+  // `slab`: where files of the plan are copied from that still stand there; null for none.
+  void Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
   // The trainer has filled the memory that this rank lends in a reshard.
   void LendSource(uint64_t number);
   // How the load's bytes go that waited for that.
@@ -50,7 +54,7 @@ class LoadExecutor {
  private:
   struct ExchangeTerms {
     OfferSenderOptions sender;
-    PeerMap peers;
+    PeerMap peers;  // all other ranks
   };
   // Both sides of one load.
   struct ActiveLoad {
@@ -65,22 +69,30 @@ class LoadExecutor {
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;
-    // Set for a reshard whose bytes may go over NCCL: what others take of it, and, once that is decided, the exchange
-    // with what it is made of.
+    // Set if its bytes may go over NCCL: what others take of this rank, where all ranks wait for each other if this one
+    // keeps the gate, and, once that is decided, the exchange with what it is made of.
     std::shared_ptr<WindowOffers> offers;
+    std::shared_ptr<RoundGate> gate;  // null for a reshard
+    TransferService::Key gate_transfer;
     std::shared_ptr<GroupExchange> exchange;
     std::shared_ptr<const ExchangeTerms> terms;
   };
 
   ActiveLoad FindActive(uint64_t number);
-  void Begin(const action::StartRead& order);
+  void Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
   // Memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
-  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order);
+  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order,
+                                                          std::shared_ptr<SlabImage> slab);
   LoadConsumerOptions ConsumerOptions(const action::StartRead& order);
   void LendNow(uint64_t number);
   void DecideNow(uint64_t number, const v1::Exchange& exchange);
+  // Makes what others may use of this rank as soon as they are told that the bytes go over NCCL.
+  void PrepareExchange(const action::StartRead& order, ActiveLoad& load);
   absl::Status BeginExchange(const ActiveLoad& load, uint64_t group);
+  // How this rank goes through the rounds of a load with the others; the first of `ranks` keeps the gate.
+  absl::StatusOr<std::unique_ptr<RoundPace>> MakePace(const ActiveLoad& load, const std::vector<uint32_t>& ranks);
+  void StopServing(const ActiveLoad& load);
   void EndNow(uint64_t number);
   void DestroyRetired();
   void ReportProgress(const ActiveLoad& load);

@@ -1,4 +1,4 @@
-// Whether this agent's root is the coordinator's storage. The root's path is looked at before everything that is
+// Checks whether this agent's root is the coordinator's storage. The root's path is looked at before everything that is
 // written or read below it: a file system that was unmounted, or mounted late, leaves a directory that looks as good.
 #ifndef CAIRN_AGENT_EXECUTION_ROOT_GUARD_H_
 #define CAIRN_AGENT_EXECUTION_ROOT_GUARD_H_
@@ -36,10 +36,10 @@ class RootGuard {
   PosixStorage& storage_;
   const std::function<void()> register_again_;
   Mutex mutex_;
-  // What the coordinator took last.
+  // The coordinator took this proof last.
   std::string proof_ ABSL_GUARDED_BY(mutex_);
-  // How often another directory had come to stand at the root when a proof was last read there, and when one was last
-  // found good.
+  // Count how often another directory had come to stand at the root when a proof was last read there, and when one was
+  // last found good.
   uint64_t read_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t proven_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -63,8 +63,35 @@ void SaveExecutor::Stop() {
   if (writer_.joinable()) writer_.join();
 }
 
+std::shared_ptr<SlabImage> SaveExecutor::ImageOf(const KeptSavePtr& kept) {
+  MutexLock lock(mutex_);
+  if (kept == nullptr || slab_ == nullptr || slab_id_ != kept->slab) return nullptr;
+  std::erase_if(images_, [](const std::weak_ptr<SlabImage>& image) { return image.expired(); });
+  auto image = std::make_shared<SlabImage>(slab_, kept);
+  images_.push_back(image);
+  return image;
+}
+
+void SaveExecutor::EndImages() {
+  std::vector<std::weak_ptr<SlabImage>> images;
+  {
+    MutexLock lock(mutex_);
+    images.swap(images_);
+  }
+  for (const std::weak_ptr<SlabImage>& image : images) {
+    if (const auto used = image.lock(); used != nullptr) used->GiveUp();
+  }
+}
+
+void SaveExecutor::GiveUpSlab() {
+  Log(LogLevel::kInfo, "slab_given_up", {{"why", "a save begins while a load copies from it"}});
+  EndImages();
+  context_.host.Do([](Session& session, absl::Time) { session.OnSlabGivenUp(); });
+}
+
 void SaveExecutor::MakeSlabNow(uint64_t bytes) {
   const absl::Time begin = Clock::Real().SteadyNow();
+  EndImages();  // their pages are given back
   {
     MutexLock lock(mutex_);
     if (slab_ != nullptr) {

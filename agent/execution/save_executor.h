@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
+#include "agent/reader/slab_image.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/transport/shard_source.h"
 #include "agent/transport/transfer_service.h"
@@ -21,8 +22,8 @@
 
 namespace cairn {
 
-// StartWrite and EndLending are called by the one thread that executes actions, the others by any. What becomes of
-// slabs and writes is told to the session.
+// StartWrite, EndLending, ImageOf and GiveUpSlab are called by the one thread that executes actions, the others by any.
+// What becomes of slabs and writes is told to the session.
 class SaveExecutor {
  public:
   explicit SaveExecutor(ExecutorContext context);
@@ -30,6 +31,10 @@ class SaveExecutor {
 
   // A slab in place of the one that is there, whose memory is given back first.
   void MakeSlab(uint64_t bytes);
+  // What a load may copy out of the slab; null if that is not the one that holds `kept`.
+  std::shared_ptr<SlabImage> ImageOf(const KeptSavePtr& kept);
+  // Returns when no load copies from the slab any more.
+  void GiveUpSlab();
   void StartWrite(const action::StartWrite& order);
   void StopWrite(uint64_t save);
   void EndLending(uint64_t save);
@@ -62,6 +67,7 @@ class SaveExecutor {
   };
 
   void MakeSlabNow(uint64_t bytes);
+  void EndImages();
   // What the thread of a write does.
   void Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
              const std::shared_ptr<SharedMemory>& slab);
@@ -75,6 +81,8 @@ class SaveExecutor {
   Mutex mutex_;
   std::shared_ptr<SharedMemory> slab_ ABSL_GUARDED_BY(mutex_);
   uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the slab, for loads that may still use them.
+  std::vector<std::weak_ptr<SlabImage>> images_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,7 +1,9 @@
 #include "agent/gpu/exchange_schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
+#include <utility>
 
 namespace cairn {
 
@@ -27,6 +29,21 @@ std::vector<ExchangeStep> MakeSchedule(const std::vector<ExchangeTransfer>& tran
     steps.back().transfers.push_back(transfer);
   }
   return steps;
+}
+
+std::vector<ExchangeRound> MakeCourse(const std::vector<ExchangeTransfer>& transfers) {
+  std::map<uint32_t, ExchangeRound> rounds;
+  for (const ExchangeTransfer& transfer : transfers) {
+    if (transfer.send) rounds[transfer.round].lends = true;
+  }
+  for (ExchangeStep& step : MakeSchedule(transfers)) rounds[step.round].steps.push_back(std::move(step));
+  std::vector<ExchangeRound> course;
+  course.reserve(rounds.size());
+  for (auto& [number, round] : rounds) {
+    round.round = number;
+    course.push_back(std::move(round));
+  }
+  return course;
 }
 
 }  // namespace cairn

@@ -3,6 +3,14 @@
 //
 // No circle of ranks can wait for each other: among the steps that are not finished, take the smallest. Every rank in
 // it has finished all its smaller steps, so each of them has reached this one, or will without waiting for anybody.
+//
+// If the bytes come from storage, a rank's round stands in one of two buffers only after it was read, and it is read
+// only after all have released the round before the last one. So a rank goes through a round in this order: it waits
+// until its own round stands, if others take of it; then until all ranks are ready for the round (RoundGate); then it
+// takes its steps; then it releases the round for those that took of it here. Others that map the buffer release it
+// without waiting for an exchange. Again there is no circle: take the smallest round that some rank has not finished.
+// All ranks have finished those below it, so whatever they held of the buffers is released, all sources read this
+// round, and all ranks come to the gate. And a rank that waits in a step never waits for storage.
 #ifndef CAIRN_AGENT_GPU_EXCHANGE_SCHEDULE_H_
 #define CAIRN_AGENT_GPU_EXCHANGE_SCHEDULE_H_
 
@@ -33,6 +41,17 @@ struct ExchangeStep {
 
 // The steps of one rank, in their order. Transfers without bytes are left out.
 std::vector<ExchangeStep> MakeSchedule(const std::vector<ExchangeTransfer>& transfers);
+
+// What a rank does in one round.
+struct ExchangeRound {
+  uint32_t round = 0;
+  // Others take of this rank's round, though perhaps no byte.
+  bool lends = false;
+  std::vector<ExchangeStep> steps;
+};
+
+// The rounds of one rank in which it sends or receives, in their order.
+std::vector<ExchangeRound> MakeCourse(const std::vector<ExchangeTransfer>& transfers);
 
 }  // namespace cairn
 

@@ -91,6 +91,19 @@ TEST(ExchangeScheduleTest, MakeSchedule_RandomPlans_NeverWaitInACircle) {
   }
 }
 
+TEST(ExchangeScheduleTest, MakeCourse_OneRank_SaysInWhichRoundsItLends) {
+  const std::vector<ExchangeRound> course =
+      MakeCourse({{2, true, 4, 0, 5, 0}, {2, true, 1, 0, 0, 1}, {1, false, 4, 1, 7, 2}, {1, false, 2, 0, 7, 3}});
+  ASSERT_EQ(course.size(), 3);
+  EXPECT_EQ(course[0].round, 1);
+  EXPECT_TRUE(course[0].lends) << "it has to release what nobody takes a byte of";
+  EXPECT_TRUE(course[0].steps.empty());
+  EXPECT_EQ(course[1].round, 2);
+  EXPECT_FALSE(course[1].lends);
+  EXPECT_EQ(course[2].steps.size(), 2);
+  EXPECT_TRUE(course[2].lends);
+}
+
 // The simulation sees a circle where there is one.
 TEST(ExchangeScheduleTest, AllEnd_OneRankGoesBackwards_FindsTheCircle) {
   size_t stuck = 0;

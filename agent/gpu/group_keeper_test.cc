@@ -15,7 +15,7 @@ using v1::GroupState;
 
 std::string Absolute(const char* path) { return std::filesystem::absolute(path).string(); }
 
-// What one rank tells the coordinator.
+// Keeps what one rank tells the coordinator.
 class Told {
  public:
   void Take(std::vector<GroupState> states) {

@@ -20,8 +20,10 @@ absl::StatusOr<worker::Described> Ask(const WorkerProcessOptions& options, absl:
 void ProbeNccl(const WorkerProcessOptions& options, absl::Duration timeout, v1::NcclSupport& support) {
   const auto described = Ask(options, timeout);
   if (!described.ok()) {
-    support.set_error(std::string(described.status().message()).substr(0, kMostErrorBytes));
-    return Log(LogLevel::kInfo, "nccl", {{"available", false}, {"error", described.status()}});
+    // No error of this agent: on a machine without GPUs there is nothing to find. Whoever requires NCCL is told why.
+    const std::string why(described.status().message());
+    support.set_error(why.substr(0, kMostErrorBytes));
+    return Log(LogLevel::kInfo, "nccl", {{"available", false}, {"why", why}});
   }
   support.set_version(described->nccl_version());
   Log(LogLevel::kInfo, "nccl",

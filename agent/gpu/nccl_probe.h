@@ -1,4 +1,4 @@
-// What this machine can do over NCCL.
+// Finds out what this machine can do over NCCL.
 #ifndef CAIRN_AGENT_GPU_NCCL_PROBE_H_
 #define CAIRN_AGENT_GPU_NCCL_PROBE_H_
 

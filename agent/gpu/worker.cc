@@ -16,8 +16,11 @@
 namespace cairn {
 namespace {
 
-// How often a group is looked at that is at work.
-constexpr absl::Duration kLookInterval = absl::Microseconds(50);
+// How soon a group is looked at that is at work: first, and at most. The intervals grow by a tenth, so that what is
+// quick is seen at once, and a long wait does not take a processor from the trainer.
+constexpr absl::Duration kFirstLook = absl::Microseconds(50);
+constexpr absl::Duration kLongestLook = absl::Milliseconds(1);
+constexpr double kLookGrowth = 1.1;
 // The driver's other calls wait while it registers a piece.
 constexpr uint64_t kPiece = uint64_t{256} << 20;
 constexpr unsigned kMostRanks = 4096;
@@ -57,7 +60,8 @@ void Worker::Run() {
 
 bool Worker::Serve() {
   absl::Status done;
-  const auto ready = socket_.Await(busy() ? kLookInterval : absl::InfiniteDuration());
+  look_after_ = busy() ? std::min(kLookGrowth * look_after_, kLongestLook) : kFirstLook;
+  const auto ready = socket_.Await(busy() ? look_after_ : absl::InfiniteDuration());
   if (!ready.ok()) return false;
   if (*ready) {
     worker::WorkerRequest request;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "agent/gpu/gpu_worker.pb.h"
 #include "agent/gpu/worker_socket.h"
 #include "common/gpu/driver.h"
@@ -83,6 +84,7 @@ class Worker {
     bool recorded = false;  // the event stands behind its work
   };
   std::optional<RunningStep> step_;
+  absl::Duration look_after_;  // the pause before a group at work is looked at again
 };
 
 }  // namespace cairn

@@ -14,7 +14,7 @@
 
 namespace {
 
-// How long the end of the worker may take once the agent has closed its end of the socket.
+// The end of the worker may take this long once the agent has closed its end of the socket.
 constexpr std::chrono::seconds kGrace(5);
 
 // A call of CUDA or NCCL that hangs would keep the process alive after its agent.

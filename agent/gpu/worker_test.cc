@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -111,10 +110,7 @@ worker::Transfer TransferOf(uint64_t memory, uint64_t offset, uint64_t bytes, bo
 
 class WorkerTest : public testing::Test {
  protected:
-  WorkerTest() : file_(memfd_create("worker-test", MFD_CLOEXEC)) {
-    setenv("CAIRN_STAND_IN_NCCL", (testing::TempDir() + "/controls").c_str(), 1);
-    EXPECT_EQ(ftruncate(file_.get(), kBytes), 0);
-  }
+  WorkerTest() : file_(memfd_create("worker-test", MFD_CLOEXEC)) { EXPECT_EQ(ftruncate(file_.get(), kBytes), 0); }
 
   // A worker that is alone in its group, with memory 1, which it may only read.
   std::unique_ptr<RunningWorker> Joined() {

@@ -33,7 +33,7 @@ class BufferPool {
   void GiveBack(std::shared_ptr<SharedMemory> buffer);
   // Frees what is not out.
   void Trim();
-  // What is held now, bytes.
+  // Returns how many bytes are held now.
   uint64_t held() const { return held_->load(); }
 
  private:

@@ -69,7 +69,7 @@ bool IsCached(int fd, uint64_t offset, uint64_t size) {
 }
 
 v1::IoPath ReadCounters::io_path() const {
-  if (total() == 0) return v1::IO_PATH_UNSPECIFIED;
+  if (storage() == 0) return slab == 0 ? v1::IO_PATH_UNSPECIFIED : v1::IO_PATH_SLAB;
   return direct > cached + buffered ? v1::IO_PATH_DIRECT : v1::IO_PATH_CACHED;
 }
 

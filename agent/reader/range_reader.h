@@ -26,9 +26,10 @@ struct ReadCounters {
   std::atomic<uint64_t> cached = 0;
   std::atomic<uint64_t> direct = 0;
   std::atomic<uint64_t> buffered = 0;  // through the page cache too, but it was not there before
+  std::atomic<uint64_t> slab = 0;      // not from storage, but from what this agent still had in its slab
 
-  uint64_t total() const { return cached + direct + buffered; }
-  // The way that most bytes took; unspecified if there was none.
+  uint64_t storage() const { return cached + direct + buffered; }
+  // The way that most bytes of storage took. If none was read there, the slab; unspecified if nothing was read at all.
   v1::IoPath io_path() const;
 };
 

@@ -189,7 +189,7 @@ TEST_F(RangeReaderTest, Begin_PagesThatWereJustWritten_AreCached) {
   EXPECT_EQ(Open()->Begin(5, 0), Way::kCached) << "nothing to read";
 }
 
-TEST(ReadCountersTest, IoPath_BytesByBothWays_IsThatOfMost) {
+TEST(ReadCountersTest, IoPath_BytesByMoreThanOneWay_IsThatOfMostBytesOfStorage) {
   ReadCounters counters;
   EXPECT_EQ(counters.io_path(), v1::IO_PATH_UNSPECIFIED);
   counters.cached = 10;
@@ -198,7 +198,9 @@ TEST(ReadCountersTest, IoPath_BytesByBothWays_IsThatOfMost) {
   EXPECT_EQ(counters.io_path(), v1::IO_PATH_CACHED);
   counters.direct = 21;
   EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
-  EXPECT_EQ(counters.total(), 41);
+  counters.slab = 1'000;
+  EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
+  EXPECT_EQ(counters.storage(), 41) << "the slab is none";
 }
 
 }  // namespace

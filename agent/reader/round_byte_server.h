@@ -1,5 +1,5 @@
-// What lends bytes of this rank to consumers, its own rank and others, round by round: a reader of files, or memory
-// that a trainer has staged.
+// Lends bytes of this rank to consumers, its own rank and others, round by round: from a reader of files, or from
+// memory that a trainer has staged.
 #ifndef CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_
 #define CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_
 
@@ -14,7 +14,7 @@
 
 namespace cairn {
 
-// Where a shard that the consumer asked for lies in the buffer; by number in the lender's layout.
+// Says where a shard that the consumer asked for lies in the buffer; by number in the lender's layout.
 struct LentShard {
   uint32_t shard = 0;
   uint64_t offset = 0;

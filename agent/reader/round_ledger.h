@@ -1,4 +1,4 @@
-// Which rounds of a load stand in which of the two read buffers, and who still needs them. Decides only; holds no
+// Knows which rounds of a load stand in which of the two read buffers, and who still needs them. Decides only; holds no
 // bytes.
 #ifndef CAIRN_AGENT_READER_ROUND_LEDGER_H_
 #define CAIRN_AGENT_READER_ROUND_LEDGER_H_

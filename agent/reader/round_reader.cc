@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -26,8 +27,11 @@ std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZe
 
 struct RoundReader::File {
   const v1::ReadFile* plan = nullptr;
-  std::unique_ptr<RangeReader> reader;
+  std::string path;  // for messages
+  // Where its image begins, if it is in the slab.
+  std::optional<uint64_t> slab_offset;
   Mutex mutex;
+  std::unique_ptr<RangeReader> reader ABSL_GUARDED_BY(mutex);  // null while nothing was read from storage
   // Right by its checksum; parsed when the first part of an item is verified, and then dropped.
   std::string header ABSL_GUARDED_BY(mutex);
   bool header_parsed ABSL_GUARDED_BY(mutex) = false;
@@ -35,17 +39,17 @@ struct RoundReader::File {
   // Per item of the plan's; set once.
   std::vector<ItemChecksums> checksums ABSL_GUARDED_BY(mutex);
 
-  // UNAVAILABLE or DATA_LOSS: the header cannot be read or is not the one that was written.
-  absl::Status ReadHeader() {
-    MutexLock lock(mutex);
-    header.resize(plan->header_bytes());
-    CAIRN_RETURN_IF_ERROR(reader->Read(0, header.size(), header.data(), false));
-    const uint32_t crc32c = Crc32c(header.data(), header.size());
-    if (crc32c == plan->header_crc32c()) return absl::OkStatus();
+  // DATA_LOSS: the header is not the one that was written.
+  absl::Status TakeHeader(std::string bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
+    if (crc32c == plan->header_crc32c()) {
+      if (!header_parsed) header = std::move(bytes);
+      return absl::OkStatus();
+    }
     return MakeError(Reason::kChecksumMismatch,
-                     absl::StrCat(reader->path(), ": the header of ", header.size(), " bytes has CRC32C ", Hex(crc32c),
+                     absl::StrCat(path, ": the header of ", bytes.size(), " bytes has CRC32C ", Hex(crc32c),
                                   ", its manifest says ", Hex(plan->header_crc32c())),
-                     {{"file", reader->path()}, {"offset", "0"}});
+                     {{"file", path}, {"offset", "0"}});
   }
 };
 
@@ -65,6 +69,7 @@ struct RoundReader::Piece {
   uint64_t buffer_offset = 0;
   bool in_place = true;
   std::vector<Fragment> fragments;
+  bool from_slab = false;
 };
 
 struct RoundReader::Job {
@@ -126,19 +131,63 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
     const v1::ReadFile& plan = plan_.files(static_cast<int>(number));
     auto opened = std::make_unique<File>();
     opened->plan = &plan;
-    if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
-      CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
-      CAIRN_ASSIGN_OR_RETURN(opened->reader,
-                             RangeReader::Open(*everything, plan.path().substr(1), plan.file_bytes(), options_.range,
-                                               counters_, static_cast<int64_t>(plan.modified_ns())));
-    } else {
-      CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
-                                                               plan.file_bytes(), options_.range, counters_));
+    opened->path = plan.path().starts_with('/')
+                       ? plan.path()
+                       : absl::StrCat(storage_.root() == "/" ? "" : storage_.root(), "/", directory_, "/", plan.path());
+    if (options_.slab != nullptr) opened->slab_offset = options_.slab->kept().OffsetOf(plan);
+    std::string header(plan.header_bytes(), '\0');
+    if (CopyFromSlab(*opened, 0, header.size(), header.data())) {
+      MutexLock file_lock(opened->mutex);
+      if (const absl::Status other = opened->TakeHeader(std::move(header)); !other.ok()) LeaveSlab(other);
     }
-    CAIRN_RETURN_IF_ERROR(opened->ReadHeader());
+    if (!opened->slab_offset.has_value() || slab_left_) CAIRN_RETURN_IF_ERROR(InStorage(*opened).status());
     file = std::move(opened);
   }
   return file.get();
+}
+
+absl::StatusOr<RangeReader*> RoundReader::InStorage(File& file) {
+  MutexLock lock(file.mutex);
+  if (file.reader != nullptr) return file.reader.get();
+  const v1::ReadFile& plan = *file.plan;
+  std::unique_ptr<RangeReader> reader;
+  if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
+    CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
+    CAIRN_ASSIGN_OR_RETURN(
+        reader, RangeReader::Open(*everything, plan.path().substr(1), plan.file_bytes(), options_.range, counters_,
+                                  static_cast<int64_t>(plan.modified_ns())));
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
+                                                     plan.file_bytes(), options_.range, counters_));
+  }
+  std::string header(plan.header_bytes(), '\0');
+  CAIRN_RETURN_IF_ERROR(reader->Read(0, header.size(), header.data(), false));
+  CAIRN_RETURN_IF_ERROR(file.TakeHeader(std::move(header)));
+  if (file.slab_offset.has_value()) Log(LogLevel::kInfo, "load_leaves_slab", {{"file", file.path}});
+  file.reader = std::move(reader);
+  return file.reader.get();
+}
+
+bool RoundReader::CopyFromSlab(const File& file, uint64_t offset, uint64_t bytes, char* to) {
+  if (!file.slab_offset.has_value() || slab_left_) return false;
+  if (!options_.slab->Copy(*file.slab_offset + offset, bytes, to)) {
+    slab_left_ = true;
+    return false;
+  }
+  counters_.slab += bytes;
+  return true;
+}
+
+void RoundReader::LeaveSlab(const absl::Status& why) {
+  if (slab_left_.exchange(true)) return;
+  Log(LogLevel::kError, "slab_differs", {{"error", why}});
+}
+
+// Reads what no piece is read for.
+absl::Status RoundReader::ReadFrom(File& file, uint64_t offset, uint64_t bytes, char* to) {
+  if (CopyFromSlab(file, offset, bytes, to)) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(RangeReader * reader, InStorage(file));
+  return reader->Read(offset, bytes, to, false);
 }
 
 // The block checksums of an item, from the file's header.
@@ -149,17 +198,17 @@ absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t it
     const auto parse = [&]() -> absl::Status {
       const std::string bytes = std::move(file.header);
       auto header = ParseHeader(bytes);
-      if (!header.ok()) return Annotate(header.status(), file.reader->path(), {{"file", file.reader->path()}});
+      if (!header.ok()) return Annotate(header.status(), file.path, {{"file", file.path}});
       std::map<std::string, const ParsedItem*> by_name;
       for (const ParsedItem& parsed : header->items) by_name[parsed.item.stored_name()] = &parsed;
       for (int i = 0; i < file.plan->item_names_size(); ++i) {
         const auto found = by_name.find(file.plan->item_names(i));
         if (found == by_name.end() || header->header_bytes + found->second->begin != file.plan->item_offsets(i) ||
             found->second->item.bytes() != file.plan->item_sizes(i)) {
-          return MakeError(Reason::kBadSafetensors,
-                           absl::StrCat(file.reader->path(), ": its header has ", file.plan->item_names(i),
-                                        " elsewhere than the manifest"),
-                           {{"file", file.reader->path()}, {"tensor", file.plan->item_names(i)}});
+          return MakeError(
+              Reason::kBadSafetensors,
+              absl::StrCat(file.path, ": its header has ", file.plan->item_names(i), " elsewhere than the manifest"),
+              {{"file", file.path}, {"tensor", file.plan->item_names(i)}});
         }
         file.checksums.push_back(found->second->checksums);
       }
@@ -174,10 +223,10 @@ absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t it
 absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found,
                                    uint32_t expected) const {
   const std::string& name = file.plan->item_names(static_cast<int>(item));
-  return MakeError(Reason::kChecksumMismatch,
-                   absl::StrCat(file.reader->path(), " at ", offset, ": ", name, " has CRC32C ", Hex(found),
-                                ", expected ", Hex(expected)),
-                   {{"file", file.reader->path()}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
+  return MakeError(
+      Reason::kChecksumMismatch,
+      absl::StrCat(file.path, " at ", offset, ": ", name, " has CRC32C ", Hex(found), ", expected ", Hex(expected)),
+      {{"file", file.path}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
 }
 
 // Appends the checksums of what was just read, while it is in the processor's cache, cut at the borders of items and
@@ -206,15 +255,30 @@ void RoundReader::Touch(const File& file, uint64_t file_offset, const char* byte
 absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
   const v1::Read& read = job.round->reads(static_cast<int>(piece.read));
   CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
-  const RangeReader::Way way = file->reader->Begin(piece.file_offset, piece.bytes);
+  if (CopyPiece(*file, piece, buffer + piece.buffer_offset)) return absl::OkStatus();
+  // All of it, also what the slab gave: a direct read writes whole blocks.
+  piece.fragments.clear();
+  piece.from_slab = false;
+  CAIRN_ASSIGN_OR_RETURN(RangeReader * reader, InStorage(*file));
+  const RangeReader::Way way = reader->Begin(piece.file_offset, piece.bytes);
   const uint64_t part = way == RangeReader::Way::kDirect ? piece.bytes : kCachedPartBytes;
   for (uint64_t at = 0; at < piece.bytes; at += part) {
     const uint64_t bytes = std::min(part, piece.bytes - at);
     char* to = buffer + piece.buffer_offset + at;
-    CAIRN_RETURN_IF_ERROR(file->reader->Read(way, piece.file_offset + at, bytes, to, piece.in_place));
+    CAIRN_RETURN_IF_ERROR(reader->Read(way, piece.file_offset + at, bytes, to, piece.in_place));
     Touch(*file, piece.file_offset + at, to, bytes, piece.fragments);
   }
   return absl::OkStatus();
+}
+
+bool RoundReader::CopyPiece(const File& file, Piece& piece, char* to) {
+  piece.from_slab = true;
+  for (uint64_t at = 0; at < piece.bytes; at += kCachedPartBytes) {
+    const uint64_t bytes = std::min(kCachedPartBytes, piece.bytes - at);
+    if (!CopyFromSlab(file, piece.file_offset + at, bytes, to + at)) return false;
+    Touch(file, piece.file_offset + at, to + at, bytes, piece.fragments);
+  }
+  return true;
 }
 
 // `crc32c` is that of [from, until) of the item, within one block; the rest of the block is read here.
@@ -227,11 +291,11 @@ absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, u
   std::string rest(std::max(from - begin, end - until), '\0');
   uint32_t whole = crc32c;
   if (from > begin) {
-    CAIRN_RETURN_IF_ERROR(file.reader->Read(item_begin + begin, from - begin, rest.data(), false));
+    CAIRN_RETURN_IF_ERROR(ReadFrom(file, item_begin + begin, from - begin, rest.data()));
     whole = CombineCrc32c(Crc32c(rest.data(), from - begin), crc32c, until - from);
   }
   if (until < end) {
-    CAIRN_RETURN_IF_ERROR(file.reader->Read(item_begin + until, end - until, rest.data(), false));
+    CAIRN_RETURN_IF_ERROR(ReadFrom(file, item_begin + until, end - until, rest.data()));
     whole = ExtendCrc32c(whole, rest.data(), end - until);
   }
   if (whole != expected->blocks[block]) return Mismatch(file, item, item_begin + begin, whole, expected->blocks[block]);
@@ -284,6 +348,19 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
   }
   bytes_done_ += read.bytes();
   return absl::OkStatus();
+}
+
+absl::Status RoundReader::FinishRead(Job& job, size_t number, char* buffer) {
+  const absl::Status verified = VerifyRead(job, number);
+  if (!HasReason(verified, Reason::kChecksumMismatch)) return verified;
+  CAIRN_ASSIGN_OR_RETURN(const File* file, OpenFile(job.round->reads(static_cast<int>(number)).file()));
+  if (!file->slab_offset.has_value()) return verified;
+  // The slab may be to blame: for a piece, or for the rest of a block.
+  LeaveSlab(verified);
+  for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
+    if (job.pieces[p].from_slab) CAIRN_RETURN_IF_ERROR(ReadPiece(job, job.pieces[p], buffer));
+  }
+  return VerifyRead(job, number);
 }
 
 absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop) {
@@ -345,7 +422,7 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
       const std::string& path = plan_.files(static_cast<int>(read.file())).path();
       const absl::Status status = WithMemory(absl::StrCat("to read ", path), [&] {
         CAIRN_RETURN_IF_ERROR(ReadPiece(job, piece, buffer));
-        return job.left[piece.read].fetch_sub(1) == 1 ? VerifyRead(job, piece.read) : absl::OkStatus();
+        return job.left[piece.read].fetch_sub(1) == 1 ? FinishRead(job, piece.read, buffer) : absl::OkStatus();
       });
       if (status.ok()) continue;
       MutexLock lock(job.mutex);

@@ -1,4 +1,4 @@
-// Fills the buffer of a round from storage and verifies what it read.
+// Fills the buffer of a round, from storage or from what the slab still holds, and verifies what it read.
 #ifndef CAIRN_AGENT_READER_ROUND_READER_H_
 #define CAIRN_AGENT_READER_ROUND_READER_H_
 
@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "agent/reader/range_reader.h"
+#include "agent/reader/slab_image.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
@@ -23,11 +24,15 @@ struct RoundReaderOptions {
   // The size of one read, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
   RangeReaderOptions range;
+  // Where files of the plan are copied from that stand in the slab. Null: all are read from storage.
+  std::shared_ptr<SlabImage> slab = nullptr;
 };
 
 // Reads the rounds of one load. Each file's header is read and compared with the manifest's checksum. An item that a
 // read covers whole is checked by its CRC32C of the manifest; of the others the blocks that a read touches are checked
-// by those of the file's header, for which the rest of a block is read too. Thread-safe but for ReadRound.
+// by those of the file's header, for which the rest of a block is read too. What comes from the slab is checked in the
+// same way, after it was copied to where nobody writes: a file is read from storage instead, and the log says so, if
+// the slab is given up meanwhile or does not hold what the manifest says. Thread-safe but for ReadRound.
 class RoundReader {
  public:
   // `plan` must outlive it; `directory` is put before its files' paths ("<job>").
@@ -55,11 +60,21 @@ class RoundReader {
   struct Job;
 
   absl::StatusOr<File*> OpenFile(uint32_t number);
+  // Opens what stands in storage, if that was not done yet, and compares its header.
+  absl::StatusOr<RangeReader*> InStorage(File& file);
+  // Copies a range of the file out of the slab. False: it is to be read from storage.
+  bool CopyFromSlab(const File& file, uint64_t offset, uint64_t bytes, char* to);
+  // Takes all further files from storage.
+  void LeaveSlab(const absl::Status& why);
   absl::StatusOr<const ItemChecksums*> BlocksOf(File& file, size_t item);
   static void Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                     std::vector<Fragment>& fragments);
   absl::Status ReadPiece(Job& job, Piece& piece, char* buffer);
+  bool CopyPiece(const File& file, Piece& piece, char* to);
+  absl::Status ReadFrom(File& file, uint64_t offset, uint64_t bytes, char* to);
   absl::Status VerifyRead(Job& job, size_t read);
+  // Verifies a read of which all pieces are there. If what came from the slab is not right, it is read anew.
+  absl::Status FinishRead(Job& job, size_t read, char* buffer);
   absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);
   absl::Status Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found, uint32_t expected) const;
 
@@ -69,6 +84,7 @@ class RoundReader {
   const RoundReaderOptions options_;
   ReadCounters counters_;
   std::atomic<uint64_t> bytes_done_ = 0;
+  std::atomic<bool> slab_left_ = false;
   Mutex mutex_;
   std::map<uint32_t, std::unique_ptr<File>> files_ ABSL_GUARDED_BY(mutex_);
 };

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
@@ -30,7 +31,7 @@ class RoundReaderTest : public ::testing::Test {
  protected:
   void SetUp() override {
     root_ = std::string(::testing::TempDir()) + "/reader-" + RandomToken(6);
-    std::filesystem::create_directories(root_ + "/demo");
+    std::filesystem::create_directories(root_ + "/demo/000000000007/0001");
     auto storage = PosixStorage::Open(root_, false);
     ASSERT_TRUE(storage.ok()) << storage.status();
     storage_ = *std::move(storage);
@@ -53,7 +54,7 @@ class RoundReaderTest : public ::testing::Test {
     bytes_ = header + data;
     Write(bytes_);
     auto* file = plan_.add_files();
-    file->set_path("bin.safetensors");
+    file->set_path("000000000007/0001/bin.safetensors");
     file->set_header_bytes(header.size());
     file->set_file_bytes(bytes_.size());
     file->set_header_crc32c(Crc32c(header.data(), header.size()));
@@ -68,7 +69,23 @@ class RoundReaderTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
-  void Write(const std::string& bytes) { std::ofstream(root_ + "/demo/bin.safetensors", std::ios::binary) << bytes; }
+  std::string File() const { return root_ + "/demo/000000000007/0001/bin.safetensors"; }
+  // The slab of an agent that wrote the file, which begins at its third page.
+  RoundReaderOptions WithSlab(const std::string& bytes) {
+    memory_ = *SharedMemory::Create("slab", 2 * 4096 + bytes.size());
+    std::memcpy(memory_->data() + 2 * 4096, bytes.data(), bytes.size());
+    const v1::ReadFile& file = plan_.files(0);
+    auto image = std::make_shared<SaveImage>();
+    image->file.push_back({"bin", 2 * 4096, file.header_bytes(), file.file_bytes() - file.header_bytes(), {}});
+    KeptSave kept{.step = 7, .attempt = 1, .image = std::move(image)};
+    kept.result.add_files()->set_file_bytes(file.file_bytes());
+    kept.result.mutable_files(0)->set_header_crc32c(file.header_crc32c());
+    RoundReaderOptions options;
+    options.slab = std::make_shared<SlabImage>(memory_, std::make_shared<const KeptSave>(std::move(kept)));
+    return options;
+  }
+
+  void Write(const std::string& bytes) { std::ofstream(File(), std::ios::binary) << bytes; }
   // Adds a round with these ranges, packed as closely as their alignment allows: neighbours share pages.
   uint32_t AddRound(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
     auto* round = plan_.add_rounds();
@@ -92,7 +109,7 @@ class RoundReaderTest : public ::testing::Test {
         *SharedMemory::Create("test", std::max<uint64_t>(plan_.rounds(static_cast<int>(round)).buffer_bytes(), 1));
     const absl::Status status = reader.ReadRound(round, buffer_->data(), stop_);
     done_ = reader.bytes_done();
-    storage_bytes_ = reader.counters().total();
+    storage_bytes_ = reader.counters().storage();
     cached_ += reader.counters().cached;
     direct_ += reader.counters().direct;
     buffered_ += reader.counters().buffered;
@@ -101,7 +118,7 @@ class RoundReaderTest : public ::testing::Test {
   }
   // Takes the file out of the page cache. False where the file system has nothing else, as tmpfs.
   bool DropCache() {
-    const UniqueFd fd(::open((root_ + "/demo/bin.safetensors").c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd fd(::open(File().c_str(), O_RDONLY | O_CLOEXEC));
     fsync(fd.get());
     posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
     return !IsCached(fd.get(), 0, bytes_.size());
@@ -119,6 +136,7 @@ class RoundReaderTest : public ::testing::Test {
   std::unique_ptr<PosixStorage> storage_;
   v1::ReadPlan plan_;
   std::shared_ptr<SharedMemory> buffer_;
+  std::shared_ptr<SharedMemory> memory_;  // of WithSlab
   std::atomic<bool> stop_ = false;
   uint64_t done_ = 0, storage_bytes_ = 0;
   uint64_t cached_ = 0, direct_ = 0, buffered_ = 0;  // of all reads so far
@@ -165,7 +183,7 @@ TEST_F(RoundReaderTest, Read_RandomRangesByAnyChunkAndPath_GivesTheirBytes) {
   EXPECT_GT(cached_, 0u);
   if (dropped) {
     EXPECT_GT(buffered_, 0u);
-    const UniqueFd direct(::open((root_ + "/demo/bin.safetensors").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+    const UniqueFd direct(::open(File().c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
     if (direct.valid()) {
       EXPECT_GT(direct_, 0u);
     }
@@ -213,9 +231,9 @@ TEST_F(RoundReaderTest, Read_StorageFails_TellsTheReason) {
   stop_ = true;
   EXPECT_TRUE(HasReason(Read(round), Reason::kInterrupted));
   stop_ = false;
-  std::filesystem::resize_file(root_ + "/demo/bin.safetensors", 9000);
+  std::filesystem::resize_file(File(), 9000);
   EXPECT_TRUE(HasReason(Read(round), Reason::kFileTruncated));
-  std::filesystem::remove(root_ + "/demo/bin.safetensors");
+  std::filesystem::remove(File());
   EXPECT_TRUE(HasReason(Read(round), Reason::kFileMissing));
 }
 
@@ -234,6 +252,77 @@ TEST_F(RoundReaderTest, Read_PlanThatReachesOutside_IsRefused) {
   *read = good;
   plan_.mutable_files(0)->set_item_offsets(1, 1);
   EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
+}
+
+TEST_F(RoundReaderTest, Read_FileStandsInTheSlab_TouchesNoStorage) {
+  std::filesystem::remove(File());
+  const RoundReaderOptions options = WithSlab(bytes_);
+  const uint64_t header = plan_.files(0).header_bytes();
+  const uint64_t b = plan_.files(0).item_offsets(1);
+  const uint32_t whole = AddRound({{header, bytes_.size()}});
+  const uint32_t parts =
+      AddRound({{header + 10, header + 20}, {b + 100'000, b + 3'000'000}, {b + 5'000'001, b + 5'000'003}});
+  for (const uint32_t round : {whole, parts}) {
+    const absl::Status status = Read(round, options);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectRound(round);
+    EXPECT_EQ(storage_bytes_, 0u);
+    EXPECT_EQ(io_path_, v1::IO_PATH_SLAB);
+  }
+}
+
+TEST_F(RoundReaderTest, Read_SlabIsGivenUpAtAnyMoment_GoesOnWithTheFile) {
+  const uint32_t round = AddRound({{plan_.files(0).header_bytes() + 1, bytes_.size() - 5}});
+  std::mt19937 random(31);
+  for (int i = 0; i < 60; ++i) {
+    RoundReaderOptions options = WithSlab(bytes_);
+    options.chunk_bytes = 4096 * (1 + random() % 300);
+    const uint64_t turns = random() % 2000;
+    std::thread save([&] {
+      for (uint64_t turn = 0; turn < turns; ++turn) std::this_thread::yield();
+      options.slab->GiveUp();
+      std::memset(memory_->data(), 'x', memory_->bytes());
+    });
+    const absl::Status status = Read(round, options);
+    save.join();
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectRound(round);
+  }
+  RoundReaderOptions options = WithSlab(bytes_);
+  options.slab->GiveUp();
+  ASSERT_TRUE(Read(round, options).ok());
+  ExpectRound(round);
+  EXPECT_GT(storage_bytes_, 0u);
+}
+
+TEST_F(RoundReaderTest, Read_SlabHoldsAnotherByte_TakesTheFile) {
+  std::mt19937 random(37);
+  const uint64_t header = plan_.files(0).header_bytes();
+  const uint64_t b = plan_.files(0).item_offsets(1);
+  const uint32_t part = AddRound({{b + 100'000, b + 3'000'000}});
+  const uint32_t whole = AddRound({{header, bytes_.size()}});
+  for (int i = 0; i < 30; ++i) {
+    std::string changed = bytes_;
+    const bool in_part = i % 2 == 0;
+    const bool in_header = i % 7 == 3;
+    const uint64_t at = in_header ? random() % header
+                        : in_part ? b + random() % (3 << 20)
+                                  : header + random() % (bytes_.size() - header);
+    changed[at] = static_cast<char>(changed[at] ^ (1 << random() % 8));
+    const uint32_t round = in_part ? part : whole;
+    const absl::Status status = Read(round, WithSlab(changed));
+    ASSERT_TRUE(status.ok()) << at << ": " << status;
+    ExpectRound(round);
+    EXPECT_GT(storage_bytes_, 0u) << at;
+  }
+  std::string changed = bytes_;
+  changed[b + 200'000] = static_cast<char>(changed[b + 200'000] ^ 1);
+  Write(changed);
+  EXPECT_TRUE(HasReason(Read(part, WithSlab(changed)), Reason::kChecksumMismatch)) << "neither is right";
+  EXPECT_TRUE(Read(part, WithSlab(bytes_)).ok()) << "the slab is";
+  ExpectRound(part);
+  std::filesystem::remove(File());
+  EXPECT_TRUE(HasReason(Read(part, WithSlab(changed)), Reason::kFileMissing));
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ void RoundSource::Release(uint32_t consumer, uint32_t released_below) {
 
 ByteServer::Progress RoundSource::progress() {
   MutexLock lock(mutex_);
-  return {reader_.bytes_done(), reader_.counters().total(), reader_.counters().io_path(), ledger_.all_read()};
+  return {reader_.bytes_done(), reader_.counters().storage(), reader_.counters().io_path(), ledger_.all_read()};
 }
 
 }  // namespace cairn

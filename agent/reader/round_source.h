@@ -58,7 +58,7 @@ class RoundSource final : public ByteServer {
 
   void Run();
   absl::Status ReadAll();
-  // What a waiting call would be answered now; nothing if it has to wait.
+  // Returns what a waiting call would be answered now; nothing if it has to wait.
   std::optional<absl::StatusOr<RoundBuffer>> AnswerFor(uint32_t consumer, uint32_t round)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerWaiting();

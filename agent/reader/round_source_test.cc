@@ -37,7 +37,7 @@ class Event {
   std::future<void> future_ = promise_.get_future();
 };
 
-// What a call of Await was told.
+// Holds what a call of Await was told.
 struct Answer {
   Event told;
   absl::StatusOr<RoundBuffer> round = absl::UnknownError("not told");

@@ -51,7 +51,8 @@ Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
              .world_size = options_.world_size,
              .incarnation = incarnation_,
              .memory_budget = options_.memory_budget,
-             .round_bytes = options_.round_bytes},
+             .round_bytes = options_.round_bytes,
+             .slab_loads = options_.slab_loads},
             Clock::Real(), [this](Action action) { Execute(std::move(action)); }) {}
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
@@ -277,6 +278,8 @@ void Agent::Execute(Action action) {
     link_->GetPeers(peers->ranks);
   } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
     saves_->MakeSlab(slab->bytes);
+  } else if (std::holds_alternative<action::GiveUpSlab>(action)) {
+    saves_->GiveUpSlab();
   } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {
     saves_->StartWrite(*write);
   } else if (const auto* stop = std::get_if<action::StopWrite>(&action)) {
@@ -286,7 +289,7 @@ void Agent::Execute(Action action) {
   } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {
     ApplyToPage(page->order);
   } else if (const auto* read = std::get_if<action::StartRead>(&action)) {
-    loads_->Start(*read);
+    loads_->Start(*read, saves_->ImageOf(read->kept));
   } else if (const auto* lend = std::get_if<action::LendSource>(&action)) {
     loads_->LendSource(lend->number);
   } else if (const auto* decide = std::get_if<action::DecideExchange>(&action)) {

@@ -50,7 +50,7 @@ class Agent {
   // The trainer may have been detached meanwhile.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);
 
-  // Where other agents reach this one, and where gRPC's health service says whether this agent serves.
+  // Returns where other agents reach this one, and where gRPC's health service says whether this agent serves.
   const std::string& transfer_address() const { return transfer_address_; }
 
   LoadExecutor& loads() { return *loads_; }
@@ -70,7 +70,7 @@ class Agent {
   Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
   absl::Status StartTransferServer();
   void MakeGroups();
-  // What the coordinator is told of NCCL here. Blocks for some seconds at most.
+  // Returns what the coordinator is told of NCCL here. Blocks for some seconds at most.
   v1::NcclSupport ProbeNccl() const;
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);

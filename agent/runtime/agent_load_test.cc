@@ -43,6 +43,7 @@ class AgentLoadTest : public AgentFixture {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       AgentOptions options = Options(rank, 2);
       options.shared_memory = shared_memory;
+      options.slab_loads = slab_loads_;
       agents_.push_back(std::make_unique<RunningAgent>(options));
       trainers_.push_back(std::make_unique<FakeTrainer>(agents_[rank]->address()));
       ASSERT_TRUE(trainers_[rank]->Attach().ok());
@@ -195,6 +196,7 @@ class AgentLoadTest : public AgentFixture {
     EXPECT_EQ(MetadataOf(received)["ranks"], "1");
   }
 
+  bool slab_loads_ = false;
   std::vector<std::unique_ptr<RunningAgent>> agents_;
   std::vector<std::unique_ptr<FakeTrainer>> trainers_;
   v1::FileResult written_[2];
@@ -309,6 +311,65 @@ TEST_F(AgentLoadTest, Load_TrainerDies_Fails) {
   AwaitLoad(0, v1::LoadState::READING);
   agents_[0]->agent().TrainerGone(trainers_[0]->incarnation(), TrainerEnd::kEnded);
   EXPECT_TRUE(HasReason(StatusFromProto(AwaitLoad(0, v1::LoadState::FAILED).error()), Reason::kTrainerLost));
+}
+
+// The agents take what they wrote from their slabs. The files are gone.
+class SlabLoadTest : public AgentLoadTest {
+ protected:
+  SlabLoadTest() { slab_loads_ = true; }
+
+  // Orders a load of what Save has saved, by rounds of 200,000 bytes.
+  void OrderReads() {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const v1::ReadPlan plan = HalfReadPlan(rank, written_[rank], {0, 200'000, 400'000, 600'000, 800'000, 1'000'000});
+      coordinator_.AddPlan(rank, "load-plan", plan.SerializeAsString());
+      OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+    }
+  }
+  void Spoil(uint32_t rank) {
+    std::fstream file(FileOf(rank), std::ios::in | std::ios::out | std::ios::binary);
+    const std::string zeros(std::filesystem::file_size(FileOf(rank)), '\0');
+    file.write(zeros.data(), static_cast<std::streamsize>(zeros.size()));
+  }
+};
+
+TEST_F(SlabLoadTest, Load_FilesAreSpoiled_ComesFromTheSlabs) {
+  Save();
+  Spoil(0);
+  Spoil(1);
+  OrderReads();
+  std::vector<std::vector<std::string>> targets;
+  for (const absl::Status& status : Receive(targets)) ASSERT_TRUE(status.ok()) << status;
+  for (const auto& target : targets) ExpectWhole(target);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const v1::AgentState state = coordinator_.Await(rank, [](const v1::AgentState& now) {
+      return now.loads_size() == 1 && now.loads(0).io_path() != v1::IO_PATH_UNSPECIFIED;
+    });
+    EXPECT_EQ(state.loads(0).io_path(), v1::IO_PATH_SLAB);
+    EXPECT_EQ(state.loads(0).storage_bytes(), 0u);
+    EXPECT_EQ(state.loads(0).kept_step(), 7);
+    EXPECT_EQ(state.loads(0).kept_attempt(), 1u);
+  }
+}
+
+// The next save overwrites the slab of rank 0 while rank 1's trainer has not taken its rounds yet.
+TEST_F(SlabLoadTest, Save_BeginsWhileALoadIsUnderWay_GetsTheSlabAndTheLoadGoesOnWithFiles) {
+  Save();
+  OrderReads();
+  ASSERT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok());
+  ASSERT_TRUE(trainers_[1]->BeginLoad(*WholeLayout(), 1).ok());
+  AwaitLoad(0, v1::LoadState::READING);
+  OrderSave(0, SaveOrderOf(8, v1::SaveOrder::STAGE, "save-plan"));
+  const RankLayoutPtr layout = HalfLayout(0);
+  auto begun = trainers_[0]->BeginSave(*layout, 8);
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  ASSERT_TRUE(trainers_[0]->Fill(*begun, Contents(*layout, "other")).ok());
+  std::vector<std::vector<std::string>> targets;
+  for (const absl::Status& status : Receive(targets)) ASSERT_TRUE(status.ok()) << status;
+  for (const auto& target : targets) ExpectWhole(target);
+  const v1::AgentState state = coordinator_.Await(
+      0, [](const v1::AgentState& now) { return now.loads_size() == 1 && now.loads(0).storage_bytes() > 0; });
+  EXPECT_GT(state.loads(0).storage_bytes(), 0u);
 }
 
 }  // namespace

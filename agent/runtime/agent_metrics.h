@@ -1,4 +1,4 @@
-// What an agent tells Prometheus of itself. docs/monitoring.md lists the metrics.
+// Tells Prometheus of an agent. docs/monitoring.md lists the metrics.
 #ifndef CAIRN_AGENT_RUNTIME_AGENT_METRICS_H_
 #define CAIRN_AGENT_RUNTIME_AGENT_METRICS_H_
 

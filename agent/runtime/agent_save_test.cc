@@ -111,7 +111,7 @@ TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheVerdict) 
   EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED);
   EXPECT_EQ(checkpoint->data_directory(), "demo/000000000007/0001");
   coordinator_.Await(0, [](const v1::AgentState& state) { return state.saves_size() == 0; });
-  // Whether it still is, the coordinator says.
+  // The coordinator says whether it still is.
   v1::SaveOrder refusal = SaveOrderOf(7, v1::SaveOrder::ABORTED, "plan-1");
   *refusal.mutable_error() = StatusToProto(MakeError(Reason::kStepCommitted, "committed"));
   OrderSave(0, refusal);

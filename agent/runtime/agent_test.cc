@@ -1,4 +1,4 @@
-// Who may attach to a real agent, and how it follows its coordinator.
+// Tests who may attach to a real agent, and how it follows its coordinator.
 #include "agent/runtime/agent.h"
 
 #include <gtest/gtest.h>

@@ -37,15 +37,15 @@ struct CoordinatorLinkOptions {
   std::shared_ptr<TokenSource> tokens;
   // All of it but the identity.
   v1::RegisterAgentRequest registration;
-  // What stands below the root, to show at each registration that it is the coordinator's storage; and what is told
-  // when the coordinator has taken it.
+  // The first reads what stands below the root, to show at each registration that it is the coordinator's storage. The
+  // second is told when the coordinator has taken it.
   std::function<std::string()> read_root_proof;
   std::function<void(const std::string& proof)> on_registered;
   // For people.
   std::string root;
   // The trainer's step now.
   std::function<std::optional<int64_t>()> current_step;
-  // How long a rank that another agent holds, or a world size that others disagree with, is asked for again: after a
+  // A rank that another agent holds, or a world size that others disagree with, is asked for again so long: after a
   // crash the lease of the one before must end first. So long, too, for a root that is not the coordinator's (yet), and
   // for a token that the coordinator takes.
   absl::Duration register_timeout = absl::Seconds(20);
@@ -152,7 +152,7 @@ class CoordinatorLink {
   // Only the thread of the loop touches it.
   std::optional<bool> heard_;
   absl::Duration lease_ttl_ = absl::Seconds(10);
-  // When the first call began of those that have had no answer.
+  // The first call of those that have had no answer began then.
   absl::Time unanswered_since_ = absl::InfiniteFuture();
   ReportShortener reports_;
   std::string last_plan_;  // the current plan of the last orders that were applied

@@ -1,4 +1,4 @@
-// When an agent may call a coordinator that has too much to do, or that all agents come back to at once.
+// Decides when an agent may call a coordinator that has too much to do, or that all agents come back to at once.
 #ifndef CAIRN_AGENT_RUNTIME_LINK_PACE_H_
 #define CAIRN_AGENT_RUNTIME_LINK_PACE_H_
 

@@ -1,4 +1,4 @@
-// What an agent does when a call to its coordinator has failed.
+// Decides what an agent does when a call to its coordinator has failed.
 #ifndef CAIRN_AGENT_RUNTIME_LINK_RECOVERY_H_
 #define CAIRN_AGENT_RUNTIME_LINK_RECOVERY_H_
 
@@ -27,7 +27,7 @@ class LinkRecovery {
     bool reconnect = false;
     // The error is another one than the last that was to be told.
     bool tell = false;
-    // How long the next call waits at most; 0 if it waits for nothing but its turn.
+    // The next call waits so long at most; 0 if it waits for nothing but its turn.
     absl::Duration pause;
   };
   // A call has failed; `registered` says what the agent was when it made the call.

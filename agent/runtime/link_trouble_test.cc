@@ -45,7 +45,7 @@ class LinkTroubleTest : public ::testing::Test {
     trainer_ = std::make_unique<FakeTrainer>(agent_->address());
     ASSERT_TRUE(trainer_->Attach().ok());
   }
-  // What a save's pending answer says keeps it.
+  // Returns what keeps a save, as its pending answer says.
   absl::Status Stalled() {
     v1::PrepareRequest request;
     request.set_trainer_incarnation(trainer_->incarnation());

@@ -14,7 +14,7 @@
 
 namespace {
 
-// How many more threads std::thread is given.
+// std::thread is given so many more threads.
 std::atomic<int> threads_left = INT_MAX;
 
 }  // namespace

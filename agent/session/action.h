@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/session/kept_save.h"
 #include "agent/session/peer_book.h"
 #include "agent/session/rank_layout.h"
 #include "agent/session/save_image.h"
@@ -39,6 +40,8 @@ struct GetPeers {
 struct MakeSlab {
   uint64_t bytes = 0;
 };
+// Let no load copy from the slab any more: it is about to be written. Loads go on with files. -> OnSlabGivenUp
+struct GiveUpSlab {};
 // Write the bins of `target` below the root's `directory`, taking the items from where `staged` has them in the slab.
 // -> OnWriteProgress, then OnWriteEnded
 struct StartWrite {
@@ -77,6 +80,10 @@ struct StartRead {
   // Set for a reshard, null for a load: the image of the memory that the trainer fills and this agent lends, in place
   // of files. -> also OnSource
   SaveImagePtr source;
+  // Set if files of the plan still stand in the slab, where they are copied from. Null: `kept_refusal` says why they
+  // are not, or is empty if none was there.
+  KeptSavePtr kept = nullptr;
+  std::string kept_refusal = {};
 };
 // The trainer has copied its source of a reshard: it may be lent.
 struct LendSource {
@@ -98,9 +105,10 @@ struct StopRead {
 
 }  // namespace action
 
-using Action = std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
-                            action::EndLending, action::StopWrite, action::ControlPage, action::StartRead,
-                            action::LendSource, action::DecideExchange, action::FollowGroups, action::StopRead>;
+using Action =
+    std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
+                 action::GiveUpSlab, action::EndLending, action::StopWrite, action::ControlPage, action::StartRead,
+                 action::LendSource, action::DecideExchange, action::FollowGroups, action::StopRead>;
 
 struct SlabDescription {
   uint64_t descriptor_id = 0;

@@ -27,14 +27,14 @@ class EndedSaves {
 
   void Add(Ended ended);
 
-  // Whether the last save of this step was committed.
+  // Returns whether the last save of this step was committed.
   bool Committed(int64_t step) const;
   // The error of a save of this step whose trainer does not know yet that it ended; then it does.
   std::optional<absl::Status> TakeUntold(int64_t step, uint64_t trainer);
-  // How this save of the trainer ended; then the trainer knows.
+  // Returns how this save of the trainer ended; then the trainer knows.
   std::optional<absl::Status> Tell(uint64_t id, uint64_t trainer);
-  // What a trainer that waits for the step may be told; `id`: of this save alone, 0 for any. That a step is committed
-  // concerns everybody; why a save of it was aborted, only who called that save. Null if nothing is known.
+  // Returns what a trainer that waits for the step may be told; `id`: of this save alone, 0 for any. That a step is
+  // committed concerns everybody; why a save of it was aborted, only who called that save. Null if nothing is known.
   const v1::Checkpoint* Verdict(int64_t step, uint64_t id, uint64_t trainer);
 
  private:

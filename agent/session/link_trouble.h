@@ -1,4 +1,4 @@
-// What keeps the agent from its coordinator, to be told to a trainer that waits for it.
+// Says what keeps the agent from its coordinator, to a trainer that waits for it.
 #ifndef CAIRN_AGENT_SESSION_LINK_TROUBLE_H_
 #define CAIRN_AGENT_SESSION_LINK_TROUBLE_H_
 

@@ -1,11 +1,12 @@
 #include "agent/session/rank_layout.h"
 
-#include <span>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
+#include "common/format/layout_columns.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -20,50 +21,32 @@ absl::Status Malformed(std::string_view what) {
   return MakeError(Reason::kBadRequest, absl::StrCat("not a layout: ", absl::string_view(what.data(), what.size())));
 }
 
-absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<StoredItem>& items, size_t& shard_count,
-                       AliasList& aliases) {
-  v1::Layout proto;
-  v1::TensorSchema schema;
-  if (!proto.ParseFromString(bytes)) return Malformed("the message does not parse");
-  if (!schema.ParseFromString(proto.tensor_schema())) return Malformed("the tensor schema does not parse");
-  const int tensors = schema.names_size();
-  if (schema.dtypes_size() != tensors || schema.ndims_size() != tensors) {
-    return Malformed("the columns of the tensor schema differ in length");
+absl::Status ReadShards(const LayoutColumns& columns, const SchemaColumns& schema, std::vector<StoredItem>& items) {
+  if (const auto contradiction = ContradictionOf(columns, schema.ndims); contradiction.has_value()) {
+    return Malformed(*contradiction);
   }
-  // Where each tensor's dimensions begin in global_dim.
-  std::vector<size_t> first_dim(static_cast<size_t>(tensors) + 1, 0);
-  for (int i = 0; i < tensors; ++i)
-    first_dim[static_cast<size_t>(i) + 1] = first_dim[static_cast<size_t>(i)] + schema.ndims(i);
-  if (first_dim.back() != static_cast<size_t>(schema.global_dims_size())) {
-    return Malformed("the global shapes do not have the dimensions that the schema says");
+  // Where each tensor's dimensions begin in the schema's column.
+  std::vector<size_t> first_dim;
+  for (size_t dims = 0; const uint32_t ndim : schema.ndims) {
+    first_dim.push_back(dims);
+    dims += ndim;
   }
-  if (proto.flat_begins_size() != proto.flat_shards_size() || proto.flat_ends_size() != proto.flat_shards_size()) {
-    return Malformed("the columns of flat shards differ in length");
-  }
-
-  shard_count = static_cast<size_t>(proto.shard_tensors_size());
-  items.reserve(shard_count + static_cast<size_t>(proto.objects_size()));
   size_t at = 0;
-  int flat = 0;
-  for (int i = 0; i < proto.shard_tensors_size(); ++i) {
-    const uint32_t tensor = proto.shard_tensors(i);
-    if (tensor >= static_cast<uint32_t>(tensors)) return Malformed("a shard of a tensor that the schema lacks");
-    const size_t ndim = schema.ndims(static_cast<int>(tensor));
-    if (static_cast<size_t>(proto.shard_offsets_size()) < at + ndim ||
-        static_cast<size_t>(proto.shard_shapes_size()) < at + ndim) {
-      return Malformed("the shards' offsets or shapes are too short");
-    }
+  size_t flat = 0;
+  for (size_t i = 0; i < columns.shard_tensors.size(); ++i) {
+    const uint32_t tensor = columns.shard_tensors[i];
+    const size_t ndim = schema.ndims[tensor];
     StoredItem item;
-    item.name = schema.names(static_cast<int>(tensor));
+    item.name = std::string(schema.names[tensor]);
     CAIRN_RETURN_IF_ERROR(CheckName(item.name));
-    const auto dtype = DTypeFromNumber(schema.dtypes(static_cast<int>(tensor)));
+    const auto dtype = DTypeFromNumber(schema.dtypes[tensor]);
     if (!dtype) return Bad(Reason::kBadDtype, item.name, "its dtype is not known");
     item.dtype = *dtype;
-    const auto dims = [&](const auto& column, size_t first) {
+    const auto dims = [&](const std::vector<int64_t>& column, size_t first) {
       return Shape(column.begin() + static_cast<int64_t>(first), column.begin() + static_cast<int64_t>(first + ndim));
     };
-    item.global_shape = dims(schema.global_dims(), first_dim[tensor]);
-    item.box = {dims(proto.shard_offsets(), at), dims(proto.shard_shapes(), at)};
+    item.global_shape = dims(schema.dims, first_dim[tensor]);
+    item.box = {dims(columns.offsets, at), dims(columns.shapes, at)};
     at += ndim;
     for (int64_t dim : item.global_shape) {
       if (dim < 0) return Bad(Reason::kBadShape, item.name, "a negative dimension");
@@ -76,8 +59,8 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
       return Bad(Reason::kShardOutOfBounds, item.name,
                  absl::StrCat("the shard ", ToString(item.box), " is outside ", ShapeToString(item.global_shape)));
     }
-    if (flat < proto.flat_shards_size() && proto.flat_shards(flat) == static_cast<uint32_t>(i)) {
-      item.flat = FlatRange{proto.flat_begins(flat), proto.flat_ends(flat)};
+    if (flat < columns.flat_shards.size() && columns.flat_shards[flat] == i) {
+      item.flat = FlatRange{columns.flat_begins[flat], columns.flat_ends[flat]};
       if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > item.box.size()) {
         return Bad(Reason::kShardOutOfBounds, item.name, "a flat range outside its box");
       }
@@ -85,22 +68,36 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
     }
     items.push_back(std::move(item));
   }
-  if (flat != proto.flat_shards_size()) return Malformed("flat shards are not ascending");
-  if (static_cast<size_t>(proto.shard_offsets_size()) != at || static_cast<size_t>(proto.shard_shapes_size()) != at) {
-    return Malformed("the shards' offsets or shapes are too long");
-  }
-  for (const v1::ObjectDeclaration& object : proto.objects()) {
-    CAIRN_RETURN_IF_ERROR(CheckName(object.name()));
-    if (object.slot_bytes() == 0 || object.slot_bytes() % 4096 != 0 || object.slot_bytes() > uint64_t{1} << 40) {
-      return Malformed(absl::StrCat("the slot of object ", object.name(), " has ", object.slot_bytes(), " bytes"));
+  return absl::OkStatus();
+}
+
+absl::Status ReadItems(std::string_view bytes, uint32_t rank, RankLayout& layout) {
+  LayoutColumns columns;
+  if (!ParseLayout(bytes, columns)) return Malformed("the message does not parse");
+  const std::optional<SchemaColumns> schema = ParseSchema(columns.schema);
+  if (!schema.has_value()) return Malformed("its tensor schema cannot be read");
+  layout.items.reserve(columns.shard_tensors.size() + columns.objects.size());
+  CAIRN_RETURN_IF_ERROR(ReadShards(columns, *schema, layout.items));
+  layout.shard_count = layout.items.size();
+  for (const std::string_view declared : columns.objects) {
+    const std::optional<ObjectFields> object = ParseObject(declared);
+    if (!object.has_value()) return Malformed("an object's bytes cannot be read");
+    const std::string name(object->name);
+    CAIRN_RETURN_IF_ERROR(CheckName(name));
+    if (!IsSlotSize(object->slot_bytes)) {
+      return Malformed(absl::StrCat("the slot of object ", name, " has ", object->slot_bytes, " bytes"));
     }
-    const int64_t slot = static_cast<int64_t>(object.slot_bytes());
-    StoredItem item{.name = object.name(), .dtype = DType::kUint8, .global_shape = {slot}, .box = {{0}, {slot}}};
+    const auto slot = static_cast<int64_t>(object->slot_bytes);
+    StoredItem item{.name = name, .dtype = DType::kUint8, .global_shape = {slot}, .box = {{0}, {slot}}};
     item.object = true;
-    if (object.per_rank()) item.object_rank = static_cast<int>(rank);
-    items.push_back(std::move(item));
+    if (object->per_rank) item.object_rank = static_cast<int>(rank);
+    layout.items.push_back(std::move(item));
   }
-  for (const v1::AliasDeclaration& alias : proto.aliases()) aliases.emplace_back(alias.name(), alias.target());
+  for (const std::string_view declared : columns.aliases) {
+    const std::optional<AliasFields> alias = ParseAlias(declared);
+    if (!alias.has_value()) return Malformed("an alias's bytes cannot be read");
+    layout.aliases.emplace_back(alias->name, alias->target);
+  }
   return absl::OkStatus();
 }
 
@@ -114,7 +111,7 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
   if (Digest(bytes) != digest) return Malformed("its bytes do not have the digest that was given");
   auto layout = std::make_shared<RankLayout>();
   layout->digest = std::string(digest);
-  layout->fault = ReadItems(bytes, rank, layout->items, layout->shard_count, layout->aliases);
+  layout->fault = ReadItems(bytes, rank, *layout);
   if (!layout->fault.ok()) {
     layout->items.clear();
     layout->shard_count = 0;

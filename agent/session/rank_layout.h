@@ -1,4 +1,4 @@
-// What this agent's rank declared, taken apart once and then shared.
+// Holds what this agent's rank declared, taken apart once and then shared.
 #ifndef CAIRN_AGENT_SESSION_RANK_LAYOUT_H_
 #define CAIRN_AGENT_SESSION_RANK_LAYOUT_H_
 

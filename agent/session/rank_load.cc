@@ -27,6 +27,7 @@ void RankLoad::End() {
   source_image.reset();
   plan.reset();
   fetched.reset();
+  kept.reset();
 }
 
 absl::Status RankLoad::TakePlan(const std::string& bytes, uint32_t own_rank) {
@@ -97,6 +98,10 @@ v1::LoadState RankLoad::State() const {
   state.set_storage_bytes(storage_bytes);
   state.set_io_path(io_path);
   state.set_trainer_incarnation(trainer);
+  if (kept != nullptr) {
+    state.set_kept_step(kept->step);
+    state.set_kept_attempt(kept->attempt);
+  }
   if (source_layout != nullptr) {
     state.set_source_layout_digest(source_layout->digest);
     state.set_source_staged(source_staged);

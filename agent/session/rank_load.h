@@ -43,6 +43,9 @@ struct RankLoad {
   SaveImagePtr source_image;
   std::optional<SlabDescription> source_memory;
   bool source_staged = false;
+  // What the slab still held when the trainer called. The coordinator is told that for as long as the load is: it plans
+  // by that, and so does its successor. Whether the slab is used is decided anew when the plan has come.
+  KeptSavePtr kept;
   bool fallback = false;
   bool strict = true;
   v1::LoadState::Phase phase = v1::LoadState::BEGUN;

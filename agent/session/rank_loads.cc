@@ -67,6 +67,7 @@ absl::StatusOr<v1::BeginLoadResponse> RankLoads::Begin(const v1::BeginLoadReques
     load->source_layout = std::move(source);
     load->strict = request.strict();
     load->fallback = request.fallback();
+    if (load->source_layout == nullptr) load->kept = slab_.KeptFor(load->trainer);
     context_.Changed();
   }
   if (!load->error.ok()) return load->error;
@@ -269,9 +270,21 @@ void RankLoads::StartReading(RankLoad& load) {
   if (load.source_layout == nullptr) load.read_bytes = load.plan->read_bytes();
   load.reading = true;
   load.phase = v1::LoadState::READING;
-  context_.Do(
-      action::StartRead{load.number, load.trainer, load.plan, load.order, *std::move(peers), load.source_image});
+  action::StartRead start = {load.number, load.trainer, load.plan, load.order, *std::move(peers), load.source_image};
+  if (load.source_layout == nullptr) TakeKept(load, start);
+  context_.Do(std::move(start));
   context_.Changed();
+}
+
+void RankLoads::TakeKept(const RankLoad& load, action::StartRead& start) {
+  start.kept = slab_.KeptFor(load.trainer);
+  if (start.kept == nullptr) {
+    start.kept_refusal = load.kept != nullptr ? "a save has begun to use the slab" : slab_.RefusalFor(load.trainer);
+  } else if (start.kept->IsReadBy(*load.plan)) {
+    slab_.BeginReading(load.number);
+  } else {
+    start.kept = nullptr;
+  }
 }
 
 void RankLoads::OnSource(uint64_t number, SlabDescription memory) {
@@ -290,6 +303,7 @@ void RankLoads::OnProgress(uint64_t number, const Progress& progress) {
   load->transport = progress.transport;
   if (progress.all_read && !load->all_read) {
     load->all_read = true;
+    slab_.EndReading(number);
     context_.Changed();
     Advance();
   }
@@ -309,6 +323,7 @@ void RankLoads::OnStopped(uint64_t number) {
   if (load == nullptr) return;
   load->reading = false;
   load->stopping = false;
+  slab_.EndReading(number);
   if (!load->error.ok()) load->phase = v1::LoadState::STOPPED;
   Advance();
   context_.Changed();

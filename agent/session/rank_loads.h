@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "agent/session/rank_load.h"
 #include "agent/session/rank_plans.h"
+#include "agent/session/rank_slab.h"
 #include "agent/session/session_context.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
@@ -21,8 +22,9 @@ namespace cairn {
 // A pure function of calls. Not thread-safe.
 class RankLoads {
  public:
-  // Both must outlive it.
-  RankLoads(SessionContext& context, RankPlans& plans) : context_(context), plans_(plans) {}
+  // All must outlive it.
+  RankLoads(SessionContext& context, RankPlans& plans, RankSlab& slab)
+      : context_(context), plans_(plans), slab_(slab) {}
 
   // --- With the trainer, which is attached. Errors are those of LocalAgentService.
 
@@ -89,9 +91,12 @@ class RankLoads {
   void StopReading(RankLoad& load);
   void Advance(RankLoad& load);
   void StartReading(RankLoad& load);
+  // Decides whether the load copies from the slab, and says so in `start`.
+  void TakeKept(const RankLoad& load, action::StartRead& start);
 
   SessionContext& context_;
   RankPlans& plans_;
+  RankSlab& slab_;
   std::map<uint64_t, RankLoad> loads_;  // by number
   std::map<uint64_t, uint64_t> told_;   // what AddTo added last: number -> trainer
 };

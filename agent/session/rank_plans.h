@@ -20,14 +20,14 @@
 
 namespace cairn {
 
-// What somebody wants, and what is not here, is asked for once. Whoever wants it calls again when it has come. Not
-// thread-safe.
+// A part that somebody wants, and that is not here, is asked for once. Whoever wants it calls again when it has come.
+// Not thread-safe.
 class RankPlans {
  public:
   // `context` must outlive it.
   explicit RankPlans(SessionContext& context) : context_(context) {}
 
-  // What the coordinator says of the save plan of the job's newest layouts.
+  // Holds what the coordinator says of the save plan of the job's newest layouts.
   struct Current {
     std::string digest;  // empty while there is none
     bool check_replicas = false;

@@ -1,4 +1,4 @@
-// What is fetched for saves and loads, through the session that they are part of.
+// Tests what is fetched for saves and loads, through the session that they are part of.
 #include "agent/session/rank_plans.h"
 
 #include <gtest/gtest.h>

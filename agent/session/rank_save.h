@@ -22,7 +22,7 @@
 
 namespace cairn {
 
-// What RankSaves keeps of one save. RankSaves makes the transitions.
+// Holds what RankSaves keeps of one save. RankSaves makes the transitions.
 struct RankSave {
   struct NextCall {
     uint64_t trainer = 0;
@@ -44,9 +44,9 @@ struct RankSave {
   // Takes what the trainer says of its staged state: the lengths of its objects, and checksums.
   // INVALID_ARGUMENT (BAD_REQUEST): it does not fit the layout or the checklist.
   absl::Status TakeStaged(const v1::CommitStagingRequest& request);
-  // Where the trainer copies what, and which checksums it makes.
+  // Says where the trainer copies what, and which checksums it makes.
   void AddPlacements(v1::BeginSaveResponse& response) const;
-  // What the coordinator is told.
+  // Returns what the coordinator is told.
   v1::SaveState State() const;
 
   uint64_t id = 0;  // 0 for an attempt of before this process, which is only told STOPPED

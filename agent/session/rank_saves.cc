@@ -1,4 +1,4 @@
-// What the trainer asks of its saves.
+// Answers what the trainer asks of its saves.
 #include "agent/session/rank_saves.h"
 
 #include <algorithm>

@@ -120,12 +120,21 @@ void RankSaves::End(RankSave& save, const v1::SaveOrder& verdict) {
   }
   ended.checkpoint = CheckpointOf(verdict, ended.error);
   if (verdict.attempt() == 0) ended.checkpoint.set_attempt(save.attempt);
+  if (ended.error.ok()) KeepSlab(save, verdict);
   ended.checkpoint.set_request_id(save.request_id);
   StopWriter(save);
   if (save.id != 0) ended_.Add(std::move(ended));
   if (save.write_attempt != 0 && !save.target->moved_out.empty()) context_.Do(action::EndLending{save.id});
   saves_.erase(save.step);
   context_.Changed();
+}
+
+// What was written item by item, by another plan than it was staged by, lies in the slab in another form than the
+// files'.
+void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& verdict) {
+  if (save.phase != v1::SaveState::WRITTEN || save.staged != save.target) return;
+  if (verdict.attempt() != 0 && verdict.attempt() != save.write_attempt) return;
+  slab_.Keep({save.step, save.write_attempt, save.target, save.result});
 }
 
 void RankSaves::StopWriter(const RankSave& save) {
@@ -165,7 +174,7 @@ void RankSaves::OpenSlab(RankSave& save) {
   if (image == nullptr) return;
   const auto ready = slab_.Want(image->slab_bytes, save.trainer, HoldsSlab());
   if (!ready.ok()) return Fail(save, ready.status());
-  if (!*ready) return;
+  if (!*ready || !slab_.Open()) return;
   save.staged = image;
   save.target = image;
   plans_.SetNewest(image);

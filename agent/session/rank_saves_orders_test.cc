@@ -1,4 +1,4 @@
-// What the coordinator orders of the saves, and what it is told of them.
+// Tests what the coordinator orders of the saves, and what it is told of them.
 #include <gtest/gtest.h>
 
 #include "agent/session/rank_saves.h"

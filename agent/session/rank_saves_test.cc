@@ -1,4 +1,4 @@
-// What a trainer asks of its saves, through the session that they are part of.
+// Tests what a trainer asks of its saves, through the session that they are part of.
 #include "agent/session/rank_saves.h"
 
 #include <gtest/gtest.h>

@@ -19,6 +19,8 @@ absl::StatusOr<bool> RankSlab::Want(uint64_t bytes, uint64_t trainer, bool held)
   asker_ = trainer;
   made_.reset();
   use_ = SlabUse();
+  kept_.reset();
+  StopReaders();
   context_.Do(action::MakeSlab{bytes});
   return false;
 }
@@ -32,6 +34,33 @@ void RankSlab::OnMade(absl::StatusOr<SlabDescription> slab, std::optional<uint64
     const std::string rank = absl::StrCat(context_.options.rank);
     error_ = Annotate(slab.status(), absl::StrCat("rank ", rank), {{"rank", rank}});
   }
+}
+
+bool RankSlab::Open() {
+  kept_.reset();
+  StopReaders();
+  return !giving_up_;
+}
+
+void RankSlab::StopReaders() {
+  if (readers_.empty()) return;
+  readers_.clear();
+  giving_up_ = true;
+  context_.Do(action::GiveUpSlab());
+}
+
+void RankSlab::OnGivenUp() { giving_up_ = false; }
+
+void RankSlab::Keep(KeptSave kept) {
+  if (!context_.options.slab_loads || !made_.has_value()) return;
+  kept.slab = made_->descriptor_id;
+  kept_ = std::make_shared<const KeptSave>(std::move(kept));
+}
+
+KeptSavePtr RankSlab::KeptFor(uint64_t trainer) const { return use_.RestsFor(trainer) ? kept_ : nullptr; }
+
+std::string RankSlab::RefusalFor(uint64_t trainer) const {
+  return kept_ == nullptr || use_.RestsFor(trainer) ? "" : "an earlier trainer may still write into the slab";
 }
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// What a trainer checksums while it saves, so that what ranks declare as the same can be compared.
+// Lists what a trainer checksums while it saves, so that what ranks declare as the same can be compared.
 #ifndef CAIRN_AGENT_SESSION_REPLICA_CHECK_H_
 #define CAIRN_AGENT_SESSION_REPLICA_CHECK_H_
 
@@ -32,7 +32,7 @@ inline constexpr size_t kMostSampled = 256;
 // `check_all`: every replica, not a sample. `sample`: shards in rotation, from number `first` on.
 ReplicaChecklist MakeReplicaChecklist(const SaveImage& image, bool check_all, bool sample, uint32_t first);
 
-// What the trainer found, as the coordinator is told.
+// Takes what the trainer found, as the coordinator is told.
 // INVALID_ARGUMENT (BAD_REQUEST): another number of checksums than was asked for. `request.object_bytes` is sound.
 absl::Status TakeReplicaChecksums(const ReplicaChecklist& checklist, const RankLayout& layout,
                                   const v1::CommitStagingRequest& request, std::vector<v1::ReplicaChecksum>& checksums);

@@ -1,4 +1,4 @@
-// Where every byte of a rank's bins lies: in the file and in the slab, which is the file image of all bins.
+// Says where every byte of a rank's bins lies: in the file and in the slab, which is the file image of all bins.
 #ifndef CAIRN_AGENT_SESSION_SAVE_IMAGE_H_
 #define CAIRN_AGENT_SESSION_SAVE_IMAGE_H_
 

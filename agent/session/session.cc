@@ -383,6 +383,12 @@ void Session::OnSlab(absl::StatusOr<SlabDescription> slab) {
   context_.Changed();
 }
 
+void Session::OnSlabGivenUp() {
+  slab_.OnGivenUp();
+  Advance();
+  context_.Changed();
+}
+
 void Session::Advance() {
   saves_.Advance();
   loads_.Advance();

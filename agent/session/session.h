@@ -113,6 +113,8 @@ class Session {
   // --- With the slab.
 
   void OnSlab(absl::StatusOr<SlabDescription> slab);
+  // No load copies from it any more.
+  void OnSlabGivenUp();
 
  private:
   absl::Status CheckEpoch(uint64_t epoch) const;
@@ -152,7 +154,7 @@ class Session {
   RankPlans plans_{context_};
   RankSlab slab_{context_};
   RankSaves saves_{context_, plans_, slab_};
-  RankLoads loads_{context_, plans_};
+  RankLoads loads_{context_, plans_, slab_};
 };
 
 }  // namespace cairn

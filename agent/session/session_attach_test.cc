@@ -1,4 +1,4 @@
-// Who has the rank: a trainer that is new takes it, one that was replaced does not take it back.
+// Tests who has the rank: a trainer that is new takes it, one that was replaced does not take it back.
 #include <gtest/gtest.h>
 
 #include "agent/session/session.h"

@@ -1,4 +1,4 @@
-// What a trainer is told while its agent has no word with the coordinator.
+// Tests what a trainer is told while its agent has no word with the coordinator.
 #include <gtest/gtest.h>
 
 #include <vector>

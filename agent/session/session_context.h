@@ -20,6 +20,8 @@ struct SessionOptions {
   uint64_t incarnation = 0;
   uint64_t memory_budget = 0;
   uint64_t round_bytes = 0;
+  // Loads may copy from the slab what it holds of the last committed save.
+  bool slab_loads = true;
 };
 
 // The session owns it; saves, loads, plans and slab refer to it. Not thread-safe.

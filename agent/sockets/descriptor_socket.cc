@@ -17,6 +17,7 @@
 #include "agent/sockets/socket_directory.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
+#include "common/file/descriptor_message.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -25,30 +26,16 @@ namespace {
 
 constexpr size_t kMaxConnections = 64;
 constexpr int kTimeoutSeconds = 5;
-// What comes before the job's name when somebody asks whose socket it is.
+// So many bytes come before the job's name when somebody asks whose socket it is.
 constexpr size_t kOwnerBytes = 1 + 8 + 4 + 4;
 constexpr size_t kMaxJobBytes = 1024;
 // While nobody can be taken, because all places or the process's descriptors are in use.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
 void SendAnswer(int connection, int error, int fd) {
-  unsigned char byte = static_cast<unsigned char>(error);
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (error == 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-  }
+  const char byte = static_cast<char>(error);
   // One byte always fits a fresh socket's buffer; a peer that is gone is its own fault.
-  (void)sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)SendMessage(connection, {&byte, 1}, error == 0 ? fd : -1);
 }
 
 uint64_t FromLittleEndian(const unsigned char* bytes, int count) {
@@ -223,25 +210,15 @@ void DescriptorSocket::Serve() {
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(path, owner));
   SendRequest(fd.get(), id);
-  unsigned char byte = 0;
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(fd.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) return Unreachable(path, "receive", errno);
-  if (got == 0) return Unreachable(path, "receive", ECONNRESET);
-  if (byte != 0) return Refused(path, byte);
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-    return Unreachable(path, "the answer has no descriptor", EPROTO);
+  char byte = 0;
+  ReceivedMessage answer;
+  if (const int error = ReceiveMessage(fd.get(), {&byte, 1}, 0, answer); error != 0) {
+    return Unreachable(path, "receive", error);
   }
-  int received = -1;
-  std::memcpy(&received, CMSG_DATA(header), sizeof(int));
-  return UniqueFd(received);
+  if (answer.bytes == 0) return Unreachable(path, "receive", ECONNRESET);
+  if (byte != 0) return Refused(path, static_cast<unsigned char>(byte));
+  if (answer.descriptors.empty()) return Unreachable(path, "the answer has no descriptor", EPROTO);
+  return std::move(answer.descriptors.front());
 }
 
 absl::StatusOr<SocketOwner> AskSocketOwner(const std::string& path, uid_t owner) {

@@ -66,7 +66,7 @@ class DescriptorSocket {
   std::thread thread_;
 };
 
-// What a consumer does. `path` is the descriptor socket of an agent that must run as the user `owner`. Waits at most a
+// A consumer calls this. `path` is the descriptor socket of an agent that must run as the user `owner`. Waits at most a
 // few seconds. What comes is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody there, or the
 // id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner);

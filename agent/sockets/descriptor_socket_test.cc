@@ -44,7 +44,7 @@ class DescriptorSocketTest : public testing::Test {
     std::memcpy(memory->data(), text.data(), text.size());
     return memory;
   }
-  // What the memory behind a descriptor begins with.
+  // Returns what the memory behind a descriptor begins with.
   static std::string Read(const UniqueFd& fd, size_t bytes) {
     std::string text(bytes, '\0');
     EXPECT_EQ(pread(fd.get(), text.data(), bytes, 0), static_cast<ssize_t>(bytes));

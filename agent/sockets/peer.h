@@ -1,4 +1,4 @@
-// Who is at the other end of a Unix socket, as the kernel says.
+// Says who is at the other end of a Unix socket, as the kernel knows it.
 #ifndef CAIRN_AGENT_SOCKETS_PEER_H_
 #define CAIRN_AGENT_SOCKETS_PEER_H_
 
@@ -18,11 +18,11 @@ struct Peer {
   uid_t uid = 0;
 };
 
-// What tells the end of the process behind a connection. One of the two is set, or none.
+// Tells the end of the process behind a connection. One of the two is set, or none.
 struct PeerEnd {
   // A pidfd, which becomes readable.
   std::shared_ptr<const UniqueFd> process;
-  // Where the kernel gives no pidfd: the connection itself, which hangs up. It says less, because a process may also
+  // Set if the kernel gives no pidfd: the connection itself, which hangs up. It says less, because a process may also
   // close its connection and go on.
   std::shared_ptr<const UniqueFd> connection;
 };
@@ -33,15 +33,15 @@ struct Caller {
   PeerEnd end;
 };
 
-// How the end of the peer of a connected Unix socket will show. A peer in another pid namespace has no pid here, so its
-// process is asked for by SO_PEERPIDFD, which Linux has since 6.5.
+// Returns how the end of the peer of a connected Unix socket will show. A peer in another pid namespace has no pid
+// here, so its process is asked for by SO_PEERPIDFD, which Linux has since 6.5.
 PeerEnd EndOf(int fd, const Peer& peer);
 
 // SO_PEERCRED of a connected Unix socket: the credentials at the time of its connect(2).
 // UNAVAILABLE (STORAGE_ERROR): no such socket.
 absl::StatusOr<Peer> PeerOf(int fd);
 
-// Which users may use an agent: its own always, others by --allow-uid.
+// Says which users may use an agent: its own always, others by --allow-uid.
 class UserPolicy {
  public:
   explicit UserPolicy(std::vector<uid_t> allowed = {});

@@ -1,4 +1,5 @@
-// Which agent process had a socket directory before: what a restarted agent shows to take its rank back at once.
+// Remembers which agent process had a socket directory before: a restarted agent shows it to take its rank back at
+// once.
 #ifndef CAIRN_AGENT_SOCKETS_PREDECESSOR_H_
 #define CAIRN_AGENT_SOCKETS_PREDECESSOR_H_
 
@@ -9,7 +10,7 @@
 
 namespace cairn {
 
-// Where an agent runs: a directory that was copied, or that another machine sees as well, is another place.
+// Says where an agent runs: a directory that was copied, or that another machine sees as well, is another place.
 struct AgentPlace {
   std::string directory;
   std::string boot_id;

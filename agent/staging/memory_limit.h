@@ -1,4 +1,5 @@
-// What this process may still allocate: its own budget, the limits of its control groups, the machine's memory.
+// Computes what this process may still allocate, from its own budget, the limits of its control groups and the
+// machine's memory.
 #ifndef CAIRN_AGENT_STAGING_MEMORY_LIMIT_H_
 #define CAIRN_AGENT_STAGING_MEMORY_LIMIT_H_
 
@@ -14,7 +15,7 @@ struct MemoryLimit {
   // "memory.max of /sys/fs/cgroup/job"
   std::string source;
   uint64_t limit = 0;
-  // How much of the limit is taken and cannot be given back (page cache of files can).
+  // So much of the limit is taken and cannot be given back (page cache of files can).
   uint64_t used = 0;
 };
 

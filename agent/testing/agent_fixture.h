@@ -19,7 +19,7 @@
 namespace cairn {
 namespace testing {
 
-// What the items of a layout hold: bytes that depend on `salt` and the item's name.
+// Returns what the items of a layout hold: bytes that depend on `salt` and the item's name.
 inline std::vector<std::string> Contents(const RankLayout& layout, const std::string& salt = "") {
   std::vector<std::string> contents;
   contents.reserve(layout.items.size());

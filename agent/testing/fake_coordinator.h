@@ -24,7 +24,7 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
 
   const std::string& address() const { return server_.address(); }
 
-  // What rank's next answers say, until other orders are given; epochs and revision are filled in.
+  // The rank's next answers say this until other orders are given; epochs and revision are filled in.
   void Order(uint32_t rank, v1::SynchronizeAgentResponse orders);
   // The rank's part of a plan.
   void AddPlan(uint32_t rank, const std::string& digest, std::string bytes);
@@ -46,7 +46,7 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   void AwaitRegistrationRefusals(int count);
 
   v1::RegisterAgentRequest registration(uint32_t rank);
-  // What the rank has asked for by GetTransferPeers, call by call.
+  // Returns what the rank has asked for by GetTransferPeers, call by call.
   std::vector<std::vector<uint32_t>> peer_requests(uint32_t rank);
   std::string layout(const std::string& digest);
   int registrations();

@@ -50,7 +50,7 @@ class FakeTrainer {
   v1::LocalAgentService::Stub& stub() { return *stub_; }
   const v1::AttachResponse& attached() const { return attached_; }
   uint64_t incarnation() const { return incarnation_; }
-  // How many different buffers the last Receive mapped, by descriptor socket.
+  // Returns how many different buffers the last Receive mapped, by descriptor socket.
   const std::map<std::string, int>& sources() const { return sources_; }
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "agent/session/session.h"
 #include "agent/testing/layouts.h"
 #include "common/status/status_proto.h"
@@ -280,10 +281,18 @@ class TrainersOfARank : public ::testing::Test {
           session_.OnSlab(SlabDescription{++slabs_, slab->bytes});
         } else if (const auto* write = std::get_if<action::StartWrite>(&action); write != nullptr) {
           v1::WriteResult result;
-          result.add_files()->set_file_bytes(1);
+          for (const ImageFile& file : write->target->file) {
+            result.add_files()->set_file_bytes(file.bytes());
+            result.mutable_files()->rbegin()->set_header_crc32c(static_cast<uint32_t>(1000 + write->step));
+          }
           session_.saves().OnWriteEnded(write->save, result);
         } else if (const auto* stop = std::get_if<action::StopRead>(&action); stop != nullptr) {
           session_.loads().OnStopped(stop->number);
+        } else if (const auto* read = std::get_if<action::StartRead>(&action); read != nullptr) {
+          read_ = *read;
+        } else if (std::holds_alternative<action::GiveUpSlab>(action)) {
+          ++given_up_;
+          if (serve_give_up_) session_.OnSlabGivenUp();
         }
       }
     }
@@ -307,6 +316,52 @@ class TrainersOfARank : public ::testing::Test {
     Order(step, v1::SaveOrder::COMMITTED);
     return begun.slab().descriptor_id();
   }
+  // Begins a load of this trainer, which has attached or does. Returns what the coordinator is told of it.
+  v1::LoadState BeginLoad(uint64_t trainer) {
+    session_.Attach(trainer);
+    v1::BeginLoadRequest begin;
+    begin.set_trainer_incarnation(trainer);
+    begin.set_number(++loads_);
+    begin.mutable_layout()->set_digest(layout_->digest);
+    EXPECT_TRUE(session_.BeginLoad(begin).ok());
+    const v1::AgentState state = session_.BuildRequest(std::nullopt).state();
+    return state.loads(state.loads_size() - 1);
+  }
+  // Orders it to read this file. Returns what the shell is told.
+  action::StartRead Read(const v1::ReadFile& file) {
+    const std::string digest = absl::StrCat("r", loads_);
+    v1::ReadPlan plan;
+    plan.set_plan_digest(digest);
+    plan.set_layout_digest(layout_->digest);
+    *plan.add_files() = file;
+    plans_[digest] = plan.SerializeAsString();
+    session_.BuildRequest(std::nullopt);
+    v1::SynchronizeAgentResponse response;
+    response.set_coordinator_epoch(5);
+    v1::LoadOrder& order = *response.add_loads();
+    order.set_number(loads_);
+    order.set_action(v1::LoadOrder::READ);
+    order.set_plan_digest(digest);
+    EXPECT_TRUE(session_.OnOrders(response).ok());
+    Serve();
+    EXPECT_EQ(read_.number, loads_);
+    return read_;
+  }
+  action::StartRead Load(uint64_t trainer, const v1::ReadFile& file) {
+    BeginLoad(trainer);
+    return Read(file);
+  }
+  // What a load's plan says of the file that Save has written.
+  v1::ReadFile FileOf(int64_t step, uint32_t attempt = 1) {
+    v1::WritePlan plan;
+    EXPECT_TRUE(plan.ParseFromString(plans_.at("p")));
+    v1::ReadFile file;
+    file.set_path(absl::StrFormat("%012d/%04d/%s.safetensors", step, attempt, plan.files(0).name()));
+    file.set_header_bytes(plan.files(0).header_bytes());
+    file.set_file_bytes(plan.files(0).header_bytes() + plan.files(0).data_bytes());
+    file.set_header_crc32c(static_cast<uint32_t>(1000 + step));
+    return file;
+  }
   // What the rest of the job decides about a save that this rank's trainer has left.
   void Abort(int64_t step) { Order(step, v1::SaveOrder::ABORTED, MakeError(Reason::kTrainerLost, "lost")); }
 
@@ -314,12 +369,17 @@ class TrainersOfARank : public ::testing::Test {
       {testing::Whole("a", DType::kFloat32, {100}), testing::Whole("b", DType::kFloat32, {200})}, {});
   std::map<std::string, std::string> plans_ = {
       {"p", testing::MakeWritePlan(*layout_, 0, {{0, 1}}, "p").SerializeAsString()},
+      {"other", testing::MakeWritePlan(*layout_, 0, {{1, 0}}, "other").SerializeAsString()},
       {"lending", testing::MakeMovingPlan(*layout_, 0, {{0}}, "lending", {}, {{1, 1}}).SerializeAsString()},
       {"nothing", testing::MakeWritePlan(*layout_, 0, {}, "nothing").SerializeAsString()}};
   std::string plan_ = "p";
   absl::Time now_ = absl::UnixEpoch();
   uint64_t slabs_ = 0;
   bool serve_slabs_ = true;
+  bool serve_give_up_ = true;
+  int given_up_ = 0;        // how often loads were made to leave the slab
+  action::StartRead read_;  // the last one
+  uint64_t loads_ = 0;
   Session session_;
 };
 

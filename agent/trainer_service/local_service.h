@@ -17,7 +17,7 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   // `agent` must outlive the server.
   explicit LocalService(Agent& agent) : agent_(agent) {}
 
-  // How the caller behind the peer of a call (ServerContext::peer) is found; to be set before the first call.
+  // Sets how the caller behind the peer of a call (ServerContext::peer) is found; to be called before the first call.
   void SetCallerLookup(std::function<std::optional<Caller>(const std::string&)> lookup) { lookup_ = std::move(lookup); }
 
   grpc::ServerUnaryReactor* Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,

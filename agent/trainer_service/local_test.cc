@@ -40,7 +40,7 @@ class LocalTest : public ::testing::Test {
  protected:
   void SetUp() override { directory_ = "/tmp/cairn-local-" + RandomToken(6); }
   void TearDown() override { std::filesystem::remove_all(directory_); }
-  // What this process uses while this thread waits; one that polls without end uses most of it.
+  // Returns what this process uses while this thread waits; one that polls without end uses most of it.
   static absl::Duration ProcessorTimeOfHalfASecond() {
     timespec before = {}, after = {};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);

@@ -21,7 +21,7 @@ v1::ReadPlan Plan(const std::vector<std::pair<uint32_t, uint32_t>>& copies) {
   return plan;
 }
 
-// What the trainer gets, by number.
+// Returns what the trainer gets, by number.
 std::vector<uint64_t> Numbers(const ConsumerLedger::Received& received) {
   std::vector<uint64_t> numbers;
   for (const v1::LoadBatch& batch : received.batches) numbers.push_back(batch.batch());

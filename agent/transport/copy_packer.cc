@@ -1,6 +1,7 @@
 #include "agent/transport/copy_packer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -161,14 +162,16 @@ bool CopyPacker::Advance() {
   return false;
 }
 
-std::string CopyPacker::Next(size_t max_bytes) {
-  std::string packed;
-  while (packed.size() < max_bytes && copy_ < copies_.size()) {
+template <typename Put>
+size_t CopyPacker::Pack(size_t max_bytes, const Put& put) {
+  size_t packed = 0;
+  while (packed < max_bytes && copy_ < copies_.size()) {
     const v1::Copy& copy = copies_[copy_];
     int64_t offset = static_cast<int64_t>(copy.source_offset());
     for (size_t d = 0; d < index_.size(); ++d) offset += index_[d] * copy.source_strides(static_cast<int>(d));
-    const uint64_t bytes = std::min<uint64_t>(copy.element_bytes() - done_, max_bytes - packed.size());
-    packed.append(buffer_ + offset + done_, bytes);
+    const uint64_t bytes = std::min<uint64_t>(copy.element_bytes() - done_, max_bytes - packed);
+    put(buffer_ + offset + done_, bytes);
+    packed += bytes;
     done_ += bytes;
     if (done_ < copy.element_bytes()) break;
     if (!Advance()) {
@@ -177,6 +180,19 @@ std::string CopyPacker::Next(size_t max_bytes) {
     }
   }
   return packed;
+}
+
+std::string CopyPacker::Next(size_t max_bytes) {
+  std::string packed;
+  (void)Pack(max_bytes, [&](const char* from, size_t bytes) { packed.append(from, bytes); });
+  return packed;
+}
+
+size_t CopyPacker::Fill(char* to, size_t max_bytes) {
+  return Pack(max_bytes, [&](const char* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    to += bytes;
+  });
 }
 
 }  // namespace cairn

@@ -44,8 +44,13 @@ class CopyPacker {
 
   // Up to `max_bytes` more; empty when all is packed.
   std::string Next(size_t max_bytes);
+  // The same, to memory that has room for them; returns how many.
+  size_t Fill(char* to, size_t max_bytes);
 
  private:
+  // Calls put(bytes, count) for each run of bytes.
+  template <typename Put>
+  size_t Pack(size_t max_bytes, const Put& put);
   void Begin();
   bool Advance();
 

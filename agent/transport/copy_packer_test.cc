@@ -141,6 +141,12 @@ TEST(CopyPackerTest, Pack_RandomCopiesInAnyPieces_KeepsTheirOrder) {
       packed += more;
     }
     EXPECT_EQ(packed, expected);
+    CopyPacker filler(buffer.data(), copies);
+    std::string filled(expected.size() + 1, 'x');  // the last one stays
+    const size_t first = filler.Fill(filled.data(), piece);
+    EXPECT_EQ(first, std::min(piece, expected.size()));
+    EXPECT_EQ(first + filler.Fill(filled.data() + first, filled.size() - first), expected.size());
+    EXPECT_EQ(filled, expected + 'x');
   }
 }
 

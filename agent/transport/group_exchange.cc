@@ -1,7 +1,6 @@
 #include "agent/transport/group_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -9,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agent/transport/copy_packer.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
 #include "common/resources/thread.h"
@@ -19,36 +17,25 @@
 namespace cairn {
 namespace {
 
-// All ranks have staged their sources when the exchange begins, so they call when they have mapped them. A rank whose
-// worker does not map is named by its own agent, and an agent that is gone by the coordinator.
+// All ranks lend what they have when the exchange begins, so they call when they have mapped it. A rank whose worker
+// does not map is named by its own agent, and an agent that is gone by the coordinator.
 constexpr absl::Duration kOfferTimeout = absl::Minutes(5);
-// Registering memory takes about 0.1 s for each GB.
-constexpr absl::Duration kMapTimePerGb = absl::Seconds(1);
 constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
-constexpr size_t kPackChunk = size_t{1} << 20;
-
-// What the worker knows the memory by.
-constexpr uint64_t kSourceMemory = 1;
-constexpr uint64_t kPackedMemory = 2;
-constexpr uint64_t kFirstSlotMemory = 3;
-
-// A window of contiguous bytes is sent from where it lies.
-bool IsContiguous(const CopyWindow& window) {
-  return window.copies.size() == 1 && window.copies.front().extents_size() == 0;
-}
 
 }  // namespace
 
 GroupExchange::GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr<LoadConsumer> consumer,
-                             std::shared_ptr<SharedMemory> source, std::shared_ptr<WindowOffers> offers,
-                             BufferPool& pool, GroupExchangeOptions options)
+                             std::shared_ptr<ByteServer> lender, std::shared_ptr<WindowOffers> offers,
+                             std::unique_ptr<RoundPace> pace, BufferPool& pool, GroupExchangeOptions options)
     : group_(std::move(group)),
       consumer_(std::move(consumer)),
-      source_(std::move(source)),
       offers_(std::move(offers)),
+      pace_(std::move(pace)),
       pool_(pool),
       options_(std::move(options)),
-      sender_(options_.sender) {}
+      sender_(options_.sender),
+      memory_(group_, options_.stall_timeout),
+      source_(std::move(lender), memory_) {}
 
 GroupExchange::~GroupExchange() {
   Stop();
@@ -67,7 +54,7 @@ absl::Status GroupExchange::Start() {
 
 void GroupExchange::Stop() {
   bool broken = false;
-  const absl::Time until = Clock::Real().SteadyNow() + MapTimeout(source_->bytes());
+  const absl::Time until = Clock::Real().SteadyNow() + memory_.patience();
   {
     MutexLock lock(mutex_);
     // Others take the last bytes perhaps, and the worker gives memory back. If the load has failed, the group is broken
@@ -80,6 +67,8 @@ void GroupExchange::Stop() {
   }
   offers_->Stop();
   sender_.Cancel();
+  source_.Cancel();
+  if (pace_ != nullptr) pace_->Cancel();
   // Its worker does not answer any more, so a step that is under way ends.
   if (broken) options_.on_break(MakeError(Reason::kInterrupted, "an exchange was given up"));
   if (thread_.joinable()) thread_.join();
@@ -106,7 +95,7 @@ void GroupExchange::Run() {
        {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
        {"error", exchanged}});
   if (exchanged.ok() || stopping) return;
-  options_.on_break(exchanged);
+  if (!failed_in_waiting_) options_.on_break(exchanged);
   options_.on_error(exchanged);
 }
 
@@ -120,8 +109,8 @@ absl::Status GroupExchange::Exchange() {
   CAIRN_RETURN_IF_ERROR(Agree());
   std::vector<ExchangeTransfer> transfers = Receives();
   for (const ExchangeTransfer& sent : Sends()) transfers.push_back(sent);
-  const std::vector<ExchangeStep> steps = MakeSchedule(transfers);
-  CAIRN_RETURN_IF_ERROR(MakePacked(steps));
+  const std::vector<ExchangeRound> course = MakeCourse(transfers);
+  CAIRN_RETURN_IF_ERROR(MakePacked(course));
   {
     MutexLock lock(mutex_);
     stepping_ = true;
@@ -130,15 +119,44 @@ absl::Status GroupExchange::Exchange() {
     if (held.window.copies.bytes > 0) continue;  // else it is in no step
     consumer_->HandOutHeld(held, slots_[0].id, slots_[0].memory->bytes(), 0, [] {});
   }
-  for (size_t i = 0; i < steps.size(); ++i) CAIRN_RETURN_IF_ERROR(RunStep(steps[i], slots_[i % slots_.size()]));
+  for (const ExchangeRound& round : course) CAIRN_RETURN_IF_ERROR(RunRound(round));
+  if (pace_ != nullptr) pace_->Pass(UINT32_MAX);
   // The trainer may copy still, which needs the agent's memory but not the worker's. All bytes have come, so the load
   // does not fail if the worker does now.
-  for (const uint64_t memory : {kSourceMemory, kPackedMemory, kFirstSlotMemory, kFirstSlotMemory + 1}) {
-    if (const absl::Status unmapped = group_->worker->Unmap(memory, MapTimeout(source_->bytes())); !unmapped.ok()) {
-      options_.on_break(unmapped);
-      break;
-    }
+  if (const absl::Status unmapped = memory_.UnmapAll(); !unmapped.ok()) options_.on_break(unmapped);
+  return absl::OkStatus();
+}
+
+absl::Status GroupExchange::RunRound(const ExchangeRound& round) {
+  CAIRN_RETURN_IF_ERROR(AwaitRound(round));
+  for (const ExchangeStep& step : round.steps) CAIRN_RETURN_IF_ERROR(RunStep(step));
+  reached_ = round.round + 1;
+  if (!round.lends) return absl::OkStatus();
+  for (const uint32_t consumer : consumers_) source_.Release(consumer, reached_);
+  return absl::OkStatus();
+}
+
+absl::Status GroupExchange::AwaitRound(const ExchangeRound& round) {
+  if (pace_ == nullptr) return absl::OkStatus();  // all stands, and all have told that they are ready
+  {
+    MutexLock lock(mutex_);
+    stepping_ = false;
   }
+  failed_in_waiting_ = true;
+  if (round.lends) {
+    // The others need not wait while this rank reads rounds that they do not take over NCCL.
+    if (round.round > reached_) pace_->Pass(round.round);
+    const auto taken =
+        std::find_if(sends_.begin(), sends_.end(), [&](const Send& send) { return send.window.round == round.round; });
+    CAIRN_RETURN_IF_ERROR(source_.Await(round.round, taken->consumer));
+    failed_in_waiting_ = false;
+    CAIRN_RETURN_IF_ERROR(source_.Map());
+    failed_in_waiting_ = true;
+  }
+  if (!round.steps.empty()) CAIRN_RETURN_IF_ERROR(pace_->Await(round.round));
+  failed_in_waiting_ = false;
+  MutexLock lock(mutex_);
+  stepping_ = true;
   return absl::OkStatus();
 }
 
@@ -176,10 +194,8 @@ absl::Status GroupExchange::Agree() {
                      {metadata.begin(), metadata.end()});
   }
   for (auto& [consumer, windows] : *offered) {
-    for (OfferedCopies& each : windows) {
-      if (each.round != 0) return MakeError(Reason::kBadRequest, "a round of memory, which has one");
-      sends_.push_back({std::move(each), consumer});
-    }
+    if (!windows.empty()) consumers_.push_back(consumer);
+    for (OfferedCopies& each : windows) sends_.push_back({std::move(each), consumer});
   }
   return absl::OkStatus();
 }
@@ -202,42 +218,34 @@ std::vector<ExchangeTransfer> GroupExchange::Sends() const {
   return transfers;
 }
 
-absl::Duration GroupExchange::MapTimeout(uint64_t bytes) const {
-  return options_.stall_timeout + kMapTimePerGb * (static_cast<double>(bytes) / 1e9);
-}
-
-absl::Status GroupExchange::Map(uint64_t number, const SharedMemory& memory, bool writable) {
-  const absl::Status mapped =
-      group_->worker->Map(number, memory.bytes(), writable, memory.fd(), MapTimeout(memory.bytes()));
-  if (mapped.ok()) return mapped;
-  return MakeError(Reason::kTransportFailed, absl::StrCat("an exchange over NCCL: ", mapped.message()));
-}
-
 absl::Status GroupExchange::MakeMemory() {
   uint64_t in = 1;
   for (const ExchangeStep& step : MakeSchedule(Receives())) in = std::max(in, step.bytes(false));
-  CAIRN_RETURN_IF_ERROR(Map(kSourceMemory, *source_, false));
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+  if (pace_ == nullptr) {
+    CAIRN_RETURN_IF_ERROR(source_.Await(0, options_.rank));
+    CAIRN_RETURN_IF_ERROR(source_.Map());
+  }
+  for (Slot& slot : slots_) {
     CAIRN_ASSIGN_OR_RETURN(slot.memory, pool_.Make("cairn-exchange", in));
     // The worker maps it before it is offered: from then on nobody can map it writable.
-    CAIRN_RETURN_IF_ERROR(Map(kFirstSlotMemory + i, *slot.memory, true));
+    CAIRN_ASSIGN_OR_RETURN(slot.number, memory_.Map(slot.memory, true));
     CAIRN_ASSIGN_OR_RETURN(slot.id, options_.offer(slot.memory));
   }
   return absl::OkStatus();
 }
 
-absl::Status GroupExchange::MakePacked(const std::vector<ExchangeStep>& steps) {
-  uint64_t packed = 1;
-  for (const ExchangeStep& step : steps) {
-    uint64_t bytes = 0;
-    for (const ExchangeTransfer& transfer : step.transfers) {
-      if (transfer.send && !IsContiguous(sends_[transfer.index].window.copies)) bytes += transfer.bytes;
+absl::Status GroupExchange::MakePacked(const std::vector<ExchangeRound>& course) {
+  uint64_t packed = 0;
+  for (const ExchangeRound& round : course) {
+    for (const ExchangeStep& step : round.steps) {
+      uint64_t bytes = 0;
+      for (const ExchangeTransfer& transfer : step.transfers) {
+        if (transfer.send && !IsContiguous(sends_[transfer.index].window.copies)) bytes += transfer.bytes;
+      }
+      packed = std::max(packed, bytes);
     }
-    packed = std::max(packed, bytes);
   }
-  CAIRN_ASSIGN_OR_RETURN(packed_, pool_.Make("cairn-packed", packed));
-  return Map(kPackedMemory, *packed_, false);
+  return source_.MakeRoom(packed, pool_);
 }
 
 bool GroupExchange::AwaitSlot(Slot& slot) {
@@ -246,42 +254,24 @@ bool GroupExchange::AwaitSlot(Slot& slot) {
   return !stopping_;
 }
 
-void GroupExchange::AddSend(const ExchangeTransfer& transfer, uint64_t& packed, worker::Step& step) {
-  const CopyWindow& window = sends_[transfer.index].window.copies;
-  worker::Transfer& sent = *step.add_transfers();
-  sent.set_peer(transfer.peer);
-  sent.set_send(true);
-  sent.set_bytes(transfer.bytes);
-  if (IsContiguous(window)) {
-    sent.set_memory(kSourceMemory);
-    sent.set_offset(window.copies.front().source_offset());
-    return;
-  }
-  sent.set_memory(kPackedMemory);
-  sent.set_offset(packed);
-  CopyPacker packer(source_->data(), window.copies);
-  for (std::string chunk = packer.Next(kPackChunk); !chunk.empty(); chunk = packer.Next(kPackChunk)) {
-    std::memcpy(packed_->data() + packed, chunk.data(), chunk.size());
-    packed += chunk.size();
-  }
-}
-
-absl::Status GroupExchange::RunStep(const ExchangeStep& step, Slot& slot) {
+absl::Status GroupExchange::RunStep(const ExchangeStep& step) {
+  Slot& slot = slots_[steps_++ % slots_.size()];
   if (!AwaitSlot(slot)) return MakeError(Reason::kInterrupted, "the load has ended");
+  source_.BeginStep();
   worker::Step request;
   request.set_number(++group_->steps);
-  uint64_t received = 0, packed = 0;
+  uint64_t received = 0;
   std::vector<std::pair<size_t, uint64_t>> arriving;  // the number of what is received, and where
   for (const ExchangeTransfer& transfer : step.transfers) {
+    worker::Transfer& moved = *request.add_transfers();
+    moved.set_peer(transfer.peer);
     if (transfer.send) {
-      AddSend(transfer, packed, request);
+      source_.Send(sends_[transfer.index].window.copies, moved);
       continue;
     }
-    worker::Transfer& taken = *request.add_transfers();
-    taken.set_peer(transfer.peer);
-    taken.set_memory(kFirstSlotMemory + static_cast<uint64_t>(&slot - slots_.data()));
-    taken.set_offset(received);
-    taken.set_bytes(transfer.bytes);
+    moved.set_memory(slot.number);
+    moved.set_offset(received);
+    moved.set_bytes(transfer.bytes);
     arriving.emplace_back(transfer.index, received);
     received += transfer.bytes;
   }
@@ -306,8 +296,9 @@ absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeS
   std::set<uint32_t> peers;
   for (const ExchangeTransfer& transfer : step.transfers) peers.insert(group_->ranks[transfer.peer]);
   const std::string named = absl::StrJoin(peers, ", ");
-  const std::string where = absl::StrCat("window ", step.window, " of the exchange over NCCL with ",
-                                         peers.size() == 1 ? "rank " : "ranks ", named);
+  const std::string where =
+      absl::StrCat("window ", step.window, pace_ == nullptr ? "" : absl::StrCat(" of round ", step.round),
+                   " of the exchange over NCCL with ", peers.size() == 1 ? "rank " : "ranks ", named);
   if (HasReason(error, Reason::kTimedOut)) {
     return MakeError(Reason::kTransportFailed,
                      absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),

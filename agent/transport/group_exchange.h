@@ -16,10 +16,14 @@
 #include "agent/gpu/exchange_schedule.h"
 #include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
+#include "agent/reader/round_byte_server.h"
 #include "agent/session/peer_book.h"
+#include "agent/transport/exchange_source.h"
 #include "agent/transport/load_consumer.h"
 #include "agent/transport/offer_sender.h"
+#include "agent/transport/round_pace.h"
 #include "agent/transport/window_offers.h"
+#include "agent/transport/worker_memory.h"
 #include "common/base/mutex.h"
 
 namespace cairn {
@@ -45,10 +49,11 @@ struct GroupExchangeOptions {
 // Thread-safe. Memory: two windows of what is received, one of what is packed to be sent.
 class GroupExchange {
  public:
-  // `source`: what this rank lends, which is complete; its other ranks have read this from `offers` already, or will.
+  // `lender`: what this rank lends, round by round; the other ranks tell `offers` what they take of it.
+  // `pace`: how this rank waits for the others before each round. Null if every rank lends memory that stands already.
   GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr<LoadConsumer> consumer,
-                std::shared_ptr<SharedMemory> source, std::shared_ptr<WindowOffers> offers, BufferPool& pool,
-                GroupExchangeOptions options);
+                std::shared_ptr<ByteServer> lender, std::shared_ptr<WindowOffers> offers,
+                std::unique_ptr<RoundPace> pace, BufferPool& pool, GroupExchangeOptions options);
   // Stops.
   ~GroupExchange();
 
@@ -63,6 +68,7 @@ class GroupExchange {
   struct Slot {
     std::shared_ptr<SharedMemory> memory;
     uint64_t id = 0;
+    uint64_t number = 0;    // by which the worker knows it
     size_t unreleased = 0;  // batches; guarded by mutex_
   };
   struct Send {
@@ -74,42 +80,46 @@ class GroupExchange {
   absl::Status Exchange();
   // Decides what this rank takes, and in which windows.
   absl::Status TakeWindows();
-  // Gives the worker the source, and room for what is received.
+  // Gives the worker room for what is received, and a source that stands already.
   absl::Status MakeMemory();
   // Tells the others what this rank takes, and hears what they take. A rank that tells has made its memory, which may
   // take long, so then all ranks are ready for the first step.
   absl::Status Agree();
-  absl::Status MakePacked(const std::vector<ExchangeStep>& steps);
+  absl::Status MakePacked(const std::vector<ExchangeRound>& course);
   std::vector<ExchangeTransfer> Receives() const;
   std::vector<ExchangeTransfer> Sends() const;
-  // How long the worker may take to map memory, or to give it back.
-  absl::Duration MapTimeout(uint64_t bytes) const;
-  absl::Status Map(uint64_t number, const SharedMemory& memory, bool writable);
-  absl::Status RunStep(const ExchangeStep& step, Slot& slot);
-  // Adds a transfer of this rank's source, straight from it or packed at `packed`, which grows.
-  void AddSend(const ExchangeTransfer& transfer, uint64_t& packed, worker::Step& step);
+  absl::Status RunRound(const ExchangeRound& round);
+  // Waits until this rank's round stands and all ranks are ready for it: not in NCCL, so without a timeout. The
+  // coordinator names a rank whose storage makes no progress.
+  absl::Status AwaitRound(const ExchangeRound& round);
+  absl::Status RunStep(const ExchangeStep& step);
   bool AwaitSlot(Slot& slot);
   absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
   uint32_t IndexOf(uint32_t rank) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const std::shared_ptr<LoadConsumer> consumer_;
-  const std::shared_ptr<SharedMemory> source_;
   const std::shared_ptr<WindowOffers> offers_;
+  const std::unique_ptr<RoundPace> pace_;
   BufferPool& pool_;
   const GroupExchangeOptions options_;
   OfferSender sender_;
+  WorkerMemory memory_;
+  ExchangeSource source_;
 
   // Only the exchange's thread uses these.
   std::vector<HeldWindow> receives_;
   std::vector<Send> sends_;
-  std::shared_ptr<SharedMemory> packed_;
+  std::vector<uint32_t> consumers_;  // that take of this rank here
   std::array<Slot, 2> slots_;
+  size_t steps_ = 0;                // that were taken
+  uint32_t reached_ = 0;            // all rounds below have been gone through
+  bool failed_in_waiting_ = false;  // while no other rank waited for this one in NCCL
 
   Mutex mutex_;
   CondVar changed_;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stepping_ ABSL_GUARDED_BY(mutex_) = false;  // all ranks are ready
+  bool stepping_ ABSL_GUARDED_BY(mutex_) = false;  // others may wait for this rank's bytes in NCCL
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

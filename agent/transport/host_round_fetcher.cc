@@ -128,7 +128,7 @@ void HostRoundFetcher::OnAnswer(Call& call, const grpc::Status& answered) {
 
 absl::Duration HostRoundFetcher::PatienceWith(const absl::Status& error, const Call& call) const {
   if (HasReason(error, Reason::kAgentUnreachable)) return unreachable_timeout_;
-  // Where the load is over, nobody waits for a release.
+  // If the load is over, nobody waits for a release.
   if (HasReason(error, Reason::kPlanUnknown) && !call.only_releases()) return kUnknownTimeout;
   return absl::ZeroDuration();
 }

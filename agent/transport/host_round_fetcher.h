@@ -49,14 +49,14 @@ class HostRoundFetcher final : public RoundFetcher {
   void Begin(std::unique_ptr<Call> call);
   void Start(Call& call);
   void OnAnswer(Call& call, const grpc::Status& answered);
-  // How long a call that fails so is tried again; zero for an error that will not pass.
+  // Returns how long a call that fails so is tried again; zero for an error that will not pass.
   absl::Duration PatienceWith(const absl::Status& error, const Call& call) const;
   void StartLater(Call& call);
   void End(Call& call);
 
   v1::FetchCopiesRequest FetchRequest(uint32_t round, std::span<const v1::Copy> copies) const;
   absl::StatusOr<StreamedCopies> Stream(const v1::FetchCopiesRequest& request, char* to, uint64_t bytes);
-  // What to say of a stream that failed.
+  // Returns what to say of a stream that failed.
   absl::Status StreamError(const grpc::Status& ended);
   void AwaitCancel(absl::Duration timeout);
 

@@ -26,7 +26,7 @@
 
 namespace cairn {
 
-// Where the trainer gets descriptors of one agent's memory.
+// Says where the trainer gets descriptors of one agent's memory.
 struct DescriptorSource {
   std::string path;
   uint64_t incarnation = 0;  // of the agent that must answer there
@@ -41,7 +41,7 @@ struct LoadConsumerOptions {
   bool shared_memory = true;
   // Bytes that need a transport wait until GoByHost or TakeHeld says which one.
   bool held = false;
-  // Why they do not go over NCCL, for people; empty if nobody wants that.
+  // Says for people why they do not go over NCCL; empty if nobody wants that.
   std::string nccl_refusal;
   // Windows that may be out at once, bytes; one is always allowed.
   uint64_t window_bytes = 0;
@@ -71,10 +71,10 @@ class LoadConsumer {
 
   // Begins to follow the sources.
   void Start();
-  // What is held goes over the host transport, because of `refusal`.
+  // Makes what is held go over the host transport, because of `refusal`.
   void GoByHost(std::string refusal);
-  // What is held goes over NCCL: gives away all that is taken from other ranks, in windows of at most `window_bytes`,
-  // by (source, round, window). INVALID_ARGUMENT (BAD_REQUEST): the plan has copies that are none.
+  // Makes what is held go over NCCL: gives away all that is taken from other ranks, in windows of at most
+  // `window_bytes`, by (source, round, window). INVALID_ARGUMENT (BAD_REQUEST): the plan has copies that are none.
   absl::StatusOr<std::vector<HeldWindow>> TakeHeld(uint64_t window_bytes);
   // Says that a window has come, packed at `offset` of memory that the trainer is given by its id. `released` is called
   // once, when the trainer has copied it or never will; it may be called under a lock and must not call this object.

@@ -43,7 +43,7 @@ class LoadConsumerTest : public ::testing::Test {
     consumer_ = std::make_unique<LoadConsumer>(plan_, PeerMap(), rounds_, pool_, std::move(options));
   }
 
-  // What the trainer is told; nothing while it waits.
+  // Returns what the trainer is told; nothing while it waits.
   std::shared_ptr<Answer> Receive(const std::vector<uint64_t>& released) {
     auto answer = std::make_shared<Answer>();
     consumer_->Receive(released, [answer](absl::StatusOr<LoadConsumer::Received>& now) {

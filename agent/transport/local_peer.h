@@ -1,4 +1,4 @@
-// Whether another agent of this machine can hand over its memory.
+// Tries whether another agent of this machine can hand over its memory.
 #ifndef CAIRN_AGENT_TRANSPORT_LOCAL_PEER_H_
 #define CAIRN_AGENT_TRANSPORT_LOCAL_PEER_H_
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/transport/transfer_identity.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
+#include "common/base/clock.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -15,6 +16,7 @@ namespace {
 // Keeps a message far below its limit.
 constexpr int kCopiesPerCall = 8192;
 constexpr absl::Duration kCallTimeout = absl::Seconds(20);
+constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
 
 // Cuts a list into calls.
 std::vector<v1::OfferWindowsRequest> RequestsOf(const std::vector<OfferedCopies>& windows) {
@@ -55,11 +57,22 @@ absl::Status OfferSender::Send(const v1::TransferPeer& source, const std::vector
   for (v1::OfferWindowsRequest& request : RequestsOf(windows)) {
     *request.mutable_transfer() =
         IdentityOfLoad(options_.job, options_.plan_digest, options_.load_token, options_.consumer_rank, source);
-    if (const absl::Status told = Call(source, *stub, request); !told.ok()) {
+    if (const absl::Status told = Tell(source, *stub, request); !told.ok()) {
       return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status OfferSender::Tell(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
+                               const v1::OfferWindowsRequest& request) {
+  const absl::Time until = Clock::Real().SteadyNow() + options_.unknown_timeout;
+  while (true) {
+    const absl::Status told = Call(source, stub, request);
+    if (!HasReason(told, Reason::kPlanUnknown) || Clock::Real().SteadyNow() >= until) return told;
+    MutexLock lock(mutex_);
+    if (!cancelled_) changed_.WaitFor(mutex_, kRetryPause);
+  }
 }
 
 absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
@@ -84,6 +97,7 @@ absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferServi
 void OfferSender::Cancel() {
   MutexLock lock(mutex_);
   cancelled_ = true;
+  changed_.NotifyAll();
   if (current_ != nullptr) current_->TryCancel();
 }
 

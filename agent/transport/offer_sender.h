@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "agent/transport/window_offers.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
@@ -21,6 +22,8 @@ struct OfferSenderOptions {
   uint32_t consumer_rank = 0;
   std::string load_token;
   std::string agent_token;
+  // A source that does not know the load for so long is given up. The coordinator's word usually comes first.
+  absl::Duration unknown_timeout = absl::Minutes(2);
 };
 
 // Thread-safe.
@@ -28,18 +31,22 @@ class OfferSender {
  public:
   explicit OfferSender(OfferSenderOptions options) : options_(std::move(options)) {}
 
-  // Tells one source what this consumer takes. Blocks; one call at a time. Errors are those of the source, with its
-  // rank, and those of a connection.
+  // Tells one source what this consumer takes. Blocks; one call at a time. A source that has not begun the load yet is
+  // told again. Errors are those of the source, with its rank, and those of a connection.
   absl::Status Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows);
   // Ends the call that is under way, and all that follow.
   void Cancel();
 
  private:
+  // As Call, until the source knows the load.
+  absl::Status Tell(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
+                    const v1::OfferWindowsRequest& request);
   absl::Status Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
                     const v1::OfferWindowsRequest& request);
 
   const OfferSenderOptions options_;
   Mutex mutex_;
+  CondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };

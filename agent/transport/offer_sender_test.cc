@@ -57,7 +57,12 @@ TEST_F(OfferSenderTest, Send_MoreThanOneCallHolds_ArrivesWholeAtTheSource) {
   ASSERT_TRUE(sender.Send(source_.peer(), windows).ok());
   const auto offered = source_.offered();
   ASSERT_EQ(offered.size(), 3u);
-  WindowOffers received(1 << 20);
+  v1::ReadPlan plan;
+  for (int round = 0; round < 3; ++round) {
+    plan.add_rounds()->set_buffer_bytes(1 << 20);
+    plan.mutable_rounds(round)->add_consumers(2);
+  }
+  WindowOffers received(plan);
   for (size_t part = 0; part < offered.size(); ++part) {
     EXPECT_EQ(offered[part].part(), part);
     EXPECT_EQ(offered[part].last(), part == 2);
@@ -98,6 +103,25 @@ TEST_F(OfferSenderTest, Cancel_CallHangs_EndsItAndAllThatFollow) {
   EXPECT_FALSE(sending.get().ok());
   EXPECT_TRUE(HasReason(sender.Send(source_.peer(), {}), Reason::kInterrupted));
   EXPECT_EQ(source_.offered().size(), 1u);
+}
+
+TEST_F(OfferSenderTest, Send_TheSourceDoesNotKnowTheLoadYet_TellsItAgain) {
+  source_.offer = [calls = 0](const v1::OfferWindowsRequest&) mutable {
+    return ++calls < 3 ? MakeError(Reason::kPlanUnknown, "the load is not known here") : absl::OkStatus();
+  };
+  OfferSender sender(Options());
+  EXPECT_TRUE(sender.Send(source_.peer(), {Window(0, 0, 1)}).ok());
+  EXPECT_EQ(source_.offered().size(), 3u);
+}
+
+TEST_F(OfferSenderTest, Send_TheSourceNeverKnowsTheLoad_IsGivenUp) {
+  source_.offer = [](const v1::OfferWindowsRequest&) { return MakeError(Reason::kPlanUnknown, "never heard of it"); };
+  OfferSenderOptions options = Options();
+  options.unknown_timeout = absl::Milliseconds(1);
+  OfferSender sender(options);
+  const absl::Status error = sender.Send(source_.peer(), {});
+  EXPECT_TRUE(HasReason(error, Reason::kPlanUnknown)) << error;
+  EXPECT_EQ(MetadataOf(error)["ranks"], "7");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How a consumer gets the rounds of a load from one peer's agent.
+// Gets the rounds of a load for a consumer from one peer's agent.
 #ifndef CAIRN_AGENT_TRANSPORT_ROUND_FETCHER_H_
 #define CAIRN_AGENT_TRANSPORT_ROUND_FETCHER_H_
 

@@ -1,4 +1,4 @@
-// Where the writer of a save gets the shards that other ranks hold.
+// Gets for the writer of a save the shards that other ranks hold.
 #ifndef CAIRN_AGENT_TRANSPORT_SHARD_SOURCE_H_
 #define CAIRN_AGENT_TRANSPORT_SHARD_SOURCE_H_
 
@@ -31,7 +31,7 @@ class ShardSource {
 
   // Ranks that a Fetch waits for because they have not staged yet; ascending.
   virtual std::vector<uint32_t> waiting_for() = 0;
-  // How bytes came, for people: as LoadConsumer::transport.
+  // Returns for people how bytes came, as LoadConsumer::transport does.
   virtual std::string transport() = 0;
 };
 

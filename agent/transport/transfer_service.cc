@@ -162,6 +162,7 @@ grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(
         MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
   }
   if (!buffer->ok()) return new FetchReactor(buffer->status());
+  if ((*buffer)->memory == nullptr) return new FetchReactor(MakeError(Reason::kBadRequest, "no bytes stand here"));
   for (const v1::Copy& copy : request->copies()) {
     if (const absl::Status bad = CheckSource(copy, (*buffer)->bytes); !bad.ok()) return new FetchReactor(bad);
   }

@@ -29,7 +29,7 @@ class TransferService final : public v1::TransferService::CallbackService {
  public:
   explicit TransferService(TransferServiceOptions options) : options_(std::move(options)) {}
 
-  // Which load, or attempt of a save.
+  // Says which load, or attempt of a save.
   struct Key {
     std::string plan_digest;
     uint64_t load_number = 0;
@@ -59,7 +59,7 @@ class TransferService final : public v1::TransferService::CallbackService {
     std::shared_ptr<WindowOffers> offers;
   };
 
-  // What a call may use.
+  // Returns what a call may use.
   absl::StatusOr<Served> ServedFor(const grpc::CallbackServerContext& context, const v1::TransferIdentity& transfer);
 
   const TransferServiceOptions options_;

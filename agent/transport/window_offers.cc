@@ -19,9 +19,16 @@ absl::Status Bad(const std::string& what) { return MakeError(Reason::kBadRequest
 
 }  // namespace
 
+WindowOffers::WindowOffers(const v1::ReadPlan& plan) {
+  for (const v1::ReadRound& round : plan.rounds()) {
+    rounds_.push_back({round.buffer_bytes(), std::set<uint32_t>(round.consumers().begin(), round.consumers().end())});
+  }
+}
+
 absl::Status WindowOffers::Take(const v1::OfferWindowsRequest& request) {
   MutexLock lock(mutex_);
-  Offer& kept = offers_[request.transfer().consumer_rank()];
+  const uint32_t consumer = request.transfer().consumer_rank();
+  Offer& kept = offers_[consumer];
   if (kept.complete || request.part() != kept.parts) {
     // The answer to an earlier call may have been lost.
     if (request.part() + 1 == kept.parts) return absl::OkStatus();
@@ -29,7 +36,9 @@ absl::Status WindowOffers::Take(const v1::OfferWindowsRequest& request) {
   }
   Offer taken = std::move(kept);
   absl::Status added;
-  for (int i = 0; i < request.windows_size() && added.ok(); ++i) added = Add(request.windows(i), i == 0, taken);
+  for (int i = 0; i < request.windows_size() && added.ok(); ++i) {
+    added = Add(request.windows(i), consumer, i == 0, taken);
+  }
   if (added.ok()) {
     ++taken.parts;
     taken.complete = request.last();
@@ -39,7 +48,15 @@ absl::Status WindowOffers::Take(const v1::OfferWindowsRequest& request) {
   return added;
 }
 
-absl::Status WindowOffers::Add(const v1::OfferedWindow& offered, bool may_continue, Offer& offer) const {
+absl::Status WindowOffers::Add(const v1::OfferedWindow& offered, uint32_t consumer, bool may_continue,
+                               Offer& offer) const {
+  if (offered.round() >= rounds_.size()) {
+    return Bad(absl::StrCat("a window of round ", offered.round(), " of ", rounds_.size()));
+  }
+  const Round& round = rounds_[offered.round()];
+  if (round.consumers.has_value() && !round.consumers->contains(consumer)) {
+    return Bad(absl::StrCat("rank ", consumer, " takes nothing from round ", offered.round()));
+  }
   // Windows are counted by their copies, so nobody may offer any number of empty ones.
   if (offered.copies().empty()) return Bad("a window without copies");
   const auto place = std::tuple(offered.round(), offered.window());
@@ -52,10 +69,10 @@ absl::Status WindowOffers::Add(const v1::OfferedWindow& offered, bool may_contin
   if (!continues) offer.windows.push_back({offered.round(), offered.window(), {}});
   CopyWindow& window = offer.windows.back().copies;
   for (const v1::Copy& copy : offered.copies()) {
-    CAIRN_RETURN_IF_ERROR(CheckSource(copy, buffer_bytes_));
+    CAIRN_RETURN_IF_ERROR(CheckSource(copy, round.bytes));
     CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, CopyBytes(copy));
     // Consumers may take the same bytes often, but not so often that the sum cannot be counted.
-    if (bytes > buffer_bytes_ || window.bytes > buffer_bytes_) return Bad("a window that is larger than its source");
+    if (bytes > round.bytes || window.bytes > round.bytes) return Bad("a window that is larger than its source");
     window.bytes += bytes;
     window.copies.push_back(copy);
   }

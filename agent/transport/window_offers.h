@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/transport/copy_packer.h"
+#include "cairn/v1/plan.pb.h"
 #include "cairn/v1/transfer_service.pb.h"
 #include "common/base/mutex.h"
 
@@ -26,11 +29,14 @@ struct OfferedCopies {
 // What came to this rank, for one exchange. Thread-safe.
 class WindowOffers {
  public:
-  // The bytes of the rounds that consumers may take from, as many as `buffer_bytes`.
-  explicit WindowOffers(uint64_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
+  // All may take of memory that has one round of `bytes`.
+  explicit WindowOffers(uint64_t bytes) : rounds_{{bytes, std::nullopt}} {}
+  // Of each round its consumers may take.
+  explicit WindowOffers(const v1::ReadPlan& plan);
 
   // INVALID_ARGUMENT (BAD_REQUEST): the parts do not follow one another, windows do not ascend, copies lie outside of
-  // the source, or there are too many. What a consumer has sent before is kept then.
+  // the source, the consumer has no part in a round, or there are too many. What a consumer has sent before is kept
+  // then.
   absl::Status Take(const v1::OfferWindowsRequest& request);
 
   using ByConsumer = std::map<uint32_t, std::vector<OfferedCopies>>;
@@ -46,9 +52,13 @@ class WindowOffers {
     uint64_t copies = 0;
     std::vector<OfferedCopies> windows;
   };
-  absl::Status Add(const v1::OfferedWindow& offered, bool may_continue, Offer& offer) const;
+  struct Round {
+    uint64_t bytes = 0;
+    std::optional<std::set<uint32_t>> consumers;  // none: all ranks
+  };
+  absl::Status Add(const v1::OfferedWindow& offered, uint32_t consumer, bool may_continue, Offer& offer) const;
 
-  const uint64_t buffer_bytes_;
+  std::vector<Round> rounds_;  // do not change
   Mutex mutex_;
   CondVar changed_;
   std::map<uint32_t, Offer> offers_ ABSL_GUARDED_BY(mutex_);  // by consumer

@@ -89,6 +89,29 @@ TEST(WindowOffersTest, Take_HostileLists_AreRefused) {
   auto overflow = Part(1, 0, true);
   Add(0, ~uint64_t{0}, 2, overflow);
   EXPECT_TRUE(refused({overflow}));
+  auto later = Part(1, 0, true);
+  Add(0, 0, 10, later);
+  later.mutable_windows(0)->set_round(1);
+  EXPECT_TRUE(refused({later})) << "memory has one round";
+}
+
+TEST(WindowOffersTest, Take_RoundsOfAPlan_AreForTheirConsumersAndAsLargeAsTheyAre) {
+  v1::ReadPlan plan;
+  for (const uint64_t bytes : {100, 50}) plan.add_rounds()->set_buffer_bytes(bytes);
+  plan.mutable_rounds(0)->add_consumers(1);
+  for (const uint32_t consumer : {1, 2}) plan.mutable_rounds(1)->add_consumers(consumer);
+  const auto taken = [&](uint32_t consumer, uint32_t round, uint64_t bytes) {
+    WindowOffers offers(plan);
+    auto part = Part(consumer, 0, true);
+    Add(0, 0, bytes, part);
+    part.mutable_windows(0)->set_round(round);
+    return offers.Take(part);
+  };
+  EXPECT_TRUE(taken(1, 0, 100).ok());
+  EXPECT_TRUE(taken(2, 1, 50).ok());
+  EXPECT_TRUE(HasReason(taken(1, 1, 51), Reason::kBadRequest)) << "as the buffer of another round";
+  EXPECT_TRUE(HasReason(taken(2, 0, 10), Reason::kBadRequest)) << "its buffer is not kept for this rank";
+  EXPECT_TRUE(HasReason(taken(1, 2, 10), Reason::kBadRequest));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ struct BinWriteJob {
   SaveImagePtr target;
   // True lengths of the layout's objects, in its order. The rest of each slot is zeroed in the slab.
   std::vector<uint64_t> object_bytes;
-  // At least staged->slab_bytes, 4096-aligned; nothing else may write to it meanwhile.
+  // At least staged->slab_bytes, 4096-aligned; nothing else may write to it meanwhile. If the two images are one, it
+  // holds afterwards what the files hold, byte for byte: headers and moved shards are written into it.
   char* slab = nullptr;
   // Copies [offset, offset + bytes) of target->moved_in[index] to `to`; waits until they are there. Called from the
   // writer's threads, only if shards are moved in. Its error ends the job.

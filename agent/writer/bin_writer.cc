@@ -94,7 +94,7 @@ class Run {
     uint64_t chunk = 0;
   };
 
-  // What is next: with `write` a write if there is one left, else a check. No file: nothing is.
+  // Returns what is next: with `write` a write if there is one left, else a check. No file: nothing is.
   absl::StatusOr<Task> Next(bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (write && to_write_.file < files_.size()) {
       PartialBin& file = *files_[to_write_.file];

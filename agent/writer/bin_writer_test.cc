@@ -101,6 +101,9 @@ class BinWriterTest : public ::testing::Test {
       const std::string bytes = ReadAll(root_ + "/" + job.directory + "/" + file.name + ".safetensors");
       ASSERT_EQ(bytes.size(), file.bytes());
       EXPECT_TRUE(bytes.substr(file.header_bytes) == data);
+      if (job.staged == job.target) {
+        EXPECT_TRUE(bytes == std::string(job.slab + file.slab_offset, file.bytes())) << "the slab is the file's image";
+      }
       const auto header = ParseHeader(bytes);
       ASSERT_TRUE(header.ok()) << header.status();
       for (const ParsedItem& item : header->items) {

@@ -116,6 +116,7 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
   AlignedBuffer buffer(header.size());
   std::memcpy(buffer.data(), header.data(), header.size());
   CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
+  if (contiguous_) std::memcpy(job_.slab + file_.slab_offset, header.data(), header.size());
   if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
   if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
   fd_ = UniqueFd();

@@ -55,7 +55,7 @@ class PartialBin {
   absl::Status Remove();
 
  private:
-  // Where each item begins in the data, and where the last one ends.
+  // Returns where each item begins in the data, and where the last one ends.
   std::vector<uint64_t> Begins() const;
   // By chunk: whether bytes of other ranks' shards stand in it.
   std::vector<bool> ChunksMovedIn() const;

@@ -1,5 +1,5 @@
-// How close the bin writer comes to the disk: WriteBins against plain O_DIRECT writes of the same memory, in turns.
-// Prints one line per round and the ratio of the medians.
+// Measures how close the bin writer comes to the disk: WriteBins against plain O_DIRECT writes of the same memory, in
+// turns. Prints one line per round and the ratio of the medians.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>

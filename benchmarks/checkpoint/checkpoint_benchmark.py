@@ -15,6 +15,12 @@ all ranks starting together:
   warm load  again
   reshard    cold, into tensors split by columns instead of rows
 
+Agents read files in these (--slab-loads=never). With --slab, loads take from the agents' slabs what was just saved, and
+are compared with memcpy instead of DCP:
+
+  slab load     into the same layout
+  slab reshard  into tensors split by columns instead of rows
+
 A time is that of the slowest rank. The table gives the median and the range over the rounds, and Cairn as a ratio of
 DCP. "read / unique" is bytes read from storage over bytes needed: as planned, and by the agents' own counters in /proc.
 """
@@ -60,6 +66,7 @@ def parse() -> argparse.Namespace:
         metavar="FLAG",
         help="for each agent, e.g. --agent-flag=--io=buffered",
     )
+    parser.add_argument("--slab", action="store_true", help="measure loads from slabs, without DCP")
     parser.add_argument("--only", choices=["cairn", "dcp"], help="leave the other out")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -220,12 +227,16 @@ def worker(options: argparse.Namespace) -> None:
             timed("dcp durable", lambda: dcp.save(source, storage_writer=dcp.FileSystemWriter(place, sync_files=True)))
         timed("plain read", lambda: disk(read=True))
         (directory / f"plain-{rank}").unlink()
-        for kind, into in (("cold load", target), ("warm load", target), ("reshard", other)):
-            if client:
-                if kind != "warm load":
-                    cold()
-                else:
+        kinds = [("cold load", target), ("warm load", target), ("reshard", other)]
+        for kind, into in [("slab load", target), ("slab reshard", other)] if options.slab else kinds:
+            if options.slab:
+                timed("plain memcpy", memcpy)
+            elif client:
+                if kind == "warm load":
                     cairn.torch.load(client, into)
+                else:
+                    cold()
+            if client:
                 cairn_load(f"cairn {kind}", into)
             if options.only != "cairn":
                 if kind != "warm load":
@@ -276,9 +287,11 @@ def report(answer: dict, options: argparse.Namespace) -> None:
             ("cold load", "cairn cold load", "plain read", "plain read, O_DIRECT"),
             ("warm load", "cairn warm load", "dcp warm load", "dcp.load"),
             ("reshard, cold", "cairn reshard", "dcp reshard", "dcp.load"),
-            ("reshard, cold", "cairn reshard", "plain read", "plain read, O_DIRECT")]
+            ("reshard, cold", "cairn reshard", "plain read", "plain read, O_DIRECT"),
+            ("slab load", "cairn slab load", "plain memcpy", "plain memcpy"),
+            ("slab reshard", "cairn slab reshard", "plain memcpy", "plain memcpy")]
     for title, ours, peer, name in rows:
-        if ours in times or peer in times:
+        if ours in times or (peer in times and peer.startswith("dcp")):
             print(f"{title:14}{text(ours):32}{text(peer):32}{ratio(ours, peer):8}{name}")
     if answer["ratios"]:
         print("read / unique:")
@@ -288,6 +301,8 @@ def report(answer: dict, options: argparse.Namespace) -> None:
 
 def main() -> int:
     options = parse()
+    if options.slab:
+        options.only = "cairn"
     if options.worker:
         worker(options)
         return 0
@@ -300,7 +315,8 @@ def main() -> int:
         port = listener.getsockname()[1]
     try:
         with cairn.local.Cluster(ranks=options.ranks, root=directory / "root", job="benchmark",
-                                 agent_flags=options.agent_flag) as cluster:
+                                 agent_flags=[*([] if options.slab else ["--slab-loads=never"]),
+                                              *options.agent_flag]) as cluster:
             workers = []
             for rank in range(options.ranks):
                 environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(options.ranks),
@@ -312,7 +328,8 @@ def main() -> int:
                         [
                             sys.executable, __file__, "--worker", f"--size={options.size}",
                             f"--tensors={options.tensors}", f"--rounds={options.rounds}",
-                            f"--directory={directory / 'root'}", *([f"--only={options.only}"] if options.only else [])],
+                            f"--directory={directory / 'root'}", *(["--slab"] if options.slab else []),
+                            *([f"--only={options.only}"] if options.only else [])],
                         env=environment,
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.PIPE if rank == 0 else None,

@@ -23,9 +23,9 @@ class CoreUnderTest {
   absl::Duration Register(int rank);
   // The agent's whole state: no save if `phase` is PHASE_UNSPECIFIED.
   absl::Duration Report(int rank, v1::SaveState::Phase phase, int64_t step);
-  // What the server does after an event that changed a rank's orders: the orders are put together and told.
+  // Does what the server does after an event that changed a rank's orders: puts them together and tells them.
   absl::Duration TellOrders(int rank);
-  // What the server does a few times a second.
+  // Does what the server does a few times a second.
   absl::Duration Tick();
   // Carries out what the core asked for, until it asks for nothing. Returns the longest time that one result took it.
   absl::Duration CarryOut();

@@ -1,4 +1,4 @@
-// What one event costs the coordinator's core, without gRPC, storage and planning, by the number of ranks.
+// Measures what one event costs the coordinator's core, without gRPC, storage and planning, by the number of ranks.
 //
 //   core_benchmark [--ranks N] [--budget SECONDS]
 //

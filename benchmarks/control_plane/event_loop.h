@@ -13,7 +13,7 @@ namespace cairn {
 
 class EventLoop {
  public:
-  // Who may take tasks back that have not run. Only the address counts.
+  // An owner may take tasks back that have not run. Only its address counts.
   using Owner = const void*;
 
   // The task runs in the thread of RunUntil. Thread-safe; does not block.
@@ -24,7 +24,7 @@ class EventLoop {
   // tasks, so it must be cheap.
   bool RunUntil(const std::function<bool()>& done, absl::Duration timeout);
   void RunFor(absl::Duration time);
-  // What was to run for this owner will not; that of others will. Not to be called by a task.
+  // Takes back what was to run for this owner, not that of others. Not to be called by a task.
   void Forget(Owner owner);
 
  private:

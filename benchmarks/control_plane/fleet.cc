@@ -73,7 +73,7 @@ Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage
 
 Fleet::~Fleet() {
   for (auto& agent : agents_) agent->Stop();
-  // What is posted or timed still names the agents: it runs, and finds them stopped.
+  // Tasks that are posted or timed still name the agents: they run, and find them stopped.
   if (!loop_.RunUntil([this] { return surroundings_.calls == 0; }, kLastCalls)) {
     std::fprintf(stderr, "%s: %d calls did not end; what they would touch goes now\n", options_.job.c_str(),
                  surroundings_.calls);

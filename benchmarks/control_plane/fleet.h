@@ -46,7 +46,7 @@ struct FleetOptions {
   std::function<void(absl::Duration)> answered;
 };
 
-// How many ranks have come to a milestone, and when the first and the last of them did.
+// Says how many ranks have come to a milestone, and when the first and the last of them did.
 struct MilestoneTimes {
   int ranks = 0;
   absl::Time first = absl::InfinitePast();

@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// How often each rank of the small job asks.
+// Each rank of the small job asks this often.
 constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
 
 int Main(int argc, char** argv) {

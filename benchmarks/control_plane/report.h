@@ -1,4 +1,4 @@
-// What a scenario found, as a table for people on standard error and one line of JSON on standard output.
+// Tells what a scenario found, as a table for people on standard error and one line of JSON on standard output.
 #ifndef CAIRN_BENCHMARKS_CONTROL_PLANE_REPORT_H_
 #define CAIRN_BENCHMARKS_CONTROL_PLANE_REPORT_H_
 

@@ -1,4 +1,4 @@
-// What the load generator does with a server, and what it measures.
+// Says what the load generator does with a server, and what it measures.
 #ifndef CAIRN_BENCHMARKS_CONTROL_PLANE_SCENARIO_H_
 #define CAIRN_BENCHMARKS_CONTROL_PLANE_SCENARIO_H_
 
@@ -30,7 +30,7 @@ struct ScenarioOptions {
   std::string coordinator;
   std::string empty_server_path;
   std::string generator;
-  // Where roots are made.
+  // Roots are made here.
   std::string directory = "/tmp";
 };
 

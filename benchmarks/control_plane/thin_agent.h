@@ -24,7 +24,7 @@
 
 namespace cairn {
 
-// What an agent has reached; the benchmarks measure when.
+// An agent reaches these one after the other; the benchmarks measure when.
 enum class Milestone {
   kRegistered,
   kUploaded,    // its layout
@@ -58,13 +58,13 @@ struct AgentCounters {
   uint64_t interrupted = 0;
   uint64_t second_registrations = 0;
   uint64_t layouts_uploaded = 0;
-  // How often each reason of an error came.
+  // Counts how often each reason of an error came.
   std::map<std::string, uint64_t> errors;
   // The longest time without an answer of the coordinator, from one answer to the next.
   absl::Duration longest_silence;
 };
 
-// What all agents of a process share. It must outlive them.
+// Holds what all agents of a process share. It must outlive them.
 struct AgentSurroundings {
   // As those of the loop, for the owner of these agents.
   void Post(std::function<void()> task) { loop.Post(this, std::move(task)); }
@@ -85,7 +85,7 @@ struct ThinAgentOptions {
   int rank = 0;
   int world_size = 0;
   std::string layout;
-  // How long the trainer copies, and how long writing and reading take.
+  // The trainer copies for so long, and writing and reading take so long.
   absl::Duration stage_time;
   absl::Duration write_time;
   absl::Duration read_time;

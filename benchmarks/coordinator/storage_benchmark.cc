@@ -1,4 +1,4 @@
-// What the coordinator's steps in storage cost by the number of ranks: calls of the file system, and time.
+// Measures what the coordinator's steps in storage cost by the number of ranks: calls of the file system, and time.
 //
 //   storage_benchmark plan DIRECTORY RANKS TENSORS        keeps what a first plan was made from, and finds it again
 //   storage_benchmark check DIRECTORY FILES               checks the bins of an attempt and puts its manifest

@@ -1,4 +1,4 @@
-// What each rank of two well-known training runs holds: parameters by the models' published sizes, cut as their
+// Says what each rank of two well-known training runs holds: parameters by the models' published sizes, cut as their
 // published parallel layouts cut them, with a distributed optimizer (ZeRO-1) whose flat ranges cross parameters.
 #ifndef CAIRN_BENCHMARKS_PLANNER_KNOWN_MODELS_H_
 #define CAIRN_BENCHMARKS_PLANNER_KNOWN_MODELS_H_

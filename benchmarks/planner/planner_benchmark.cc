@@ -1,4 +1,4 @@
-// How long plans take, on one core, from serialized layouts in to serialized parts and manifest out.
+// Measures how long plans take, on one core, from serialized layouts in to serialized parts and manifest out.
 //
 //   planner_benchmark save megatron|fsdp RANKS
 //   planner_benchmark load megatron|fsdp SOURCE_RANKS TARGET_RANKS

@@ -1,4 +1,4 @@
-// How fast elements are permuted and cast while they are copied, against memcpy in turns in the same run.
+// Measures how fast elements are permuted and cast while they are copied, against memcpy in turns in the same run.
 //
 //   usage: cast_copy_benchmark [ROUNDS [THREADS [ROWS COLUMNS]]]
 //

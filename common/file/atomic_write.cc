@@ -38,6 +38,12 @@ absl::Status WriteTemporary(int directory, const std::string& temporary, std::sp
   return written;
 }
 
+// Here a file that is absent is none of a checkpoint.
+absl::Status PublishError(int error, std::string_view operation, const std::string& path) {
+  if (error == ENOENT || error == ELOOP) return ErrnoError(Reason::kStorageError, error, operation, path);
+  return ErrnoError(error, operation, path);
+}
+
 }  // namespace
 
 PutResult WriteAtomically(int directory, const std::string& name, std::string_view bytes,
@@ -75,6 +81,19 @@ PutResult WriteAtomically(const std::string& path, std::string_view bytes, const
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return {ErrnoError(errno, "open", directory)};
   return WriteAtomically(fd.get(), path.substr(path.rfind('/') + 1), bytes, options, path);
+}
+
+absl::Status PublishFile(const std::string& from, const std::string& to, Durable durable) {
+  if (rename(from.c_str(), to.c_str()) != 0) return PublishError(errno, "rename", to);
+  return durable == Durable::kAll ? SyncDirectoryOf(to) : absl::OkStatus();
+}
+
+absl::Status SyncDirectoryOf(const std::string& path) {
+  const std::string directory = DirectoryOf(path);
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return PublishError(errno, "open", directory);
+  if (Fsync(fd.get()) == 0 || errno == EINVAL || errno == EROFS) return absl::OkStatus();
+  return PublishError(errno, "fsync", directory);
 }
 
 int LinkNoReplace(int directory, const std::string& from, const std::string& to) {

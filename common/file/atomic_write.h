@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace cairn {
@@ -23,7 +24,7 @@ struct PutResult {
 struct AtomicWriteOptions {
   // If true, the file replaces what stands under the name. If false, that stays as it is and the result is kExists.
   bool replace = false;
-  // What survives a power cut after the call has returned.
+  // Says what survives a power cut after the call has returned.
   enum class Durable {
     kNothing,  // until a power cut, whoever finds the name finds all bytes
     kBytes,    // a name that survives has all bytes; the caller syncs the directory
@@ -44,6 +45,14 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
                           const AtomicWriteOptions& options, const std::string& path);
 // Does the same at a path. The directory must exist.
 PutResult WriteAtomically(const std::string& path, std::string_view bytes, const AtomicWriteOptions& options);
+
+// Does the last part for a file that the caller wrote piece by piece beside its final path, and synced: gives it the
+// name `to`, replacing what stands there. With Durable::kAll it then syncs the directory; a file system that cannot do
+// that (some network file systems) makes its names durable by itself. NO_SPACE, STORAGE_READ_ONLY, FSYNC_FAILED, else
+// STORAGE_ERROR, also if `from` has gone.
+absl::Status PublishFile(const std::string& from, const std::string& to, AtomicWriteOptions::Durable durable);
+// Makes the names in the directory of `path` durable, as PublishFile does.
+absl::Status SyncDirectoryOf(const std::string& path);
 
 // Gives `from` the name `to` in one directory, unless something has that name. Returns 0, EEXIST, or another errno. On
 // success the caller unlinks `from`; on file systems without hard links it has gone already.

@@ -139,5 +139,36 @@ TEST(DirectoryOfTest, DirectoryOf_AnyPath_IsWhatStandsBeforeTheLastSlash) {
   EXPECT_EQ(DirectoryOf("a"), ".");
 }
 
+TEST_F(AtomicWriteTest, PublishFile_NameIsTaken_ReplacesItAndSyncsTheDirectory) {
+  std::ofstream(directory_ + "/to") << "old";
+  std::ofstream(directory_ + "/from") << "new";
+  ASSERT_TRUE(PublishFile(directory_ + "/from", directory_ + "/to", Durable::kAll).ok());
+  EXPECT_EQ(Read("to"), "new");
+  EXPECT_EQ(Files(), 1u);
+  EXPECT_EQ(synced, std::vector<std::string>{"directory"});
+}
+
+TEST_F(AtomicWriteTest, PublishFile_OfManyWithOneSync_LeavesTheSyncToTheCaller) {
+  std::ofstream(directory_ + "/from") << "new";
+  ASSERT_TRUE(PublishFile(directory_ + "/from", directory_ + "/to", Durable::kBytes).ok());
+  EXPECT_TRUE(synced.empty());
+  ASSERT_TRUE(SyncDirectoryOf(directory_ + "/to").ok());
+  EXPECT_EQ(synced, std::vector<std::string>{"directory"});
+}
+
+TEST_F(AtomicWriteTest, PublishFile_FileHasGone_IsAStorageErrorAndKeepsWhatStands) {
+  std::ofstream(directory_ + "/to") << "old";
+  const absl::Status status = PublishFile(directory_ + "/from", directory_ + "/to", Durable::kAll);
+  EXPECT_TRUE(HasReason(status, Reason::kStorageError)) << status;
+  EXPECT_EQ(Read("to"), "old");
+}
+
+TEST_F(AtomicWriteTest, PublishFile_DirectoryCannotBeSynced_Fails) {
+  std::ofstream(directory_ + "/from") << "new";
+  failing = "directory";
+  const absl::Status status = PublishFile(directory_ + "/from", directory_ + "/to", Durable::kAll);
+  EXPECT_TRUE(HasReason(status, Reason::kFsyncFailed)) << status;
+}
+
 }  // namespace
 }  // namespace cairn

@@ -26,7 +26,7 @@ TEST(JsonSyntaxTest, Text_Empty_IsAnError) {
   EXPECT_NE(error->find("unexpected end of input"), error->npos) << *error;
 }
 
-// What is told goes to a terminal.
+// The message goes to a terminal.
 TEST(JsonSyntaxTest, Text_OfControlsAndLongTokens_MessageIsShortAndPrintable) {
   for (const std::string& text :
        {std::string("[\"\x1b[31m"), std::string("[\"\xff\xfe\"]"), "[\"" + std::string(100'000, 'x')}) {

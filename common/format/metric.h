@@ -1,4 +1,5 @@
-// What a trainer measured at a step, as "loss" with 0.25. Manifests hold it, and rules of what is kept refer to it.
+// A metric is what a trainer measured at a step, as "loss" with 0.25. Manifests hold it, and rules of what is kept
+// refer to it.
 #ifndef CAIRN_COMMON_FORMAT_METRIC_H_
 #define CAIRN_COMMON_FORMAT_METRIC_H_
 

@@ -85,7 +85,7 @@ struct ParsedItem {
 };
 
 struct ParsedHeader {
-  // Where the data begins in the file: it counts the 8 bytes of length and the padding.
+  // The data begins here in the file: it counts the 8 bytes of length and the padding.
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
   // Ordered by position.

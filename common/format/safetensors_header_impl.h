@@ -1,4 +1,4 @@
-// What the writer and the reader of a bin's header must agree on besides its JSON.
+// Holds what the writer and the reader of a bin's header must agree on besides its JSON.
 #ifndef CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_IMPL_H_
 #define CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_IMPL_H_
 

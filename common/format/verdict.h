@@ -34,12 +34,12 @@ struct Deletion {
   std::string job;
   int64_t step = 0;
   uint32_t attempt = 0;
-  // Who wanted it, or which policy, for people.
+  // Says for people who wanted it, or which policy.
   std::string cause;
   absl::Time time = absl::UnixEpoch();
   // A sound checkpoint of the job that stood then.
   int64_t remaining_step = 0;
-  // What the manifest said; empty, and a world of no ranks, if it could not be read.
+  // The rest is as the manifest said; empty, and a world of no ranks, if it could not be read.
   std::string request_id;
   uint64_t bytes = 0;
   uint32_t world_size = 0;

@@ -1,6 +1,7 @@
 #include "common/gpu/device_context.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace cairn {
@@ -30,6 +31,11 @@ DeviceContext::~DeviceContext() {
   driver_.call().primary_context_release(device_);
 }
 
+void RelaxCapture(const GpuDriver& driver) {
+  int mode = cuda::kCaptureRelaxed;
+  Require(driver, driver.call().thread_exchange_capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
+}
+
 CurrentContext::CurrentContext(const GpuDriver& driver, const DeviceContext& context) : driver_(driver) {
   Require(driver, driver.call().context_push(context.context()), "cuCtxPushCurrent");
 }
@@ -46,9 +52,10 @@ DeviceEvent::DeviceEvent(const GpuDriver& driver) : driver_(driver) {
 
 DeviceEvent::~DeviceEvent() { driver_.call().event_destroy(event_); }
 
-void PinnedMemory::Pin(char* memory, int64_t bytes, int64_t piece_bytes) {
-  Unpin(memory);
-  std::vector<std::pair<char*, int64_t>>& pieces = pieces_[memory];
+void PinnedMemory::Pin(uint64_t number, char* memory, int64_t bytes, int64_t piece_bytes) {
+  if (Holds(number, memory, bytes)) return;
+  Unpin(number);
+  std::vector<std::pair<char*, int64_t>>& pieces = pieces_[number];
   try {
     for (int64_t at = 0; at < bytes; at += piece_bytes) {
       const int64_t size = std::min(piece_bytes, bytes - at);
@@ -58,14 +65,16 @@ void PinnedMemory::Pin(char* memory, int64_t bytes, int64_t piece_bytes) {
       pieces.emplace_back(memory + at, size);
       bytes_ += size;
     }
-  } catch (const DriverFailure&) {
-    Unpin(memory);
+  } catch (const DriverFailure& failure) {
+    Unpin(number);
+    refused_[number] = failure.text;
     throw;
   }
 }
 
-void PinnedMemory::Unpin(char* memory) {
-  const auto found = pieces_.find(memory);
+void PinnedMemory::Unpin(uint64_t number) {
+  refused_.erase(number);
+  const auto found = pieces_.find(number);
   if (found == pieces_.end()) return;
   for (const auto& [piece, size] : found->second) {
     driver_.call().host_unregister(piece);  // fails only in a context that is broken, which holds nothing
@@ -76,32 +85,40 @@ void PinnedMemory::Unpin(char* memory) {
 
 void PinnedMemory::UnpinAll() {
   while (!pieces_.empty()) Unpin(pieces_.begin()->first);
+  refused_.clear();
 }
 
-bool PinnedMemory::Holds(const void* memory, int64_t bytes) const {
+bool PinnedMemory::Holds(uint64_t number, const void* memory, int64_t bytes) const {
+  const auto found = pieces_.find(number);
+  if (found == pieces_.end() || found->second.empty()) return false;
   const char* begin = static_cast<const char*>(memory);
-  for (const auto& [base, pieces] : pieces_) {
-    if (pieces.empty() || begin < base) continue;
-    if (begin + bytes <= pieces.back().first + pieces.back().second) return true;
-  }
-  return false;
+  const auto& [last, size] = found->second.back();
+  return begin >= found->second.front().first && bytes <= last + size - begin;
 }
 
-int64_t PinnedMemory::BytesToSeam(const void* memory) const {
+std::string PinnedMemory::WhyNot(uint64_t number) const {
+  const auto found = refused_.find(number);
+  return found == refused_.end() ? "the memory is not pinned" : found->second;
+}
+
+int64_t PinnedMemory::BytesToSeam(uint64_t number, const void* memory) const {
   const char* at = static_cast<const char*>(memory);
-  for (const auto& [base, pieces] : pieces_) {
-    for (const auto& [piece, size] : pieces) {
-      if (at >= piece && at < piece + size) return size - (at - piece);
-    }
-  }
-  return std::numeric_limits<int64_t>::max();
+  const auto found = pieces_.find(number);
+  if (found == pieces_.end()) return std::numeric_limits<int64_t>::max();
+  // The pieces follow one another, so the last one that begins no later is the one.
+  const auto next = std::upper_bound(found->second.begin(), found->second.end(), at,
+                                     [](const char* address, const auto& piece) { return address < piece.first; });
+  if (next == found->second.begin()) return std::numeric_limits<int64_t>::max();
+  const auto& [piece, size] = *std::prev(next);
+  return piece + size > at ? piece + size - at : std::numeric_limits<int64_t>::max();
 }
 
-std::vector<DeviceRows> PinnedMemory::Cut(const std::vector<DeviceRows>& rows, const std::byte* packed) const {
+std::vector<DeviceRows> PinnedMemory::Cut(uint64_t number, const std::vector<DeviceRows>& rows,
+                                          const std::byte* packed) const {
   std::vector<DeviceRows> cut;
   for (DeviceRows left : rows) {
     while (left.rows > 0) {
-      const int64_t room = BytesToSeam(packed + left.packed_offset);
+      const int64_t room = BytesToSeam(number, packed + left.packed_offset);
       DeviceRows some = left;
       some.rows = std::min(left.rows, room / left.row_bytes);
       if (some.rows > 0) {
@@ -109,7 +126,7 @@ std::vector<DeviceRows> PinnedMemory::Cut(const std::vector<DeviceRows>& rows, c
       } else {
         // The seam is within a row.
         for (int64_t at = 0; at < left.row_bytes;) {
-          const int64_t bytes = std::min(left.row_bytes - at, BytesToSeam(packed + left.packed_offset + at));
+          const int64_t bytes = std::min(left.row_bytes - at, BytesToSeam(number, packed + left.packed_offset + at));
           cut.push_back({.device = left.device + static_cast<uint64_t>(at),
                          .row_bytes = bytes,
                          .pitch = bytes,

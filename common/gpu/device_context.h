@@ -24,6 +24,10 @@ struct DriverFailure {
 // Throws DriverFailure, "CALL: RESULT", unless the result is success.
 void Require(const GpuDriver& driver, cuda::Result result, const char* call);
 
+// Lets this thread call the driver while another one captures a CUDA graph. Without it such a call ends the capture
+// with an error. Throws DriverFailure.
+void RelaxCapture(const GpuDriver& driver);
+
 // The primary context of one device, and a stream of ours in it. The trainer's libraries use the same context.
 class DeviceContext {
  public:
@@ -74,27 +78,33 @@ class DeviceEvent {
   cuda::Event event_ = nullptr;
 };
 
-// Host memory that is pinned, whole pieces at a time. A context must be current in all calls.
+// Host memory that is pinned, whole pieces at a time. What is pinned together has a number, which no other memory gets
+// before or after: an address alone would say nothing, because memory that is mapped later may have it too. A context
+// must be current in all calls that pin or unpin.
 class PinnedMemory {
  public:
   explicit PinnedMemory(const GpuDriver& driver) : driver_(driver) {}
 
-  // Throws DriverFailure; then nothing of this memory is pinned.
-  void Pin(char* memory, int64_t bytes, int64_t piece_bytes);
-  // Does nothing for memory that is not pinned.
-  void Unpin(char* memory);
+  // Does nothing if that number holds this memory. Throws DriverFailure; then nothing of this memory is pinned, and
+  // WhyNot() says why.
+  void Pin(uint64_t number, char* memory, int64_t bytes, int64_t piece_bytes);
+  // Does nothing for a number that holds nothing.
+  void Unpin(uint64_t number);
   void UnpinAll();
-  bool Holds(const void* memory, int64_t bytes) const;
-  // From this address to the end of its piece, for memory that is held.
-  int64_t BytesToSeam(const void* memory) const;
+  bool Holds(uint64_t number, const void* memory, int64_t bytes) const;
+  // Why a number holds nothing.
+  std::string WhyNot(uint64_t number) const;
+  // From this address to the end of its piece, for memory that the number holds.
+  int64_t BytesToSeam(uint64_t number, const void* memory) const;
   // Cuts rows whose packed bytes are held: a driver refuses a copy that reaches from one piece into the next.
-  std::vector<DeviceRows> Cut(const std::vector<DeviceRows>& rows, const std::byte* packed) const;
+  std::vector<DeviceRows> Cut(uint64_t number, const std::vector<DeviceRows>& rows, const std::byte* packed) const;
   bool empty() const { return pieces_.empty(); }
   int64_t bytes() const { return bytes_; }
 
  private:
   const GpuDriver& driver_;
-  std::map<char*, std::vector<std::pair<char*, int64_t>>> pieces_;
+  std::map<uint64_t, std::vector<std::pair<char*, int64_t>>> pieces_;
+  std::map<uint64_t, std::string> refused_;
   std::atomic<int64_t> bytes_{0};
 };
 

@@ -5,27 +5,39 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
+#include "common/gpu/device_ranges.h"
 #include "common/gpu/ring_run.h"
 #include "common/tensor/parallel_copy.h"
 
 namespace cairn {
 namespace {
 
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+// kMost if it is more than that.
+int64_t Reach(const std::vector<TiledCopy::Dimension>& dimensions, int64_t TiledCopy::Dimension::* stride,
+              int64_t element_bytes) {
+  int64_t span = element_bytes;
+  bool overflown = false;
+  for (const TiledCopy::Dimension& d : dimensions) {
+    if (d.extent == 0) return 0;
+    int64_t reach = 0;
+    overflown = __builtin_mul_overflow(d.extent - 1, d.*stride, &reach) || __builtin_add_overflow(span, reach, &span) ||
+                overflown;
+  }
+  return overflown ? kMost : span;
+}
+
 int64_t HostSpanOf(const DeviceCopy& copy) {
-  int64_t span = copy.copy.target_element_bytes();
-  for (const TiledCopy::Dimension& d : copy.copy.dimensions) span += (d.extent - 1) * d.target_stride;
-  return span;
+  return Reach(copy.copy.dimensions, &TiledCopy::Dimension::target_stride, copy.copy.target_element_bytes());
 }
 
 }  // namespace
 
 int64_t SpanOf(const DeviceCopy& copy) {
-  int64_t span = copy.device_element_bytes();
-  for (const TiledCopy::Dimension& d : copy.copy.dimensions) {
-    if (d.extent == 0) return 0;
-    span += (d.extent - 1) * (copy.to_host ? d.source_stride : d.target_stride);
-  }
-  return span;
+  return Reach(copy.copy.dimensions,
+               copy.to_host ? &TiledCopy::Dimension::source_stride : &TiledCopy::Dimension::target_stride,
+               copy.device_element_bytes());
 }
 
 DeviceOutcome FailedBy(const DriverFailure& failure) {
@@ -33,35 +45,26 @@ DeviceOutcome FailedBy(const DriverFailure& failure) {
 }
 
 DeviceContext& DeviceCore::Device(int ordinal) {
-  std::unique_ptr<DeviceContext>& device = devices[ordinal];
-  if (device == nullptr) device = std::make_unique<DeviceContext>(driver, ordinal);
-  return *device;
-}
-
-std::optional<int> DeviceCore::OrdinalOf(uint64_t address) const {
-  int type = 0, ordinal = 0;
-  const auto& call = driver.call();
-  const cuda::Result result = call.pointer_get_attribute(&type, cuda::kPointerMemoryType, address);
-  if (result == cuda::kInvalidValue || (result == cuda::kSuccess && type != cuda::kMemoryTypeDevice)) {
-    return std::nullopt;
-  }
-  Require(driver, result, "cuPointerGetAttribute");
-  Require(driver, call.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address), "cuPointerGetAttribute");
-  return ordinal;
+  const auto found = devices.find(ordinal);
+  if (found != devices.end()) return *found->second;
+  auto made = std::make_unique<DeviceContext>(driver, ordinal);  // comes first, because it may fail
+  return *devices.emplace(ordinal, std::move(made)).first->second;
 }
 
 std::map<int, DeviceCore::Job> DeviceCore::JobsOf(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome) {
   std::map<int, Job> jobs;
-  for (size_t i = 0; i < copies.size(); ++i) {
-    const int64_t span = SpanOf(copies[i].copy);
-    if (span == 0) continue;
-    const auto first = OrdinalOf(copies[i].copy.device);
-    const auto last = OrdinalOf(copies[i].copy.device + static_cast<uint64_t>(span - 1));
-    outcome.index = static_cast<int64_t>(i);
-    outcome.kind = !first || !last ? DeviceOutcome::kNotOnDevice : DeviceOutcome::kManyDevices;
-    if (!first || first != last) return {};
-    jobs[*first].copies.push_back(i);
-    jobs[*first].streams.insert(copies[i].stream);
+  {
+    DeviceRanges ranges(driver, [&](int ordinal) -> const DeviceContext& { return Device(ordinal); });
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const int64_t span = SpanOf(copies[i].copy);
+      if (span == 0) continue;
+      int ordinal = 0;
+      outcome.kind = ranges.Find(copies[i].copy.device, span, &ordinal);
+      outcome.index = static_cast<int64_t>(i);
+      if (outcome.kind != DeviceOutcome::kDone) return {};
+      jobs[ordinal].copies.push_back(i);
+      jobs[ordinal].streams.insert(copies[i].stream);
+    }
   }
   outcome.kind = DeviceOutcome::kDone;
   outcome.index = -1;
@@ -98,12 +101,12 @@ void DeviceCore::Order(const Job& job) {
 bool DeviceCore::MayCopyStraight(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome) {
   const bool to_host = copies.front().copy.to_host;
   if (to_host && std::all_of(copies.begin(), copies.end(), [&](const StagedCopy& each) {
-        return SpanOf(each.copy) == 0 || pinned.Holds(each.copy.copy.target, HostSpanOf(each.copy));
+        return SpanOf(each.copy) == 0 || pinned.Holds(each.pinned, each.copy.copy.target, HostSpanOf(each.copy));
       })) {
     return true;
   }
   outcome.path = DevicePath::kPinnedRing;
-  if (to_host) outcome.fallback = pin_failure.empty() ? "the memory is not pinned" : pin_failure;
+  if (to_host) outcome.fallback = pinned.WhyNot(copies.front().pinned);
   const std::string& why = ring.Make();
   if (why.empty()) return false;
   outcome.path = DevicePath::kPageable;
@@ -119,20 +122,22 @@ DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t th
     if (jobs.empty()) return outcome;
     const CurrentContext any(driver, *jobs.begin()->second.device);
     const bool straight = MayCopyStraight(copies, outcome);
+    const bool pageable = outcome.path == DevicePath::kPageable;
     // All devices are busy before the host waits for one.
     std::map<int, std::vector<size_t>> through_ring;
     for (auto& [ordinal, job] : jobs) {
       const CurrentContext current(driver, *job.device);
       Order(job);
       for (const size_t index : job.copies) {
-        if (!straight || !CopyStraight(copies[index].copy, job.device->stream(), outcome)) {
-          through_ring[ordinal].push_back(index);
-        }
+        if (straight && CopyStraight(copies[index], job.device->stream(), outcome)) continue;
+        if (straight) Reorder(index, outcome);
+        through_ring[ordinal].push_back(index);
       }
     }
     for (const auto& [ordinal, indices] : through_ring) {
       CopyThroughRing(copies, indices, Device(ordinal), threads, outcome);
     }
+    if (pageable) outcome.detour_bytes = outcome.bytes;
     for (const auto& [ordinal, job] : jobs) {
       const CurrentContext current(driver, *job.device);
       DeviceEvent done(driver);
@@ -146,13 +151,20 @@ DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t th
   return outcome;
 }
 
-bool DeviceCore::CopyStraight(const DeviceCopy& copy, cuda::Stream stream, DeviceOutcome& outcome) {
-  const std::vector<DevicePart> parts = PartsOf(copy, std::numeric_limits<int64_t>::max());
+bool DeviceCore::CopyStraight(const StagedCopy& copy, cuda::Stream stream, DeviceOutcome& outcome) {
+  const std::vector<DevicePart> parts = PartsOf(copy.copy, kMost);
   if (parts.empty() || !parts.front().direct) return parts.empty();
   std::byte* packed = parts.front().host.target;
-  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(parts.front().rows, packed), true, packed);
+  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(copy.pinned, parts.front().rows, packed), true, packed);
   outcome.bytes += parts.front().bytes;
   return true;
+}
+
+void DeviceCore::Reorder(size_t index, DeviceOutcome& outcome) {
+  if (outcome.path != DevicePath::kPinnedSlab) return;  // all copies take another path, or an earlier one has said so
+  outcome.reordered = static_cast<int64_t>(index);
+  outcome.fallback = ring.Make();
+  outcome.path = outcome.fallback.empty() ? DevicePath::kPinnedRing : DevicePath::kPageable;
 }
 
 void DeviceCore::CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
@@ -167,6 +179,7 @@ void DeviceCore::CopyThroughRing(const std::vector<StagedCopy>& copies, const st
   for (const size_t index : indices) {
     for (DevicePart& part : PartsOf(copies[index].copy, ring.slot_bytes())) {
       outcome.bytes += part.bytes;
+      outcome.detour_bytes += part.bytes;
       run.Add(index, std::move(part));
     }
   }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,7 +17,8 @@
 
 namespace cairn {
 
-// The bytes of the device's memory that a copy touches, from its address on; 0 for none.
+// The bytes of the device's memory that a copy touches, from its address on; 0 for none, and as many as there can be if
+// 64 bits do not hold them.
 int64_t SpanOf(const DeviceCopy& copy);
 
 DeviceOutcome FailedBy(const DriverFailure& failure);
@@ -42,18 +42,18 @@ class DeviceCore {
   // These are the steps of runs. Those that return no outcome throw DriverFailure.
 
   DeviceContext& Device(int ordinal);
-  // Returns nothing if the address is no device's.
-  std::optional<int> OrdinalOf(uint64_t address) const;
   // Says in `outcome` what is wrong with a copy, if something is.
   std::map<int, Job> JobsOf(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome);
   // Whether a stream records a graph. The calls that a copy needs would end the recording with an error.
   bool IsCapturing(uint64_t stream) const;
   // Lets our stream wait for what the trainer has enqueued so far.
   void Order(const Job& job);
-  // Chooses the path, and makes the ring if that needs it.
+  // Chooses the path, and makes the ring if that needs it. Returns whether copies go straight to the host's side.
   bool MayCopyStraight(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome);
   // Copies in `stream`. Returns false if the elements are not packed on the host in the order of the device's memory.
-  bool CopyStraight(const DeviceCopy& copy, cuda::Stream stream, DeviceOutcome& outcome);
+  bool CopyStraight(const StagedCopy& copy, cuda::Stream stream, DeviceOutcome& outcome);
+  // Says in `outcome` that a copy takes the ring, although the memory is pinned.
+  void Reorder(size_t index, DeviceOutcome& outcome);
   void CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
                        const DeviceContext& device, int64_t threads, DeviceOutcome& outcome);
   // After a failure: nothing that was enqueued may still move when the caller lets go of its memory.
@@ -65,9 +65,6 @@ class DeviceCore {
   std::map<int, std::unique_ptr<DeviceContext>> devices;
   std::map<int, DeviceDigest> digests;
   std::atomic<int64_t> digest_pinned_bytes{0};
-  std::string pin_failure;
-  std::atomic<bool> busy{false};
-  std::atomic<bool> abandoned{false};
 };
 
 }  // namespace cairn

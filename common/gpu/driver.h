@@ -18,6 +18,9 @@ class GpuDriver {
   // no such library, if it lacks one of the functions, or if it does not start (it finds no device, or belongs to a
   // forked child). A later call tries again.
   static const GpuDriver* Open(const std::string& path, std::string* error);
+  // As Open, but a driver that hangs while it starts keeps the caller no longer than `seconds`. Then it returns null
+  // and sets `stalled`; a later call waits for the same start.
+  static const GpuDriver* OpenWithin(const std::string& path, double seconds, std::string* error, bool* stalled);
 
   const cuda::Functions& call() const { return functions_; }
   // Whether it has the calls of CAIRN_CUDA_SHARING_FUNCTIONS.

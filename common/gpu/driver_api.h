@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/gpu/call_watch.h"
+
 namespace cairn::cuda {
 
 // CUresult. These are the values that Cairn or its stand-in looks at.
@@ -21,13 +23,19 @@ inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kMapFailed = 205;
 inline constexpr Result kInvalidPtx = 218;
 inline constexpr Result kInvalidHandle = 400;
+inline constexpr Result kIllegalState = 401;
 inline constexpr Result kNotFound = 500;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kHostMemoryNotRegistered = 713;
 inline constexpr Result kNotSupported = 801;
-inline constexpr Result kStreamCaptureImplicit = 906;  // asked of the default stream while another one captures
+inline constexpr Result kStreamCaptureUnsupported = 900;  // the call is not allowed while a stream records a graph
+inline constexpr Result kStreamCaptureInvalidated = 901;
+inline constexpr Result kStreamCaptureIsolation = 905;  // a recording stream would wait for what is not recorded
+inline constexpr Result kStreamCaptureImplicit = 906;   // asked of the default stream while another one captures
+inline constexpr Result kCapturedEvent = 907;
+inline constexpr Result kStreamCaptureWrongThread = 908;
 inline constexpr Result kUnknown = 999;
 
 using Device = int;
@@ -37,6 +45,7 @@ using Stream = struct StreamHandle*;
 using Event = struct EventHandle*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
+using Graph = struct GraphHandle*;
 using AllocationHandle = unsigned long long;  // CUmemGenericAllocationHandle
 
 // Flags.
@@ -48,10 +57,21 @@ inline constexpr unsigned kMemHostRegisterPortable = 1;
 
 // CUstreamCaptureStatus: the stream records a graph only if it is not this.
 inline constexpr int kCaptureNone = 0;
+inline constexpr int kCaptureActive = 1;
+inline constexpr int kCaptureInvalidated = 2;
+
+// CUstreamCaptureMode. While some thread captures in the global mode, a thread that is itself in the global mode, as
+// all are at first, ends that capture with an error by calls such as cuEventQuery. A relaxed thread does not.
+inline constexpr int kCaptureGlobal = 0;
+inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kCaptureRelaxed = 2;
 
 // CUmemorytype.
 inline constexpr int kMemoryTypeHost = 1;
 inline constexpr int kMemoryTypeDevice = 2;
+
+// What a pointer's device ordinal is where there is none.
+inline constexpr int kDeviceInvalid = -2;
 
 // CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
@@ -139,51 +159,57 @@ struct Uuid {
   char bytes[16] = {};
 };
 
-// F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides.
-#define CAIRN_CUDA_FUNCTIONS(F)                                                         \
-  F(get_error_name, cuGetErrorName, (Result, const char**))                             \
-  F(init, cuInit, (unsigned))                                                           \
-  F(driver_get_version, cuDriverGetVersion, (int*))                                     \
-  F(device_get_count, cuDeviceGetCount, (int*))                                         \
-  F(device_get, cuDeviceGet, (Device*, int))                                            \
-  F(device_get_name, cuDeviceGetName, (char*, int, Device))                             \
-  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                    \
-  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))               \
-  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                    \
-  F(context_push, cuCtxPushCurrent_v2, (Context))                                       \
-  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                        \
-  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                               \
-  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                           \
-  F(memory_free, cuMemFree_v2, (DevicePointer))                                         \
-  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                          \
-  F(host_free, cuMemFreeHost, (void*))                                                  \
-  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                     \
-  F(host_unregister, cuMemHostUnregister, (void*))                                      \
-  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))          \
-  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))         \
-  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream)) \
-  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                               \
-  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                 \
-  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                       \
-  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                    \
-  F(stream_query, cuStreamQuery, (Stream))                                              \
-  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                           \
-  F(stream_synchronize, cuStreamSynchronize, (Stream))                                  \
-  F(event_create, cuEventCreate, (Event*, unsigned))                                    \
-  F(event_destroy, cuEventDestroy_v2, (Event))                                          \
-  F(event_record, cuEventRecord, (Event, Stream))                                       \
-  F(event_query, cuEventQuery, (Event))                                                 \
-  F(event_synchronize, cuEventSynchronize, (Event))                                     \
-  F(module_load, cuModuleLoadData, (Module*, const void*))                              \
-  F(module_unload, cuModuleUnload, (Module))                                            \
-  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))         \
-  F(launch_kernel, cuLaunchKernel,                                                      \
+// F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides. Only
+// tests capture graphs.
+#define CAIRN_CUDA_FUNCTIONS(F)                                                              \
+  F(get_error_name, cuGetErrorName, (Result, const char**))                                  \
+  F(init, cuInit, (unsigned))                                                                \
+  F(driver_get_version, cuDriverGetVersion, (int*))                                          \
+  F(device_get_count, cuDeviceGetCount, (int*))                                              \
+  F(device_get, cuDeviceGet, (Device*, int))                                                 \
+  F(device_get_name, cuDeviceGetName, (char*, int, Device))                                  \
+  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                         \
+  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))                    \
+  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                         \
+  F(context_push, cuCtxPushCurrent_v2, (Context))                                            \
+  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                             \
+  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                                    \
+  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                                \
+  F(memory_free, cuMemFree_v2, (DevicePointer))                                              \
+  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                               \
+  F(host_free, cuMemFreeHost, (void*))                                                       \
+  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                          \
+  F(host_unregister, cuMemHostUnregister, (void*))                                           \
+  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))               \
+  F(pointer_get_attributes, cuPointerGetAttributes, (unsigned, int*, void**, DevicePointer)) \
+  F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))     \
+  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))              \
+  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))      \
+  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                                    \
+  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                      \
+  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                            \
+  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                         \
+  F(stream_query, cuStreamQuery, (Stream))                                                   \
+  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                                \
+  F(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                 \
+  F(stream_begin_capture, cuStreamBeginCapture_v2, (Stream, int))                            \
+  F(stream_end_capture, cuStreamEndCapture, (Stream, Graph*))                                \
+  F(graph_destroy, cuGraphDestroy, (Graph))                                                  \
+  F(stream_synchronize, cuStreamSynchronize, (Stream))                                       \
+  F(event_create, cuEventCreate, (Event*, unsigned))                                         \
+  F(event_destroy, cuEventDestroy_v2, (Event))                                               \
+  F(event_record, cuEventRecord, (Event, Stream))                                            \
+  F(event_query, cuEventQuery, (Event))                                                      \
+  F(event_synchronize, cuEventSynchronize, (Event))                                          \
+  F(module_load, cuModuleLoadData, (Module*, const void*))                                   \
+  F(module_unload, cuModuleUnload, (Module))                                                 \
+  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))              \
+  F(launch_kernel, cuLaunchKernel,                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
 // Memory by handles, and between processes. A driver may lack these (before 11.4): then all of them are null.
 #define CAIRN_CUDA_SHARING_FUNCTIONS(F)                                                                        \
   F(device_get_uuid, cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
-  F(memory_get_range, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))                       \
   F(memory_create, cuMemCreate, (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))  \
   F(memory_release, cuMemRelease, (AllocationHandle))                                                          \
   F(memory_retain, cuMemRetainAllocationHandle, (AllocationHandle*, void*))                                    \
@@ -201,7 +227,7 @@ struct Uuid {
   F(ipc_close_memory, cuIpcCloseMemHandle, (DevicePointer))
 
 struct Functions {
-#define CAIRN_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
+#define CAIRN_CUDA_MEMBER(member, symbol, parameters) WatchedFunction<Result parameters> member;
   CAIRN_CUDA_FUNCTIONS(CAIRN_CUDA_MEMBER)
   CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_CUDA_MEMBER)
 #undef CAIRN_CUDA_MEMBER

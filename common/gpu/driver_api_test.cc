@@ -49,7 +49,7 @@ static_assert(!Same<int (*)(int), CUresult (*)(long)>::value);
 static_assert(!Same<int (*)(int), CUresult (*)(void*)>::value);
 
 #define CAIRN_COMPARE(member, symbol, parameters) \
-  static_assert(Same<decltype(Functions::member), decltype(&::symbol)>::value, #symbol);
+  static_assert(Same<decltype(Functions::member)::Pointer, decltype(&::symbol)>::value, #symbol);
 CAIRN_CUDA_FUNCTIONS(CAIRN_COMPARE)
 CAIRN_CUDA_SHARING_FUNCTIONS(CAIRN_COMPARE)
 #undef CAIRN_COMPARE
@@ -64,9 +64,20 @@ static_assert(kInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
 static_assert(kMapFailed == CUDA_ERROR_MAP_FAILED);
 static_assert(kInvalidHandle == CUDA_ERROR_INVALID_HANDLE);
 static_assert(kInvalidPtx == CUDA_ERROR_INVALID_PTX);
+static_assert(kIllegalState == CUDA_ERROR_ILLEGAL_STATE);
 static_assert(kNotFound == CUDA_ERROR_NOT_FOUND);
 static_assert(kStreamCaptureImplicit == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+static_assert(kStreamCaptureUnsupported == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+static_assert(kStreamCaptureInvalidated == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+static_assert(kStreamCaptureIsolation == CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+static_assert(kCapturedEvent == CUDA_ERROR_CAPTURED_EVENT);
+static_assert(kStreamCaptureWrongThread == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
 static_assert(kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
+static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+static_assert(kCaptureInvalidated == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+static_assert(kCaptureGlobal == CU_STREAM_CAPTURE_MODE_GLOBAL);
+static_assert(kCaptureThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+static_assert(kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(kDeviceComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kDeviceComputeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(kDeviceHandleTypePosix == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
@@ -84,6 +95,7 @@ static_assert(kMemHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(kMemHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
 static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
 static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(kDeviceInvalid == CU_DEVICE_INVALID);
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 static_assert(kPointerLegacyIpcCapable == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);

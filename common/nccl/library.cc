@@ -51,9 +51,4 @@ std::string NcclLibrary::Describe(nccl::Result result, nccl::Comm comm) const {
   return text;
 }
 
-std::string NcclVersionText(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
-
 }  // namespace cairn

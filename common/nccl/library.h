@@ -35,9 +35,6 @@ class NcclLibrary {
   bool is_stand_in_ = false;
 };
 
-// The version as people write it: "2.28.9" for 22809.
-std::string NcclVersionText(int version);
-
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_NCCL_LIBRARY_H_

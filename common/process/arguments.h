@@ -70,7 +70,7 @@ class Command {
   CLI::App* app_;
 };
 
-// What a program takes, for those that tell of it: completions of shells, lists of commands.
+// Describes what a program takes, for completions of shells and lists of commands.
 struct OptionDescription {
   std::vector<std::string> names;  // "--format", "-f"; of a positional argument its name alone
   std::string help;

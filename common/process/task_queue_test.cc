@@ -16,7 +16,7 @@
 
 namespace {
 
-// How many threads the system still gives.
+// The system still gives so many threads.
 std::atomic<int> threads_left = INT_MAX;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How many files and connections a process may have open.
+// Raises the number of files and connections that a process may have open.
 #ifndef CAIRN_COMMON_RESOURCES_OPEN_FILES_H_
 #define CAIRN_COMMON_RESOURCES_OPEN_FILES_H_
 

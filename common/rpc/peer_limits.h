@@ -1,4 +1,4 @@
-// How much one GetTransferPeers may ask for and be answered. The limits together keep each answer below the message
+// Bounds what one GetTransferPeers may ask for and be answered. The limits together keep each answer below the message
 // limit.
 #ifndef CAIRN_COMMON_RPC_PEER_LIMITS_H_
 #define CAIRN_COMMON_RPC_PEER_LIMITS_H_
@@ -9,7 +9,7 @@ namespace cairn {
 
 // Ranks in one request.
 inline constexpr size_t kMaxTransferPeers = 4096;
-// What an agent may say of itself at its registration.
+// These bound what an agent may say of itself at its registration.
 inline constexpr size_t kMaxTransferAddressBytes = 300;
 inline constexpr size_t kMaxDescriptorSocketBytes = 400;
 inline constexpr size_t kMaxBootIdBytes = 64;

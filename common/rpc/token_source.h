@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// Where a coordinator keeps the token that it has made, below its root.
+// A coordinator keeps the token that it has made here, below its root.
 inline constexpr char kRootTokenPath[] = ".cairn/token";
 
 // Returns the token of the root, and makes it at the first call. Only the holder of the root's lock may call it.

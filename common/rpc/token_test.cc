@@ -33,7 +33,7 @@ TEST(ReadTokenFileTest, ReadTokenFile_BadFiles_AreRefused) {
   EXPECT_FALSE(ReadTokenFile(WriteFile("empty", "", 0600)).ok());
 }
 
-// What a container sees whose Secret was mounted without a mode.
+// A container sees this whose Secret was mounted without a mode.
 TEST(ReadTokenFileTest, ReadTokenFile_EveryUserCanRead_SaysWhatIsAcceptedAndWhatToSet) {
   const absl::Status refused = ReadTokenFile(WriteFile("secret", "0123456789abcdef\n", 0644)).status();
   EXPECT_TRUE(absl::StrContains(refused.message(), "mode 0644")) << refused;

@@ -6,6 +6,10 @@
 
 namespace cairn {
 
+std::string RanksText(std::span<const int> ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(ranks));
+}
+
 void FaultList::Add(Fault fault) {
   ++total_;
   if (faults_.size() < capacity_) faults_.push_back(std::move(fault));
@@ -22,7 +26,10 @@ absl::Status FaultList::ToStatus() const {
   }
   if (told < total_) absl::StrAppend(&text, "; and ", total_ - told, " more");
   ErrorMetadata metadata = {{"faults", absl::StrCat(total_)}};
-  if (!first.name.empty()) metadata.emplace_back("name", first.name);
+  if (!first.name.empty()) {
+    metadata.emplace_back("tensor", first.name);
+    metadata.emplace_back("name", first.name);
+  }
   if (!first.ranks.empty()) metadata.emplace_back("ranks", JoinRanks(first.ranks));
   return MakeError(first.reason, text, metadata);
 }

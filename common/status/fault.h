@@ -3,6 +3,7 @@
 #define CAIRN_COMMON_STATUS_FAULT_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Fault {
   std::string message;  // is complete by itself: names tensor, ranks, region
 };
 
+// Returns "rank 3", or "ranks 0, 1", as messages name them: see JoinRanks.
+std::string RanksText(std::span<const int> ranks);
+
 // Keeps the first `capacity` faults and counts all.
 class FaultList {
  public:
@@ -31,7 +35,8 @@ class FaultList {
   const std::vector<Fault>& faults() const { return faults_; }
 
   // Returns OK if there is no fault; else the first fault's reason with its message and those of as many others as fit.
-  // The metadata "name" and "ranks" are those of the first; "faults" says how many there are in all.
+  // The metadata "tensor" (which may be the name of an object) and "ranks" are those of the first; "faults" says how
+  // many there are in all. Older readers find the name under "name".
   absl::Status ToStatus() const;
 
  private:

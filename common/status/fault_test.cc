@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace cairn {
 namespace {
 
@@ -18,6 +20,12 @@ TEST(FaultListTest, ToStatus_ManyFaults_AreCountedAndCapped) {
   EXPECT_EQ(status.message(), "w: nobody holds row 0; w: nobody holds row 1; w: nobody holds row 2; and 7 more");
   EXPECT_EQ(MetadataOf(status).at("faults"), "10");
   EXPECT_EQ(MetadataOf(status).at("ranks"), "1, 2");
+  EXPECT_EQ(MetadataOf(status).at("tensor"), "w");
+}
+
+TEST(FaultListTest, RanksText_OneOrSeveral_HasTheFormThatFits) {
+  EXPECT_EQ(RanksText(std::vector<int>{3}), "rank 3");
+  EXPECT_EQ(RanksText(std::vector<int>{0, 1}), "ranks 0, 1");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// When a refused call may be made again: google.rpc.RetryInfo beside the reason of an error.
+// Says when a refused call may be made again: by google.rpc.RetryInfo beside the reason of an error.
 #ifndef CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 #define CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 

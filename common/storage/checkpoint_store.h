@@ -54,7 +54,7 @@ struct AttemptRecord {
   };
   uint32_t attempt = 0;
   Kind kind = Kind::kNone;
-  // Whether its directory stands.
+  // True if its directory stands.
   bool directory = false;
   // A repair made the manifest from the bins; the verdict is damaged.
   bool repaired = false;
@@ -84,13 +84,13 @@ struct StepRecord {
   };
   int64_t step = 0;
   std::vector<AttemptRecord> attempts;  // ascending
-  // Whether names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
+  // True if names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
   bool temporaries = false;
-  // Whether anything stands at PinPath, readable or not.
+  // True if anything stands at PinPath, readable or not.
   bool pinned = false;
   // The names for which anything stands at TagPath, readable or not; ascending.
   std::vector<std::string> tags;
-  // Why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
+  // Says why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
   absl::Status unlisted;
 
   State state() const;

@@ -52,7 +52,7 @@ class CommittedLines {
   Lineage Next(const std::optional<ResumePoint>& resumed) const;
   // The committed steps on which such a commit does not build, ascending. It may take the place of one of these.
   std::set<int64_t> LeftBehindBy(const std::optional<ResumePoint>& resumed) const;
-  // Whether the committed step `step` is one of these. Takes O(n).
+  // Returns whether the committed step `step` is one of these. Takes O(n).
   bool LeavesBehind(const std::optional<ResumePoint>& resumed, int64_t step) const;
 
   // The lineage of a commit of `step` whose record is lost, if the newest commit of the others builds on it: that of

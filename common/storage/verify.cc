@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kMaxFaults = 1000;
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// What the manifest says about one item.
+// Holds what the manifest says about one item.
 struct Expected {
   StoredItem item;
   uint64_t offset = 0;  // in the file

@@ -16,7 +16,7 @@ namespace cairn {
 struct VerifyFault {
   Reason reason;
   std::string file;  // below the root
-  // Where the damaged 1 MiB block begins in the file; for a truncated file, where it ends.
+  // The damaged 1 MiB block begins here in the file; a truncated file ends here.
   uint64_t offset = 0;
   std::string tensor;  // or object; empty for the header
   std::string message;

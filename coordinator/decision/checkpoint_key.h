@@ -1,4 +1,4 @@
-// Which checkpoint a call of people is about.
+// Names the checkpoint that a call of people is about.
 #ifndef CAIRN_COORDINATOR_DECISION_CHECKPOINT_KEY_H_
 #define CAIRN_COORDINATOR_DECISION_CHECKPOINT_KEY_H_
 

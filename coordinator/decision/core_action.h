@@ -149,8 +149,16 @@ struct PlanLoad {
   std::shared_ptr<const KnownSteps> known;
   std::vector<std::string> layout;
   std::vector<std::string> node;
+  // By rank: ranks with the same name share memory, and one with none shares it with nobody. Empty if nobody asks.
+  std::vector<std::string> memory;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
+  // By rank: of which attempt its agent still has the files in memory; attempt 0 for none.
+  struct Kept {
+    int64_t step = 0;
+    uint32_t attempt = 0;
+  };
+  std::vector<Kept> kept;
   // Names the operation by the calls of all ranks that make it: no other has this digest, and after a restart it is the
   // same.
   std::string calls_digest;
@@ -276,6 +284,8 @@ struct PlannedLoad {
   std::optional<int64_t> older_step;                          // the newest committed one below `step`
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
+  // What ranks take from ranks with which they share no memory, as far as PlanLoad says that.
+  uint64_t transport_bytes = 0;
   // As in PlannedSave; of a reshard, for both plans.
   std::shared_ptr<const void> hold;
 };

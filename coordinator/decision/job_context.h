@@ -44,13 +44,13 @@ struct DecisionOptions {
 
 class PlanTable;
 
-// When an event comes.
+// Says when an event comes.
 struct Moment {
   absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
   absl::Time wall;  // for people
 };
 
-// What the decisions leave for the server around them.
+// Holds what the decisions leave for the server around them.
 struct Effects {
   std::vector<CoreAction> actions;
   // One per change of state.
@@ -77,7 +77,7 @@ struct JobContext {
   absl::Time now;
   absl::Time wall;  // for people
   std::optional<int64_t> last_committed;
-  // What is committed, and what builds on what.
+  // Say what is committed, and what builds on what.
   const CommittedLines* lines = nullptr;
   std::shared_ptr<const KnownSteps> known_steps;
   // The smallest step of the saves in flight. It commits first.

@@ -37,7 +37,7 @@ class PlanTable {
   // Lets go of the oldest entry whose plan is not being made, with the layouts that it holds. A save that goes by its
   // plan holds what it needs, and a later one asks for the plan anew. Returns false if there is none.
   bool ReleaseOldest();
-  // How many keys were made of the layouts and nodes of all ranks.
+  // Returns how many keys were made of the layouts and nodes of all ranks.
   uint64_t keys_made() const { return keys_made_; }
 
  private:

@@ -34,7 +34,7 @@ struct PruneCandidate {
   std::vector<Metric> metrics;
 };
 
-// What becomes of a checkpoint.
+// Says what becomes of a checkpoint.
 struct PruneChoice {
   int64_t step = 0;
   bool prune = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -107,6 +108,15 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
   return MakeError(reason, message, metadata);
 }
 
+void MemberFaults::Add(int rank, v1::RankProgress::Phase phase, MemberFault fault) {
+  (fault.trainer ? trainers_ : lost_).push_back({rank, phase, std::move(fault.detail)});
+}
+
+absl::Status MemberFaults::ToError(const JobContext& context, const Operation& operation) && {
+  return lost_.empty() ? ErrorNaming(Reason::kTrainerLost, context, operation, "lost the trainer", std::move(trainers_))
+                       : ErrorNaming(Reason::kRankLost, context, operation, "lost", std::move(lost_));
+}
+
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
                             const std::vector<RankError>& errors) {
   std::set<int> named;
@@ -127,7 +137,7 @@ absl::Status ErrorFromRanks(const JobContext& context, const Operation& operatio
   metadata.emplace_back("ranks", JoinRanks(ranks));
   metadata.emplace_back("phase", PhaseName(first.phase));
   AddLastCommitted(context, metadata);
-  // What the first rank said (file, errno, tensor); ours wins where both speak.
+  // The rest is what the first rank said (file, errno, tensor); ours wins where both speak.
   for (const auto& [key, value] : MetadataOf(first.error)) {
     if (std::none_of(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; })) {
       metadata.emplace_back(key, value);

@@ -36,6 +36,25 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what);
 
+// Says what is wrong with a rank's agent or trainer.
+struct MemberFault {
+  bool trainer = false;  // else the agent
+  std::string detail;
+};
+
+// Collects such faults of an operation's ranks.
+class MemberFaults {
+ public:
+  void Add(int rank, v1::RankProgress::Phase phase, MemberFault fault);
+  bool empty() const { return lost_.empty() && trainers_.empty(); }
+  // Returns RANK_LOST, which names the ranks without their agents, else TRAINER_LOST. There must be a fault.
+  absl::Status ToError(const JobContext& context, const Operation& operation) &&;
+
+ private:
+  std::vector<NamedRank> lost_;
+  std::vector<NamedRank> trainers_;
+};
+
 // Several ranks' own errors in one: the reason of the first, all messages as far as they fit. The metadata "ranks" are
 // those that the errors say they are about ("ranks" of an error: the peer that did not answer), else who said them.
 struct RankError {

@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// What the agent that asks must know to reach the agents of its request's ranks. Ranks without a member are left out.
-// The coordinator's epoch is not set.
+// Returns what the agent that asks must know to reach the agents of its request's ranks. Ranks without a member are
+// left out. The coordinator's epoch is not set.
 v1::GetTransferPeersResponse TransferPeersFor(const v1::GetTransferPeersRequest& request, const Membership& members);
 
 }  // namespace cairn

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/quantity.h"
 
 namespace cairn {
 namespace {
@@ -30,6 +31,22 @@ std::string NameOf(int rank, const Member& member) {
 }
 
 }  // namespace
+
+bool Groups::SomebodyWants(const Membership& members) {
+  for (const auto& [rank, member] : members.members()) {
+    if (Wants(member.nccl)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> Groups::MemoryOf(const Membership& members) {
+  std::vector<std::string> memory;
+  if (!SomebodyWants(members) || !members.complete() || !NeedsTransport(members)) return memory;
+  for (const auto& [rank, member] : members.members()) {
+    memory.push_back(member.nccl.shared_memory() ? member.boot_id : "");
+  }
+  return memory;
+}
 
 bool Groups::NeedsTransport(const Membership& members) {
   const Member* first = nullptr;
@@ -88,17 +105,18 @@ ExchangeWay Groups::OverHostForNow(const Membership& members, const Breakage& br
   return OverHost(members, absl::StrCat(broken.why, "; tried again after ", absl::FormatDuration(broken.pause)));
 }
 
-ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now) {
+ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now, std::optional<uint64_t> bytes) {
   Advance(members, now);
   const auto range = members.members();
-  bool anybody = false;
-  for (const auto& [rank, member] : range) anybody = anybody || Wants(member.nccl);
-  if (!anybody || !members.complete() || !NeedsTransport(members)) return {};
+  if (bytes == uint64_t{0} || !SomebodyWants(members) || !members.complete() || !NeedsTransport(members)) return {};
   if (std::string refusal = Refusal(members); !refusal.empty()) return OverHost(members, std::move(refusal));
   if (inherited) return OverHost(members, "the coordinator has restarted");
   if (!group_.has_value()) {
     if (broken_.has_value() && broken_->membership_epoch == members.epoch() && now < broken_->until) {
       return OverHostForNow(members, *broken_);
+    }
+    if (bytes.has_value() && *bytes < kLeastBytes && !SomebodyRequires(members)) {
+      return OverHost(members, absl::StrCat("only ", FormatSize(static_cast<int64_t>(*bytes)), " to move"));
     }
     Group group;
     group.number = (coordinator_epoch_ << 32) + ++last_number_;

@@ -47,14 +47,22 @@ class Groups {
   // How long no group is built after one has broken: the first time, and at most.
   static constexpr absl::Duration kFirstPause = absl::Minutes(1);
   static constexpr absl::Duration kLongestPause = absl::Hours(1);
+  // What is less than this in all is moved over the host transport before a group would be built. Nearly every load
+  // between machines has some objects for all ranks.
+  static constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
 
   // `build_timeout` is shorter where ranks are given up sooner that make no progress.
   explicit Groups(uint64_t coordinator_epoch, absl::Duration build_timeout = kBuildTimeout)
       : coordinator_epoch_(coordinator_epoch), build_timeout_(build_timeout) {}
 
   // An operation of all ranks has begun. Begins to build a group, if one is needed and there is none. `inherited`: it
-  // began under an earlier coordinator, so ranks may move its bytes over the host transport already.
-  ExchangeWay Want(const Membership& members, bool inherited, absl::Time now);
+  // began under an earlier coordinator, so ranks may move its bytes over the host transport already. `bytes`: what is
+  // to be moved between ranks that share no memory, where that is known.
+  ExchangeWay Want(const Membership& members, bool inherited, absl::Time now,
+                   std::optional<uint64_t> bytes = std::nullopt);
+  // By rank, a name for the memory that its agent shares with others; empty if it shares none. Nothing at all if NCCL
+  // does not come into question.
+  static std::vector<std::string> MemoryOf(const Membership& members);
   // How an operation goes that was undecided, now that all its ranks are ready to send.
   ExchangeWay Settle(const Membership& members, absl::Time now);
   // Whether all ranks of the group are in it.
@@ -94,6 +102,7 @@ class Groups {
     absl::Time until;
   };
 
+  static bool SomebodyWants(const Membership& members);
   // Whether some bytes cannot go through shared memory.
   static bool NeedsTransport(const Membership& members);
   static bool SomebodyRequires(const Membership& members);

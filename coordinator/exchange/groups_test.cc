@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -328,6 +329,41 @@ TEST_F(GroupsTest, Simulation_LateMessagesAndReplacedAgents_NeverMixGroups) {
     }
   }
   EXPECT_GT(ready, 1000u) << "groups become ready";
+}
+
+TEST_F(GroupsTest, Want_LittleIsToBeMoved_IsNotWorthAGroupButUsesOneThatIsThere) {
+  RegisterAll(2);
+  EXPECT_EQ(groups_->Want(*members_, false, now_, 0).kind, Kind::kNone);
+  const ExchangeWay way = groups_->Want(*members_, false, now_, Groups::kLeastBytes - 1);
+  EXPECT_EQ(way.kind, Kind::kHost);
+  EXPECT_FALSE(way.refused);
+  EXPECT_TRUE(groups_->empty());
+  EXPECT_EQ(groups_->Want(*members_, false, now_, Groups::kLeastBytes).kind, Kind::kUndecided);
+  Build(2);
+  EXPECT_EQ(groups_->Want(*members_, false, now_, 1).kind, Kind::kUndecided);
+}
+
+TEST_F(GroupsTest, Want_LittleIsToBeMovedAndItIsRequired_BuildsAGroup) {
+  NcclSupport required = Auto();
+  required.set_policy(NcclSupport::REQUIRE);
+  Register(0, 2, Auto());
+  Register(1, 2, required);
+  EXPECT_EQ(groups_->Want(*members_, false, now_, 1).kind, Kind::kUndecided);
+}
+
+TEST_F(GroupsTest, MemoryOf_SomeShareMemory_NamesItByRank) {
+  NcclSupport sharing = Auto();
+  sharing.set_shared_memory(true);
+  NcclSupport never = sharing;
+  never.set_policy(NcclSupport::NEVER);
+  Register(0, 3, never, "one");
+  Register(1, 3, never, "one");
+  Register(2, 3, never, "two");
+  EXPECT_TRUE(Groups::MemoryOf(*members_).empty()) << "nobody wants NCCL";
+  Register(2, 3, Auto(), "two");
+  EXPECT_EQ(Groups::MemoryOf(*members_), (std::vector<std::string>{"one", "one", ""}));
+  Register(2, 3, sharing, "one");
+  EXPECT_TRUE(Groups::MemoryOf(*members_).empty()) << "all share one memory";
 }
 
 }  // namespace

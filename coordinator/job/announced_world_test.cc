@@ -1,4 +1,4 @@
-// What one agent can make the coordinator hold by saying how large its job is.
+// Tests what one agent can make the coordinator hold by saying how large its job is.
 #include <gtest/gtest.h>
 #include <malloc.h>
 

@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-// What stands in storage of an attempt, as people see it.
+// Returns what stands in storage of an attempt, as people see it.
 v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context);
 
 // Looks at the parts of a job that it is given, and changes nothing. Not thread-safe.
@@ -27,7 +27,7 @@ class Checkpoints {
   Checkpoints(const Recovery& recovery, const VerdictBook& verdicts, const Saves& saves, const SaveRequests& requests)
       : recovery_(recovery), verdicts_(verdicts), saves_(saves), requests_(requests) {}
 
-  // Whether a request with this id has come before.
+  // Returns whether a request with this id has come before.
   bool Knows(const std::string& request_id) const;
   // The checkpoint that the key names. Nothing if the answer must wait for the recovery from storage. `known_epoch` is
   // the epoch of the coordinator that has told the caller of this request before, 0 for none.
@@ -41,7 +41,7 @@ class Checkpoints {
   NoteworthyRanks Noteworthy(const JobContext& context) const;
 
  private:
-  // What has become of a request that an earlier coordinator took.
+  // Returns what has become of a request that an earlier coordinator took.
   static v1::Checkpoint ViewFromBefore(const CheckpointKey& key, uint64_t known_epoch, const JobContext& context);
   static absl::Status NotCommitted(const CheckpointKey& key, const JobContext& context);
 

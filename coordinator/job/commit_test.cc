@@ -1,4 +1,4 @@
-// How a save ends if storage fails, hangs, or answers late: nobody is told an end before it is certain.
+// Tests how a save ends if storage fails, hangs, or answers late: nobody is told an end before it is certain.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -15,22 +15,23 @@ namespace cairn {
 // Not thread-safe.
 class CurrentPlan {
  public:
-  // What the plan is made of may have changed: the members, their layouts, or whether replicas were compared.
+  // Says that what the plan is made of may have changed: the members, their layouts, or whether replicas were compared.
   void InputsChanged() { inputs_changed_ = true; }
   // A plan has come into the table.
   void OnPlanned();
   // Asks for the plan and takes it up, as far as that is possible now. Looks at every rank if the inputs have changed.
   void Advance(JobContext& context);
-  // Whether time alone may bring a step.
+  // Returns whether time alone may bring a step.
   bool restless(const Membership& members) const;
 
   // Empty while there is none.
   const std::string& digest() const { return digest_; }
-  // Whether agents are told something of it that another set of members may take back: the plan, or why there is none.
+  // Returns whether agents are told something of it that another set of members may take back: the plan, or why there
+  // is none.
   bool told() const { return !digest_.empty() || !error_.ok(); }
   // Writes the plan into the orders of an agent whose trainer has declared a layout.
   void WriteTo(v1::SynchronizeAgentResponse& response) const;
-  // Whether the next save compares all replicas. Agents need it with or without a plan.
+  // Returns whether the next save compares all replicas. Agents need it with or without a plan.
   bool check_replicas() const { return check_replicas_; }
 
  private:

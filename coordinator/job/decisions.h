@@ -52,7 +52,7 @@ class Decisions {
   // Says for how long in all the coordinator was too busy to listen: that time counts against no lease.
   void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
 
-  // Whether there is no job.
+  // Returns whether there is no job.
   bool empty() const { return jobs_.empty(); }
   bool busy() const;
   std::vector<CoreAction> TakeActions() { return std::exchange(effects_.actions, {}); }

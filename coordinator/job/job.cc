@@ -16,7 +16,7 @@
 namespace cairn {
 namespace {
 
-// When agents were last heard is shown to people so often.
+// The time at which agents were last heard is brought up to date for people so often.
 constexpr absl::Duration kHeardInterval = absl::Seconds(1);
 constexpr absl::Duration kForgetInterval = absl::Seconds(1);
 
@@ -151,7 +151,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
     next_revision_ = context.now + kHeardInterval;
     ++context.revision;
   }
-  // Who asks for a verdict may have it read again.
+  // A member that asks for a verdict may have it read again.
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   ++context.revision;
   wanted_layouts_.Apply(member, context.layouts, orders_);

@@ -64,7 +64,7 @@ class Job {
   // Says what `rank`'s agent should do. The revision is that of the last change of these orders. `known` is that of the
   // last orders that the agent has applied, 0 for none: what it knows of these is left out, if it can do without.
   v1::SynchronizeAgentResponse OrdersFor(int rank, const Moment& moment, uint64_t known = 0);
-  // Whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
+  // Returns whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
   bool KnowsOrders(int rank, uint64_t known) const;
 
   // Calls of people. They answer nothing if the answer must wait for the recovery from storage or, with `patient`, for
@@ -85,7 +85,7 @@ class Job {
   };
   std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient, bool partly,
                                                 const Moment& moment);
-  // What stands in storage of an attempt, as people see it.
+  // Returns what stands in storage of an attempt, as people see it.
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
   // The job as people see it, with the ranks of `page`; see GetJobRequest.page for what is shown without one.
   v1::Job View(const Moment& moment, const std::optional<v1::RankPage>& page = std::nullopt) const;
@@ -135,9 +135,9 @@ class Job {
   JobContext At(const Moment& moment) const;
   void SetMoment(const Moment& moment, JobContext& context) const;
 
-  // Whether Advance may have a step to take.
+  // Returns whether Advance may have a step to take.
   bool attention() const;
-  // Whether time alone may bring a step.
+  // Returns whether time alone may bring a step.
   bool restless() const;
 
   // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
@@ -161,12 +161,12 @@ class Job {
   void KeepLeftovers(const JobContext& context);
   void Forget(absl::Time now);
 
-  // What the rank's agent should do, without the revision and what dates the answer.
+  // Returns what the rank's agent should do, without the revision and what dates the answer.
   v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
   void RefreshOrders(JobContext& context);
-  // What is shown of a job that is too large to be shown whole.
+  // Returns what is shown of a job that is too large to be shown whole.
   ShownRanks Noteworthy(const JobContext& context) const;
-  // What of the parts' own bookkeeping is not what a look at everything gives.
+  // Returns the part whose own bookkeeping is not what a look at everything gives; empty if there is none.
   std::string MiscountedPart(const JobContext& context) const;
 
   const std::string name_;

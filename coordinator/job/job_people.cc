@@ -1,4 +1,4 @@
-// What people ask of a job.
+// Answers what people ask of a job.
 #include <algorithm>
 #include <utility>
 

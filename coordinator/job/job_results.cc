@@ -1,4 +1,4 @@
-// What has come of the actions that a job has asked for.
+// Takes in what has come of the actions that a job has asked for.
 #include "coordinator/job/job.h"
 
 namespace cairn {
@@ -14,8 +14,8 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& 
   if (!recovery_.OnRead(recovered.status(), context)) return;
   for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
   for (int64_t step : verdicts_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
-  // What the last coordinator had no time for. Loads that it has begun may come back with their agents before. A name
-  // without checkpoints has nothing to prune, and may be no job at all.
+  // The last coordinator may have had no time for it. Loads that it has begun may come back with their agents before.
+  // A name without checkpoints has nothing to prune, and may be no job at all.
   if (!verdicts_.empty()) step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
   context.Log(LogLevel::kInfo, "recovered",
               {{"verdicts", recovered->verdict.size()}, {"unfinished", recovered->leftover.size()}});

@@ -27,7 +27,7 @@ class Leftovers {
   }
   bool empty() const { return sweeps_.empty(); }
   bool Contains(int64_t step, uint32_t attempt) const { return sweeps_.contains({step, attempt}); }
-  // Whether its files are being removed now.
+  // Returns whether its files are being removed now.
   bool Removing(int64_t step, uint32_t attempt) const;
 
   // Takes every step that is possible now. It leaves alone what a save under way or a member speaks of.

@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// What the parts let in for these tests.
+// Plants the faults that the parts let in for these tests.
 struct BookkeepingFault {
   std::string name;
   void (*plant)(Job& job);

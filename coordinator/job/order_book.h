@@ -42,10 +42,10 @@ class OrderBook {
   // Keeps the orders that were made for `member` now. Returns their revision, which is a new one of the job's
   // `revision` if there is news that was not among the last orders.
   uint64_t Keep(const Member& member, Made made, uint64_t& revision);
-  // Whether the member's agent knows this current plan, because it has applied orders of the revision `known`. All
-  // orders of one revision have the same, because a plan is always news.
+  // Returns whether the member's agent knows this current plan, because it has applied orders of the revision `known`.
+  // All orders of one revision have the same, because a plan is always news.
   bool KnowsPlan(const Member& member, uint64_t known, const std::string& plan) const;
-  // Whether nothing has changed that the kept orders were made from, and their revision is at most `known`.
+  // Returns whether nothing has changed that the kept orders were made from, and their revision is at most `known`.
   bool Knows(const Member& member, uint64_t known) const;
   // The kept orders, if nothing that they were made from has changed since; else null.
   const std::string* Current(const Member& member) const;
@@ -62,7 +62,7 @@ class OrderBook {
     uint64_t revision = 0;
     // Grows when this rank alone is woken.
     uint64_t own_wakes = 0;
-    // What they were made from: version(), the wakes then, and Member::changes.
+    // They were made from these: version(), the wakes then, and Member::changes.
     uint64_t made_version = 0;
     uint64_t made_wakes = 0;
     uint64_t made_changes = 0;

@@ -1,4 +1,4 @@
-// What of a rank's orders its agent must hear at once. The rest stands in the answer to its next report.
+// Tells what of a rank's orders its agent must hear at once. The rest stands in the answer to its next report.
 #ifndef CAIRN_COORDINATOR_JOB_ORDER_NEWS_H_
 #define CAIRN_COORDINATOR_JOB_ORDER_NEWS_H_
 

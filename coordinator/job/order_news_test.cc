@@ -31,7 +31,7 @@ v1::AgentState Rank(const std::string& plan) {
   return state;
 }
 
-// Whether an agent that was told nothing has to hear of it at once.
+// Returns whether an agent that was told nothing has to hear of it at once.
 bool IsNews(const v1::SynchronizeAgentResponse& orders, const v1::AgentState& state = {}) {
   return NewsIn(orders, state) != NewsIn({}, state);
 }

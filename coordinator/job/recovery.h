@@ -20,7 +20,7 @@ class Recovery {
 
   bool done() const { return done_; }
   bool under_way() const { return under_way_; }
-  // Why storage could not answer when it was asked last; else OK.
+  // Returns why storage could not answer when it was asked last; else OK.
   const absl::Status& error() const { return error_; }
   // STORAGE_STALLED if storage has not answered for too long; else OK.
   const absl::Status& stalled() const { return stalled_; }

@@ -36,7 +36,7 @@ struct Agent {
   std::optional<v1::SaveState> asked;
 };
 
-// How a trainer's call of save, or its wait for the verdict, ended.
+// Says how a trainer's call of save, or its wait for the verdict, ended.
 struct Outcome {
   bool known = false;  // else the client itself had to give up
   bool committed = false;
@@ -122,7 +122,7 @@ class World : private Simulation {
     }
     After(absl::Milliseconds(100), [this] { Tick(); });
   }
-  // What a coordinator that restarts does not know, it finds out by timeouts.
+  // A coordinator that restarts finds out by timeouts what it does not know.
   absl::Duration Longest() const { return coordinator_restarts_ ? kLongest + 2 * kPhaseTimeout : kLongest; }
 
   void Execute(uint64_t epoch, const CoreAction& action) {
@@ -348,7 +348,7 @@ class World : private Simulation {
     BeginRound(committed || Chance(0.3) ? step_ + 1 : step_);
   }
 
-  // What restarts.
+  // These stop and restart what runs.
 
   void Disturb() {
     After(absl::Milliseconds(300 + Pick(6000)), [this] { Disturb(); });

@@ -1,4 +1,4 @@
-// What agents are told of their saves: by the save itself as long as it is remembered, then by what storage has said.
+// Tells agents of their saves: by the save itself as long as it is remembered, then by what storage has said.
 #ifndef CAIRN_COORDINATOR_JOB_SAVE_ANSWERS_H_
 #define CAIRN_COORDINATOR_JOB_SAVE_ANSWERS_H_
 
@@ -23,7 +23,8 @@ class SaveAnswers {
   SaveAnswers(const Recovery& recovery, const VerdictBook& verdicts, const Saves& saves, const Leftovers& leftovers)
       : recovery_(recovery), verdicts_(verdicts), saves_(saves), leftovers_(leftovers) {}
 
-  // Whether the call is of an attempt that has its verdict in storage, while `active` is a later attempt of the step.
+  // Returns whether the call is of an attempt that has its verdict in storage, while `active` is a later attempt of the
+  // step.
   bool IsOfEarlierAttempt(const v1::SaveState& state, const Save& active) const;
   // The order for a call that the rank's agent has reported.
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;

@@ -29,7 +29,7 @@ struct SaveRequest {
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time progress;
   absl::Time created;
-  // When all agents were last there, and for how long another step's save was in its way.
+  // Say when all agents were last there, and for how long another step's save was in its way.
   absl::Time complete;
   absl::Time last_checked;
   absl::Duration blocked = absl::ZeroDuration();

@@ -43,14 +43,14 @@ class SaveRequests {
   // and lets the ranks agree on a step. Looks at every rank.
   void Advance(Saves& saves, const VerdictBook& verdicts, JobContext& context);
 
-  // Whether a request waits.
+  // Returns whether a request waits.
   bool waiting() const;
-  // Whether the ranks are agreeing on a step, or still have to be told that they need not.
+  // Returns whether the ranks are agreeing on a step, or still have to be told that they need not.
   bool agreeing() const { return agreement_.state() != StepAgreement::State::kIdle; }
-  // What the ranks should do to agree on a step; nothing if there is nothing to do.
+  // Returns what the ranks should do to agree on a step; nothing if there is nothing to do.
   std::optional<v1::ArmOrder> OrderFor(int rank) const { return agreement_.OrderFor(rank); }
 
-  // Whether this request was made, whatever has become of it.
+  // Returns whether this request was made, whatever has become of it.
   bool Contains(const std::string& id) const;
   // The request with this id, else the one that waits for this step. Null if there is none, or if a save answers it.
   const SaveRequest* Find(const CheckpointKey& key) const;
@@ -69,11 +69,12 @@ class SaveRequests {
  private:
   friend struct BookkeepingFault;  // of tests
 
-  // Whether the trainer that the request was made for has ended. Notes the trainer if it is the rank's first one.
+  // Returns whether the trainer that the request was made for has ended. Notes the trainer if it is the rank's first
+  // one.
   static bool HasLostTrainer(SaveRequest& request, const Member& member);
   // Takes up the step that the ranks have agreed on.
   void TakeAgreedStep(SaveRequest& request, JobContext& context);
-  // Whether a save answers the request now, or the request has ended because its step is committed.
+  // Returns whether a save answers the request now, or the request has ended because its step is committed.
   bool Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context);
   void CheckTrainers(SaveRequest& request, JobContext& context);
   // `blocked`: the save of another step is in its way.
@@ -98,7 +99,7 @@ class SaveRequests {
   std::list<SaveRequest> requests_;  // oldest first
   StepAgreement agreement_;
   bool agreement_recovered_ = false;
-  // Whether a save of the agreement's step has begun since the agreement did.
+  // True if a save of the agreement's step has begun since the agreement did.
   bool save_of_agreement_begun_ = false;
   uint64_t saves_begun_ = 0;
 };

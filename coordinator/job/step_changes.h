@@ -1,5 +1,5 @@
-// What people, or the job's policy, want done about steps that have ended. Changes of a job happen one after the other:
-// each looks for a sound checkpoint that remains, so two at a time could delete each other's.
+// Does what people, or the job's policy, want done about steps that have ended. Changes of a job happen one after the
+// other: each looks for a sound checkpoint that remains, so two at a time could delete each other's.
 #ifndef CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_
 #define CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_
 
@@ -23,10 +23,10 @@ class StepChanges {
   // that are being carried out already is that one, and so is a dry run by rules that are being looked at.
   // RESOURCE_EXHAUSTED (OVERLOADED): too many wait.
   absl::StatusOr<uint64_t> Ask(ChangeSteps change, const JobContext& context);
-  // How the change ended; null while it has not. It is remembered for a minute.
+  // Returns how the change ended; null while it has not. It is remembered for a minute.
   const absl::StatusOr<ChangedSteps>* Find(uint64_t number) const;
 
-  // What a prune has done so far that has not ended; null if that is nothing, and for other changes.
+  // Returns what a prune has done so far that has not ended; null if that is nothing, and for other changes.
   const ChangedSteps* SoFar(uint64_t number) const;
 
   // Begins the next change. A step that a load reads is refused: FAILED_PRECONDITION (CHECKPOINT_IN_USE).

@@ -1,4 +1,4 @@
-// What a job tells of the time of its saves and loads.
+// Tests what a job tells of the time of its saves and loads.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -11,7 +11,7 @@ namespace {
 using TrainerTest = TwoRankFixture;
 
 TEST_F(TrainerTest, Trainer_SuccessorOfOneThatEndedBeforeItBegan_TakesItsPlace) {
-  // What a client that closes and another that connects look like when the news of the first is late.
+  // A client that closes and another that connects look like this when the news of the first is late.
   Report(0, Trainer(0), {Begun(0, 2)});
   Report(1, 0);
   Pass(absl::Seconds(1));

@@ -30,7 +30,8 @@ class VerdictBook {
   // The latest step on which the training builds.
   std::optional<int64_t> last_committed() const { return lines().latest(); }
   bool Committed(int64_t step) const;
-  // What is committed, and what builds on what. The reference stays valid, and is brought up to date by the next call.
+  // Returns what is committed, and what builds on what. The reference stays valid, and is brought up to date by the
+  // next call.
   const CommittedLines& lines() const;
   std::shared_ptr<const KnownSteps> known_steps() const;
   // The steps that are committed or damaged, ascending.
@@ -44,13 +45,14 @@ class VerdictBook {
   const VerdictSummary* Find(int64_t step, uint32_t attempt) const;
   const VerdictSummary* FindSettled(int64_t step, uint32_t attempt) const;
   const VerdictSummary* Find(const CheckpointKey& key) const;
-  // Whether there is a verdict of a later attempt of the step.
+  // Returns whether there is a verdict of a later attempt of the step.
   bool HasLater(int64_t step, uint32_t attempt) const;
 
   // It is remembered that the step is committed. Does storage still say so? Answers nothing while the step is being
   // read. `caller` asks again until it is answered, and gets what was read after it had first asked.
   std::optional<bool> StillCommitted(int64_t step, const std::string& caller, JobContext& context);
-  // Whether `caller` was told that the step is committed. It stays told so, though the step may have gone since.
+  // Returns whether `caller` was told that the step is committed. It stays told so, though the step may have gone
+  // since.
   bool WasRefused(int64_t step, const std::string& caller) const;
   // Reads a verdict again that could not be read. `caller` asks for it.
   void ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, JobContext& context);
@@ -58,10 +60,10 @@ class VerdictBook {
   bool OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& read, JobContext& context);
   // STORAGE_STALLED if the step has been read for too long; else OK.
   absl::Status ReadStalled(int64_t step, const JobContext& context) const;
-  // Whether steps were asked about that are not forgotten yet.
+  // Returns whether steps were asked about that are not forgotten yet.
   bool restless() const { return !reads_.empty(); }
   void Forget(absl::Time now);
-  // Whether lines() is what follows from the verdicts. For tests.
+  // Returns whether lines() is what follows from the verdicts. For tests.
   bool IsConsistent() const;
 
  private:
@@ -82,7 +84,7 @@ class VerdictBook {
   static void Begin(int64_t step, Read& read, JobContext& context);
 
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;  // by step and attempt
-  // What follows from the verdicts, when it was asked for last.
+  // Followed from the verdicts when it was asked for last.
   mutable CommittedLines lines_;
   mutable std::shared_ptr<const KnownSteps> known_steps_ = std::make_shared<const KnownSteps>();
   mutable bool lines_stale_ = false;

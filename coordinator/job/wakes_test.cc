@@ -1,4 +1,4 @@
-// How many agents' calls the coordinator looks at again while a job saves.
+// Counts the agents' calls at which the coordinator looks again while a job saves.
 #include <gtest/gtest.h>
 
 #include <string>

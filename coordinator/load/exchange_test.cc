@@ -1,4 +1,4 @@
-// When a reshard goes over NCCL, and what becomes of it, through the job that it belongs to.
+// When a reshard or a load goes over NCCL, and what becomes of it, through the job that it belongs to.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,11 @@ class ExchangeTest : public JobFixture {
       request.mutable_nccl()->set_version(rank == 0 ? 22809 : version);
       ASSERT_TRUE(job().Register(request, At()).ok());
     }
-    Recover();
+    VerdictSummary committed;
+    committed.step = 7;
+    committed.attempt = 1;
+    committed.committed = true;
+    Recover(Recovered{{committed}, {}});
     for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
   }
   void ReportCall(int rank, LoadState::Phase phase, bool staged = false, const std::string& error = "") {
@@ -41,8 +45,8 @@ class ExchangeTest : public JobFixture {
     call.set_number(1);
     call.set_phase(phase);
     call.set_layout_digest(Layout(rank));
-    call.set_source_layout_digest(Layout(rank));
-    call.set_source_staged(staged);
+    if (reshard_) call.set_source_layout_digest(Layout(rank));
+    call.set_source_staged(reshard_ && staged);
     call.set_bytes_done(++bytes_done_);  // each report is progress
     call.set_trainer_incarnation(Trainer(rank));
     call.set_strict(true);
@@ -57,11 +61,13 @@ class ExchangeTest : public JobFixture {
     Synchronize(rank, state);
     EXPECT_EQ(job().Inconsistency(), "");
   }
-  void Plan() {
-    Answer<PlanLoad>([](Job& job, const PlanLoad& what, const Moment& at) {
+  void Plan(uint64_t transport_bytes = uint64_t{1} << 30) {
+    Answer<PlanLoad>([transport_bytes](Job& job, const PlanLoad& what, const Moment& at) {
       PlannedLoad plan;
       plan.plan_digest = "plan";
-      plan.source_plan_digest = "source";
+      plan.transport_bytes = transport_bytes;
+      if (!what.source_layout.empty()) plan.source_plan_digest = "source";
+      if (what.source_layout.empty()) plan.world_size = 2;
       job.OnLoadPlanned(what.number, what.ticket, plan, at);
     });
   }
@@ -95,6 +101,7 @@ class ExchangeTest : public JobFixture {
 
   GroupState group_[2];
   v1::AgentState said_[2];
+  bool reshard_ = true;
   bool staged_ = false;
   uint64_t bytes_done_ = 0;
 };
@@ -234,6 +241,95 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksInTheExchangeAndNobodySaysWhy_EndsByItse
   const absl::Status error = StatusFromProto(Order(0).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed));
   EXPECT_TRUE(absl::StrContains(error.message(), "has broken: rank 1: cairn-gpu-worker was ended")) << error;
+}
+
+class LoadExchangeTest : public ExchangeTest {
+ protected:
+  LoadExchangeTest() {
+    reshard_ = false;
+    Start(v1::NcclSupport::AUTO, 22809);
+  }
+};
+
+TEST_F(LoadExchangeTest, Load_GroupIsReadyAndAllRead_GoesOverNccl) {
+  Plan();
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "ranks read while the group is built";
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED);
+  for (const bool joined : {false, true}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      group_[rank].set_number(Orders(rank).groups(0).number());
+      group_[rank].set_phase(joined ? GroupState::READY : GroupState::BUILDING);
+      group_[rank].set_unique_id(rank == 0 && !joined ? std::string(128, 'i') : "");
+      ReportCall(rank, rank == 0 ? LoadState::READING : LoadState::BEGUN);
+    }
+  }
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED) << "rank 1 does not lend yet";
+  ReportCall(1, LoadState::READING);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Way(rank), Exchange::GROUP);
+  EXPECT_EQ(Transport(), "nccl");
+}
+
+TEST_F(LoadExchangeTest, Load_ARankIsDoneBeforeTheGroupIsReady_GoesOverNccl) {
+  Plan();
+  ReportCall(0, LoadState::DONE);
+  ReportCall(1, LoadState::READING);
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED);
+  for (const bool joined : {false, true}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      group_[rank].set_number(Orders(rank).groups(0).number());
+      group_[rank].set_phase(joined ? GroupState::READY : GroupState::BUILDING);
+      group_[rank].set_unique_id(rank == 0 && !joined ? std::string(128, 'i') : "");
+      ReportCall(rank, rank == 0 ? LoadState::DONE : LoadState::READING);
+    }
+  }
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Way(rank), Exchange::GROUP) << "it lends still";
+}
+
+TEST_F(LoadExchangeTest, Load_NothingIsTakenFromOtherMemory_HasNothingToDecide) {
+  Plan(0);
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ);
+  EXPECT_FALSE(Order(0).has_exchange());
+  EXPECT_EQ(Orders(0).groups_size(), 0);
+}
+
+TEST_F(LoadExchangeTest, Load_LittleIsToBeMoved_BuildsNoGroupForIt) {
+  Plan(20 << 10);
+  EXPECT_EQ(Way(0), Exchange::HOST);
+  EXPECT_EQ(Transport(), "grpc (nccl: only 20.0 KiB to move)");
+  EXPECT_EQ(Orders(0).groups_size(), 0);
+}
+
+TEST_F(LoadExchangeTest, Load_GroupIsNeverComplete_GoesOverTheHostAndNobodyIsLateForTheWait) {
+  Plan();
+  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING);
+  PassIdly(Options().phase_timeout / 2 + absl::Seconds(1));
+  EXPECT_EQ(Way(0), Exchange::HOST);
+  PassIdly(Options().phase_timeout - absl::Seconds(2));
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << Order(0).ShortDebugString();
+  PassIdly(absl::Seconds(3));
+  EXPECT_TRUE(HasReason(StatusFromProto(Order(0).error()), Reason::kRankLate)) << Order(0).ShortDebugString();
+}
+
+TEST_F(LoadExchangeTest, Load_RequiredAndNotToBeHad_FailsOnAllRanks) {
+  Start(v1::NcclSupport::REQUIRE, 23007);
+  Plan();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kNcclUnavailable));
+  }
+}
+
+TEST_F(LoadExchangeTest, Load_NobodyWantsNccl_AsksForNoBytesBetweenMachines) {
+  StartDecisions(Options(), 2);
+  for (int rank = 0; rank < 2; ++rank) Register(rank);
+  VerdictSummary committed;
+  committed.step = 7;
+  committed.attempt = 1;
+  committed.committed = true;
+  Recover(Recovered{{committed}, {}});
+  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
+  const std::optional<PlanLoad> asked = Take<PlanLoad>();
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_TRUE(asked->memory.empty());
 }
 
 }  // namespace

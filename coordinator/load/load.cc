@@ -19,6 +19,22 @@ bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
 }
 
+// The ways of a load, from the fastest to the slowest. The numbers on the wire have no order.
+int SlownessOf(v1::IoPath path) {
+  switch (path) {
+    case v1::IO_PATH_MEMORY:
+      return 1;
+    case v1::IO_PATH_SLAB:
+      return 2;
+    case v1::IO_PATH_CACHED:
+      return 3;
+    case v1::IO_PATH_DIRECT:
+      return 4;
+    default:  // nothing was read, or a way that only a newer agent knows
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> Load::wanted_step() const {
@@ -136,6 +152,9 @@ void Load::Count(const Rank& rank, int sign, Counts& counts) {
   if (rank.state.phase() == v1::LoadState::DONE) counts.done += static_cast<size_t>(sign);
   if (HasFailed(rank.state)) counts.failed += static_cast<size_t>(sign);
   if (rank.state.source_staged()) counts.staged += static_cast<size_t>(sign);
+  if (rank.state.phase() == v1::LoadState::READING || rank.state.phase() == v1::LoadState::DONE) {
+    counts.reading += static_cast<size_t>(sign);
+  }
   if (!rank.state.source_layout_digest().empty()) counts.resharding += static_cast<size_t>(sign);
   if (rank.state.has_step()) counts.with_step += static_cast<size_t>(sign);
 }
@@ -200,7 +219,8 @@ void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
   if (all_staged) progress_base_ = context.now;                          // those that have waited for it begin only now
   const bool all_over = counts_.done + counts_.failed == counts_.begun;  // an error waits for nobody who has not begun
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
-               (counts_.done > counts.done && all_over) || all_staged;
+               (counts_.done > counts.done && all_over) || all_staged ||
+               (counts_.reading > counts.reading && counts_.reading == ranks_.size());
 }
 
 v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
@@ -309,9 +329,11 @@ void Load::Advance(JobContext& context) {
       if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
       const Member& member = *context.members.Find(static_cast<int>(i));
       make.node.push_back(member.node);
+      make.kept.push_back({ranks_[i].state.kept_step(), ranks_[i].state.kept_attempt()});
       const uint64_t wish = member.state.round_bytes();
       if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
+    if (context.groups != nullptr && !IsReshard()) make.memory = Groups::MemoryOf(context.members);
     make.calls_digest = CallsDigest();
     ticket_ = make.ticket = context.NewTicket();
     progress_base_ = context.now;
@@ -325,7 +347,7 @@ void Load::Advance(JobContext& context) {
   }
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
-    io_path_ = std::max(io_path_, rank.state.io_path());
+    if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
   }
   SetPhase(Phase::kDone, context);
 }
@@ -359,8 +381,9 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
                 {{"load", id_}, {"step", plan_.step}, {"passed_over", step}, {"error", error}});
   }
   progress_base_ = context.now;
-  if (IsReshard() && context.groups != nullptr) {
-    if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now), context)) return;
+  if (context.groups != nullptr) {
+    const auto bytes = IsReshard() ? std::nullopt : std::optional(plan_.transport_bytes);
+    if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now, bytes), context)) return;
   }
   SetPhase(Phase::kReading, context);
 }
@@ -368,7 +391,7 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
 bool Load::CheckExchange(JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kUndecided) {
     context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
-    if (counts_.staged < ranks_.size()) return true;
+    if (!AllLend()) return true;
     return TakeWay(context.groups->Settle(context.members, context.now), context);
   }
   if (way_.kind != ExchangeWay::Kind::kGroup) return true;
@@ -388,6 +411,7 @@ bool Load::CheckExchange(JobContext& context) {
 
 bool Load::TakeWay(ExchangeWay way, JobContext& context) {
   if (way.kind == way_.kind) return true;
+  if (way_.kind == ExchangeWay::Kind::kUndecided) progress_base_ = context.now;  // bytes were held until now
   way_ = std::move(way);
   context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {

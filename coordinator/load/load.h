@@ -110,11 +110,6 @@ class Load {
   // The ranks that owe bytes to others, or for whose call others wait.
   std::vector<int> Owing(const JobContext& context) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
-  // What is wrong with a rank's agent or trainer.
-  struct MemberFault {
-    bool trainer = false;
-    std::string detail;
-  };
   // Looks at one rank's agent and trainer. Of a rank that has not begun, an agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
@@ -125,6 +120,7 @@ class Load {
     size_t done = 0;
     size_t failed = 0;
     size_t staged = 0;
+    size_t reading = 0;  // or done
     size_t resharding = 0;
     size_t with_step = 0;
 
@@ -148,6 +144,8 @@ class Load {
   std::string CallsDigest() const;
   // Whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
+  // Whether each rank lends what others take of it.
+  bool AllLend() const { return (IsReshard() ? counts_.staged : counts_.reading) == ranks_.size(); }
   // Decides by which transport the bytes go, as far as that can be said now. False: the load cannot go on.
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);

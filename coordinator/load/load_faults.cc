@@ -1,6 +1,7 @@
-// What ends a load before all ranks are done, and whom its error names.
+// Decides what ends a load before all ranks are done, and whom its error names.
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -59,24 +60,20 @@ bool Load::CheckMembers(JobContext& context) {
          context);
     return false;
   }
-  std::vector<NamedRank> lost;
-  std::vector<NamedRank> trainers;
+  MemberFaults faults;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     std::optional<MemberFault> fault = LookAt(index, context);
-    if (!fault.has_value()) continue;
-    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
+    if (fault.has_value()) faults.Add(index, PhaseOf(ranks_[i]), *std::move(fault));
   }
-  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
-  if (!lost.empty()) {
-    Fail(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
-  } else if (!trainers.empty()) {
-    Fail(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+  if (!faults.empty()) {
+    ReleaseSuccessors();
+    Fail(std::move(faults).ToError(context, operation()), context);
   }
   return !ended();
 }
 
-std::optional<Load::MemberFault> Load::LookAt(int index, JobContext& context) {
+std::optional<MemberFault> Load::LookAt(int index, JobContext& context) {
   const Member* member = context.members.Find(index);
   if (member == nullptr) {
     const Rank& rank = ranks_[static_cast<size_t>(index)];
@@ -175,7 +172,8 @@ bool Load::CheckErrors(JobContext& context) {
 absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) const {
   const std::optional<int64_t> step = wanted_step();
   if (!IsDamage(error) || !step.has_value()) return error;
-  // Storage said so when the load was planned, or refused.
+  // Storage said so when the load was planned, or refused. Only in the latter case it has looked whether the files of
+  // the older step are there: nobody should wait for that before each load.
   std::optional<int64_t> older = plan_.older_step;
   int64_t told = 0;
   if (!older.has_value() && absl::SimpleAtoi(MetadataOf(error)["older_step"], &told)) older = told;
@@ -184,9 +182,15 @@ absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) 
   for (const auto& [key, value] : MetadataOf(error)) {
     if (key != "job" && key != "step" && key != "older_step") metadata.emplace_back(key, value);
   }
-  std::string message = absl::StrCat(
-      error.message(), "; step ", *step, " is damaged: ",
-      older.has_value() ? absl::StrCat("load step ", *older, ", the next older one") : "no older step is committed");
+  std::string message = absl::StrCat(error.message(), "; step ", *step, " is damaged: ");
+  if (!older.has_value()) {
+    absl::StrAppend(&message, "no older step is ", has_plan() ? "committed" : "sound");
+  } else if (!has_plan()) {
+    absl::StrAppend(&message, "load step ", *older, ", the next older one that is sound");
+  } else {
+    absl::StrAppend(&message, "load step ", *older, ", the next older one, but run `cairn verify ", context.job, "@",
+                    *older, " --root ROOT` first: nobody has looked at its files");
+  }
   // Whoever asked for the latest must not take them for a way out.
   const size_t named = std::min(plan_.passed_over.size(), kMaxPassedOverNamed);
   for (size_t i = 0; i < named; ++i) {

@@ -1,4 +1,4 @@
-// What is asked of a rank's call of load in several places.
+// Answers what is asked of a rank's call of load in several places.
 #ifndef CAIRN_COORDINATOR_LOAD_LOAD_STATE_H_
 #define CAIRN_COORDINATOR_LOAD_LOAD_STATE_H_
 

@@ -1,4 +1,4 @@
-// What a load tells the agents and people.
+// Says what a load tells the agents and people.
 #include <algorithm>
 
 #include "common/base/time_proto.h"

@@ -32,7 +32,7 @@ class Loads {
   void Apply(const Member& member, JobContext& context);
   // Says that the rank's agent has come, is lost, or has another trainer.
   void OnMember(int rank, JobContext& context);
-  // Whether a report or a member has made a step possible since the last Advance.
+  // Returns whether a report or a member has made a step possible since the last Advance.
   bool attention() const;
   // Takes every step that has become possible. Returns true if an operation has ended. A call that waited for it may
   // then begin, once the members' reports are applied again.
@@ -45,13 +45,13 @@ class Loads {
   // The order for a call that the rank's agent has reported.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
   bool busy() const;
-  // How many are under way.
+  // Returns how many are under way.
   size_t running() const;
-  // When the oldest of these began.
+  // Returns when the oldest of these began.
   absl::Time oldest_running() const;
   // The steps that loads read or want, as far as they are known.
   std::vector<int64_t> WantedSteps() const;
-  // Whether a load that has begun reads this step, or may come to read it.
+  // Returns whether a load that has begun reads this step, or may come to read it.
   bool MayRead(int64_t step) const;
   void View(const JobContext& context, const ShownRanks& shown, v1::Job& view) const;
   // Of the loads under way.
@@ -68,7 +68,7 @@ class Loads {
   };
 
   const Load* Find(int rank, const v1::LoadState& state) const;
-  // Whether the call may join or open an operation.
+  // Returns whether the call may join or open an operation.
   bool IsNew(const Member& member, const v1::LoadState& state) const;
 
   std::list<Load> loads_;  // oldest first

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -85,6 +86,40 @@ TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {
   Report(1, In(Call(1, 1), v1::LoadState::DONE));
   EXPECT_EQ(Action(0, 5), v1::LoadOrder::DONE);
   EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
+}
+
+TEST_F(LoadsTest, Load_AgentsHaveFilesInMemory_AreNamedToThePlannerByRank) {
+  v1::LoadState call = Call(1, 1);
+  call.set_kept_step(7);
+  call.set_kept_attempt(2);
+  Report(0, Call(0, 1));
+  Report(1, call);
+  ASSERT_TRUE(Plan());
+  ASSERT_EQ(kept_.size(), 2u);
+  EXPECT_EQ(kept_[0].attempt, 0u);
+  EXPECT_EQ(kept_[1].step, 7);
+  EXPECT_EQ(kept_[1].attempt, 2u);
+}
+
+TEST_F(LoadsTest, Load_RanksTookDifferentWays_TellsTheSlowest) {
+  const std::vector<v1::IoPath> slower = {v1::IO_PATH_UNSPECIFIED, v1::IO_PATH_MEMORY, v1::IO_PATH_SLAB,
+                                          v1::IO_PATH_CACHED, v1::IO_PATH_DIRECT};
+  uint64_t number = 0;
+  for (size_t a = 0; a < slower.size(); ++a) {
+    for (size_t b = 0; b < slower.size(); ++b) {
+      ++number;
+      const size_t way[] = {a, b};
+      for (int rank : {0, 1}) Report(rank, Call(rank, number));
+      ASSERT_TRUE(Plan());
+      for (int rank : {0, 1}) {
+        v1::LoadState done = In(Call(rank, number), v1::LoadState::DONE);
+        done.set_io_path(slower[way[rank]]);
+        Report(rank, done);
+      }
+      ASSERT_EQ(Action(0, number), v1::LoadOrder::DONE);
+      EXPECT_EQ(Order(0, number).io_path(), slower[std::max(a, b)]);
+    }
+  }
 }
 
 TEST_F(LoadsTest, OrderToRead_WhateverTheWorld_StaysBelowTwoKilobytes) {
@@ -305,6 +340,8 @@ TEST_F(LoadsTest, Load_DamagedCheckpoint_NamesStepFileAndWhatToLoadInstead) {
     EXPECT_EQ(Detail(0, number, "older_step"), step.has_value() ? "" : "5");
     const std::string message(Error(0, number).message());
     EXPECT_NE(message.find(step.has_value() ? "no older step is committed" : "load step 5"), std::string::npos)
+        << message;
+    EXPECT_EQ(message.find("`cairn verify demo@5 --root ROOT` first") != std::string::npos, !step.has_value())
         << message;
     EXPECT_EQ(message.find("passed over: step 9 (FILE_MISSING)") != std::string::npos, !step.has_value()) << message;
     EXPECT_EQ(message.find("rank 1: rank 1: "), std::string::npos) << message;

@@ -1,4 +1,4 @@
-// Which layouts are kept, and for whom.
+// Knows which layouts are kept, and for whom.
 #ifndef CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_
 #define CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_
 

@@ -44,10 +44,10 @@ struct Member {
   std::vector<v1::SaveState> asked;
   // The layouts that `state` names.
   std::vector<LayoutHold> layouts;
-  // When the trainer's step last moved, and how fast it moves.
+  // Say when the trainer's step last moved, and how fast it moves.
   absl::Time stepped;
   double steps_per_second() const { return pace.steps_per_second(); }
-  // When a chunk of a layout last came from it.
+  // A chunk of a layout last came from it then.
   absl::Time uploaded = absl::InfinitePast();
 
   std::optional<int64_t> current_step() const;
@@ -96,7 +96,7 @@ class MemberRange {
   const MemberSlots& slots_;
 };
 
-// What a report has changed of what the member said before.
+// Says what a report has changed of what the member said before.
 struct ReportChange {
   bool stale = false;    // A later report was kept already: nothing is changed.
   bool same = false;     // It says what the last one said.
@@ -145,7 +145,7 @@ class Membership {
   // 0 while nobody has registered.
   int world_size() const { return world_size_; }
   bool complete() const { return world_size_ > 0 && size_ == static_cast<size_t>(world_size_); }
-  // Whether all ranks are there and each has reported since it registered.
+  // Returns whether all ranks are there and each has reported since it registered.
   bool all_reported() const { return complete() && reported_ == size_; }
   // The number of members whose trainer has declared a layout.
   size_t with_layout() const { return with_layout_; }

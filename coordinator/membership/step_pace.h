@@ -1,4 +1,4 @@
-// How fast a trainer steps, guessed from when its reports came.
+// Guesses how fast a trainer steps, from when its reports came.
 //
 // The guess must not be too high. A step for which all ranks agree to save is chosen ahead of them: if it is chosen too
 // near, a rank refuses it and a later one is tried; if it is chosen too far, everybody waits. So two reports that come

@@ -56,7 +56,7 @@ absl::StatusOr<std::string> Read(int fd, const std::string& path) {
 
 // More than a person writes into the file.
 constexpr uint64_t kMaxFileBytes = 4096;
-// What is not known when two readings of the record differ.
+// This is not known when two readings of the record differ.
 constexpr char kQuestion[] = "which coordinator the root has";
 
 // Reads the record past the page cache, so that bits which flipped on their way are not believed.

@@ -30,7 +30,7 @@ class EpochFile {
                                            const std::function<void(const std::string& holder)>& waiting);
 
   uint64_t epoch() const { return epoch_; }
-  // When the record was written, by the clock of the storage. Files that were last changed before belong to a
+  // Returns when the record was written, by the clock of the storage. Files that were last changed before belong to a
   // predecessor.
   absl::Time began() const { return began_; }
 

@@ -72,8 +72,8 @@ class Save {
   // Does everything that follows from the state and the time. It looks at every rank, so the caller does it not after
   // every event, but when `attention()` says so, after the result of an action, and every moment for what time brings.
   void Advance(JobContext& context);
-  // Whether a report or a member has made a step possible since the last Advance. Costs the same, however many ranks
-  // there are.
+  // Returns whether a report or a member has made a step possible since the last Advance. Costs the same, however many
+  // ranks there are.
   bool attention() const { return attention_; }
   // Aborts, unless a manifest was handed out already.
   void Abort(absl::Status error, JobContext& context);
@@ -90,12 +90,14 @@ class Save {
   void OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
 
-  // What an ended save has left in storage, because storage did not answer. It is to be removed later. Answers once.
+  // Returns what an ended save has left in storage, because storage did not answer. It is to be removed later. Answers
+  // once.
   std::optional<Leftover> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
 
-  // Whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later call.
+  // Returns whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later
+  // call.
   bool Answers(const Member& member, const v1::SaveState& state) const;
-  // Whether that call took part in this save, or was told how it ended.
+  // Returns whether that call took part in this save, or was told how it ended.
   bool TookPart(const Member& member, const v1::SaveState& state) const;
   // Writes the verdict of an ended save into `order`: COMMITTED or ABORTED, and what goes with it.
   void TellVerdict(v1::SaveOrder& order) const;
@@ -120,7 +122,7 @@ class Save {
   void NoteTold(const Member& member, const JobContext& context);
   // Calls that were held for long enough are answered.
   void AnswerOwed(JobContext& context);
-  // Whether calls are held.
+  // Returns whether calls are held.
   bool holds_calls() const { return held_calls_ > 0; }
   // Notes that the trainer of `rank` has heard the verdict in another way.
   void Heard(int rank);
@@ -168,7 +170,7 @@ class Save {
   bool AllBegun(const JobContext& context) const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   v1::RankProgress::Phase PhaseOf(const Rank& rank) const;
-  // When the rank last got nearer to what it is waited for.
+  // Returns when the rank last got nearer to what it is waited for.
   absl::Time ProgressOf(int rank, const Rank& state, const JobContext& context) const;
   std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
   // The ranks that the save waits for now.
@@ -178,15 +180,10 @@ class Save {
   // `ranks` without those that wait for another rank to stage shards that they write for it. That rank is late, not
   // they.
   std::vector<int> WithoutExcused(std::vector<int> ranks) const;
-  // Whether another rank waits for shards that it writes and this one lends.
+  // Returns whether another rank waits for shards that it writes and this one lends.
   bool OthersWaitFor(int index) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
 
-  // What is wrong with a rank's agent or trainer.
-  struct MemberFault {
-    bool trainer = false;
-    std::string detail;
-  };
   // Looks at one rank's agent and trainer.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
@@ -227,7 +224,7 @@ class Save {
   void PutManifest(JobContext& context);
   void PutTombstone(const absl::Status& error, JobContext& context);
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
-  std::optional<absl::Status> BlameStorage(const std::vector<int>& late, const JobContext& context) const;
+  std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, JobContext& context);
   void SetPhase(Phase phase, JobContext& context);
   void Commit(const VerdictSummary& verdict, JobContext& context);
@@ -282,7 +279,7 @@ class Save {
   absl::Time decided_time_ = absl::InfiniteFuture();
   // True if a put of the manifest failed in a way that leaves open whether it stands.
   bool in_doubt_ = false;
-  // Why a tombstone is put though the save was decided: a person gave it up, or its files are gone.
+  // Says why a tombstone is put though the save was decided: a person gave it up, or its files are gone.
   absl::Status given_up_;
   absl::Status stalled_;
 

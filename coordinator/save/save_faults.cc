@@ -1,4 +1,4 @@
-// What ends a save before all ranks have written, and whom its error names.
+// Decides what ends a save before all ranks have written, and whom its error names.
 #include <algorithm>
 #include <utility>
 
@@ -16,27 +16,21 @@ bool Save::CheckMembers(JobContext& context) {
           context);
     return false;
   }
-  std::vector<NamedRank> lost;
-  std::vector<NamedRank> trainers;
+  MemberFaults faults;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     std::optional<MemberFault> fault = LookAt(index, context);
-    if (!fault.has_value()) continue;
-    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
+    if (fault.has_value()) faults.Add(index, PhaseOf(ranks_[i]), *std::move(fault));
   }
-  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
-  if (!lost.empty()) {
-    Abort(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
-    return false;
-  }
-  if (!trainers.empty()) {
-    Abort(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+  if (!faults.empty()) {
+    ReleaseSuccessors();
+    Abort(std::move(faults).ToError(context, operation()), context);
     return false;
   }
   return true;
 }
 
-std::optional<Save::MemberFault> Save::LookAt(int index, JobContext& context) {
+std::optional<MemberFault> Save::LookAt(int index, JobContext& context) {
   const Rank& rank = ranks_[static_cast<size_t>(index)];
   const Member* member = context.members.Find(index);
   if (rank.begun) {
@@ -114,12 +108,12 @@ bool Save::CheckErrors(JobContext& context) {
       absl::Status error = StatusFromProto(rank.state.error());
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
       // A rank that could not get another rank's shards is not named for it.
-      int blamed = static_cast<int>(i);
+      int named = static_cast<int>(i);
       if (HasReason(error, Reason::kTransportFailed)) {
         int source = 0;
-        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) blamed = source;
+        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) named = source;
       }
-      errors.push_back({blamed, PhaseOf(rank), std::move(error)});
+      errors.push_back({named, PhaseOf(rank), std::move(error)});
     } else {
       all_done = all_done && Written(rank);
     }
@@ -163,7 +157,7 @@ bool Save::CheckDeadlines(JobContext& context) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
     if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
   }
-  if (const auto storage = BlameStorage(late, context); !late.empty() && storage.has_value()) {
+  if (const auto storage = StorageStall(late, context); !late.empty() && storage.has_value()) {
     Abort(*storage, context);
     return false;
   }
@@ -187,7 +181,7 @@ bool Save::CheckDeadlines(JobContext& context) {
     return false;
   }
   if (context.now >= deadline_) {
-    const auto storage = BlameStorage(awaited, context);
+    const auto storage = StorageStall(awaited, context);
     if (storage.has_value()) {
       Abort(*storage, context);
       return false;
@@ -205,7 +199,7 @@ bool Save::CheckDeadlines(JobContext& context) {
   return true;
 }
 
-std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const JobContext& context) const {
+std::optional<absl::Status> Save::StorageStall(const std::vector<int>& late, const JobContext& context) const {
   if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
   // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {

@@ -1,4 +1,4 @@
-// What ends a save, and whom the error names.
+// Tests what ends a save, and whom the error names.
 #include <string>
 
 #include "common/status/reason.h"

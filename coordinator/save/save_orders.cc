@@ -1,4 +1,4 @@
-// What agents are told.
+// Tells agents of a save.
 #include <string>
 
 #include "absl/strings/str_cat.h"

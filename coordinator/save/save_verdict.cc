@@ -1,4 +1,4 @@
-// How a save ends: the one record that commits or aborts it, and what follows from it.
+// Ends a save: by the one record that commits or aborts it, and by what follows from it.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ void Save::AdvanceCommit(JobContext& context) {
   const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
   if (!decided_) {
     if (context.now >= deadline_) {
-      Abort(held_up ? *BlameStorage({}, context)
+      Abort(held_up ? *StorageStall({}, context)
                     : OperationError(Reason::kTimedOut, context, operation(),
                                      manifest_.has_value()
                                          ? "the request's timeout passed while an earlier step's save was undecided"
@@ -35,7 +35,7 @@ void Save::AdvanceCommit(JobContext& context) {
           context);
       return;
     }
-    if (held_up) Stall(*BlameStorage({}, context), context);
+    if (held_up) Stall(*StorageStall({}, context), context);
     if (!manifest_.has_value() || !first) return;
     Stall(absl::OkStatus(), context);
     decided_ = true;

@@ -1,4 +1,4 @@
-// Where each rank of a save is, and what people see of it.
+// Says where each rank of a save is, and what people see of it.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

@@ -22,7 +22,8 @@ class Saves {
  public:
   // Begins a save of a step that has none under way. Nothing is owed any more for earlier ones of the step.
   Save& Begin(int64_t step, JobContext& context);
-  // Whether as many are under way as may be. Each costs memory for every rank, so further ones wait for one to end.
+  // Returns whether as many are under way as may be. Each costs memory for every rank, so further ones wait for one to
+  // end.
   bool full() const;
 
   // The save of the step that is under way, that began last, or that has ended last; null if there is none.
@@ -32,7 +33,7 @@ class Saves {
   const Save* Ended(int64_t step) const;
   // The save of this very attempt; null if there is none.
   const Save* FindAttempt(int64_t step, uint32_t attempt) const;
-  // Whether there is a save of the step with a higher attempt.
+  // Returns whether there is a save of the step with a higher attempt.
   bool HasLater(int64_t step, uint32_t attempt) const;
   // The ended save that the rank's call took part in, else null.
   const Save* EndedOf(const Member& member, const v1::SaveState& state) const;
@@ -49,15 +50,15 @@ class Saves {
   // The smallest step whose save is stalled.
   std::optional<int64_t> StalledStep() const;
 
-  // Whether a save is under way.
+  // Returns whether a save is under way.
   bool busy() const;
-  // How many are under way.
+  // Returns how many are under way.
   size_t running() const;
-  // When the oldest of these began.
+  // Returns when the oldest of these began.
   absl::Time oldest_running() const;
-  // Whether time alone may bring a step of an ended save.
+  // Returns whether time alone may bring a step of an ended save.
   bool restless() const;
-  // Whether a report or a member has made a step possible since the last Advance.
+  // Returns whether a report or a member has made a step possible since the last Advance.
   bool attention() const;
 
   // Says that the rank's agent has come, is lost, or has another trainer.
@@ -71,7 +72,7 @@ class Saves {
   // Takes every step that has become possible. Returns whether a save has come into another phase.
   bool Advance(JobContext& context);
 
-  // What ended saves have left in storage, because storage did not answer. Answers each once.
+  // Returns what ended saves have left in storage, because storage did not answer. Answers each once.
   std::vector<Leftover> TakeLeftovers();
   // Forgets saves that have ended and that no agent speaks of any more, but for the last ones.
   void Forget(const Membership& members);

@@ -31,7 +31,7 @@ std::string_view NameOf(StepAgreement::State state) {
   return "unknown";
 }
 
-// What `member` answered to order `number`.
+// Returns what `member` answered to order `number`.
 v1::ArmState::Status AnswerOf(const Member& member, uint64_t number) {
   const v1::ArmState& arm = member.state.arm();
   return member.reported && arm.number() == number ? arm.status() : v1::ArmState::STATUS_UNSPECIFIED;

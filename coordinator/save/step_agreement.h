@@ -45,23 +45,23 @@ class StepAgreement {
   // time.
   void Recover(JobContext& context);
 
-  // What this rank should do; nothing if there is nothing under way.
+  // Returns what this rank should do; nothing if there is nothing under way.
   std::optional<v1::ArmOrder> OrderFor(int rank) const;
 
-  // Why there is no agreement yet, rank by rank; empty when every rank has answered.
+  // Returns why there is no agreement yet, rank by rank; empty when every rank has answered.
   std::vector<NamedRank> Awaited(const JobContext& context) const;
-  // When something last moved.
+  // Returns when something last moved.
   absl::Time progress() const { return progress_; }
   // True if an earlier coordinator began it, so that nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
 
-  // Whether the answers are counted as the members give them. For tests: it looks at every member.
+  // Returns whether the answers are counted as the members give them. For tests: it looks at every member.
   bool IsConsistent(const Membership& members) const;
 
  private:
   friend struct BookkeepingFault;  // of tests
 
-  // What a rank last answered to order `number_`.
+  // Says what a rank last answered to order `number_`.
   struct Answer {
     v1::ArmState::Status status = v1::ArmState::STATUS_UNSPECIFIED;
     bool over = false;
@@ -70,7 +70,7 @@ class StepAgreement {
   void Set(State state, JobContext& context);
   // Counts a rank's answer. Returns whether it is another than before.
   bool Note(int rank, const Answer& answer);
-  // Whether the rank will not act on the step any more, or has acted on it.
+  // Returns whether the rank will not act on the step any more, or has acted on it.
   bool IsOver(const Member& member) const;
   // Counts the answers to the order anew.
   void Recount(const JobContext& context);

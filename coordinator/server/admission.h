@@ -58,7 +58,7 @@ class Admission {
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // taken and not ended
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // theirs
   uint64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
-  // How long one keeps a worker, in the mean of the last ones.
+  // The last ones kept a worker for so long in the mean.
   absl::Duration mean_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(1);
   absl::Time next_turn_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

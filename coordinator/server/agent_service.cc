@@ -22,7 +22,7 @@ absl::Status NotRegistered(const v1::AgentIdentity& agent) {
                    {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
 }
 
-// What one agent says of itself, others are told in one message for thousands.
+// Others are told in one message what thousands of agents say of themselves.
 absl::Status CheckAddresses(const v1::RegisterAgentRequest& request) {
   if (request.transfer_address().size() <= kMaxTransferAddressBytes &&
       request.descriptor_socket().size() <= kMaxDescriptorSocketBytes && request.boot_id().size() <= kMaxBootIdBytes &&
@@ -152,7 +152,7 @@ grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* con
   if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/false); !status.ok()) {
     return FinishNow(context, status);
   }
-  // What waits holds no bytes: the part is made on the worker.
+  // A call that waits holds no bytes: the part is made on the worker.
   auto place = dispatcher_.Admit(0);
   if (!place.ok()) return FinishNow(context, place.status());
   return dispatcher_.OnWorker(

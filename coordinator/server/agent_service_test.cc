@@ -1,4 +1,4 @@
-// Where other agents are, asked of a real server over gRPC.
+// Asks a real server over gRPC where other agents are.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

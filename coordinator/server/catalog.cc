@@ -255,17 +255,25 @@ absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSoundIn(const std::string&
                                      " are damaged; the first of them"));
 }
 
-std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
+std::optional<int64_t> Catalog::NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted) {
   const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   size_t passed_over = 0;
   for (size_t i = steps->size(); i-- > 0 && passed_over < kMaxPassedOver;) {
     const StepRecord& step = (*steps)[i];
-    if (step.step == except) continue;
+    if (!wanted(step.step)) continue;
     if (ReadSound(job, step).ok()) return step.step;
     ++passed_over;
   }
   return std::nullopt;
+}
+
+std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
+  return NewestSoundOf(job, [&](int64_t step) { return step != except; });
+}
+
+std::optional<int64_t> Catalog::SoundBelow(const std::string& job, int64_t below) {
+  return NewestSoundOf(job, [&](int64_t step) { return step < below; });
 }
 
 std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
@@ -69,6 +70,8 @@ class Catalog {
   // The newest committed step below `step` that is not superseded, as its record says: none of its files are looked at.
   // Nothing if there is none, or if the job cannot be listed.
   std::optional<int64_t> CommittedBelow(const std::string& job, int64_t step);
+  // Does what NewestSound does for the steps below `below`.
+  std::optional<int64_t> SoundBelow(const std::string& job, int64_t below);
 
   // A manifest's bytes as they stand there.
   struct ManifestBytes {
@@ -83,19 +86,21 @@ class Catalog {
     std::vector<uint32_t> verdict;    // attempts that have one
     std::vector<uint32_t> directory;  // attempts that have files
   };
-  // Whether the step's manifest can be read and its files stand there in their lengths.
+  // Returns whether the step's manifest can be read and its files stand there in their lengths.
   bool IsSound(const std::string& job, int64_t step) { return ReadSound(job, store_.ReadStep(job, step)).ok(); }
-  // What stands of one step.
+  // Returns what stands of one step.
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
-  // What ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
+  // Returns what ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
   // (FORMAT_TOO_NEW).
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
   // The steps that are committed and not superseded, or damaged, ascending.
   absl::StatusOr<std::vector<StepRecord>> ReadCurrent(const std::string& job);
+  // Does what NewestSound does, among the steps for which `wanted` returns true.
+  std::optional<int64_t> NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted);
   // The same steps as far as `known` says them; nothing if storage has other checkpoints than these.
   std::optional<std::vector<int64_t>> CurrentOf(const std::string& job, const KnownSteps& known);
   // `current`: as ReadCurrent. `read` gives the record of one of these steps.

@@ -17,7 +17,7 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kMaxWait = absl::Seconds(30);
-// How long a call may wait for storage, or for agents that come back after a restart.
+// A call may wait this long for storage, or for agents that come back after a restart.
 constexpr absl::Duration kPatience = absl::Seconds(8);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 // After this time a long prune tells what it has done so far.

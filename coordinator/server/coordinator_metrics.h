@@ -1,4 +1,4 @@
-// What a coordinator tells Prometheus of its jobs. docs/monitoring.md lists the metrics.
+// Tells Prometheus of a coordinator's jobs. docs/monitoring.md lists the metrics.
 #ifndef CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_
 #define CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_
 
@@ -30,7 +30,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   // So many jobs have series of their own. Those that come later are counted together, as job "(other)".
   static constexpr size_t kJobs = 50;
 
-  // What is asked at each scrape.
+  // Holds what is asked at each scrape.
   struct Now {
     std::vector<v1::JobSummary> jobs;
     int stalled_storage_calls = 0;

@@ -135,7 +135,7 @@ absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job
     put = storage_.PutIfAbsent(path, bytes);
   }
   CAIRN_RETURN_IF_ERROR(put.status());
-  // Where the name stood already it may be our own: over a network, `link` may say so of what it has just made.
+  // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
   return catalog_.Read(job, step, attempt.attempt);
 }
 

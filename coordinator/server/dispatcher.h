@@ -229,7 +229,7 @@ class Dispatcher {
   // Asks the next held calls of agents that were woken, at most so many.
   void AskWoken(Cell& cell, const Moment& moment, Effects& effects, size_t most)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // What held calls are asked for. If ranks wait for their turn already, an event leaves those that it has woken to the
+  // Says why held calls are asked. If ranks wait for their turn already, an event leaves those that it has woken to the
   // turns, and a call takes one of the line along: it has left the room for one. The timer also asks those of people.
   enum class Occasion { kEvent, kCall, kTurn, kTimer };
   // Takes the answers of these calls, of agents' at most kAskedAtOnce, and what else the last event has brought.
@@ -260,7 +260,8 @@ class Dispatcher {
   OnLeasesEnded on_leases_ended_;
   Admission admission_;
   WorkerPool workers_;
-  // Which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the store.
+  // Knows which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the
+  // store.
   const std::shared_ptr<LayoutTable> kept_ = std::make_shared<LayoutTable>();
   Mutex kept_mutex_;
   Mutex mutex_;
@@ -274,7 +275,7 @@ class Dispatcher {
   std::atomic<int> stalled_calls_ = 0;
   std::atomic<uint64_t> waits_refused_ = 0;
   bool threads_refused_ = false;  // the timer's
-  // What a call to itself leaves behind, which may end after this object.
+  // Holds what a call to itself needs, which may end after this object.
   struct Listening {
     Mutex mutex;
     ListeningClock clock ABSL_GUARDED_BY(mutex);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,27 @@ std::string JoinNames(const std::vector<std::string>& names) {
 std::optional<int64_t> NewestBelow(const std::vector<int64_t>& steps, int64_t step) {
   const auto place = std::lower_bound(steps.begin(), steps.end(), step);
   return place == steps.begin() ? std::nullopt : std::optional(*std::prev(place));
+}
+
+uint64_t TransportBytes(const LoadTotals& totals, const std::vector<std::string>& memory) {
+  uint64_t bytes = 0;
+  if (memory.empty()) return bytes;
+  for (const LoadTotals::RankPair& pair : totals.copies) {
+    const std::string& from = memory[static_cast<size_t>(pair.from)];
+    if (from.empty() || from != memory[static_cast<size_t>(pair.to)]) bytes += pair.bytes;
+  }
+  return bytes;
+}
+
+// Returns the ranks whose agents still have the files of this checkpoint in memory.
+std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad::Kept>& kept) {
+  std::vector<int> keepers;
+  for (size_t rank = 0; rank < kept.size(); ++rank) {
+    if (kept[rank].attempt != 0 && kept[rank].attempt == manifest.attempt && kept[rank].step == manifest.step) {
+      keepers.push_back(static_cast<int>(rank));
+    }
+  }
+  return keepers;
 }
 
 }  // namespace
@@ -147,7 +169,7 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   if (!absl::IsDataLoss(planned.status()) || !absl::SimpleAtoi(MetadataOf(planned.status())["step"], &step)) {
     return planned;
   }
-  const std::optional<int64_t> older = catalog_.CommittedBelow(job, step);
+  const std::optional<int64_t> older = catalog_.SoundBelow(job, step);
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
@@ -166,6 +188,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   } else {
     CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
     Catalog::ManifestPtr manifest;
+    std::vector<int> keepers;
     if (wish.import_directory.empty()) {
       if (action.step.has_value()) {
         CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
@@ -175,6 +198,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
         manifest = std::move(sound.manifest);
         planned.passed_over = std::move(sound.passed_over);
       }
+      keepers = KeepersOf(*manifest, action.kept);
       name = absl::StrCat(job, "@", manifest->step);
       metadata.emplace_back("step", absl::StrCat(manifest->step));
     } else {
@@ -182,7 +206,8 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       manifest = std::make_shared<const Manifest>(std::move(imported));
       name = wish.import_directory;
     }
-    CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
+    CAIRN_ASSIGN_OR_RETURN(
+        made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish, std::move(keepers)));
     planned.hold = plans_.HoldLoad(*made);
     planned.step = manifest->step;
     planned.world_size = manifest->world_size;
@@ -212,6 +237,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   planned.unexpected = plan.unexpected();
   if (action.source_layout.empty()) planned.total_bytes_read = plan.total_bytes_read();
   planned.unique_bytes = plan.unique_bytes();
+  planned.transport_bytes = TransportBytes(plan.totals(), action.memory);
   return planned;
 }
 

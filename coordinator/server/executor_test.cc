@@ -203,6 +203,15 @@ TEST_F(ExecutorTest, PlanLoad_TheStepIsDamaged_NamesTheOlderOneOrFallsBackToIt) 
   EXPECT_EQ(fallback->passed_over[0].first, 20);
 }
 
+TEST_F(ExecutorTest, PlanLoad_TheOlderStepLacksFilesToo_NamesTheNextOneThatHasThem) {
+  for (const int64_t step : {10, 20, 30}) Save(step, {"a"});
+  std::filesystem::remove_all(absl::StrCat(root_, "/", AttemptDirectory(kJob, 20, 1)));
+  Damage(30);
+  const absl::Status refused = Load({"a"}, 30).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kManifestCorrupt)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["older_step"], "10");
+}
+
 TEST_F(ExecutorTest, PlanLoad_FromMemoryToMemory_HasAPlanOnEachSideAndReadsNothing) {
   const auto reshard = executor_->Run(
       kJob, PlanLoad{.source_layout = LayoutsOf({"a"}), .layout = LayoutsOf({"a"}), .node = {"node0", "node1"}});
@@ -213,6 +222,29 @@ TEST_F(ExecutorTest, PlanLoad_FromMemoryToMemory_HasAPlanOnEachSideAndReadsNothi
   EXPECT_TRUE(plans_->PartFor(reshard->plan_digest, 1).ok()) << "it is held";
 }
 
+TEST_F(ExecutorTest, PlanLoad_AgentsHaveTheirFilesInMemory_ReadWhatTheyWrote) {
+  Save(10, {"a"});
+  Names layouts = LayoutsOf({"a"});
+  std::swap(layouts[0], layouts[1]);  // each rank wants what the other one has written
+  const auto reads = [&](const std::vector<PlanLoad::Kept>& kept) {
+    const auto load = executor_->Run(kJob, PlanLoad{.layout = layouts, .node = {"node0", "node1"}, .kept = kept});
+    EXPECT_TRUE(load.ok()) << load.status();
+    std::vector<Names> files(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      v1::ReadPlan part;
+      EXPECT_TRUE(part.ParseFromString(**plans_->PartFor(load->plan_digest, rank)));
+      for (const v1::ReadFile& file : part.files())
+        files[static_cast<size_t>(rank)].push_back(file.path().substr(18, 9));
+    }
+    return files;
+  };
+  const std::vector<Names> crossed = {{"rank00001"}, {"rank00000"}};
+  EXPECT_EQ(reads({}), crossed);
+  EXPECT_EQ(reads({{10, 1}, {10, 1}}), (std::vector<Names>{{"rank00000"}, {"rank00001"}}));
+  EXPECT_EQ(reads({{0, 0}, {10, 1}}), (std::vector<Names>{{}, {"rank00000", "rank00001"}}));
+  EXPECT_EQ(reads({{10, 2}, {11, 1}}), crossed) << "of another attempt, of another step";
+}
+
 TEST_F(ExecutorTest, PlanLoad_OneStepByTwoOperations_HasTwoTokens) {
   Save(10, {"a"});
   PlanLoad load{.layout = LayoutsOf({"a"}), .node = {"node0", "node1"}, .calls_digest = "first"};
@@ -220,6 +252,24 @@ TEST_F(ExecutorTest, PlanLoad_OneStepByTwoOperations_HasTwoTokens) {
   EXPECT_EQ(executor_->Run(kJob, load)->transfer_token, first->transfer_token) << "the same after a restart";
   load.calls_digest = "second";
   EXPECT_NE(executor_->Run(kJob, load)->transfer_token, first->transfer_token);
+}
+
+TEST_F(ExecutorTest, PlanLoad_RanksChangePlaces_CountsWhatCrossesBetweenMemories) {
+  Save(10, {"a"});
+  // Nodes keep each rank's row where it is written, so each rank reads its own and the other one takes it.
+  std::vector<std::string> layouts = LayoutsOf({"a"});
+  LayoutDescription whole;
+  whole.tensors.push_back({"a", DType::kFloat32, {2, 8}, {{{{0, 0}, {2, 8}}, std::nullopt}}});
+  Canonicalize(whole);
+  layouts[0] = layouts[1] = Upload(whole);
+  const auto crossing = [&](const std::vector<std::string>& memory) {
+    return executor_->Run(kJob, PlanLoad{.layout = layouts, .node = {"node0", "node1"}, .memory = memory})
+        ->transport_bytes;
+  };
+  EXPECT_EQ(crossing({"one", "two"}), 2u * 8 * 4) << "each byte is read once and goes to the other rank";
+  EXPECT_EQ(crossing({"", ""}), 2u * 8 * 4) << "ranks that share their memory with nobody";
+  EXPECT_EQ(crossing({"one", "one"}), 0u);
+  EXPECT_EQ(crossing({}), 0u) << "nobody asks";
 }
 
 TEST_F(ExecutorTest, MakeManifest_ReplicasDiffer_WarnsOrRefuses) {

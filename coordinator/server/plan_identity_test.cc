@@ -43,7 +43,7 @@ std::string LayoutOf(int rank, const std::string& more) {
   return SerializeLayout(layout);
 }
 
-// What an agent does until it knows the plan.
+// Does what an agent does until it knows the plan.
 class Agent {
  public:
   Agent(int rank, const std::string& address)

@@ -57,8 +57,10 @@ class PlanStore {
   // (PLAN_UNKNOWN): a layout's bytes are gone.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
+  // `keepers`: as LoadOptions::keepers.
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
-                                    const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish);
+                                    const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish,
+                                    std::vector<int> keepers = {});
   // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
   absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
 

@@ -1,4 +1,4 @@
-// What those who write below the root ask about it.
+// Answers what those who write below the root ask about it.
 #ifndef CAIRN_COORDINATOR_SERVER_ROOT_HOLD_H_
 #define CAIRN_COORDINATOR_SERVER_ROOT_HOLD_H_
 

@@ -22,7 +22,7 @@ struct ServerOptions {
   std::string token;           // empty: none is asked for; whether `listen` may be then is the caller's to check
   SaveOptions save;            // of all save plans
   DecisionOptions decisions;   // with the coordinator's epoch
-  // When this process took the root, by the clock of the storage: EpochFile::began.
+  // This process took the root then, by the clock of the storage: EpochFile::began.
   absl::Time began = absl::InfinitePast();
   // Checks whether this process still serves the root. It is asked before everything that is decided in storage:
   // EpochFile::Check.

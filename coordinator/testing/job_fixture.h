@@ -1,5 +1,5 @@
-// What tests of a whole job share: a coordinator's decisions about a job of a few ranks, to which the test brings one
-// event after the other, and a save that goes as far as the test wants it.
+// Holds what tests of a whole job share: a coordinator's decisions about a job of a few ranks, to which the test brings
+// one event after the other, and a save that goes as far as the test wants it.
 #ifndef CAIRN_COORDINATOR_TESTING_JOB_FIXTURE_H_
 #define CAIRN_COORDINATOR_TESTING_JOB_FIXTURE_H_
 
@@ -72,7 +72,7 @@ class JobFixture : public testing::Test {
     ++restarts_[rank];
     Register(rank);
   }
-  // What the agent of a rank with this trainer (0: none) says.
+  // Returns what the agent of a rank with this trainer (0: none) says.
   static v1::AgentState StateWith(uint64_t trainer) {
     v1::AgentState state;
     state.mutable_trainer()->set_attached(trainer != 0);
@@ -174,7 +174,7 @@ class JobFixture : public testing::Test {
     });
     return Take<PutVerdict>().value_or(PutVerdict());
   }
-  // What stands if the put has taken effect, or another one before it.
+  // Returns what stands if the put has taken effect, or another one before it.
   static VerdictSummary Standing(const PutVerdict& put, bool committed) {
     VerdictSummary verdict;
     verdict.step = put.step;

@@ -1,4 +1,4 @@
-// What tests of the parts of a job share: a context, and members that register and report.
+// Holds what tests of the parts of a job share: a context, and members that register and report.
 #ifndef CAIRN_COORDINATOR_TESTING_PART_TEST_H_
 #define CAIRN_COORDINATOR_TESTING_PART_TEST_H_
 
@@ -43,7 +43,7 @@ class PartTest : public testing::Test {
     }
   }
   void RegisterAll(int world_size) { RegisterAll(world_size, world_size); }
-  // What the rank's agent says. Returns the member.
+  // The rank's agent says this. Returns the member.
   const Member& Report(int rank, const v1::AgentState& state) {
     Member& member = **members_.Authenticate(Identity(rank), context_.now);
     members_.Report(member, state, ++sequence_, layouts_, context_.now);

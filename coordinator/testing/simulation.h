@@ -1,5 +1,5 @@
-// What simulations of the coordinator's decisions share: a clock that jumps from event to event, chance that comes from
-// one seed, and the first violation that was found.
+// Holds what simulations of the coordinator's decisions share: a clock that jumps from event to event, chance that
+// comes from one seed, and the first violation that was found.
 #ifndef CAIRN_COORDINATOR_TESTING_SIMULATION_H_
 #define CAIRN_COORDINATOR_TESTING_SIMULATION_H_
 

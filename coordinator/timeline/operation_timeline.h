@@ -28,9 +28,9 @@
 
 namespace cairn {
 
-// How far a rank has come. Each mark is set once, by the first report that says so.
+// Says how far a rank has come. Each mark is set once, by the first report that says so.
 enum class RankMark { kCalled, kStaging, kStaged, kMoving, kDone };
-// How far the operation has come as a whole.
+// Says how far the operation has come as a whole.
 enum class OperationMark { kPlanned, kNumbered, kAborting };
 
 // A function of what it is told. Not thread-safe while it records.
@@ -54,7 +54,7 @@ class OperationTimeline {
   // others in equal distances.
   struct End {
     std::string job;
-    // What became known while it went on; a load may prove to be a reshard.
+    // These became known while it went on; a load may prove to be a reshard.
     v1::Timeline::Kind kind = v1::Timeline::KIND_UNSPECIFIED;
     std::optional<int64_t> step;
     uint32_t attempt = 0;
@@ -71,14 +71,14 @@ class OperationTimeline {
   absl::Duration duration() const { return absl::Microseconds(duration_); }
   absl::Time end_wall() const { return begin_wall_ + duration(); }
 
-  // How long one part of the operation took, in which some rank was the last one.
+  // Says how long one part of the operation took, in which some rank was the last one.
   struct Stretch {
     v1::TimelineSpan::Phase phase = v1::TimelineSpan::PHASE_UNSPECIFIED;
     absl::Duration begin, end;
     // The rank that ended it. If the operation was given up in it, the first ranks that it waited for. Empty if it
     // waited for no rank.
     std::vector<int> last_ranks;
-    // How much later that rank was than the one in the middle; not of one that never came.
+    // That rank was so much later than the one in the middle; not set for one that never came.
     absl::Duration behind;
   };
   // The parts of an ended operation in their order. They follow on each other and fill it.
@@ -97,7 +97,7 @@ class OperationTimeline {
 
     int64_t at(RankMark mark) const { return marks[static_cast<size_t>(mark)]; }
   };
-  // Who reached a mark last. If some never did, `at` is kNever, and `ranks` are the first of these.
+  // Says who reached a mark last. If some never did, `at` is kNever, and `ranks` are the first of these.
   struct Last {
     std::vector<int> ranks;
     int64_t at = kNever;

@@ -69,7 +69,7 @@ class MergeEngine::Impl {
   absl::StatusOr<MergeResult> Run();
 
  private:
-  // What the current merge does, in all shards, to the pairs with one neighbour.
+  // Says what the current merge does, in all shards, to the pairs with one neighbour.
   struct Change {
     uint64_t weight = 0;
     uint64_t places = 0;

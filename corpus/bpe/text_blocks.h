@@ -51,7 +51,7 @@ class BlockReader {
     size_t block_bytes = size_t{1} << 20;
     const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also while input does not come
   };
-  // Where the reader stands, which is enough to go on in another process.
+  // Says where the reader stands, which is enough to go on in another process.
   struct Position {
     size_t input = 0;
     uint64_t offset = 0;  // how many decompressed bytes of this input were read

@@ -25,7 +25,7 @@ struct CountOptions {
   std::string directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
-  // What the count depends on besides the inputs. A record with other settings is refused.
+  // The count depends on these besides the inputs. A record with other settings is refused.
   std::string settings;
   // Words are delivered in this many parts.
   size_t parts = 1;

@@ -18,7 +18,6 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
-#include "corpus/io/output_file.h"
 
 namespace cairn::corpus {
 namespace {

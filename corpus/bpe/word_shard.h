@@ -28,7 +28,7 @@ class WordShard {
   static constexpr uint32_t kNoSet = ~uint32_t{0};
   static constexpr uint32_t kAnyToken = ~uint32_t{0};
 
-  // How often a pair stands in the words (a word with count n counts n times), and at how many places.
+  // Counts how often a pair stands in the words (a word with count n counts n times), and at how many places.
   struct Tally {
     uint64_t weight = 0;
     uint32_t places = 0;
@@ -38,7 +38,7 @@ class WordShard {
   using Pairs = absl::flat_hash_map<uint64_t, Tally>;
   using PairSets = absl::flat_hash_map<uint64_t, uint32_t>;
 
-  // What the last merge did to the pairs with one neighbour on one side.
+  // Says what the last merge did to the pairs with one neighbour on one side.
   struct Touched {
     uint32_t neighbour;
     uint32_t places;

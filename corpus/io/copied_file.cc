@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "common/file/atomic_write.h"
 #include "common/file/full_transfer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -76,7 +77,7 @@ absl::StatusOr<uint64_t> CopiedFile::AppendThroughBuffer(int source, const std::
 
 absl::Status CopiedFile::Commit() {
   if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
-  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename", path_, errno);
+  CAIRN_RETURN_IF_ERROR(PublishFile(partial_path_, path_, AtomicWriteOptions::Durable::kBytes));
   committed_ = true;
   return SyncDirectoryOf(path_);
 }

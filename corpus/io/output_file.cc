@@ -36,15 +36,6 @@ std::string FreshHiddenName(const std::string& path) {
   return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
 }
 
-absl::Status SyncDirectoryOf(const std::string& path) {
-  const std::string directory = DirectoryOf(path);
-  const UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return OutputError("open", directory, errno);
-  // Some network file systems cannot sync a directory and return EINVAL; their rename is durable by itself.
-  if (fsync(fd.get()) == 0 || errno == EINVAL || errno == EROFS) return absl::OkStatus();
-  return OutputError("fsync", directory, errno);
-}
-
 OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes,
                        int buffers)
     : path_(std::move(path)),
@@ -189,7 +180,7 @@ absl::Status OutputFile::Finish() {
 
 absl::Status OutputFile::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
-  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename", path_, errno);
+  CAIRN_RETURN_IF_ERROR(PublishFile(partial_path_, path_, AtomicWriteOptions::Durable::kBytes));
   committed_ = true;
   return SyncDirectoryOf(path_);
 }

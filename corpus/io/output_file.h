@@ -30,7 +30,7 @@ class OutputFile {
     int buffers = 3;                // at least 2; together they take buffers * buffer_bytes
     std::string partial_path;       // the hidden file; if empty, a fresh name beside the output
   };
-  // Where a file stood at a Checkpoint, which is what Resume needs.
+  // Says where a file stood at a Checkpoint. Resume needs it.
   struct Position {
     uint64_t durable_bytes = 0;  // bytes on disk and synced, a multiple of the buffer size
     std::string tail;            // the bytes after them, less than one buffer
@@ -103,9 +103,6 @@ class OutputFile {
 
 // Returns a hidden name beside `path` that nobody else takes.
 std::string FreshHiddenName(const std::string& path);
-
-// Makes a rename in the directory of `path` durable. STORAGE_ERROR, FSYNC_FAILED.
-absl::Status SyncDirectoryOf(const std::string& path);
 
 }  // namespace cairn::corpus
 

@@ -12,7 +12,7 @@ namespace {
 
 std::string Padded(std::string_view line) { return std::string(line) + std::string(kLinePadding, ' '); }
 
-// What both parsers make of one line: they agree, or only the exact one accepts it.
+// Holds what both parsers make of one line: they agree, or only the exact one accepts it.
 struct Parsed {
   absl::Status status;
   std::vector<std::vector<std::string>> texts;

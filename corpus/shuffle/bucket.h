@@ -32,7 +32,7 @@ struct Bucket {
   }
 };
 
-// What one record says. `line` points into the block. For a long line, `line` is the list of extents.
+// Holds what one record says. `line` points into the block. For a long line, `line` is the list of extents.
 struct BucketRecord {
   LinePosition position;
   uint64_t length;  // the line's length

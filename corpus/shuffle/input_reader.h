@@ -78,7 +78,7 @@ class KeyedLineSink : public LineSink {
   uint64_t long_length_ = 0;
 };
 
-// What all readers of a pass share.
+// Holds what all readers of a pass share.
 struct ReadPass {
   const std::vector<InputFile>* inputs;
   const std::vector<InputRange>* ranges;

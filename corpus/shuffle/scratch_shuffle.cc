@@ -18,7 +18,7 @@
 namespace cairn::corpus {
 namespace {
 
-// What the first pass leaves, as far as it is durable.
+// Holds what the first pass leaves, as far as it is durable.
 struct Scattered {
   std::vector<Bucket> buckets;
   std::vector<bool> done;  // by range

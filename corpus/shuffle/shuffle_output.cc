@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/file/atomic_write.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
@@ -230,11 +231,11 @@ absl::Status ShuffleOutput::Finish() {
 
 absl::Status ShuffleOutput::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
+  const bool resumed = !options_.partial_prefix.empty();
   for (const Part& part : parts_) {
-    if (rename(part.partial.c_str(), part.path.c_str()) == 0) continue;
     // After an interruption between two renames, the first ones are done already.
-    if (errno == ENOENT && !options_.partial_prefix.empty() && access(part.path.c_str(), F_OK) == 0) continue;
-    return OutputError("rename", part.path, errno);
+    const bool done = resumed && access(part.partial.c_str(), F_OK) != 0 && access(part.path.c_str(), F_OK) == 0;
+    if (!done) CAIRN_RETURN_IF_ERROR(PublishFile(part.partial, part.path, AtomicWriteOptions::Durable::kBytes));
   }
   if (Splits()) {
     for (uint64_t part = parts_.size(); unlink(PartPath(options_.path, part).c_str()) == 0;) ++part;

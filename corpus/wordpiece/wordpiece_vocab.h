@@ -22,7 +22,7 @@ struct WordPieceVocab {
   // The tokens that are matched in the raw text (fast dialect): those of the file, and those that are added behind it.
   std::vector<std::pair<std::string, uint32_t>> specials;
   uint32_t unk = 0;
-  // How many different tokens there are, as the trainers count: distinct lines plus added tokens.
+  // Counts the different tokens as the trainers do: distinct lines plus added tokens.
   uint32_t size = 0;
   // One more than the greatest id; greater than `size` where lines repeat.
   uint32_t id_limit = 0;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "planner/layout/layout_columns.h"
+#include "common/format/layout_columns.h"
 
 namespace cairn {
 namespace {
@@ -16,13 +16,11 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 40;
-
 std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begin(), dims.end()}; }
 
 }  // namespace
 
-// What one schema says about a tensor.
+// Holds what one schema says about a tensor.
 struct LayoutSet::Reader::DeclaredTensor {
   std::string_view name;
   int dtype_number = 0;
@@ -192,29 +190,10 @@ void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
 }
 
 void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
-  // If columns do not fit, every later number means nothing.
-  size_t total = 0;
-  for (uint32_t index : columns_.shard_tensors) {
-    if (index >= schema.tensors.size()) return Malformed(layout, "a shard names a tensor outside the schema");
-    total += schema.ndims[index];
+  if (const auto contradiction = ContradictionOf(columns_, schema.ndims); contradiction.has_value()) {
+    return Malformed(layout, *contradiction);
   }
   set_.layouts_[layout].shards = static_cast<uint32_t>(columns_.shard_tensors.size());
-  if (columns_.offsets.size() != total || columns_.shapes.size() != total) {
-    set_.layouts_[layout].shards = 0;
-    return Malformed(layout, "offsets or shapes do not fit the shards' dimensions");
-  }
-  if (columns_.flat_begins.size() != columns_.flat_shards.size() ||
-      columns_.flat_ends.size() != columns_.flat_shards.size()) {
-    set_.layouts_[layout].shards = 0;
-    return Malformed(layout, "flat ranges do not fit their shards");
-  }
-  for (size_t i = 0; i < columns_.flat_shards.size(); ++i) {
-    if (columns_.flat_shards[i] >= columns_.shard_tensors.size() ||
-        (i > 0 && columns_.flat_shards[i] <= columns_.flat_shards[i - 1])) {
-      set_.layouts_[layout].shards = 0;
-      return Malformed(layout, "flat shards are not ascending");
-    }
-  }
   pending_.clear();
   size_t dim = 0;
   size_t flat = 0;
@@ -339,7 +318,7 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   const auto [name, slot, per_rank, content] = *fields;
   CheckName(layout, name);
   const std::vector<int> ranks = RanksOfLayout(layout);
-  if (slot == 0 || slot % 4096 != 0 || slot > kMaxSlotBytes) {
+  if (!IsSlotSize(slot)) {
     faults_.Add({Reason::kBadRequest,
                  std::string(name),
                  ranks,

@@ -13,17 +13,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "planner/layout/layout_columns.h"
+#include "common/format/layout_columns.h"
 #include "planner/layout/layout_set.h"
 
 namespace cairn {
 
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
-// Returns "rank 3", or "ranks 0, 1".
-inline std::string RanksText(std::span<const int> ranks) {
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(ranks));
-}
 
 // Reads layouts into a set. Its tables are needed only during that.
 class LayoutSet::Reader {

@@ -83,7 +83,7 @@ void Report(const LayoutSet& set, const LayoutSet::Tensor& tensor, std::span<con
     if (fault.ranks.empty()) {
       absl::StrAppend(&fault.message, "; it is declared, but no rank holds a part of it");
     } else {
-      absl::StrAppend(&fault.message, "; parts of it are held by ranks ", JoinRanks(fault.ranks));
+      absl::StrAppend(&fault.message, "; parts of it are held by ", RanksText(fault.ranks));
     }
   } else {
     fault.reason = Reason::kShardOverlap;
@@ -94,8 +94,8 @@ void Report(const LayoutSet& set, const LayoutSet::Tensor& tensor, std::span<con
     fault.message =
         absl::StrCat("tensor ", tensor.name, ": ", ToString(found.region), " is held by different shards: ");
     for (size_t i = 0; i < overlapping.size() && i < 4; ++i) {
-      absl::StrAppend(&fault.message, i == 0 ? "" : ", ", set.Describe(overlapping[i]), " on ranks ",
-                      JoinRanks(set.RanksOf(std::span(&overlapping[i], 1))));
+      absl::StrAppend(&fault.message, i == 0 ? "" : ", ", set.Describe(overlapping[i]), " on ",
+                      RanksText(set.RanksOf(std::span(&overlapping[i], 1))));
     }
     if (overlapping.size() > 4) absl::StrAppend(&fault.message, " and ", overlapping.size() - 4, " more");
   }

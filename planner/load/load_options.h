@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "mapping/mapping.h"
 
@@ -17,6 +18,9 @@ struct LoadOptions {
   // and its own memory is the buffer of that round. Buffer offsets count from the begin of this memory, in which the
   // rank's files lie one after the other, each padded to 4096 bytes.
   bool owners_read = false;
+  // The ranks whose agents still have in memory what they wrote of this checkpoint, ascending. Each of them reads that,
+  // whoever needs it. Must be empty for an in-memory reshard and for an import.
+  std::vector<int> keepers;
   // Says what the targets' tensors are made of. If it is null, each is made of the tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;
   size_t max_faults = 64;

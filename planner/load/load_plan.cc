@@ -49,7 +49,17 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
     digester.Add(static_cast<uint64_t>(targets.ranks()[r])).Add(targets.nodes()[targets.rank_nodes()[r]]);
     digester.Add(targets.layout_digests()[targets.rank_layouts()[r]]);
   }
+  if (!options.keepers.empty()) {
+    digester.Add("keepers").Add(uint64_t{options.keepers.size()});
+    for (int rank : options.keepers) digester.Add(static_cast<uint64_t>(rank));
+  }
   return digester.Finish();
+}
+
+// Says of which step an error is, unless the source is no checkpoint: live ranks, or files of another library.
+absl::Status OfStep(const Manifest& source, const absl::Status& error) {
+  if (source.job.empty()) return error;
+  return Annotate(error, absl::StrCat("step ", source.step), {{"step", absl::StrCat(source.step)}});
 }
 
 }  // namespace
@@ -60,12 +70,6 @@ std::string LoadPlan::PartFor(int rank) const {
   const auto found = std::lower_bound(impl_->ranks.begin(), impl_->ranks.end(), rank);
   if (found == impl_->ranks.end() || *found != rank) return {};
   return impl_->parts.own[static_cast<size_t>(found - impl_->ranks.begin())] + impl_->parts.shared;
-}
-uint64_t LoadPlan::resident_bytes() const {
-  uint64_t bytes = sizeof(Impl) + impl_->parts.shared.size();
-  for (const std::string& part : impl_->parts.own) bytes += sizeof(part) + part.capacity();
-  bytes += impl_->parts.totals.reads.capacity() * sizeof(LoadTotals::RankFile);
-  return bytes + impl_->parts.totals.copies.capacity() * sizeof(LoadTotals::RankPair);
 }
 const std::vector<std::string>& LoadPlan::missing() const { return impl_->missing; }
 const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->unexpected; }
@@ -95,7 +99,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
   } else {
     match = MatchNames(source, set, faults);
   }
-  if (!faults.empty()) return faults.ToStatus();
+  if (!faults.empty()) return OfStep(source, faults.ToStatus());
   const Reads reads = PlanReads(source, set, match, options);
   plan->digest = LoadPlanDigest(source, set, options);
   plan->ranks = set.ranks();

@@ -34,8 +34,6 @@ class LoadPlan {
   const std::vector<int>& ranks() const;
   // Returns the serialized cairn.v1.ReadPlan of a rank; empty for a rank that is not in the plan.
   std::string PartFor(int rank) const;
-  // About what the plan takes in memory.
-  uint64_t resident_bytes() const;
   // missing() has the names that targets want and the checkpoint lacks; unexpected() has the tensors of the checkpoint
   // that no target wants, but no objects. Both are sorted.
   const std::vector<std::string>& missing() const;

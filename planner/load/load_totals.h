@@ -1,4 +1,4 @@
-// What a load reads and exchanges in all.
+// Counts what a load reads and exchanges in all.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_TOTALS_H_
 #define CAIRN_PLANNER_LOAD_LOAD_TOTALS_H_
 
@@ -8,13 +8,13 @@
 namespace cairn {
 
 struct LoadTotals {
-  // What one rank reads from one file.
+  // Says how much one rank reads from one file.
   struct RankFile {
     int rank = 0;
     uint32_t file = 0;  // index into Manifest::files
     uint64_t bytes = 0;
   };
-  // What one rank takes from the reads of another rank, or from its own.
+  // Says how much one rank takes from the reads of another rank, or from its own.
   struct RankPair {
     int from = 0;
     int to = 0;

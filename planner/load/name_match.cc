@@ -87,6 +87,8 @@ class Matcher {
   std::vector<std::pair<std::string, std::string>> exchanges_;
 };
 
+std::string ShardsText(uint64_t shards) { return absl::StrCat(shards, shards == 1 ? " shard" : " shards"); }
+
 }  // namespace
 
 NameMatch MatchNames(const Manifest& source, const LayoutSet& targets, FaultList& faults) {
@@ -107,13 +109,14 @@ NameMatch MatchNames(const Manifest& source, const LayoutSet& targets, FaultList
       const std::vector<int> ranks = targets.RanksOf(targets.ShardsOf(i));
       std::string name = wanted.name;
       if (stored.name != wanted.name) absl::StrAppend(&name, " (stored as ", stored.name, ")");
-      faults.Add({reason,
-                  wanted.name,
-                  ranks,
-                  {},
-                  {},
-                  absl::StrCat("tensor ", name, " ", what, "; the checkpoint has it in ", stored.shard_count,
-                               " shards, the target in ", targets.ShardsOf(i).size(), " on ranks ", JoinRanks(ranks))});
+      faults.Add(
+          {reason,
+           wanted.name,
+           ranks,
+           {},
+           {},
+           absl::StrCat("tensor ", name, " ", what, "; the checkpoint has it in ", ShardsText(stored.shard_count),
+                        ", the target in ", ShardsText(targets.ShardsOf(i).size()), " on ", RanksText(ranks))});
     };
     if (stored.global_shape != wanted.global_shape) {
       fault(Reason::kShapeMismatch,

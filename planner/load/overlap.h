@@ -12,7 +12,7 @@
 
 namespace cairn {
 
-// What one side stores: the elements of `box`, or, if `flat` is set, that range of the box's flattening. The elements
+// One side stores the elements of `box` or, if `flat` is set, those of that range of the box's flattening. The elements
 // are row-major and contiguous.
 struct Piece {
   Box box;

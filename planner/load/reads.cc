@@ -63,6 +63,8 @@ class ReadsPlanner {
   int BestHolderOf(const Segment& segment, const Balance& balance) const;
   // Gives out segments of objects that all ranks get.
   void ChooseReadersForAll(const std::vector<uint32_t>& segments, Balance& balance);
+  // Returns the rank (an index) that has the segment's bytes in memory, because it wrote them; -1 if there is none.
+  int KeeperOf(const Segment& segment) const;
   const ManifestObject* ObjectOf(const Segment& segment) const;
   int OwnerOf(const Segment& segment) const;
   bool SameLayouts() const;
@@ -297,6 +299,14 @@ int ReadsPlanner::OwnerOf(const Segment& segment) const {
   return found != targets_.ranks().end() && *found == rank ? static_cast<int>(found - targets_.ranks().begin()) : -1;
 }
 
+int ReadsPlanner::KeeperOf(const Segment& segment) const {
+  if (options_.keepers.empty()) return -1;
+  const int owner = OwnerOf(segment);
+  if (owner < 0) return -1;
+  const int rank = targets_.ranks()[static_cast<size_t>(owner)];
+  return std::binary_search(options_.keepers.begin(), options_.keepers.end(), rank) ? owner : -1;
+}
+
 const ManifestObject* ReadsPlanner::ObjectOf(const Segment& segment) const {
   const uint32_t item = reads_.items[segment.needed].item;
   return item < source_.shards.size() ? nullptr : &source_.objects[item - source_.shards.size()];
@@ -380,6 +390,10 @@ void ReadsPlanner::ChooseReaders() {
   const bool same = SameLayouts();
   for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
     Segment& segment = reads_.segments[s];
+    if (const int keeper = KeeperOf(segment); keeper >= 0) {
+      balance.Give(segment, keeper);
+      continue;
+    }
     const ManifestObject* object = ObjectOf(segment);
     if (object != nullptr && ConsumersOf(source_, targets_, *object) == ObjectConsumers::kOwner) {
       const auto& ranks = targets_.ranks();

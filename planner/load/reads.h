@@ -72,7 +72,8 @@ Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const Layo
 // A segment is read by one of the ranks that need most of it. Segments that only one rank needs are given out first.
 // Those of tensors that several need follow, heaviest first, each to the rank with the smallest (bytes so far, bytes of
 // its node, rank). Objects that all ranks get are given out last, many to one reader. But if every rank has the layout
-// with which the checkpoint was saved, each reads what it wrote, as far as it holds that.
+// with which the checkpoint was saved, each reads what it wrote, as far as it holds that. And before all else, a rank
+// of LoadOptions::keepers reads all that it wrote, also what only others need.
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options);
 
 // Says which ranks (indices) get an object: all of them. But an object that each rank has for itself goes only to its

@@ -320,6 +320,25 @@ TEST(PartTest, Part_OfAnyRank_TellsTheWorldAndTheNumberOfAllFiles) {
   }
 }
 
+TEST(LoadRulesTest, LoadPlan_TensorOfAnotherShape_NamesStepAndRankInTheFormThatFits) {
+  LayoutDescription saved, wanted;
+  saved.tensors = {Whole("w", {64, 64})};
+  wanted.tensors = {Whole("w", {64, 32})};
+  const auto save = MakeSavePlan(InputsOf(Ranks({saved})), SaveOptions());
+  ASSERT_TRUE(save.ok()) << save.status();
+  Manifest source = VirtualManifest(*save);
+  const absl::Status of_live_ranks = MakeLoadPlan(source, InputsOf(Ranks({wanted})), LoadOptions()).status();
+  EXPECT_TRUE(HasReason(of_live_ranks, Reason::kShapeMismatch)) << of_live_ranks;
+  EXPECT_FALSE(MetadataOf(of_live_ranks).contains("step"));
+  source.job = "demo";
+  source.step = 1200;
+  const absl::Status of_a_step = MakeLoadPlan(source, InputsOf(Ranks({wanted})), LoadOptions()).status();
+  EXPECT_TRUE(std::string(of_a_step.message()).starts_with("step 1200: tensor w ")) << of_a_step;
+  EXPECT_TRUE(std::string(of_a_step.message()).ends_with("in 1 shard, the target in 1 shard on rank 0")) << of_a_step;
+  EXPECT_EQ(MetadataOf(of_a_step).at("step"), "1200");
+  EXPECT_EQ(MetadataOf(of_a_step).at("tensor"), "w");
+}
+
 TEST(LoadRulesTest, LoadPlan_StepWasSavedAnew_IsAnotherPlan) {
   LayoutDescription wants;
   wants.tensors = {Whole("w", {64, 64})};

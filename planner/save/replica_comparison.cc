@@ -42,8 +42,7 @@ std::string OddOnesOut(const Written& written, const Differing& differing) {
   const size_t all = agreeing + differing.ranks.size();
   if (all < 3) return "";
   if (2 * agreeing > all) {
-    return absl::StrCat("; ", agreeing, " of ", all, " ranks agree, without ",
-                        differing.ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(differing.ranks));
+    return absl::StrCat("; ", agreeing, " of ", all, " ranks agree, without ", RanksText(differing.ranks));
   }
   for (const auto& [content, ranks] : differing.by_content) {
     if (2 * ranks.size() <= all) continue;
@@ -61,8 +60,8 @@ std::vector<int> AllOf(const Written& written, const Differing& differing) {
 }
 
 std::string DifferText(const Written& written, const Differing& differing) {
-  return absl::StrCat("but the bytes of ranks ", JoinRanks(differing.ranks), " differ from those of rank ",
-                      written.rank, OddOnesOut(written, differing));
+  return absl::StrCat("but the bytes of ", RanksText(differing.ranks), " differ from those of rank ", written.rank,
+                      OddOnesOut(written, differing));
 }
 
 // Compares one save. An item goes by its ItemRef::index.
@@ -197,8 +196,8 @@ Fault ReplicaComparison::MissingFault(uint32_t object, const std::vector<int>& r
   fault.reason = Reason::kBadRequest;
   fault.name = set_.objects()[object].name;
   fault.ranks = ranks;
-  fault.message = absl::StrCat("object ", fault.name, " is declared the same on all ranks, but ranks ",
-                               JoinRanks(ranks), " gave no checksum of theirs");
+  fault.message = absl::StrCat("object ", fault.name, " is declared the same on all ranks, but ", RanksText(ranks),
+                               " gave no checksum of theirs");
   return fault;
 }
 

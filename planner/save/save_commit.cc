@@ -23,7 +23,7 @@ class ManifestMaker {
   absl::StatusOr<Manifest> Make(const CommitInfo& commit);
 
  private:
-  // Where a shard lies, and the checksum that its writer reports.
+  // Says where a shard lies, and which checksum its writer reports.
   struct Place {
     uint32_t file = 0;
     uint32_t item = 0;

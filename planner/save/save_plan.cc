@@ -138,20 +138,4 @@ absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const Sa
   return MakeSavePlan(ranks, options, faults);
 }
 
-absl::StatusOr<SavePlan> SavePlanCache::Get(std::span<const RankInput> ranks, const SaveOptions& options) {
-  const std::string digest = SavePlanDigest(ranks, options);
-  const auto found =
-      std::find_if(plans_.begin(), plans_.end(), [&](const SavePlan& p) { return p.digest() == digest; });
-  if (found != plans_.end()) {
-    std::rotate(found, found + 1, plans_.end());
-    return plans_.back();
-  }
-  ++planned_;
-  auto plan = MakeSavePlan(ranks, options);
-  if (!plan.ok()) return plan;
-  if (plans_.size() >= capacity_ && !plans_.empty()) plans_.erase(plans_.begin());
-  plans_.push_back(*plan);
-  return plan;
-}
-
 }  // namespace cairn

@@ -23,7 +23,7 @@
 
 namespace cairn {
 
-// What the agent of one rank reported after it had written.
+// Holds what the agent of one rank reported after it had written.
 struct RankResult {
   int rank = 0;
   cairn::v1::WriteResult result;
@@ -123,20 +123,6 @@ absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const Sa
 
 // Returns the digest that the result of MakeSavePlan would have, without planning.
 std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& options);
-
-// Remembers the last plans by digest, so that unchanged layouts are not planned again. Not thread-safe.
-class SavePlanCache {
- public:
-  explicit SavePlanCache(size_t capacity = 4) : capacity_(capacity) {}
-  absl::StatusOr<SavePlan> Get(std::span<const RankInput> ranks, const SaveOptions& options);
-  // Counts the calls of Get that planned anew.
-  size_t planned() const { return planned_; }
-
- private:
-  size_t capacity_;
-  size_t planned_ = 0;
-  std::vector<SavePlan> plans_;  // the one that was used last stands last
-};
 
 }  // namespace cairn
 

@@ -23,7 +23,7 @@ _OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
-    # Where the kernel does not say that a trainer has ended, the agent takes the end of its connection for that. So a
+    # If the kernel does not say that a trainer has ended, the agent takes the end of its connection for that. So a
     # trainer that computes for long must keep it.
     ("grpc.client_idle_timeout_ms", 2**31 - 1),
     # Two clients of one process are two sessions: they must not share a connection.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import itertools
 import os
 import threading
 import time
@@ -15,7 +17,7 @@ import numpy
 from cairn import _native
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
-from cairn._memory import Mapping
+from cairn._memory import Mapping, unmap
 from cairn._results import DeviceReport
 
 # A name that the loader looks up, or an absolute path.
@@ -26,10 +28,12 @@ SLOT_BYTES = 64 << 20
 PIECE_BYTES = 256 << 20
 # Giving memory up takes no longer than this.
 _RELEASE_SECONDS = 5.0
+# `python -m cairn.doctor_gpu` waits so long for a driver to start.
+_DOCTOR_SECONDS = 60.0
 
 _PATHS = ("pinned-slab", "pinned-ring", "pageable")
 _DONE, _DRIVER_FAILED, _STALLED, _NOT_ON_DEVICE, _MANY_DEVICES, _UNSOUND = 0, 1, 2, 3, 4, -1
-_NOT_PINNED, _CAPTURING, _TORN, _UNGUARDED = 5, 6, 7, 8
+_NOT_PINNED, _CAPTURING, _TORN, _UNGUARDED, _TOO_LONG = 5, 6, 7, 8, 9
 # Between two chunks of an overlapped save other copies find their way.
 CHUNK_BYTES = 16 << 20
 
@@ -38,7 +42,8 @@ class _Outcome(ctypes.Structure):
     """struct CairnDeviceOutcome."""
 
     _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("path", ctypes.c_int64),
-                ("bytes", ctypes.c_int64), ("calls", ctypes.c_int64), ("pinned_bytes", ctypes.c_int64),
+                ("bytes", ctypes.c_int64), ("detour_bytes", ctypes.c_int64), ("reordered", ctypes.c_int64),
+                ("calls", ctypes.c_int64), ("pinned_bytes", ctypes.c_int64),
                 ("text", ctypes.c_char * 256), ("fallback", ctypes.c_char * 256), ("checked", ctypes.c_int64),
                 ("unchecked", ctypes.c_char * 256))
 
@@ -83,9 +88,11 @@ class Devices:
         self._lock = threading.RLock()  # a mapping may end while it is held
         self._handle: int | None = None
         self._process = os.getpid()
-        self._pinned: weakref.WeakSet[Mapping] = weakref.WeakSet()  # pinned, or refused to be
+        self._numbers: weakref.WeakKeyDictionary[Mapping, int] = weakref.WeakKeyDictionary()  # that may be pinned
+        self._settled: weakref.WeakSet[Mapping] = weakref.WeakSet()  # pinned, or refused to be
         # What a copy that hangs may still touch.
         self._held: list[object] = []
+        self._closed = False
 
     # Copying.
 
@@ -93,7 +100,7 @@ class Devices:
         """Makes copies from devices, and returns when they are done.
 
         Args:
-          memory: what keeps the targets alive.
+          memory: what the targets are part of, and what keeps them alive.
           timeout: seconds.
 
         Raises:
@@ -112,10 +119,13 @@ class Devices:
         streams = numpy.array(copies.streams, numpy.uint64)
         outcome = _Outcome()
         begun = time.monotonic()
-        _LIBRARY.cairn_device_copy(self._open(), to_host, rows.ctypes.data, len(rows), dimensions.ctypes.data,
-                                   streams.ctypes.data, _native.copy_threads(), timeout, ctypes.byref(outcome))
+        handle = self._open(timeout)
+        left = max(begun + timeout - time.monotonic(), 0.0)
+        _LIBRARY.cairn_device_copy(handle, to_host, self._number_of(memory), rows.ctypes.data, len(rows),
+                                   dimensions.ctypes.data, streams.ctypes.data, _native.copy_threads(), left,
+                                   ctypes.byref(outcome))
         self._check(outcome, copies.names, (memory, copies.owners), timeout)
-        return _report(outcome, time.monotonic() - begun)
+        return _report(outcome, copies.names, time.monotonic() - begun)
 
     def begin_overlap(self, copies: DeviceCopyList, behind: Sequence[bool], check: bool, memory: object,
                       deadline: float) -> Overlap | str:
@@ -141,22 +151,28 @@ class Devices:
         patience = max(deadline - time.monotonic(), 0.0)
         keep = (memory, copies.owners)
         begun = time.monotonic()
-        handle = _LIBRARY.cairn_overlap_begin(self._open(), rows.ctypes.data, len(rows), dimensions.ctypes.data,
-                                              streams.ctypes.data, late.ctypes.data, check, CHUNK_BYTES,
-                                              _native.copy_threads(), patience, ctypes.byref(outcome))
+        handle = _LIBRARY.cairn_overlap_begin(self._open(patience), self._number_of(memory), rows.ctypes.data,
+                                              len(rows), dimensions.ctypes.data, streams.ctypes.data, late.ctypes.data,
+                                              check, CHUNK_BYTES, _native.copy_threads(),
+                                              max(deadline - time.monotonic(), 0.0), ctypes.byref(outcome))
         if handle is None:
             if outcome.kind == _NOT_PINNED:
                 return outcome.fallback.decode() or "the memory is not pinned"
             self._check(outcome, copies.names, keep, patience)
             return "there is nothing to copy"
         self._held.append(keep)
-        return Overlap(self, handle, copies.names, keep, begun, deadline, outcome.pinned_bytes)
+        path, fallback = _path(outcome, copies.names)
+        return Overlap(self, handle, copies.names, keep, begun, deadline, path, fallback, outcome.pinned_bytes)
 
     def let_go(self, keep: object) -> None:
         """The copies that `keep` belongs to have ended."""
         self._held[:] = [held for held in self._held if held is not keep]
 
-    def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], timeout: float) -> list[int]:
+    def _number_of(self, memory: object) -> int:
+        """Returns the number under which memory was pinned; 0 if nobody tried to."""
+        return self._numbers.get(memory, 0) if isinstance(memory, Mapping) else 0
+
+    def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], deadline: float) -> list[int]:
         """Returns the CRC32C of each array in row-major order. Raises as to_host() does."""
         copies = DeviceCopyList()
         result: list[int] = []
@@ -167,15 +183,18 @@ class Devices:
                 packed.append(len(result))
                 result.append(0)
             else:
-                result.append(self._checksum_on_host(name, array, timeout))
+                result.append(self._checksum_on_host(name, array, max(deadline - time.monotonic(), 0.0)))
         if packed:
             rows, dimensions = copies.tables()
             streams = numpy.array(copies.streams, numpy.uint64)
             sums = numpy.zeros(len(rows), numpy.uint32)
             outcome = _Outcome()
-            _LIBRARY.cairn_device_checksum(self._open(), rows.ctypes.data, len(rows), dimensions.ctypes.data,
-                                           streams.ctypes.data, timeout, sums.ctypes.data, ctypes.byref(outcome))
-            self._check(outcome, copies.names, copies.owners, timeout)
+            begun = time.monotonic()
+            handle = self._open(max(deadline - begun, 0.0))
+            _LIBRARY.cairn_device_checksum(handle, rows.ctypes.data, len(rows), dimensions.ctypes.data,
+                                           streams.ctypes.data, max(deadline - time.monotonic(), 0.0),
+                                           sums.ctypes.data, ctypes.byref(outcome))
+            self._check(outcome, copies.names, copies.owners, time.monotonic() - begun)
             for position, value in zip(packed, sums, strict=True):
                 result[position] = int(value)
         return result
@@ -205,32 +224,47 @@ class Devices:
         If the driver refuses, copies take another path and say why.
 
         Raises:
-          Error: DEVICE_STALLED, and DEVICE_ERROR of a driver that cannot be opened.
+          Error: DEVICE_STALLED, and DEVICE_ERROR of a driver that cannot be opened or cannot say where the arrays are.
         """
-        if mapping in self._pinned:
+        if mapping in self._settled:
             return
-        handle = self._open()
-        ordinals = (int(_LIBRARY.cairn_device_of(handle, array.address)) for array in arrays if array.nbytes)
-        device = next((ordinal for ordinal in ordinals if ordinal >= 0), None)
-        if device is None:
-            return  # copying will name the array
+        deadline = time.monotonic() + timeout
+        handle = self._open(timeout)
+        addresses = numpy.array([array.address for array in arrays if array.nbytes], numpy.uint64)
+        device = ctypes.c_int64()
         outcome = _Outcome()
-        _LIBRARY.cairn_device_pin(handle, device, mapping.address, mapping.size, PIECE_BYTES, timeout,
-                                  ctypes.byref(outcome))
+        _LIBRARY.cairn_device_locate(handle, addresses.ctypes.data, len(addresses),
+                                     max(deadline - time.monotonic(), 0.0), ctypes.byref(device), ctypes.byref(outcome))
+        self._check(outcome, (), None, timeout)
+        if device.value < 0:
+            return  # copying will name the array
+        number = self._numbers.get(mapping)
+        if number is None:
+            number = self._numbers[mapping] = next(_NUMBERS)
+            # This comes first: a driver that hangs may pin the memory long after this call has given up.
+            mapping.end_by(functools.partial(self._release, number))
+        _LIBRARY.cairn_device_pin(handle, number, device.value, mapping.address, mapping.size, PIECE_BYTES,
+                                  max(deadline - time.monotonic(), 0.0), ctypes.byref(outcome))
         if outcome.kind == _STALLED:
             self._check(outcome, (), mapping, timeout)
-        self._pinned.add(mapping)
-        if outcome.kind == _DONE:
-            weakref.finalize(mapping, self._unpin, mapping.address).atexit = False
+        self._settled.add(mapping)
 
-    def _unpin(self, address: int) -> None:
+    def _release(self, number: int, address: int, size: int) -> None:
+        """Unpins memory that nobody uses any more, and unmaps it. While a copy runs, that is done when it ends."""
         with self._lock:
-            if self._handle is not None and os.getpid() == self._process:
-                _LIBRARY.cairn_device_unpin(self._handle, address, _RELEASE_SECONDS, ctypes.byref(_Outcome()))
+            if self._handle is None:
+                unmap(address, size)  # all was unpinned when this was closed
+            else:
+                _LIBRARY.cairn_device_release(self._handle, number, address, size, _RELEASE_SECONDS)
+
+    def keeps_memory(self) -> bool:
+        """Returns whether memory that nobody uses any more is still mapped, because the driver is not done with it."""
+        with self._lock:
+            return self._handle is not None and bool(_LIBRARY.cairn_device_releasing(self._handle))
 
     def handle_types(self, array: DeviceArray) -> int:
         """Returns what its memory can be exported as: 1 a descriptor, 8 a fabric handle, 0 neither; -1: not known."""
-        return int(_LIBRARY.cairn_device_handle_types(self._open(), array.address))
+        return int(_LIBRARY.cairn_device_handle_types(self._open(_DOCTOR_SECONDS), array.address))
 
     # The driver.
 
@@ -241,26 +275,45 @@ class Devices:
         self._held.clear()
         return False
 
-    def _open(self) -> int:
-        with self._lock:
+    def waiting(self) -> str:
+        """Returns what the driver has not done yet, such as "cuMemcpyDtoHAsync has not returned for 2 s"."""
+        if self._handle is None:
+            return ""
+        text = ctypes.create_string_buffer(256)
+        _LIBRARY.cairn_device_waiting(self._handle, text, len(text))
+        return text.value.decode()
+
+    def _open(self, timeout: float) -> int:
+        if not self._lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX)):
+            raise Error("DEVICE_STALLED", f"another thread waits for the GPU's driver ({timeout:g} s)")
+        try:
+            if self._closed:
+                raise Error("BAD_REQUEST", "this client was closed")
             if self._handle is None:
                 outcome = _Outcome()
-                self._handle = _LIBRARY.cairn_device_open(DRIVER.encode(), SLOT_BYTES, ctypes.byref(outcome))
+                self._handle = _LIBRARY.cairn_device_open(DRIVER.encode(), SLOT_BYTES, timeout, ctypes.byref(outcome))
                 if self._handle is None:
-                    raise Error("DEVICE_ERROR", f"an array is on a GPU, and CUDA's driver cannot be opened: "
-                                f"{outcome.text.decode()}")
+                    stalled = outcome.kind == _STALLED
+                    raise Error("DEVICE_STALLED" if stalled else "DEVICE_ERROR",
+                                f"an array is on a GPU, and CUDA's driver {'does not start' if stalled else 'cannot be opened'}"
+                                f": {outcome.text.decode()}{f' ({timeout:g} s)' if stalled else ''}")
             return self._handle
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Gives up all memory and streams, unless a copy hangs: then it is given up when that ends."""
         if self.busy():
             _HANGING.append(list(self._held))
         with self._lock:
-            if self._handle is not None and os.getpid() == self._process:
-                _LIBRARY.cairn_device_close(self._handle)
-            self._handle = None
+            self._closed = True
+            # If a copy hangs, the handle stays for memory that is released later.
+            if self._handle is not None and os.getpid() == self._process and _LIBRARY.cairn_device_close(self._handle):
+                self._handle = None
 
 
+# No two pieces of memory that were ever pinned have the same one.
+_NUMBERS = itertools.count(1)
 # Memory of clients that were closed while a copy hung.
 _HANGING: list[object] = []
 
@@ -269,11 +322,14 @@ class Overlap:
     """Copies that go on behind the trainer's back. Made by Devices.begin_overlap(). Thread-safe.
 
     Attributes:
+      path, fallback: as DeviceReport's.
       pinned_bytes: of the host's memory that are pinned.
     """
 
     def __init__(self, devices: Devices, handle: int, names: Sequence[str], keep: object, begun: float,
-                 deadline: float, pinned_bytes: int) -> None:
+                 deadline: float, path: str, fallback: str, pinned_bytes: int) -> None:
+        self.path = path
+        self.fallback = fallback
         self.pinned_bytes = pinned_bytes
         self._devices = devices
         self._handle = handle
@@ -305,24 +361,37 @@ class Overlap:
         outcome = _Outcome()
         if not _LIBRARY.cairn_overlap_await(self._handle, max(self._deadline - time.monotonic(), 0.0),
                                             ctypes.byref(outcome)):
-            raise Error("DEVICE_STALLED", "the GPU's driver has not ended the copies of an overlapped save "
-                        f"({self._deadline - self._begun:g} s)")
+            raise Error("DEVICE_STALLED", "the GPU's driver has not ended the copies of an overlapped save: "
+                        f"{self._devices.waiting()} ({self._deadline - self._begun:g} s)")
         self._ended = True
         self._devices.let_go(self._keep)
         self._keep = None
         error = _error_of(outcome, self._names, 0.0)
         if error is not None:
             raise error
-        return _report(outcome, time.monotonic() - self._begun)
+        return _report(outcome, self._names, time.monotonic() - self._begun)
 
     def __del__(self) -> None:
         if os.getpid() == self._process:
             _LIBRARY.cairn_overlap_free(self._handle)
 
 
-def _report(outcome: _Outcome, seconds: float) -> DeviceReport:
-    return DeviceReport(_PATHS[outcome.path], outcome.fallback.decode(), outcome.bytes, outcome.calls, seconds,
-                        outcome.pinned_bytes, outcome.checked, outcome.unchecked.decode())
+def _path(outcome: _Outcome, names: Sequence[str]) -> tuple[str, str]:
+    """Returns the slowest path that was taken, and why it was no better one."""
+    fallback = outcome.fallback.decode()
+    if outcome.reordered >= 0:
+        why = (f"the elements of {names[outcome.reordered]!r} are not in row-major order on the device, so the host puts "
+               "them into it")
+        fallback = f"{why}; {fallback}" if fallback else why
+    return _PATHS[outcome.path], fallback
+
+
+def _report(outcome: _Outcome, names: Sequence[str], seconds: float) -> DeviceReport:
+    path, fallback = _path(outcome, names)
+    straight = outcome.bytes - outcome.detour_bytes
+    bytes_by_path = {name: size for name, size in ((_PATHS[0], straight), (path, outcome.detour_bytes)) if size}
+    return DeviceReport(path, fallback, outcome.bytes, outcome.calls, seconds, outcome.pinned_bytes, outcome.checked,
+                        outcome.unchecked.decode(), bytes_by_path)
 
 
 def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error | None:
@@ -336,9 +405,14 @@ def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error 
     if outcome.kind == _DRIVER_FAILED:
         return Error("DEVICE_ERROR", text, about)
     if outcome.kind == _NOT_ON_DEVICE:
-        return Error("BAD_REQUEST", f"{name}: its memory is no device's; was it freed?", about)
+        return Error("BAD_REQUEST", f"{name}: its memory is no device's; was it freed?",
+                     {**about, "next": "Save the array that is there now."})
+    if outcome.kind == _TOO_LONG:
+        return Error("BAD_REQUEST", f"{name}: its memory ends before it does, as its shape and strides say",
+                     {**about, "next": "Look at the shape and the strides that the array says it has."})
     if outcome.kind == _MANY_DEVICES:
-        return Error("BAD_REQUEST", f"{name}: its memory is of two devices", about)
+        return Error("BAD_REQUEST", f"{name}: its memory is of two devices",
+                     {**about, "next": "Save the part of each device as a shard of its own."})
     if outcome.kind == _CAPTURING:
         return Error("BAD_REQUEST", f"{name}: its stream records a CUDA graph, in which nothing can be copied",
                      {**about, "next": "Save, load and reshard before the capture begins or after it has ended."})
@@ -346,8 +420,8 @@ def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error 
         return Error("TORN_SNAPSHOT", f"{name} changed on the GPU before it was copied: its bytes are not those of "
                      "the save", about)
     if outcome.kind == _UNSOUND:
-        return Error("BAD_REQUEST", f"{name}: its strides on the device are negative, or it repeats elements that "
-                     "are to be filled", about)
+        return Error("BAD_REQUEST", f"{name}: it repeats elements that are to be filled, or does not fit its place",
+                     {**about, "next": "Load into a contiguous array, and copy from there."})
     return None
 
 
@@ -369,20 +443,23 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_device_probe.restype = number
     library.cairn_device_handle_types.argtypes = [pointer, ctypes.c_uint64]
     library.cairn_device_handle_types.restype = number
-    library.cairn_device_open.argtypes = [ctypes.c_char_p, number, pointer]
+    library.cairn_device_open.argtypes = [ctypes.c_char_p, number, seconds, pointer]
     library.cairn_device_open.restype = pointer
     library.cairn_device_close.argtypes = [pointer]
-    library.cairn_device_close.restype = None
+    library.cairn_device_close.restype = number
     library.cairn_device_busy.argtypes = [pointer]
     library.cairn_device_busy.restype = number
-    library.cairn_device_of.argtypes = [pointer, ctypes.c_uint64]
-    library.cairn_device_of.restype = number
-    library.cairn_device_pin.argtypes = [pointer, number, pointer, number, number, seconds, pointer]
-    library.cairn_device_unpin.argtypes = [pointer, pointer, seconds, pointer]
-    library.cairn_device_copy.argtypes = [pointer, number, pointer, number, pointer, pointer, number, seconds, pointer]
+    library.cairn_device_waiting.argtypes = [pointer, ctypes.c_char_p, number]
+    library.cairn_device_locate.argtypes = [pointer, pointer, number, seconds, pointer, pointer]
+    library.cairn_device_pin.argtypes = [pointer, ctypes.c_uint64, number, pointer, number, number, seconds, pointer]
+    library.cairn_device_release.argtypes = [pointer, ctypes.c_uint64, pointer, number, seconds]
+    library.cairn_device_releasing.argtypes = [pointer]
+    library.cairn_device_releasing.restype = number
+    library.cairn_device_copy.argtypes = [pointer, number, ctypes.c_uint64, pointer, number, pointer, pointer, number,
+                                          seconds, pointer]
     library.cairn_device_checksum.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer, pointer]
-    library.cairn_overlap_begin.argtypes = [pointer, pointer, number, pointer, pointer, pointer, number, number, number,
-                                            seconds, pointer]
+    library.cairn_overlap_begin.argtypes = [pointer, ctypes.c_uint64, pointer, number, pointer, pointer, pointer, number,
+                                            number, number, seconds, pointer]
     library.cairn_overlap_begin.restype = pointer
     library.cairn_overlap_guard.argtypes = [pointer, pointer, pointer, number, seconds]
     library.cairn_overlap_guard.restype = number
@@ -390,8 +467,8 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_overlap_await.restype = number
     library.cairn_overlap_free.argtypes = [pointer]
     library.cairn_overlap_free.restype = None
-    for function in (library.cairn_device_pin, library.cairn_device_unpin, library.cairn_device_copy,
-                     library.cairn_device_checksum):
+    for function in (library.cairn_device_waiting, library.cairn_device_locate, library.cairn_device_pin,
+                     library.cairn_device_release, library.cairn_device_copy, library.cairn_device_checksum):
         function.restype = None
     return library
 

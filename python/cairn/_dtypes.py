@@ -11,7 +11,7 @@ from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._state import Array
 
-# How many bytes one element has.
+# One element has so many bytes.
 ITEMSIZE = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16,

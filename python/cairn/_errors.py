@@ -24,6 +24,8 @@ class Error(Exception):
         where whoever made the error knew one.
     """
 
+    __module__ = "cairn"  # where people import it from, and what tracebacks show
+
     def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None) -> None:
         super().__init__(reason, message)
         self.reason = reason

@@ -71,9 +71,21 @@ def slot_bytes(length: int) -> int:
     return slot
 
 
-def _shard_key(name: str, shard: Shard, writable: bool) -> _Key:
+def _check_writable(name: str, array: Array | DeviceArray, writable: bool) -> None:
+    if writable and not array.flags.writeable:
+        raise Error("BAD_REQUEST", f"{name!r}: the array is read-only, nothing can be loaded into it",
+                    {"tensor": name})
+
+
+def _whole_key(name: str, array: Array | DeviceArray, writable: bool) -> _Key:
+    """Returns all that the layout says about an array that is a whole tensor."""
+    dtype = _dtypes.of_array(array, None, name)
+    _check_writable(name, array, writable)
+    return (name, dtype, array.shape, (0,) * array.ndim, array.shape, None)
+
+
+def _shard_key(name: str, shard: Shard, array: Array | DeviceArray, writable: bool) -> _Key:
     """Returns all that the layout says about the shard. Raises if the parts do not belong together."""
-    array = shard.array
     dtype = _dtypes.of_array(array, shard._dtype, name)
     ndim = len(shard.global_shape)
     if len(shard.offset) != ndim or len(shard.shape) != ndim:
@@ -94,9 +106,7 @@ def _shard_key(name: str, shard: Shard, writable: bool) -> _Key:
         if array.shape != (flat[1] - flat[0],):
             raise Error("BAD_SHAPE", f"{name!r}: flat_range {flat} needs a 1-d array of {flat[1] - flat[0]} elements, "
                         f"not one of shape {array.shape}", {"tensor": name})
-    if writable and not array.flags.writeable:
-        raise Error("BAD_REQUEST", f"{name!r}: the array is read-only, nothing can be loaded into it",
-                    {"tensor": name})
+    _check_writable(name, array, writable)
     return (name, dtype, shard.global_shape, shard.offset, shard.shape, flat)
 
 
@@ -128,19 +138,17 @@ class LayoutBuilder:
         for name, value in state.items():
             _check_name(name)
             if isinstance(value, Shard):
-                keys.append(_shard_key(name, value, writable))
-                shards.append(DeclaredShard(name, value.array))
-            elif isinstance(value, numpy.ndarray) or _device_array.is_on_device(value):
-                array = value if isinstance(value, numpy.ndarray) else _device_array.of(value)
-                shard = Shard(array, array.shape, (0,) * array.ndim)
-                keys.append(_shard_key(name, shard, writable))
-                shards.append(DeclaredShard(name, shard.array))
+                shards.append(DeclaredShard(name, value.read(name)))
+                keys.append(_shard_key(name, value, shards[-1].array, writable))
+            elif (array := value if isinstance(value, numpy.ndarray) else _device_array.find(value, name)) is not None:
+                shards.append(DeclaredShard(name, array))
+                keys.append(_whole_key(name, array, writable))
             elif isinstance(value, (list, tuple)) and any(isinstance(part, Shard) for part in value):
                 for part in value:
                     if not isinstance(part, Shard):
                         raise Error("BAD_REQUEST", f"{name!r} mixes shards and other values in a list")
-                    keys.append(_shard_key(name, part, writable))
-                    shards.append(DeclaredShard(name, part.array))
+                    shards.append(DeclaredShard(name, part.read(name)))
+                    keys.append(_shard_key(name, part, shards[-1].array, writable))
             elif isinstance(value, Alias):
                 aliases.append((name, value.target))
             elif isinstance(value, PerRank):

@@ -14,12 +14,10 @@ from cairn._errors import Error
 from cairn._results import DeviceReport, LoadReport
 from cairn._state import PerRankValues
 
-# What the job says about a load that was given up comes within a second, unless the coordinator is away.
+# The job's word about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
 # After Ctrl-C it is waited for too, but not as long: a call of another rank that comes meanwhile would meet this one.
 _INTERRUPTED_PATIENCE = 1.0
-# A device that has not given the bytes by then is stalled.
-_LEND_SECONDS = 600.0
 
 
 class Loader:
@@ -84,6 +82,7 @@ class Loader:
             if begun.world_size:  # neither a reshard nor an import
                 known["step"] = str(begun.step)
             if source is not None:
+                source.deadline = time.monotonic() + timeout
                 self.lend(number, source, begun)
             data, device = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
                                               self._session.owner, self._session.lease())
@@ -98,11 +97,10 @@ class Loader:
             raise
 
     def lend(self, number: int, source: _layout.Declared, begun: _wire.Message) -> None:
-        """Copies what this rank lends in a reshard to where others can read it."""
+        """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
                                  _memory.lender_of(reference, self._session.owner), writable=True, populate=False)
-        source.deadline = time.monotonic() + _LEND_SECONDS
         _staging.copy_from_devices(source, begun.source_placements, memory)
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(

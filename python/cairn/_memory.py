@@ -14,6 +14,7 @@ import struct
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import NoReturn
 
 import numpy
@@ -135,6 +136,7 @@ class _Region:
     """
 
     def __init__(self, descriptor: int, size: int, writable: bool, populate: bool):
+        self._end: weakref.finalize[..., _Region] | None = None
         flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         address = _LIBC.mmap(None, size, protection, flags, descriptor, 0)
@@ -142,14 +144,26 @@ class _Region:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
         _LIBC.madvise(address, size, mmap.MADV_DONTFORK)
-        self._end = weakref.finalize(self, _unmap, address, size, os.getpid())
-        self._end.atexit = False  # a thread may be copying still
+        self._place = address, size
+        self.end_by(unmap)
         self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, not writable)}
 
 
-def _unmap(address: int, size: int, process: int) -> None:
+    def end_by(self, end: Callable[[int, int], None]) -> None:
+        """Lets `end` (address, size) unmap it, when nobody uses it any more."""
+        if self._end is not None:
+            self._end.detach()
+        self._end = weakref.finalize(self, _end, end, *self._place, os.getpid())
+        self._end.atexit = False  # a thread may be copying still
+
+
+def _end(end: Callable[[int, int], None], address: int, size: int, process: int) -> None:
     if os.getpid() == process:  # in a forked child something else may be there
-        _LIBC.munmap(address, size)
+        end(address, size)
+
+
+def unmap(address: int, size: int) -> None:
+    _LIBC.munmap(address, size)
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -182,6 +196,10 @@ class Mapping:
         self.size = size
         self.bytes = numpy.asarray(self._region)
         self.address = self.bytes.__array_interface__["data"][0]
+
+    def end_by(self, end: Callable[[int, int], None]) -> None:
+        """Lets `end` (address, size) unmap the memory, instead of the system's call, when nobody uses it any more."""
+        self._region.end_by(end)
 
 
 def lender_of(reference: _wire.Message, owner: int) -> Lender:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -18,6 +19,33 @@ from cairn._device import Overlap
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport, StagingReport
+
+
+def parts_of(overlap: Any) -> list[Any]:
+    """Returns the parts of what Client.save was given as `overlap`: several of them, or one alone.
+
+    Raises:
+      Error: BAD_REQUEST (it is neither).
+    """
+    if _is_optimizer(overlap) or isinstance(overlap, (Mapping, numpy.ndarray)) or _is_array(overlap):
+        return [overlap]
+    if isinstance(overlap, (str, bytes)) or not isinstance(overlap, Iterable):
+        raise _wrong_part(overlap)
+    return list(overlap)
+
+
+def _is_optimizer(part: Any) -> bool:
+    return hasattr(part, "param_groups")
+
+
+def _is_array(part: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return (torch is not None and isinstance(part, torch.Tensor)) or _device_array.is_on_device(part)
+
+
+def _wrong_part(part: object) -> Error:
+    return Error("BAD_REQUEST", f"overlap= has optimizers and arrays, and not {type(part).__name__}",
+                 {"next": "Give overlap=[optimizer], or the arrays themselves in place of their names."})
 
 
 class Covered:
@@ -56,7 +84,7 @@ class Guards:
         """Puts hooks on optimizers.
 
         Args:
-          parts: what Client.save was given as `overlap`.
+          parts: see parts_of().
 
         Returns:
           The memory of their parameters and states; or why one of them cannot be guarded.
@@ -66,25 +94,33 @@ class Guards:
         """
         spans: list[tuple[int, int]] = []
         for part in parts:
-            if not hasattr(part, "param_groups"):
+            if isinstance(part, (str, bytes, int, float, type(None))):  # which a state of an optimizer may hold
+                raise _wrong_part(part)
+            if not _is_optimizer(part):
                 spans.extend(_spans(part))
                 continue
-            why = self._put_on(part)
+            name = type(part).__name__
+            try:
+                groups = list(part.param_groups)
+                values = [group["params"] for group in groups] + list(getattr(part, "state", {}).values())
+                why = self._put_on(part, name, groups)
+            except Exception as error:
+                raise Error("BAD_REQUEST", f"overlap= has an optimizer, {name}, that does not let itself be guarded: "
+                            f"{error!r}", {"next": "Save without overlap=, or give the arrays themselves and call "
+                                           "before_update() before each change."}) from error
             if why:
                 return why
-            spans.extend(_spans([group["params"] for group in part.param_groups]))
-            spans.extend(_spans(list(getattr(part, "state", {}).values())))
+            spans.extend(_spans(values))
         return Covered(spans)
 
-    def _put_on(self, optimizer: Any) -> str:
+    def _put_on(self, optimizer: Any, name: str, groups: Sequence[Mapping[str, Any]]) -> str:
         """Returns why it cannot be."""
-        name = type(optimizer).__name__
         torch = sys.modules.get("torch")
         wrapped = torch is not None and isinstance(optimizer, torch.optim.Optimizer) and not getattr(
             type(optimizer).step, "hooked", False)
         if wrapped or not hasattr(optimizer, "register_step_pre_hook"):
             return f"the step of {name} calls no hooks"
-        if any(group.get("capturable") for group in optimizer.param_groups):
+        if any(group.get("capturable") for group in groups):
             return f"{name} is capturable, and a CUDA graph with its step calls no hooks"
         with self._lock:
             if optimizer not in self._hooked:
@@ -100,7 +136,7 @@ class Guards:
         """Lets the given streams (device -> number) wait, or those that torch has current, or the default streams."""
         overlap = self._current
         if overlap is not None:
-            overlap.guard(current_streams() if streams is None else streams)
+            overlap.guard(current_streams() if streams is None else _checked(streams))
 
 
 class _Hook:
@@ -134,10 +170,16 @@ class Behind:
         self.error: Error | None = None
         self._copies = copies
         self._end = end
+        self._process = os.getpid()
         threading.Thread(target=self._run, name="cairn-overlap", daemon=True).start()
 
     def staging(self, blocked_seconds: float) -> StagingReport:
-        return StagingReport("pinned-slab", blocked_seconds, self._copies.pinned_bytes, overlapped=True)
+        return StagingReport(self._copies.path, blocked_seconds, self._copies.pinned_bytes, self._copies.fallback,
+                             overlapped=True)
+
+    def is_of_parent(self) -> bool:
+        """Returns whether this is a forked child's copy, in which nothing ever ends: the thread is not there."""
+        return os.getpid() != self._process
 
     def _run(self) -> None:
         try:
@@ -148,6 +190,18 @@ class Behind:
             self.error = Error("INTERNAL", f"an overlapped save ended with {error!r}")
         finally:
             self.ended.set()
+
+
+def _checked(streams: Mapping[int, int]) -> dict[int, int]:
+    """Raises BAD_REQUEST."""
+    try:
+        result = {operator.index(device): operator.index(stream) for device, stream in streams.items()}
+    except (AttributeError, TypeError):
+        result = {-1: -1}
+    if any(not 0 <= device < 2**31 or not 0 <= stream < 2**64 for device, stream in result.items()):
+        raise Error("BAD_REQUEST", f"the streams of before_update() are {{device: number}}, not {streams!r:.100}",
+                    {"next": "Give such as {0: torch.cuda.current_stream().cuda_stream}, or nothing for torch's own."})
+    return result
 
 
 def current_streams() -> dict[int, int]:
@@ -171,10 +225,9 @@ def _spans(value: Any) -> Iterator[tuple[int, int]]:
         if local.is_cuda and local.numel():
             last = sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
             yield local.data_ptr(), local.data_ptr() + (last + 1) * local.element_size()
-    elif _device_array.is_on_device(value):
-        array = _device_array.of(value)
+    elif (array := _device_array.find(value)) is not None:
         if array.nbytes:
             yield array.address, array.address + array.itemsize + sum(
                 (extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True))
     elif not isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, str, bytes, type(None))):
-        raise Error("BAD_REQUEST", f"overlap= has optimizers and arrays, and not {type(value).__name__}")
+        raise _wrong_part(value)

@@ -18,12 +18,13 @@ _SLOWEST = 1e9
 _PER_ITEM = 10e-6
 # The clock is read each time this many bytes are done.
 _BATCH_BYTES = 4 << 20
-# A device that does not answer for this long is stalled.
-_DEVICE_SECONDS = 60.0
 
 
 def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
-    """Returns the CRC32C of items of the layout: arrays in row-major order, objects over their true length."""
+    """Returns the CRC32C of items of the layout: arrays in row-major order, objects over their true length.
+
+    Raises Error as Devices.checksums, by the deadline of `declared`.
+    """
     shards = len(declared.shards)
     keep = []
     checks = _native.CopyList()
@@ -43,7 +44,7 @@ def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
     if not on_devices:
         return checks.checksums()
     assert declared.devices is not None
-    there = iter(declared.devices.checksums(on_devices, _DEVICE_SECONDS))
+    there = iter(declared.devices.checksums(on_devices, declared.deadline))
     here = iter(checks.checksums())
     return [next(there if on_device else here) for on_device in order]
 

@@ -45,8 +45,8 @@ class DeviceReport:
     """How arrays on GPUs were copied.
 
     Attributes:
-      path: "pinned-slab" (straight between the device and the agent's memory), "pinned-ring" (through two pinned
-        buffers; always so in a load) or "pageable" (through the driver's own buffers, the slowest).
+      path: the slowest that some array took: "pinned-slab" (straight between the device and the agent's memory),
+        "pinned-ring" (through two pinned buffers; always so in a load) or "pageable" (through the driver's own buffers).
       fallback: why it was no better path; "" if it was the best.
       bytes: that were copied.
       copies: calls of the driver that copied them.
@@ -54,6 +54,7 @@ class DeviceReport:
       pinned_bytes: of the host's memory that are pinned.
       checked: arrays of an overlapped save whose CRC32C the device computed at the save, and found in what was copied.
       unchecked: why it could not; "" if it did, or was not asked to.
+      bytes_by_path: path -> bytes that took it.
     """
 
     path: str
@@ -64,13 +65,17 @@ class DeviceReport:
     pinned_bytes: int
     checked: int = 0
     unchecked: str = ""
+    bytes_by_path: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def plus(self, other: DeviceReport | None) -> DeviceReport:
-        """Returns the report of both. They took the same path."""
+        """Returns the report of both, which are of one load and took the same path."""
         if other is None:
             return self
+        paths = {path: self.bytes_by_path.get(path, 0) + other.bytes_by_path.get(path, 0)
+                 for path in {**other.bytes_by_path, **self.bytes_by_path}}
         return DeviceReport(other.path, other.fallback, self.bytes + other.bytes, self.copies + other.copies,
-                            self.seconds + other.seconds, max(self.pinned_bytes, other.pinned_bytes))
+                            self.seconds + other.seconds, max(self.pinned_bytes, other.pinned_bytes),
+                            bytes_by_path=paths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +111,7 @@ class LoadReport:
       bytes_read: payload planned for this rank to read from storage.
       total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
         and what the disk really gave, with alignment and verification.
-      path: "slab", "cached" or "direct"; "memory" of a reshard, which reads nothing from storage.
+      path: "slab" (no file was read), "cached" or "direct"; "memory" of a reshard, which reads nothing from storage.
       mapping: what the mapping did, as a text for people: matched, missing, unexpected, added and removed names, and
         the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
       passed_over: newer steps that are damaged and were not loaded, newest first: {"step", "reason"} each.

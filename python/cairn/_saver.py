@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from cairn import _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _wire
@@ -78,8 +77,8 @@ class Saver:
         declared = self._builder.declare(state)
         declared.devices = self._devices
         if self._devices.busy():
-            raise Error("DEVICE_STALLED", "the GPU's driver has still not ended what an earlier call asked of it",
-                        {"job": self._session.job, "rank": str(self._session.rank)})
+            raise Error("DEVICE_STALLED", "the GPU's driver has still not ended what an earlier call asked of it: "
+                        f"{self._devices.waiting()}", {"job": self._session.job, "rank": str(self._session.rank)})
         if self._hanging is not None:
             self._cancel(self._hanging, Error("DEVICE_STALLED", "the GPU's driver did not copy the state in time"))
             self._hanging = None
@@ -93,8 +92,8 @@ class Saver:
         """
         self._session.check()
         if self._behind is not None and not self._behind.ended.wait(max(deadline - time.monotonic(), 0.0)):
-            raise Error("DEVICE_STALLED", f"the overlapped save of step {self._behind.step} still copies",
-                        self._about(self._behind.step))
+            raise Error("DEVICE_STALLED", f"the overlapped save of step {self._behind.step} still copies: "
+                        f"{self._devices.waiting()}", self._about(self._behind.step))
         self._behind = None
 
     def finish(self) -> None:
@@ -107,23 +106,26 @@ class Saver:
             self._behind.ended.wait()
 
     def save(self, wish: Wish, state: dict[str, Any], started: float, timeout: float, holder: object,
-             overlap: Iterable[Any] | None = None, check: bool | None = None) -> Saving:
+             overlap: Any = None, check: bool | None = None) -> Saving:
         """See Client.save.
 
         Args:
           started: time.monotonic() of the call; it has `timeout` seconds from then.
+          overlap: parts, each an optimizer or arrays; None for a save that is not overlapped.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
         step = wish.step
         self.settle(started + timeout)
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
+        # What is wrong with it must not end an attempt that other ranks have begun.
+        covered = None if overlap is None else self._guards.cover(_overlap.parts_of(overlap))
         while True:
             begun, agent = self._begin(wish, declared, deadline, timeout)
             try:
                 why = ""
-                if overlap is not None and begun.placements and declared.device_arrays():
-                    behind = self._stage_behind(step, declared, begun, agent, overlap, check)
+                if covered is not None and begun.placements and declared.device_arrays():
+                    behind = self._stage_behind(step, declared, begun, agent, covered, check)
                     if isinstance(behind, _overlap.Behind):
                         return Saving(self._verdicts, step, begun.save, agent, holder, None,
                                       behind.staging(time.monotonic() - started), behind, self._guards)
@@ -199,9 +201,8 @@ class Saver:
         return report
 
     def _stage_behind(self, step: int, declared: _layout.Declared, begun: _wire.Message, agent: int,
-                      overlap: Iterable[Any], check: bool | None) -> _overlap.Behind | str:
+                      covered: _overlap.Covered | str, check: bool | None) -> _overlap.Behind | str:
         """Begins to copy arrays on devices, and stages all others. Returns why not, if the save must be synchronous."""
-        covered = self._guards.cover(overlap)
         if isinstance(covered, str):
             return covered
         slab = self._slabs.get(begun.slab, self._session.owner, writable=True)

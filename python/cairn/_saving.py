@@ -21,6 +21,10 @@ class Verdicts:
     def job(self) -> str:
         return self._session.job
 
+    def check(self) -> None:
+        """Raises as Session.check."""
+        self._session.check()
+
     def teller(self) -> _awaited.Teller:
         return self._session.teller("save")
 
@@ -172,6 +176,8 @@ class Saving:
 
     def _poll(self, max_wait: float) -> None:
         if self._behind is not None:
+            if self._behind.is_of_parent():
+                self._verdicts.check()
             if not self._behind.ended.wait(max_wait):
                 return
             if self._behind.error is not None:

@@ -54,6 +54,8 @@ def begin_overlap(declared: _layout.Declared, placement: Iterable[_wire.Message]
         return "this rank copies no arrays on GPUs"
     assert declared.devices is not None
     behind = [array.flags.c_contiguous and covered.holds(array) for array in arrays]
+    if not any(behind):
+        return "overlap= covers none of the arrays on GPUs that this rank copies, of those that are contiguous"
     return declared.devices.begin_overlap(copies, behind, check, memory, declared.deadline)
 
 

@@ -19,8 +19,8 @@ class Shard:
     """A part of a global tensor that this rank holds.
 
     Args:
-      array: the elements, in this process's memory or on a GPU (anything that has `__cuda_array_interface__`).
-        Need not be contiguous.
+      array: the elements, in this process's memory or on a GPU (anything that has `__cuda_array_interface__`, which is
+        asked anew at each save, load and reshard). Need not be contiguous.
       global_shape: of the whole tensor, in elements.
       offset: where this shard's box begins in it.
       shape: of the box; that of the array unless `flat_range` is given.
@@ -34,22 +34,30 @@ class Shard:
     What else a shard says is checked when it is saved or loaded, together with what all other ranks say.
     """
 
-    __slots__ = ("_dtype", "array", "flat_range", "global_shape", "offset", "shape")
+    __slots__ = ("_dtype", "_value", "flat_range", "global_shape", "offset", "shape")
 
     def __init__(self, array: Any, global_shape: Iterable[SupportsIndex], offset: Iterable[SupportsIndex],
                  shape: Iterable[SupportsIndex] | None = None, flat_range: Iterable[SupportsIndex] | None = None,
                  dtype: str | None = None) -> None:
-        if not isinstance(array, numpy.ndarray) and _device_array.is_on_device(array):
-            array = _device_array.of(array)
-        elif not isinstance(array, numpy.ndarray):
+        found = array if isinstance(array, numpy.ndarray) else _device_array.find(array)
+        if found is None:
             raise Error("BAD_REQUEST", f"a shard's array must be a numpy array, not {type(array).__name__} "
                         "(for torch tensors use cairn.torch)")
-        self.array: Array | DeviceArray = array
+        self._value = array
         self.global_shape: tuple[int, ...] = _integers(global_shape, "global_shape")
         self.offset: tuple[int, ...] = _integers(offset, "offset")
-        self.shape: tuple[int, ...] = array.shape if shape is None else _integers(shape, "shape")
+        self.shape: tuple[int, ...] = found.shape if shape is None else _integers(shape, "shape")
         self.flat_range: tuple[int, ...] | None = None if flat_range is None else _integers(flat_range, "flat_range")
         self._dtype = dtype
+
+    @property
+    def array(self) -> Array | DeviceArray:
+        """The elements; of an array on a GPU where they are now, because its memory and its stream may change."""
+        return self.read()
+
+    def read(self, name: str = "") -> Array | DeviceArray:
+        """Returns `array`. Raises as _device_array.of(), with the tensor's name."""
+        return self._value if isinstance(self._value, numpy.ndarray) else _device_array.of(self._value, name)
 
     @property
     def dtype(self) -> str:

@@ -127,7 +127,7 @@ class Client(_keeping.Keeper):
             if not self._left:
                 self._left = True
                 self._watch.stop()
-                self._session.detach(self._slabs.clear())
+                self._session.detach(self._slabs.clear() and not self._devices.keeps_memory())
                 self._devices.close()
         finally:
             self._operation.release()
@@ -144,7 +144,7 @@ class Client(_keeping.Keeper):
         # process has ended.
         idle = self._operation.acquire(_CLOSE_PATIENCE)
         try:
-            self._session.detach(idle and self._slabs.clear())
+            self._session.detach(idle and self._slabs.clear() and not self._devices.keeps_memory())
             if idle:
                 self._devices.close()
             self._agent.close()
@@ -212,7 +212,7 @@ class Client(_keeping.Keeper):
 
     def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
              allow_dropped_names: bool = False, overwrite: bool = False,
-             metrics: Mapping[str, float] | None = None, overlap: Iterable[Any] | None = None,
+             metrics: Mapping[str, float] | None = None, overlap: Any = None,
              check_overlap: bool | None = None) -> Saving:
         """Copies the state to the agent; returns when that is done, and the arrays may change again.
 

@@ -26,7 +26,7 @@ from cairn.client import Client
 
 _LOG = logging.getLogger("cairn")
 _STATES = {number: name for name, number in _wire.enum_numbers("cairn.v1.Checkpoint.State").items()}
-# How often the save is asked about, and how long one answer is waited for.
+# The save is asked about this often, and each answer is waited for this long, in seconds.
 _INTERVAL = 0.1
 # The coordinator's own verdict comes so long before the grace period ends.
 _MARGIN = 0.1

@@ -29,7 +29,7 @@ from cairn.torch._manager import CheckpointManager
 __all__ = ["CairnCallback"]
 
 _log = logging.getLogger("cairn")
-# What a resumed run goes on with; the rest of the Trainer's state follows from its arguments.
+# A resumed run goes on with these; the rest of the Trainer's state follows from its arguments.
 _CONTINUED = ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history", "best_metric",
               "best_global_step")
 
@@ -139,6 +139,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
             self._rng = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> Any:
+        """Saves the step if that is due, and ends the training where the manager wants it."""
         manager = self._began()
         if manager.step(state.global_step, lambda: self._state_of(args, state, parts)) is not None:
             self._saved = state.global_step
@@ -147,6 +148,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         return self._take_over(args, state, control, parts)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **parts: Any) -> Any:
+        """Saves in the Trainer's place what it would save at the end of an epoch."""
         return self._take_over(args, state, control, parts)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None,

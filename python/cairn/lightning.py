@@ -91,6 +91,7 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             self._rng = None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Saves the step if that is due, and ends the training where the manager wants it."""
         if self._manager is None or trainer.global_step == self._seen:
             return  # gradients are accumulated
         self._seen = trainer.global_step
@@ -106,6 +107,7 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             manager.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Waits for the last save. If it fails, that is logged, and the exception that ends the training stays."""
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.__exit__(type(exception), exception, None)

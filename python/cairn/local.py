@@ -75,11 +75,17 @@ class Service:
 
     @property
     def pid(self) -> int:
+        """The process's number; after its end that of the last one.
+
+        Raises:
+          Error: BAD_REQUEST (it was never started).
+        """
         if self._process is None:
             raise Error("BAD_REQUEST", f"{self.name} was never started")
         return self._process.pid
 
     def alive(self) -> bool:
+        """Returns whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self, signal: int = signals.SIGKILL) -> None:

@@ -8,16 +8,18 @@ namespace cairn {
 // A chunk takes a third of a millisecond. The thread looks a little more often than that.
 constexpr double kLookSeconds = 200e-6;
 
-void ChunkedCopy::Add(const DeviceContext& device, const DeviceCopy& copy) {
-  Lane& lane = lanes_[device.ordinal()];
-  lane.device = &device;
-  lane.pieces.push_back({copy.device, copy.copy.target, copy.copy.element_bytes});
-  bytes_ += copy.copy.element_bytes;
+void ChunkedCopy::Add(const DeviceContext& device) { lanes_[device.ordinal()].device = &device; }
+
+void ChunkedCopy::Add(const DeviceContext& device, const StagedCopy& copy) {
+  Add(device);
+  const TiledCopy& packed = copy.copy.copy;
+  lanes_[device.ordinal()].pieces.push_back({copy.copy.device, packed.target, packed.element_bytes, copy.pinned});
+  bytes_ += packed.element_bytes;
 }
 
 void ChunkedCopy::Run(OverlapState& state) {
-  for (auto& [ordinal, lane] : lanes_) Open(lane);
   try {
+    for (auto& [ordinal, lane] : lanes_) Open(lane);
     for (bool ended = false; !ended;) {
       const std::vector<OverlapState::Streams> guards = state.Guards();
       bool advanced = false;
@@ -81,7 +83,8 @@ void ChunkedCopy::EnqueueChunk(Lane& lane, bool all) {
   int64_t room = all ? std::numeric_limits<int64_t>::max() : chunk_bytes_;
   while (room > 0 && lane.next < lane.pieces.size()) {
     const Piece& piece = lane.pieces[lane.next];
-    const int64_t bytes = std::min({room, piece.bytes - lane.taken, pinned_.BytesToSeam(piece.target + lane.taken)});
+    const int64_t bytes =
+        std::min({room, piece.bytes - lane.taken, pinned_.BytesToSeam(piece.pinned, piece.target + lane.taken)});
     Require(driver_,
             driver_.call().copy_to_host(piece.target + lane.taken, piece.source + static_cast<uint64_t>(lane.taken),
                                         static_cast<size_t>(bytes), lane.device->stream()),
@@ -106,6 +109,8 @@ void ChunkedCopy::Serve(const std::vector<OverlapState::Streams>& guards) {
     for (const OverlapState::Streams& streams : guards) {
       const auto named = streams.find(ordinal);
       const uint64_t stream = named == streams.end() ? 0 : named->second;
+      // What is captured now changes nothing now; and the wait would end the capture with an error.
+      if (core_.IsCapturing(stream)) continue;
       Require(driver_, driver_.call().stream_wait_event(reinterpret_cast<cuda::Stream>(stream), lane.end->event(), 0),
               "cuStreamWaitEvent");
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/gpu/device_context.h"
+#include "common/gpu/device_core.h"
 #include "python/native/overlap_state.h"
 
 namespace cairn {
@@ -18,11 +19,13 @@ namespace cairn {
 // are enqueued at a time, until an update waits for the copies; then all the rest is.
 class ChunkedCopy {
  public:
-  ChunkedCopy(const GpuDriver& driver, const PinnedMemory& pinned, int64_t chunk_bytes)
-      : driver_(driver), pinned_(pinned), chunk_bytes_(chunk_bytes) {}
+  ChunkedCopy(const DeviceCore& core, int64_t chunk_bytes)
+      : core_(core), driver_(core.driver), pinned_(core.pinned), chunk_bytes_(chunk_bytes) {}
 
-  // Both sides are packed, and the host's is held by the pinned memory. No context need be current.
-  void Add(const DeviceContext& device, const DeviceCopy& copy);
+  // No context need be current in these. All that is in the stream of a device is waited for, too.
+  void Add(const DeviceContext& device);
+  // Both sides are packed, and the host's is pinned.
+  void Add(const DeviceContext& device, const StagedCopy& copy);
   // Copies all, serves guards meanwhile, and returns when the copies have ended. Throws DriverFailure; the caller then
   // waits for the devices' streams.
   void Run(OverlapState& state);
@@ -35,6 +38,7 @@ class ChunkedCopy {
     uint64_t source = 0;
     std::byte* target = nullptr;
     int64_t bytes = 0;
+    uint64_t pinned = 0;
   };
   struct Lane {
     const DeviceContext* device = nullptr;
@@ -58,6 +62,7 @@ class ChunkedCopy {
   void Serve(const std::vector<OverlapState::Streams>& guards);
   bool IsReached(const DeviceEvent& event) const;
 
+  const DeviceCore& core_;
   const GpuDriver& driver_;
   const PinnedMemory& pinned_;
   const int64_t chunk_bytes_;

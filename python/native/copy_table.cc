@@ -5,7 +5,7 @@ namespace {
 
 using Dimension = TiledCopy::Dimension;
 
-constexpr int64_t kMaxDimensions = 32;
+constexpr int64_t kMaxDimensions = 64;  // as many as a layout may have
 constexpr int64_t kMaxCasts = 32;
 
 // Returns true if every element of the walk lies within [0, bytes). No arithmetic can overflow unnoticed.

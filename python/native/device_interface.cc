@@ -1,5 +1,7 @@
 #include "python/native/device_interface.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -23,11 +25,15 @@ struct Handle {
   DeviceStaging staging;
 };
 
-template <size_t kBytes>
-void Put(const std::string& text, char (&to)[kBytes]) {
-  const size_t length = std::min(text.size(), kBytes - 1);
+void Put(const std::string& text, char* to, size_t size) {
+  const size_t length = std::min(text.size(), size - 1);
   std::memcpy(to, text.data(), length);
   to[length] = '\0';
+}
+
+template <size_t kBytes>
+void Put(const std::string& text, char (&to)[kBytes]) {
+  Put(text, to, kBytes);
 }
 
 void Put(const DeviceOutcome& outcome, int64_t pinned_bytes, CairnDeviceOutcome* to) {
@@ -35,6 +41,8 @@ void Put(const DeviceOutcome& outcome, int64_t pinned_bytes, CairnDeviceOutcome*
   to->index = outcome.index;
   to->path = static_cast<int64_t>(outcome.path);
   to->bytes = outcome.bytes;
+  to->detour_bytes = outcome.detour_bytes;
+  to->reordered = outcome.reordered;
   to->calls = outcome.calls;
   to->pinned_bytes = pinned_bytes;
   to->checked = outcome.checked;
@@ -57,11 +65,12 @@ struct OverlapHandle {
 void Put(const DeviceOutcome& outcome, const OverlapHandle& handle, CairnDeviceOutcome* to) {
   Put(outcome, handle.pinned_bytes, to);
   if (outcome.index >= 0) to->index = handle.rows[static_cast<size_t>(outcome.index)];
+  if (outcome.reordered >= 0) to->reordered = handle.rows[static_cast<size_t>(outcome.reordered)];
 }
 
 // Returns the index of the first copy that is not sound; -1 if all are.
-int64_t Read(bool to_host, const CairnCopy* copies, int64_t count, const int64_t* dimensions, const uint64_t* streams,
-             bool with_target, std::vector<StagedCopy>& to) {
+int64_t Read(bool to_host, uint64_t pinned, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
+             const uint64_t* streams, bool with_target, std::vector<StagedCopy>& to) {
   for (int64_t i = 0; i < count; ++i) {
     const CairnCopy& row = copies[i];
     const uint64_t device = reinterpret_cast<uint64_t>(to_host ? row.source : row.target) +
@@ -74,6 +83,7 @@ int64_t Read(bool to_host, const CairnCopy* copies, int64_t count, const int64_t
     }
     StagedCopy& copy = to.emplace_back();
     copy.stream = streams[i];
+    copy.pinned = pinned;
     copy.copy = {.to_host = to_host,
                  .device = device,
                  .copy = {.source = to_host ? nullptr : reinterpret_cast<const std::byte*>(walk->source),
@@ -91,10 +101,7 @@ Handle& Of(void* staging) { return *static_cast<Handle*>(staging); }
 
 int64_t cairn_device_probe(const char* path, int64_t bytes, char* text, int64_t size) {
   const cairn::GpuProbe probe = cairn::ProbeGpu(path, bytes);
-  const std::string whole = cairn::TextOf(probe);
-  const size_t length = std::min(whole.size(), static_cast<size_t>(size) - 1);
-  std::memcpy(text, whole.data(), length);
-  text[length] = '\0';
+  Put(cairn::TextOf(probe), text, static_cast<size_t>(size));
   return probe.error.empty() ? 1 : 0;
 }
 
@@ -105,48 +112,57 @@ int64_t cairn_device_handle_types(void* staging, uint64_t address) {
   return result == cairn::cuda::kSuccess ? static_cast<int64_t>(types) : -1;
 }
 
-void* cairn_device_open(const char* path, int64_t slot_bytes, CairnDeviceOutcome* outcome) {
+void* cairn_device_open(const char* path, int64_t slot_bytes, double seconds, CairnDeviceOutcome* outcome) {
   *outcome = {};
   std::string error;
-  const cairn::GpuDriver* driver = cairn::GpuDriver::Open(path, &error);
+  bool stalled = false;
+  const cairn::GpuDriver* driver = cairn::GpuDriver::OpenWithin(path, seconds, &error, &stalled);
   if (driver == nullptr) {
-    outcome->kind = DeviceOutcome::kDriverFailed;
+    outcome->kind = stalled ? DeviceOutcome::kStalled : DeviceOutcome::kDriverFailed;
     Put(error, outcome->text);
     return nullptr;
   }
   return new Handle{*driver, DeviceStaging(*driver, slot_bytes)};
 }
 
-void cairn_device_close(void* staging) { delete static_cast<Handle*>(staging); }
+int64_t cairn_device_close(void* staging) {
+  if (!Of(staging).staging.Close()) return 0;
+  delete static_cast<Handle*>(staging);
+  return 1;
+}
 
 int64_t cairn_device_busy(void* staging) { return Of(staging).staging.busy() ? 1 : 0; }
 
-int64_t cairn_device_of(void* staging, uint64_t address) {
-  int type = 0, ordinal = 0;
-  const cairn::cuda::Functions& call = Of(staging).driver.call();
-  if (call.pointer_get_attribute(&type, cairn::cuda::kPointerMemoryType, address) != cairn::cuda::kSuccess ||
-      type != cairn::cuda::kMemoryTypeDevice ||
-      call.pointer_get_attribute(&ordinal, cairn::cuda::kPointerDeviceOrdinal, address) != cairn::cuda::kSuccess) {
-    return -1;
-  }
-  return ordinal;
+void cairn_device_waiting(void* staging, char* text, int64_t size) {
+  Put(Of(staging).staging.Waiting(), text, static_cast<size_t>(size));
 }
 
-void cairn_device_pin(void* staging, int64_t device, void* memory, int64_t bytes, int64_t piece_bytes, double seconds,
-                      CairnDeviceOutcome* outcome) {
-  Put(Of(staging).staging.Pin(static_cast<int>(device), memory, bytes, piece_bytes, seconds), Of(staging), outcome);
+void cairn_device_locate(void* staging, const uint64_t* addresses, int64_t count, double seconds, int64_t* device,
+                         CairnDeviceOutcome* outcome) {
+  int ordinal = -1;
+  Put(Of(staging).staging.Locate({addresses, addresses + count}, seconds, &ordinal), Of(staging), outcome);
+  *device = ordinal;
 }
 
-void cairn_device_unpin(void* staging, void* memory, double seconds, CairnDeviceOutcome* outcome) {
-  Put(Of(staging).staging.Unpin(memory, seconds), Of(staging), outcome);
+void cairn_device_pin(void* staging, uint64_t number, int64_t device, void* memory, int64_t bytes, int64_t piece_bytes,
+                      double seconds, CairnDeviceOutcome* outcome) {
+  Put(Of(staging).staging.Pin(number, static_cast<int>(device), memory, bytes, piece_bytes, seconds), Of(staging),
+      outcome);
 }
 
-void cairn_device_copy(void* staging, int64_t to_host, const CairnCopy* copies, int64_t count,
+void cairn_device_release(void* staging, uint64_t number, void* memory, int64_t bytes, double seconds) {
+  const auto unmap = [memory, bytes] { munmap(memory, static_cast<size_t>(bytes)); };
+  Of(staging).staging.Release(number, unmap, seconds);
+}
+
+int64_t cairn_device_releasing(void* staging) { return Of(staging).staging.releasing() ? 1 : 0; }
+
+void cairn_device_copy(void* staging, int64_t to_host, uint64_t pinned, const CairnCopy* copies, int64_t count,
                        const int64_t* dimensions, const uint64_t* streams, int64_t threads, double seconds,
                        CairnDeviceOutcome* outcome) {
   *outcome = {};
   std::vector<StagedCopy> staged;
-  outcome->index = Read(to_host != 0, copies, count, dimensions, streams, true, staged);
+  outcome->index = Read(to_host != 0, pinned, copies, count, dimensions, streams, true, staged);
   outcome->kind = -1;
   if (outcome->index >= 0) return;
   Put(Of(staging).staging.Copy(std::move(staged), threads, seconds), Of(staging), outcome);
@@ -156,7 +172,7 @@ void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count
                            const uint64_t* streams, double seconds, uint32_t* checksums, CairnDeviceOutcome* outcome) {
   *outcome = {};
   std::vector<StagedCopy> staged;
-  outcome->index = Read(true, copies, count, dimensions, streams, false, staged);
+  outcome->index = Read(true, 0, copies, count, dimensions, streams, false, staged);
   outcome->kind = -1;
   if (outcome->index >= 0) return;
   std::vector<uint32_t> result;
@@ -164,12 +180,12 @@ void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count
   std::copy(result.begin(), result.end(), checksums);
 }
 
-void* cairn_overlap_begin(void* staging, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
-                          const uint64_t* streams, const uint8_t* behind, int64_t check, int64_t chunk_bytes,
-                          int64_t threads, double seconds, CairnDeviceOutcome* outcome) {
+void* cairn_overlap_begin(void* staging, uint64_t pinned, const CairnCopy* copies, int64_t count,
+                          const int64_t* dimensions, const uint64_t* streams, const uint8_t* behind, int64_t check,
+                          int64_t chunk_bytes, int64_t threads, double seconds, CairnDeviceOutcome* outcome) {
   *outcome = {};
   std::vector<StagedCopy> staged;
-  outcome->index = Read(true, copies, count, dimensions, streams, true, staged);
+  outcome->index = Read(true, pinned, copies, count, dimensions, streams, true, staged);
   outcome->kind = -1;
   if (outcome->index >= 0) return nullptr;
   auto handle = std::make_unique<OverlapHandle>();

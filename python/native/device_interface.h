@@ -10,11 +10,14 @@ extern "C" {
 
 // As DeviceOutcome. Texts are cut to fit and end with a zero. The kind -1 says that copy `index` is not sound: it
 // leaves its source or target, has a negative stride on the device, or repeats the device's elements as targets.
+// `reordered` is the first copy that took another path than the others.
 struct CairnDeviceOutcome {
   int64_t kind;
   int64_t index;
   int64_t path;
   int64_t bytes;
+  int64_t detour_bytes;
+  int64_t reordered;
   int64_t calls;
   int64_t pinned_bytes;
   char text[256];
@@ -30,21 +33,32 @@ int64_t cairn_device_probe(const char* path, int64_t bytes, char* text, int64_t 
 // driver does not say.
 int64_t cairn_device_handle_types(void* staging, uint64_t address);
 
-// Opens the driver and returns a DeviceStaging; null, with the reason in `outcome`, if there is no driver.
-void* cairn_device_open(const char* path, int64_t slot_bytes, struct CairnDeviceOutcome* outcome);
-void cairn_device_close(void* staging);
+// Opens the driver and returns a DeviceStaging; null, with the reason in `outcome`, if there is no driver, or if it has
+// not started within so many seconds.
+void* cairn_device_open(const char* path, int64_t slot_bytes, double seconds, struct CairnDeviceOutcome* outcome);
+// Returns 1 if all memory and streams are given up. Returns 0 if that is done only when the driver goes on; then the
+// handle is still good for cairn_device_release and cairn_device_releasing, and is never freed.
+int64_t cairn_device_close(void* staging);
 // 1 if work from before has not ended, so that memory it was given must stay.
 int64_t cairn_device_busy(void* staging);
+// Writes what the driver has not done yet to `text`, cut to fit, with a zero at its end; "" if nothing runs.
+void cairn_device_waiting(void* staging, char* text, int64_t size);
 
-// Returns on which device an address is; -1 for none.
-int64_t cairn_device_of(void* staging, uint64_t address);
+// Sets `device` to that of the first address that is on one; to -1 if none is.
+void cairn_device_locate(void* staging, const uint64_t* addresses, int64_t count, double seconds, int64_t* device,
+                         struct CairnDeviceOutcome* outcome);
 
-void cairn_device_pin(void* staging, int64_t device, void* memory, int64_t bytes, int64_t piece_bytes, double seconds,
-                      struct CairnDeviceOutcome* outcome);
-void cairn_device_unpin(void* staging, void* memory, double seconds, struct CairnDeviceOutcome* outcome);
+// See DeviceStaging::Pin. The memory must be given to cairn_device_release, whatever the outcome is.
+void cairn_device_pin(void* staging, uint64_t number, int64_t device, void* memory, int64_t bytes, int64_t piece_bytes,
+                      double seconds, struct CairnDeviceOutcome* outcome);
+// Unpins and unmaps memory, at once or when what runs has ended. Waits so many seconds at most.
+void cairn_device_release(void* staging, uint64_t number, void* memory, int64_t bytes, double seconds);
+// 1 if there is memory that cairn_device_release has not unmapped yet.
+int64_t cairn_device_releasing(void* staging);
 
-// Makes copies as cairn_copy does. `to_host` says which side is the device's. `streams` has one for each copy.
-void cairn_device_copy(void* staging, int64_t to_host, const struct CairnCopy* copies, int64_t count,
+// Makes copies as cairn_copy does. `to_host` says which side is the device's. `streams` has one for each copy. `pinned`
+// is the number under which the host's memory was pinned, or 0.
+void cairn_device_copy(void* staging, int64_t to_host, uint64_t pinned, const struct CairnCopy* copies, int64_t count,
                        const int64_t* dimensions, const uint64_t* streams, int64_t threads, double seconds,
                        struct CairnDeviceOutcome* outcome);
 
@@ -55,9 +69,9 @@ void cairn_device_checksum(void* staging, const struct CairnCopy* copies, int64_
 
 // See DeviceStaging::Overlap. `behind` has a 1 for each copy of an array that only guarded updates change; one that is
 // not packed on both sides is copied at once all the same. Returns null if it has not begun; `outcome` says why.
-void* cairn_overlap_begin(void* staging, const struct CairnCopy* copies, int64_t count, const int64_t* dimensions,
-                          const uint64_t* streams, const uint8_t* behind, int64_t check, int64_t chunk_bytes,
-                          int64_t threads, double seconds, struct CairnDeviceOutcome* outcome);
+void* cairn_overlap_begin(void* staging, uint64_t pinned, const struct CairnCopy* copies, int64_t count,
+                          const int64_t* dimensions, const uint64_t* streams, const uint8_t* behind, int64_t check,
+                          int64_t chunk_bytes, int64_t threads, double seconds, struct CairnDeviceOutcome* outcome);
 
 // Lets streams wait for the copies: streams[i] of the device ordinals[i], and the default streams of other devices.
 // Returns 0 if the time has passed, and the save will fail.

@@ -5,8 +5,10 @@
 
 #include <cstring>
 #include <future>
+#include <limits>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int64_t kSlot = 4096;
 constexpr double kPatience = 60;  // seconds that no test needs
+constexpr uint64_t kSlab = 7;     // under which memory is pinned
 
 class DeviceStagingTest : public testing::Test {
  protected:
@@ -34,10 +37,22 @@ class DeviceStagingTest : public testing::Test {
 
   static StagedCopy ToHost(const DeviceMemory& memory, std::byte* host) {
     return {.copy = {.device = memory.address,
-                     .copy = {.target = host, .element_bytes = static_cast<int64_t>(memory.bytes.size())}}};
+                     .copy = {.target = host, .element_bytes = static_cast<int64_t>(memory.bytes.size())}},
+            .pinned = kSlab};
   }
   DeviceOutcome Pin(std::vector<std::byte>& memory, int64_t piece = 1024) {
-    return staging_->Pin(0, memory.data(), static_cast<int64_t>(memory.size()), piece, kPatience);
+    return staging_->Pin(kSlab, 0, memory.data(), static_cast<int64_t>(memory.size()), piece, kPatience);
+  }
+  void Release(uint64_t number = kSlab) {
+    staging_->Release(number, [] {}, kPatience);
+  }
+  // Until the thread is in this call, and says so. A busy machine may not have begun at the deadline.
+  void AwaitHanging(const std::string& symbol) {
+    const std::string name = symbol.substr(0, symbol.find("_v2"));
+    while (!staging_->Waiting().starts_with(name + " has not returned for ")) std::this_thread::yield();
+    const DeviceOutcome next = staging_->Copy({{.copy = {.copy = {.element_bytes = 1}}}}, 1, kPatience);
+    EXPECT_EQ(next.kind, DeviceOutcome::kStalled) << "at once";
+    EXPECT_TRUE(next.text.starts_with("the GPU's driver did not answer in time: " + name + " has not")) << next.text;
   }
   bool Same(const std::byte* host, const DeviceMemory& memory) {
     return std::memcmp(host, memory.bytes.data(), memory.bytes.size()) == 0;
@@ -56,7 +71,8 @@ TEST_F(DeviceStagingTest, Copy_ToPinnedMemory_GoesStraightWithOneCallForEachArra
   std::vector<StagedCopy> copies;
   for (size_t i = 0; i < kArrays; ++i) {
     copies.push_back(
-        {.copy = {.device = memory.address + i * 64, .copy = {.target = slab.data() + i * 64, .element_bytes = 64}}});
+        {.copy = {.device = memory.address + i * 64, .copy = {.target = slab.data() + i * 64, .element_bytes = 64}},
+         .pinned = kSlab});
   }
   const DeviceOutcome outcome = staging_->Copy(copies, 2, kPatience);
   ASSERT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
@@ -67,7 +83,19 @@ TEST_F(DeviceStagingTest, Copy_ToPinnedMemory_GoesStraightWithOneCallForEachArra
   EXPECT_EQ(gpu_.count("cuStreamWaitEvent"), 1) << "one for the stream, not one for each array";
   EXPECT_EQ(gpu_.count("bytes_to_host"), static_cast<int64_t>(slab.size())) << "each byte moves once";
   EXPECT_EQ(gpu_.count("allocated_host_bytes"), 0);
+  EXPECT_EQ(gpu_.count("cuPointerGetAttributes"), 1) << "one for the allocation, not one for each array";
+  EXPECT_EQ(gpu_.count("cuPointerGetAttribute"), 0);
   EXPECT_TRUE(Same(slab.data(), memory));
+}
+
+// The addresses of one save say nothing about the next.
+TEST_F(DeviceStagingTest, Copy_MemoryThatWasFreedSinceTheLastCopy_IsNoticed) {
+  std::vector<std::byte> host(64);
+  DeviceMemory kept(gpu_, 0, 64), freed(gpu_, 0, 64);
+  const StagedCopy copy = ToHost(freed, host.data());
+  EXPECT_EQ(staging_->Copy({copy}, 1, kPatience).kind, DeviceOutcome::kDone);
+  freed.Free();
+  EXPECT_EQ(staging_->Copy({copy}, 1, kPatience).kind, DeviceOutcome::kNotOnDevice);
 }
 
 // A driver refuses a copy that reaches from one pinned piece into the next.
@@ -80,7 +108,8 @@ TEST_F(DeviceStagingTest, Copy_OverSeamsOfPinnedPieces_IsCutThere) {
   // Five rows of 300 bytes, 700 bytes apart on the device, packed from byte 3500 on: seams between and within rows.
   const StagedCopy strided = {
       .copy = {.device = rows.address,
-               .copy = {.target = slab.data() + 3500, .element_bytes = 1, .dimensions = {{5, 700, 300}, {300, 1, 1}}}}};
+               .copy = {.target = slab.data() + 3500, .element_bytes = 1, .dimensions = {{5, 700, 300}, {300, 1, 1}}}},
+      .pinned = kSlab};
   const DeviceOutcome outcome = staging_->Copy({ToHost(whole, slab.data() + 100), strided}, 2, kPatience);
   ASSERT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
   EXPECT_EQ(outcome.path, DevicePath::kPinnedSlab);
@@ -125,13 +154,108 @@ TEST_F(DeviceStagingTest, Pin_ALaterPieceIsRefused_LeavesNothingPinned) {
   EXPECT_EQ(staging_->pinned_bytes(), 0);
 }
 
-TEST_F(DeviceStagingTest, Unpin_PinnedMemory_GivesAllPiecesBack) {
+TEST_F(DeviceStagingTest, Release_PinnedMemory_GivesAllPiecesBackBeforeItIsUnmapped) {
   std::vector<std::byte> slab(4096);
   ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
   EXPECT_EQ(gpu_.count("registered_bytes"), 4096);
   EXPECT_EQ(staging_->pinned_bytes(), 4096);
-  EXPECT_EQ(staging_->Unpin(slab.data(), kPatience).kind, DeviceOutcome::kDone);
-  EXPECT_EQ(gpu_.count("registered_bytes"), 0);
+  int64_t registered = -1;
+  staging_->Release(kSlab, [&] { registered = gpu_.count("registered_bytes"); }, kPatience);
+  EXPECT_EQ(registered, 0);
+  EXPECT_FALSE(staging_->releasing());
+}
+
+// As when an agent restarts while a load copies: its slab's mapping goes, and must not go before it is unpinned.
+TEST_F(DeviceStagingTest, Release_WhileACopyRuns_UnpinsAndUnmapsWhenThatEnds) {
+  std::vector<std::byte> slab(4096), host(64);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  DeviceMemory memory(gpu_, 0, 64);
+  memory.Fill(15);
+  gpu_.hang("cuMemcpyDtoHAsync_v2");
+  EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, 0.01).kind, DeviceOutcome::kStalled);
+  std::promise<int64_t> unmapped;
+  staging_->Release(kSlab, [&] { unmapped.set_value(gpu_.count("registered_bytes")); }, kPatience);
+  EXPECT_TRUE(staging_->releasing()) << "it does not wait for a copy";
+  EXPECT_EQ(gpu_.count("cuMemHostUnregister"), 0);
+  gpu_.hang(nullptr);
+  EXPECT_EQ(unmapped.get_future().get(), 0) << "unpinned before it was unmapped";
+  while (staging_->busy()) std::this_thread::yield();
+  EXPECT_FALSE(staging_->releasing());
+}
+
+TEST_F(DeviceStagingTest, Release_AfterAPinThatHangs_UnpinsWhatIsPinnedLater) {
+  std::vector<std::byte> slab(4096);
+  gpu_.hang("cuMemHostRegister_v2");
+  const DeviceOutcome stalled = staging_->Pin(kSlab, 0, slab.data(), 4096, 1024, 0.01);
+  EXPECT_EQ(stalled.kind, DeviceOutcome::kStalled);
+  AwaitHanging("cuMemHostRegister_v2");
+  std::promise<int64_t> unmapped;
+  staging_->Release(kSlab, [&] { unmapped.set_value(gpu_.count("registered_bytes")); }, kPatience);
+  gpu_.hang(nullptr);
+  EXPECT_EQ(unmapped.get_future().get(), 0);
+  EXPECT_EQ(gpu_.count("cuMemHostUnregister"), 4);
+  while (staging_->busy()) std::this_thread::yield();
+}
+
+TEST_F(DeviceStagingTest, Release_AfterTheDestructorsWorkIsLeftToAThreadThatHangs_StillUnmaps) {
+  std::vector<std::byte> slab(4096), host(64);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  DeviceMemory memory(gpu_, 0, 64);
+  gpu_.hang("cuMemcpyDtoHAsync_v2");
+  EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, 0.01).kind, DeviceOutcome::kStalled);
+  EXPECT_FALSE(staging_->Close());
+  std::promise<int64_t> unmapped;
+  staging_->Release(kSlab, [&] { unmapped.set_value(gpu_.count("registered_bytes")); }, kPatience);
+  gpu_.hang(nullptr);
+  EXPECT_EQ(unmapped.get_future().get(), 0);
+  EXPECT_TRUE([&] {
+    while (!staging_->Close()) std::this_thread::yield();
+    return true;
+  }());
+}
+
+// Other memory may be mapped where pinned memory was. An address alone does not say that it is pinned.
+TEST_F(DeviceStagingTest, Copy_ToMemoryOfAnotherNumber_TakesTheRing) {
+  std::vector<std::byte> slab(4096);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  DeviceMemory memory(gpu_, 0, 64);
+  memory.Fill(16);
+  StagedCopy copy = ToHost(memory, slab.data());
+  copy.pinned = kSlab + 1;
+  // The driver takes the range for pinned in one piece all the same.
+  const DeviceOutcome outcome = staging_->Copy({copy}, 1, kPatience);
+  EXPECT_EQ(outcome.path, DevicePath::kPinnedRing);
+  EXPECT_EQ(outcome.fallback, "the memory is not pinned");
+  EXPECT_EQ(outcome.detour_bytes, 64);
+  EXPECT_EQ(staging_->Pin(kSlab + 1, 0, slab.data(), 4096, 4096, kPatience).text,
+            "cuMemHostRegister: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED");
+  EXPECT_EQ(staging_->Copy({copy}, 1, kPatience).fallback,
+            "cuMemHostRegister: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED");
+  EXPECT_TRUE(Same(slab.data(), memory));
+}
+
+TEST_F(DeviceStagingTest, Copy_AnArrayThatMustBeReordered_SaysSoAndHowManyBytes) {
+  std::vector<std::byte> slab(8192);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  DeviceMemory packed(gpu_, 0, 100), transposed(gpu_, 0, 4000);
+  packed.Fill(17);
+  transposed.Fill(18);
+  StagedCopy copy = ToHost(transposed, slab.data() + 4096);
+  copy.copy.copy.element_bytes = 4;
+  copy.copy.copy.dimensions = {{10, 4, 400}, {100, 40, 4}};
+  const DeviceOutcome outcome = staging_->Copy({ToHost(packed, slab.data()), copy}, 2, kPatience);
+  ASSERT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
+  EXPECT_EQ(outcome.path, DevicePath::kPinnedRing);
+  EXPECT_EQ(outcome.reordered, 1);
+  EXPECT_EQ(outcome.bytes, 4100);
+  EXPECT_EQ(outcome.detour_bytes, 4000);
+  EXPECT_EQ(std::memcmp(&slab[4096 + 400 + 4], &transposed.bytes[4 + 40], 4), 0);
+  gpu_.set("pinnable_bytes", 1);
+  staging_ = std::make_unique<DeviceStaging>(*gpu_.driver, kSlot);
+  const DeviceOutcome whole = staging_->Copy({ToHost(packed, slab.data()), copy}, 2, kPatience);
+  EXPECT_EQ(whole.path, DevicePath::kPageable);
+  EXPECT_EQ(whole.reordered, -1) << "all took that path, for another reason";
+  EXPECT_EQ(whole.detour_bytes, whole.bytes);
 }
 
 // What the trainer's stream has not done yet when the copy is asked for.
@@ -139,7 +263,7 @@ TEST_F(DeviceStagingTest, Copy_TheTrainersStreamStillWrites_ComesAfterIt) {
   DeviceMemory memory(gpu_, 0, 256);
   std::vector<std::byte> fresh(256, std::byte{7}), slab(256);
   ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
-  ASSERT_EQ(staging_->Pin(0, fresh.data(), 256, 256, kPatience).kind, DeviceOutcome::kDone);
+  ASSERT_EQ(staging_->Pin(8, 0, fresh.data(), 256, 256, kPatience).kind, DeviceOutcome::kDone);
   const auto& call = gpu_.driver->call();
   cuda::Context context = nullptr;
   cuda::Stream stream = nullptr;
@@ -176,7 +300,7 @@ TEST_F(DeviceStagingTest, Copy_ArraysOfTwoDevices_UsesAStreamOfEach) {
     EXPECT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
     EXPECT_EQ(gpu_.count("streams"), 2);
     EXPECT_TRUE(Same(slab.data(), first) && Same(slab.data() + 700, second));
-    staging_->Unpin(slab.data(), kPatience);
+    Release();
   }
 }
 
@@ -228,8 +352,10 @@ TEST_F(DeviceStagingTest, Copy_AnyCallFails_SaysWhichOneAndTheNextWorks) {
   DeviceMemory memory(gpu_, 0, 3 * kSlot);
   memory.Fill(8);
   std::vector<std::byte> host(memory.bytes.size());
-  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuCtxPushCurrent_v2", "cuEventCreate",
-                           "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"}) {
+  for (const char* call :
+       {"cuThreadExchangeStreamCaptureMode", "cuPointerGetAttributes", "cuMemGetAddressRange_v2", "cuStreamIsCapturing",
+        "cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuCtxPushCurrent_v2", "cuEventCreate", "cuEventRecord",
+        "cuStreamWaitEvent", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"}) {
     SCOPED_TRACE(call);
     staging_ = std::make_unique<DeviceStaging>(*gpu_.driver, kSlot);
     gpu_.fail(call, 1, cuda::kUnknown);
@@ -263,6 +389,7 @@ TEST_F(DeviceStagingTest, Copy_TheDriverHangs_EndsAtItsDeadlineAndGoesOnLater) {
     SCOPED_TRACE(call);
     gpu_.hang(call);
     EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, 0.01).kind, DeviceOutcome::kStalled);
+    AwaitHanging(call);
     EXPECT_TRUE(staging_->busy());
     EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, kPatience).kind, DeviceOutcome::kStalled)
         << "at once, while the first one hangs";
@@ -284,7 +411,43 @@ TEST_F(DeviceStagingTest, Copy_MemoryThatIsNoDevices_IsNamedAndNothingIsCopied) 
   EXPECT_EQ(gpu_.count("bytes_to_host"), 0);
   StagedCopy too_long = ToHost(memory, host.data());
   too_long.copy.copy.element_bytes = 128;
-  EXPECT_EQ(staging_->Copy({too_long}, 1, kPatience).kind, DeviceOutcome::kNotOnDevice);
+  EXPECT_EQ(staging_->Copy({too_long}, 1, kPatience).kind, DeviceOutcome::kTooLong);
+}
+
+TEST_F(DeviceStagingTest, Copy_StridesWhoseReachOverflows_IsRefused) {
+  DeviceMemory memory(gpu_, 0, 64);
+  std::vector<std::byte> host(64);
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max() - 1;
+  const std::vector<std::vector<TiledCopy::Dimension>> cases = {
+      {{2, kHuge, 4}, {2, kHuge, 4}},             // the sum is less than zero
+      {{5, int64_t{1} << 62, 4}},                 // the product is zero
+      {{2, kHuge, 4}, {2, kHuge, 4}, {2, 8, 4}},  // the sum is some bytes
+      {{2, kHuge - static_cast<int64_t>(memory.address), 4}},
+  };
+  for (const auto& dimensions : cases) {
+    StagedCopy copy = ToHost(memory, host.data());
+    copy.copy.copy.element_bytes = 4;
+    copy.copy.copy.dimensions = dimensions;
+    EXPECT_EQ(staging_->Copy({copy}, 1, kPatience).kind, DeviceOutcome::kTooLong);
+  }
+  EXPECT_EQ(gpu_.count("bytes_to_host"), 0);
+}
+
+TEST_F(DeviceStagingTest, Locate_AddressesOfTwoKinds_IsTheFirstDevice) {
+  DeviceMemory memory(gpu_, 1, 64);
+  int here = 0, device = 9;
+  EXPECT_EQ(staging_->Locate({}, kPatience, &device).kind, DeviceOutcome::kDone);
+  EXPECT_EQ(device, -1);
+  EXPECT_EQ(staging_->Locate({0, reinterpret_cast<uint64_t>(&here), memory.address}, kPatience, &device).kind,
+            DeviceOutcome::kDone);
+  EXPECT_EQ(device, 1);
+  gpu_.hang("cuPointerGetAttributes");
+  const DeviceOutcome stalled = staging_->Locate({memory.address}, 0.01, &device);
+  EXPECT_EQ(stalled.kind, DeviceOutcome::kStalled);
+  AwaitHanging("cuPointerGetAttributes");
+  EXPECT_EQ(device, -1);
+  gpu_.hang(nullptr);
+  while (staging_->busy()) std::this_thread::yield();
 }
 
 TEST_F(DeviceStagingTest, Checksum_ArraysLargerThanTheRing_AreThoseOfTheirBytes) {

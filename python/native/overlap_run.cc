@@ -63,9 +63,9 @@ class Overlap {
       if (request_.check) SumAll(ordinal, job);
       for (const size_t index : job.copies) {
         const auto stream = reinterpret_cast<cuda::Stream>(copies_[index].stream);
-        if (!IsBehind(index) && !core_.CopyStraight(copies_[index].copy, stream, outcome_)) {
-          through_ring[ordinal].push_back(index);
-        }
+        if (IsBehind(index) || core_.CopyStraight(copies_[index], stream, outcome_)) continue;
+        core_.Reorder(index, outcome_);
+        through_ring[ordinal].push_back(index);
       }
       core_.Order(job);
       if (const auto digest = core_.digests.find(ordinal); checked_.contains(ordinal)) {
@@ -111,22 +111,18 @@ class Overlap {
   }
 
   void CopyBehind() {
-    ChunkedCopy chunked(core_.driver, core_.pinned, request_.chunk_bytes);
+    ChunkedCopy chunked(core_, request_.chunk_bytes);
     for (const auto& [ordinal, job] : jobs_) {
+      // Also a device that has nothing to be copied late has sums, and copies in the trainer's stream, to be waited
+      // for.
+      chunked.Add(*job.device);
       for (const size_t index : job.copies) {
-        if (IsBehind(index)) chunked.Add(*job.device, copies_[index].copy);
+        if (IsBehind(index)) chunked.Add(*job.device, copies_[index]);
       }
     }
     chunked.Run(state_);
     outcome_.calls += chunked.calls();
     outcome_.bytes += chunked.bytes();
-    // Sums, and arrays that were copied at once, lie before this. What the trainer enqueued meanwhile does not.
-    for (const auto& [ordinal, job] : jobs_) {
-      const CurrentContext current(core_.driver, *job.device);
-      DeviceEvent done(core_.driver);
-      done.Record(job.device->stream());
-      done.Await();
-    }
   }
 
   // Compares what the device had at the save with what is in the slab, which is what will be written.
@@ -160,6 +156,7 @@ DeviceOutcome RunOverlap(DeviceCore& core, const OverlapRequest& request, Overla
   try {
     return overlap.Run();
   } catch (const DriverFailure& failure) {
+    state.Copied();  // what was copied is not used, so no update needs to wait for it
     overlap.AwaitAll();
     return FailedBy(failure);
   }

@@ -1,31 +1,10 @@
 #include "python/native/overlap_state.h"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "absl/time/time.h"
+#include "common/gpu/deadline.h"
 
 namespace cairn {
-namespace {
-
-class Deadline {
- public:
-  explicit Deadline(double seconds)
-      : end_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                                    std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)))) {}
-  // Zero when it has passed.
-  absl::Duration left() const {
-    return std::max(absl::FromChrono(end_ - std::chrono::steady_clock::now()), absl::ZeroDuration());
-  }
-  bool passed() const { return left() == absl::ZeroDuration(); }
-
- private:
-  const std::chrono::steady_clock::time_point end_;
-};
-
-}  // namespace
-
 bool OverlapState::AwaitBegun(double seconds, DeviceOutcome* outcome) {
   const Deadline deadline(seconds);
   MutexLock lock(mutex_);

@@ -47,7 +47,7 @@ class OverlapState {
   void Served(size_t count);
   // Waits until there is a guard, for a short time.
   void AwaitGuard(double seconds);
-  // Nothing is copied any more, so no update needs to wait.
+  // Nothing is copied any more, or all of it is in vain, so no update needs to wait.
   void Copied();
   // Also ends what waits for the beginning. The last call.
   void End(DeviceOutcome outcome);

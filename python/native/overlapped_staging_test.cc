@@ -20,15 +20,17 @@ namespace {
 
 constexpr int64_t kSlot = 4096;
 constexpr int64_t kChunk = 1024;
-constexpr double kPatience = 60;  // seconds that no test needs
+constexpr double kPatience = 60;            // seconds that no test needs
+constexpr uint64_t kSlab = 7, kUpdate = 8;  // under which memory is pinned
 
 // The stream in which a trainer computes on one device.
 class TrainerStream {
  public:
-  TrainerStream(const LoadedStandIn& gpu, int device) : call_(gpu.driver->call()), device_(device) {
+  TrainerStream(const LoadedStandIn& gpu, int device, unsigned flags = cuda::kStreamNonBlocking)
+      : call_(gpu.driver->call()), device_(device) {
     call_.primary_context_retain(&context_, device);
     call_.context_push(context_);
-    if (call_.stream_create(&stream_, cuda::kStreamNonBlocking) != cuda::kSuccess) std::abort();
+    if (call_.stream_create(&stream_, flags) != cuda::kSuccess) std::abort();
     call_.context_pop(&context_);
   }
   ~TrainerStream() {
@@ -49,6 +51,20 @@ class TrainerStream {
     call_.stream_synchronize(stream_);
     call_.context_pop(&context_);
   }
+  void BeginCapture() {
+    call_.context_push(context_);
+    if (call_.stream_begin_capture(stream_, cuda::kCaptureGlobal) != cuda::kSuccess) std::abort();
+    call_.context_pop(&context_);
+  }
+  // Returns success if nothing disturbed it.
+  cuda::Result EndCapture() {
+    cuda::Graph graph = nullptr;
+    call_.context_push(context_);
+    const cuda::Result result = call_.stream_end_capture(stream_, &graph);
+    if (graph != nullptr) call_.graph_destroy(graph);
+    call_.context_pop(&context_);
+    return result;
+  }
   uint64_t number() const { return reinterpret_cast<uint64_t>(stream_); }
 
  private:
@@ -62,8 +78,8 @@ class OverlappedStagingTest : public testing::Test {
  protected:
   void SetUp() override {
     gpu_.reset();
-    Pin(slab_);
-    Pin(update_);
+    Pin(kSlab, slab_);
+    Pin(kUpdate, update_);
   }
   void TearDown() override {
     gpu_.reset();
@@ -74,15 +90,16 @@ class OverlappedStagingTest : public testing::Test {
     }
   }
 
-  void Pin(std::vector<std::byte>& memory) {
-    ASSERT_EQ(staging_->Pin(0, memory.data(), static_cast<int64_t>(memory.size()), 1 << 20, kPatience).kind,
+  void Pin(uint64_t number, std::vector<std::byte>& memory, int64_t piece = 1 << 20) {
+    ASSERT_EQ(staging_->Pin(number, 0, memory.data(), static_cast<int64_t>(memory.size()), piece, kPatience).kind,
               DeviceOutcome::kDone);
   }
   StagedCopy ToSlab(const DeviceMemory& memory, size_t offset = 0) {
     return {
         .copy = {.device = memory.address,
                  .copy = {.target = slab_.data() + offset, .element_bytes = static_cast<int64_t>(memory.bytes.size())}},
-        .stream = trainer_->number()};
+        .stream = trainer_->number(),
+        .pinned = kSlab};
   }
   std::shared_ptr<OverlapState> Begin(std::vector<StagedCopy> behind, std::vector<StagedCopy> at_once = {},
                                       bool check = false) {
@@ -118,7 +135,8 @@ TEST_F(OverlappedStagingTest, Overlap_ThreeThousandArrays_ReturnsWithTwoChunksEn
   for (size_t i = 0; i < kArrays; ++i) {
     copies.push_back(
         {.copy = {.device = memory.address + i * 64, .copy = {.target = slab_.data() + i * 64, .element_bytes = 64}},
-         .stream = trainer_->number()});
+         .stream = trainer_->number(),
+         .pinned = kSlab});
   }
   gpu_.set("engine_stopped", 1);
   const auto state = Begin(copies);
@@ -149,8 +167,8 @@ TEST_F(OverlappedStagingTest, Overlap_AnArrayLargerThanAChunk_IsCutAndMovesOnce)
 TEST_F(OverlappedStagingTest, Overlap_OverSeamsOfPinnedPieces_IsCutThere) {
   DeviceMemory memory(gpu_, 0, 10 * kChunk);
   memory.Fill(22);
-  ASSERT_EQ(staging_->Pin(0, slab_.data(), static_cast<int64_t>(slab_.size()), 1500, kPatience).kind,
-            DeviceOutcome::kDone);
+  staging_->Release(kSlab, [] {}, kPatience);
+  Pin(kSlab, slab_, 1500);
   for (const bool guarded : {false, true}) {
     gpu_.set("engine_stopped", guarded ? 1 : 0);
     const auto state = Begin({ToSlab(memory, 700)});
@@ -296,7 +314,7 @@ TEST_F(OverlappedStagingTest, Overlap_TheDeviceHasNoMemoryForSums_GoesOnAndSaysW
 
 TEST_F(OverlappedStagingTest, Overlap_TheSlabIsNotPinned_DoesNotBeginAndSaysWhy) {
   DeviceMemory memory(gpu_, 0, 5000);
-  ASSERT_EQ(staging_->Unpin(slab_.data(), kPatience).kind, DeviceOutcome::kDone);
+  staging_->Release(kSlab, [] {}, kPatience);
   DeviceOutcome outcome;
   staging_->Overlap({.behind = {ToSlab(memory)}}, kPatience, &outcome);
   EXPECT_EQ(outcome.kind, DeviceOutcome::kNotPinned);
@@ -306,7 +324,9 @@ TEST_F(OverlappedStagingTest, Overlap_TheSlabIsNotPinned_DoesNotBeginAndSaysWhy)
 
 TEST_F(OverlappedStagingTest, Overlap_AStreamThatRecordsAGraph_IsLeftAlone) {
   DeviceMemory memory(gpu_, 0, 5000);
-  gpu_.set("capturing", 1);
+  TrainerStream blocking(gpu_, 0, 0);  // while it captures, the default stream cannot be used either
+  trainer_->BeginCapture();
+  blocking.BeginCapture();
   const int64_t records = gpu_.count("cuEventRecord");
   DeviceOutcome outcome;
   staging_->Overlap({.behind = {ToSlab(memory)}}, kPatience, &outcome);
@@ -316,13 +336,89 @@ TEST_F(OverlappedStagingTest, Overlap_AStreamThatRecordsAGraph_IsLeftAlone) {
   on_default.stream = 0;
   EXPECT_EQ(staging_->Copy({on_default}, 1, kPatience).kind, DeviceOutcome::kCapturing);
   EXPECT_EQ(gpu_.count("cuEventRecord"), records);
+  EXPECT_EQ(trainer_->EndCapture(), cuda::kSuccess);
+  EXPECT_EQ(blocking.EndCapture(), cuda::kSuccess);
+}
+
+// In the global mode, which is torch's own, calls such as cuEventQuery of any other thread end a capture with an error.
+TEST_F(OverlappedStagingTest, Overlap_ACaptureBeginsWhileItCopies_BothEndWell) {
+  DeviceMemory memory(gpu_, 0, 10 * kChunk), strided(gpu_, 0, 4000);
+  memory.Fill(13);
+  StagedCopy reordered = ToSlab(strided, 100'000);
+  reordered.copy.copy.element_bytes = 4;
+  reordered.copy.copy.dimensions = {{10, 4, 400}, {100, 40, 4}};
+  gpu_.set("engine_stopped", 2);
+  const auto state = Begin({ToSlab(memory)}, {}, true);
+  trainer_->Synchronize();
+  trainer_->BeginCapture();
+  const int64_t queries = gpu_.count("cuEventQuery");
+  while (gpu_.count("cuEventQuery") < queries + 3) std::this_thread::yield();
+  // The step that is captured asks for its guard.
+  EXPECT_TRUE(state->Guard({{0, trainer_->number()}}, kPatience));
+  gpu_.set("engine_stopped", 0);
+  EXPECT_EQ(End(*state).kind, DeviceOutcome::kDone);
+  EXPECT_TRUE(InSlab(Held(memory)));
+  // All other things, in another stream.
+  reordered.stream = 0;
+  StagedCopy plain = ToSlab(memory);
+  plain.stream = 0;
+  std::vector<uint32_t> sums;
+  std::vector<std::byte> more(4096);
+  EXPECT_EQ(staging_->Copy({plain, reordered}, 1, kPatience).kind, DeviceOutcome::kDone);
+  EXPECT_EQ(staging_->Checksum({plain}, kPatience, &sums).kind, DeviceOutcome::kDone);
+  EXPECT_EQ(staging_->Pin(9, 0, more.data(), 4096, 1024, kPatience).kind, DeviceOutcome::kDone);
+  staging_->Release(9, [] {}, kPatience);
+  EXPECT_EQ(gpu_.count("registered_bytes"), static_cast<int64_t>(slab_.size() + update_.size()));
+  EXPECT_EQ(trainer_->EndCapture(), cuda::kSuccess) << "none of these calls has disturbed it";
+}
+
+// A guard must be served at once also where nothing is copied late.
+TEST_F(OverlappedStagingTest, Guard_AllWasCopiedAtOnce_DoesNotWaitForTheStream) {
+  DeviceMemory memory(gpu_, 0, 1000);
+  memory.Fill(14);
+  gpu_.set("engine_stopped", 2);
+  const auto state = Begin({}, {ToSlab(memory)});
+  EXPECT_TRUE(state->Guard({{0, trainer_->number()}}, kPatience))
+      << "the copy cannot end, and the caller does not wait";
+  gpu_.set("engine_stopped", 0);
+  EXPECT_EQ(End(*state).kind, DeviceOutcome::kDone);
+  EXPECT_TRUE(InSlab(Held(memory)));
+}
+
+TEST_F(OverlappedStagingTest, Overlap_AnEventCannotBeMade_LeavesNone) {
+  DeviceMemory first(gpu_, 0, 1000), second(gpu_, 1, 1000);
+  StagedCopy on_second = ToSlab(second, 1000);
+  on_second.stream = 0;
+  // Order() makes one for each device, and then each lane makes two.
+  for (int nth = 1; nth <= 6; ++nth) {
+    gpu_.fail("cuEventCreate", nth, cuda::kOutOfMemory);
+    DeviceOutcome outcome;
+    const auto state =
+        staging_->Overlap({.behind = {ToSlab(first), on_second}, .chunk_bytes = kChunk}, kPatience, &outcome);
+    EXPECT_EQ(End(*state).kind, DeviceOutcome::kDriverFailed);
+    EXPECT_EQ(gpu_.count("events"), 0) << "after failure " << nth;
+  }
+}
+
+TEST_F(OverlappedStagingTest, Overlap_AnArrayThatEndsInAnotherAllocation_IsRefusedAndTheContextIsWhole) {
+  DeviceMemory first(gpu_, 0, 4096), second(gpu_, 0, 4096);
+  const DeviceMemory& low = first.address < second.address ? first : second;
+  const DeviceMemory& high = first.address < second.address ? second : first;
+  StagedCopy copy = ToSlab(low);
+  copy.copy.copy.element_bytes = static_cast<int64_t>(high.address - low.address) + 100;
+  DeviceOutcome outcome;
+  staging_->Overlap({.behind = {copy}, .check = true}, kPatience, &outcome);
+  EXPECT_EQ(outcome.kind, DeviceOutcome::kTooLong);
+  EXPECT_EQ(outcome.index, 0);
+  EXPECT_EQ(gpu_.count("cuLaunchKernel"), 0);
+  EXPECT_EQ(End(*Begin({ToSlab(low)}, {}, true)).checked, 1);
 }
 
 TEST_F(OverlappedStagingTest, Overlap_AnyCallFails_EndsWithItsNameAndTheNextWorks) {
   DeviceMemory memory(gpu_, 0, 5 * kChunk), other(gpu_, 0, 100);
   memory.Fill(11);
   for (const char* call : {"cuStreamIsCapturing", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent",
-                           "cuMemcpyDtoHAsync_v2", "cuEventQuery", "cuEventSynchronize"}) {
+                           "cuMemcpyDtoHAsync_v2", "cuEventQuery", "cuThreadExchangeStreamCaptureMode"}) {
     SCOPED_TRACE(call);
     gpu_.fail(call, 1, cuda::kUnknown);
     DeviceOutcome outcome;
@@ -382,7 +478,7 @@ class RandomTimingTest : public OverlappedStagingTest {
     std::vector<std::vector<std::byte>> sources(4);
     for (size_t i = 0; i < arrays.size(); ++i) {
       sources[i].resize(arrays[i]->bytes.size());
-      Pin(sources[i]);
+      Pin(100 + i, sources[i]);
     }
     int torn = 0;
     for (int save = 0; save < Saves(); ++save) {
@@ -411,7 +507,7 @@ class RandomTimingTest : public OverlappedStagingTest {
       if (outcome.kind == DeviceOutcome::kTorn) ++torn;
     }
     trainer_->Synchronize();
-    for (auto& source : sources) staging_->Unpin(source.data(), kPatience);
+    for (size_t i = 0; i < sources.size(); ++i) staging_->Release(100 + i, [] {}, kPatience);
     return torn;
   }
 };

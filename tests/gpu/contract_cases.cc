@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "common/base/crc32c.h"
@@ -108,6 +109,37 @@ cuda::Copy2D ToHost(DevicePointer source, size_t pitch, void* target, size_t tar
   return copy;
 }
 
+// Ends a capture, in which nothing was to be recorded.
+std::string EndCapture(const GpuDriver& driver, cuda::Stream stream) {
+  cuda::Graph graph = nullptr;
+  const Result ended = driver.call().stream_end_capture(stream, &graph);
+  if (graph != nullptr) driver.call().graph_destroy(graph);
+  return driver.NameOf(ended);
+}
+
+// Asks for an event in a thread of this mode, while this thread captures. Returns what both got.
+std::string QueryWhileCapturing(const GpuDriver& driver, int mode) {
+  Device device(driver);
+  const auto& call = driver.call();
+  cuda::Event event = nullptr;
+  cuda::Context context = nullptr;
+  call.event_create(&event, cuda::kEventDisableTiming);
+  call.context_pop(&context);
+  call.context_push(context);
+  call.stream_begin_capture(device.stream, cuda::kCaptureGlobal);
+  Result asked = cuda::kUnknown;
+  std::thread([&] {
+    int exchanged = mode;
+    cuda::Context own = context;
+    call.context_push(own);
+    if (call.thread_exchange_capture_mode(&exchanged) == cuda::kSuccess) asked = call.event_query(event);
+    call.context_pop(&own);
+  }).join();
+  const std::string ended = EndCapture(driver, device.stream);
+  call.event_destroy(event);
+  return driver.NameOf(asked) + ", " + ended;
+}
+
 std::vector<ContractCase> Cases() {
   std::vector<ContractCase> cases;
   const auto add = [&](const char* name, std::function<std::string(const GpuDriver&)> run) {
@@ -197,6 +229,19 @@ std::vector<ContractCase> Cases() {
     const std::string type = Attribute(d, cuda::kPointerMemoryType, AddressOf(pages.bytes));
     d.call().host_unregister(pages.bytes);
     return type;
+  });
+  add("attributes_at_once", [](const GpuDriver& d) {
+    Device device(d);
+    const Pages pages;
+    const auto ask = [&](DevicePointer address) {
+      int type = -1, ordinal = -1, legacy = -1;
+      int names[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal, cuda::kPointerLegacyIpcCapable};
+      void* values[] = {&type, &ordinal, &legacy};
+      const Result result = d.call().pointer_get_attributes(3, names, values, address);
+      return d.NameOf(result) + " " + std::to_string(type) + " " + std::to_string(ordinal) + " " +
+             std::to_string(legacy);
+    };
+    return ask(device.memory + kBytes - 1) + ", " + ask(AddressOf(pages.bytes));
   });
 
   // Pinned memory.
@@ -343,6 +388,30 @@ std::vector<ContractCase> Cases() {
     int status = -1;
     const std::string result = d.NameOf(d.call().stream_is_capturing(device.stream, &status));
     return result + " " + std::to_string(status);
+  });
+  // torch captures in the global mode.
+  add("capture_while_another_thread_asks_for_an_event",
+      [](const GpuDriver& d) { return QueryWhileCapturing(d, cuda::kCaptureGlobal); });
+  add("capture_while_a_relaxed_thread_asks_for_an_event",
+      [](const GpuDriver& d) { return QueryWhileCapturing(d, cuda::kCaptureRelaxed); });
+  add("capture_that_would_wait_for_what_it_does_not_record", [](const GpuDriver& d) {
+    Device device(d), other(d);
+    cuda::Event event = nullptr;
+    d.call().event_create(&event, cuda::kEventDisableTiming);
+    d.call().event_record(event, other.stream);
+    d.call().stream_begin_capture(device.stream, cuda::kCaptureGlobal);
+    const Result waited = d.call().stream_wait_event(device.stream, event, 0);
+    const std::string ended = EndCapture(d, device.stream);
+    d.call().event_destroy(event);
+    return d.NameOf(waited) + ", " + ended;
+  });
+  add("default_stream_while_a_blocking_one_captures", [](const GpuDriver& d) {
+    Device device(d, 0);
+    int status = -1;
+    d.call().stream_begin_capture(device.stream, cuda::kCaptureGlobal);
+    const Result asked = d.call().stream_is_capturing(nullptr, &status);
+    const Result own = d.call().stream_is_capturing(device.stream, &status);
+    return d.NameOf(asked) + ", " + d.NameOf(own) + " " + std::to_string(status) + ", " + EndCapture(d, device.stream);
   });
 
   // Kernels.

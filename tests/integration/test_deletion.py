@@ -103,6 +103,8 @@ def test_policy_of_a_job_is_carried_out_after_each_commit(tmp_path):
         assert [(entry["step"], entry["pruned"]) for entry in dry["checkpoints"]] == [
             (1, False), (2, True), (3, False), (4, False)]
         assert committed(root) == [1, 2, 3, 4]
+        said = command("prune", "demo", "--keep-last", "2", "--dry-run", *flags).stdout
+        assert "their bytes were not read" in said and "cairn verify demo@STEP" in said
         assert command_json("retention", "demo", *flags) == {"job": "demo", "keep_last": 0, "keep_every": 0}
         command("retention", "demo", "--keep-last", "1", "--keep-every", "3", *flags)
         assert "--keep-last 1 --keep-every 3" in command("retention", "demo", *flags).stdout

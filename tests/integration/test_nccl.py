@@ -115,6 +115,8 @@ def test_what_cannot_go_over_nccl_goes_over_the_host_and_says_why(root, controls
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
         for report in reshard(cluster, *halves(noise((64, 64)), 2)):
             assert re.fullmatch(rf"grpc \(nccl: {reason}\)", report.transport), report.transport
+        probes = [line for line in log_of(cluster).splitlines() if "event=nccl " in line]
+        assert len(probes) == 2 and "error=" not in "".join(probes), "nobody has asked for a GPU"
 
 
 def test_never_is_not_a_fallback(root, controls):

@@ -1,4 +1,4 @@
-"""tools/check_includes finds each way in which an include can point wrongly."""
+"""tools/check_includes finds each way in which an include or an import can point wrongly."""
 
 import importlib.machinery
 import importlib.util
@@ -29,7 +29,10 @@ def faults(tool, tmp_path, sources: dict[str, list[str]]) -> list[str]:
 @pytest.mark.parametrize(("sources", "said"), [
     ({"common/file/a.h": ["common/rpc/b.h"], "common/rpc/b.h": []}, "common/file may not include common/rpc/b.h"),
     ({"coordinator/save/a.cc": ["coordinator/load/b.h"], "coordinator/load/b.h": []}, "does not stand below it"),
-    ({"agent/writer/a.cc": ["coordinator/save/b.h"], "coordinator/save/b.h": []}, "never include each other"),
+    ({"agent/writer/a.cc": ["coordinator/save/b.h"], "coordinator/save/b.h": []}, "nothing of coordinator/save is for"),
+    ({"agent/session/a.cc": ["planner/save/b.h"], "planner/save/b.h": []}, "nothing of planner/save is for it"),
+    ({"coordinator/save/a.cc": ["planner/save/b.h"], "planner/save/b.h": []}, "nothing of planner/save is for it"),
+    ({"repair/a.cc": ["coordinator/server/b.h"], "coordinator/server/b.h": []}, "nothing of coordinator/server is for"),
     ({"planner/save/a.h": ["planner/save/b.h"], "planner/save/b.cc": ["planner/save/c.h"], "planner/save/b.h": [],
       "planner/save/c.h": ["planner/save/a.h"]}, "these include each other: planner/save/a -> planner/save/b"),
     ({"somewhere/a.h": []}, "its folder somewhere stands in no place"),
@@ -48,6 +51,42 @@ def test_what_points_down_is_right(tool, tmp_path):
         "coordinator/save/a_test.cc": ["agent/testing/c.h", "coordinator/load/d.h"],
         "agent/testing/c.h": [],
         "coordinator/load/d.h": [],
+        "coordinator/server/e.cc": ["planner/save/f.h"],
+        "planner/save/f.h": ["mapping/g.h"],
+        "mapping/g.h": [],
+    }) == []
+
+
+def python_faults(tool, tmp_path, sources: dict[str, str]) -> list[str]:
+    for path, text in sources.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tool.python_faults(tmp_path, list(sources))
+
+
+@pytest.mark.parametrize(("sources", "said"), [
+    ({"python/cairn/_a.py": "from cairn import _b", "python/cairn/_b.py": "def f():\n    from cairn._a import x"},
+     "these import each other: cairn._a -> cairn._b -> cairn._a"),
+    ({"python/cairn/_a.py": "import cairn.torch._b", "python/cairn/torch/_b.py": ""},
+     "python/cairn/_a.py:1: cairn may not import cairn.torch._b"),
+    ({"python/cairn/torch/_a.py": "\nfrom cairn.lightning import x", "python/cairn/lightning.py": ""},
+     "python/cairn/torch/_a.py:2: cairn.torch may not import cairn.lightning"),
+    ({"python/cairn/huggingface.py": "from cairn import lightning", "python/cairn/lightning.py": ""},
+     "cairn.huggingface may not import cairn.lightning"),
+])
+def test_fault_of_an_import_is_named(tool, tmp_path, sources, said):
+    found = python_faults(tool, tmp_path, sources)
+    assert len(found) == 1 and said in found[0], found
+
+
+def test_imports_that_point_down_are_right(tool, tmp_path):
+    assert python_faults(tool, tmp_path, {
+        "python/cairn/__init__.py": "from cairn import client",
+        "python/cairn/client.py": "import os\nfrom cairn._a import x",
+        "python/cairn/_a.py": "from __future__ import annotations\nimport torch",
+        "python/cairn/torch/__init__.py": "from cairn.torch._b import y",
+        "python/cairn/torch/_b.py": "from cairn.client import Client",
+        "python/cairn/lightning.py": "from cairn.torch import _b",
     }) == []
 
 

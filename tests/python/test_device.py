@@ -1,6 +1,11 @@
 """Tests saves and loads of arrays on GPUs, with the stand-in for CUDA's driver and an agent in this process."""
 
+import gc
+import itertools
 import os
+import threading
+import time
+import types
 
 import numpy
 import pytest
@@ -209,6 +214,118 @@ def test_a_driver_that_hangs_ends_the_save_at_its_deadline(gpu, one_slab, client
     assert len(one_slab.cancelled) == 1, "now the agent may use the slab again"
 
 
+def took(seconds, function, *arguments, **keywords):
+    """Returns the error that a call raises within so many seconds."""
+    begun = time.monotonic()
+    with pytest.raises(cairn.Error) as error:
+        function(*arguments, **keywords)
+    assert time.monotonic() - begun < seconds
+    return error.value
+
+
+# Far from its own deadline of 0.2 s, and from all others that there are.
+SOON = 8.0
+NAMES = itertools.count(1)
+
+
+@pytest.mark.parametrize("operation, function", [
+    *(("prepare", name) for name in ("cuInit", "cuPointerGetAttributes", "cuMemHostRegister_v2")),
+    *(("save", name) for name in ("cuInit", "cuPointerGetAttributes", "cuMemGetAddressRange_v2", "cuMemHostRegister_v2",
+                                  "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"))])
+def test_a_call_that_hangs_is_named_at_the_callers_deadline(gpu, one_slab, client, monkeypatch, operation, function):
+    state = {"w": gpu.array(random_array((10,)))}
+    # By another name it is a driver that has not started.
+    monkeypatch.setattr(_device, "DRIVER", f"{'/.' * next(NAMES)}{LIBRARY}")
+    gpu.hang(function)
+    call = client.prepare if operation == "prepare" else lambda *rest, **named: client.save(1, *rest, **named)
+    error = took(SOON, call, state, timeout=0.2)
+    name = function.removesuffix("_v2")
+    # A busy machine may not have come to the call at the deadline.
+    while f"{name} has not returned for " not in error.message:
+        assert error.reason == "DEVICE_STALLED" and "next: " in str(error)
+        error = took(SOON, call, state, timeout=0.2)
+    gpu.hang(None)
+    while client._devices.busy():
+        pass
+    client.save(2, state).wait()
+    client.close()
+    assert not any(gpu.held().values())
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_sums_of_replicas_on_a_driver_that_hangs_end_at_the_saves_deadline(gpu, one_slab, client, overlapped):
+    one_slab.check_items = True
+    state = {"w": gpu.array(random_array((5000,)))}
+    client.prepare(state)
+    if overlapped:
+        gpu.hang("cuEventSynchronize")  # which only the sums call
+    else:
+        real, done = client._saver._commit_request, []
+        def commit_request(*arguments):
+            gpu.hang("cuEventSynchronize")
+            done.append(1)
+            return real(*arguments)
+        client._saver._commit_request = commit_request
+    error = took(SOON, client.save, 1, state, timeout=0.5, overlap=[list(state.values())] if overlapped else None)
+    assert error.reason == "DEVICE_STALLED", error
+    while not client._devices.waiting().startswith("cuEventSynchronize has not returned for "):
+        pass
+    gpu.hang(None)
+
+
+def test_the_slab_of_an_agent_that_restarts_while_a_load_copies_is_unpinned_before_it_is_unmapped(
+        gpu, one_slab, client, monkeypatch):
+    """Otherwise the next slab may lie where the driver still has the pages of the old one pinned, and gets nothing."""
+    kept, make = [], one_slab._memory
+    monkeypatch.setattr(one_slab, "_memory", lambda size: kept.append(make(size)) or kept[-1])  # leaves no holes
+    large, small = gpu.array(random_array((1_000_000,))), gpu.array(random_array((700_000,), seed=3) + 1)
+    client.prepare({"w": large})
+    client.save(1, {"w": large}).wait()
+    before = gpu.count("registered_bytes")
+    gpu.set("engine_stopped", 1)
+    loading = threading.Thread(target=lambda: pytest.raises(cairn.Error, client.load, {"w": large}, timeout=20))
+    loading.start()
+    while not client._devices.busy():
+        pass
+    one_slab.close()
+    one_slab.start()
+    while client._session.agent_incarnation != one_slab._incarnation:
+        pass
+    while client._slabs._entries:
+        pass
+    assert gpu.count("registered_bytes") == before and client._devices.keeps_memory()
+    gpu.set("engine_stopped", 0)
+    loading.join()
+    while client._devices.keeps_memory():
+        pass
+    assert gpu.count("registered_bytes") == 0
+    client.prepare({"s": small})
+    for step, overlap in ((2, None), (3, [[small]])):
+        saving = client.save(step, {"s": small}, overlap=overlap)
+        saving.wait()
+        assert saving.staging.path == "pinned-slab"
+        assert one_slab.committed[step][0][0][1] == small.values.tobytes()
+    client.close()
+    assert one_slab.unmapped[-1] is True and not any(gpu.held().values())
+
+
+def test_memory_that_a_driver_pins_after_the_deadline_is_unpinned(gpu, one_slab, client):
+    small, large = gpu.array(random_array((100_000,))), gpu.array(random_array((400_000,)))
+    gpu.hang("cuMemHostRegister_v2")
+    assert took(SOON, client.prepare, {"w": small}, timeout=0.2).reason == "DEVICE_STALLED"
+    gpu.hang(None)
+    while client._devices.busy():
+        pass
+    gc.collect()  # the error has the mapping in its traceback
+    client.prepare({"w": large})
+    saving = client.save(1, {"w": large})
+    saving.wait()
+    assert saving.staging.path == "pinned-slab"
+    assert saving.staging.pinned_bytes == gpu.count("registered_bytes") < 1_700_000
+    client.close()
+    assert not any(gpu.held().values())
+
+
 def test_a_client_that_is_closed_while_the_driver_hangs_keeps_the_slab_mapped(gpu, one_slab, client):
     state = {"w": gpu.array(random_array((10,)))}
     client.prepare(state)
@@ -251,13 +368,139 @@ def test_an_array_that_repeats_elements_is_saved(gpu, client):
     assert (target["w"] == row.values).all()
 
 
-@pytest.mark.parametrize("interface, reason", [({"stream": 2}, "UNSUPPORTED"), ({"mask": 1}, "UNSUPPORTED"),
-                                               ({"strides": (1, 2, 3)}, "BAD_REQUEST"),
-                                               ({"typestr": "?!"}, "BAD_REQUEST"), ({"strides": (-4,)}, "BAD_REQUEST")])
-def test_descriptions_that_are_not_sound_are_refused(gpu, client, interface, reason):
-    with pytest.raises(cairn.Error) as error:
-        client.save(1, {"w": gpu.array(random_array((10,)), **interface)})
-    assert error.value.reason == reason
+class Moving:
+    """As torch's tensors, asks for its memory anew each time."""
+
+    def __init__(self, array):
+        self.now, self.more = array, {}
+
+    @property
+    def __cuda_array_interface__(self):
+        if self.now is None:
+            raise AttributeError
+        return {**self.now.__cuda_array_interface__, **self.more}
+
+
+def test_a_shard_that_is_kept_is_saved_as_its_array_is_then(gpu, one_slab, client):
+    first, second = gpu.array(random_array((1000,))), gpu.array(random_array((1000,), seed=2), device=1)
+    array = Moving(first)
+    state = {"shard": cairn.Shard(array, (1000,), (0,)), "list": [cairn.Shard(array, (1000,), (0,))], "value": array}
+    client.prepare(state)
+    client.save(1, state).wait()
+    array.now = second  # as `param.data = other`
+    client.save(2, state).wait()
+    for step, values in ((1, first.values), (2, second.values)):
+        assert [content for _, content in one_slab.committed[step][0]] == [values.tobytes()] * 3
+    array.now = gpu.array(random_array((999,)))
+    with pytest.raises(cairn.Error, match=r"'shard': the array has shape \(999,\)") as error:
+        client.save(3, {"shard": state["shard"]}, allow_dropped_names=True)
+    assert error.value.reason == "BAD_SHAPE"
+    array.now = None
+    with pytest.raises(cairn.Error, match="'shard' is not on a GPU any more") as error:
+        client.save(3, {"shard": state["shard"]}, allow_dropped_names=True)
+    assert error.value.reason == "BAD_REQUEST" and error.value.metadata["tensor"] == "shard"
+
+
+def test_a_shard_that_is_kept_comes_after_the_stream_of_the_moment(gpu, client):
+    array = Moving(gpu.array(random_array((1000,))))
+    shard = cairn.Shard(array, (1000,), (0,))
+    assert shard.array.stream == 1
+    array.more["stream"] = gpu.stream()
+    assert shard.array.stream == gpu.stream()
+    client.prepare({"w": shard})
+    gpu.set("engine_stopped", 1)
+    kept = array.now.enqueue(numpy.full(1000, 5, "float32"), stream=gpu.stream())
+    done = []
+    saving = threading.Thread(target=lambda: done.append(client.save(1, {"w": shard})))
+    saving.start()
+    while not client._devices.busy():
+        pass
+    gpu.set("engine_stopped", 0)
+    saving.join()
+    done[0].wait()
+    target = {"w": numpy.zeros(1000, "float32")}
+    client.load(target)
+    assert (target["w"] == 5).all() and len(kept) == 4000
+    del kept
+    gpu.close()
+
+
+def test_tensors_of_torch_come_after_the_stream_that_torch_has_current(gpu, monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    class Tensor(torch.Tensor):
+        __cuda_array_interface__ = gpu.array(random_array((10,))).__cuda_array_interface__
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=77))
+    assert cairn.Shard(Tensor(), (10,), (0,)).array.stream == 77
+    assert _device_array.of(gpu.array(random_array((10,)))).stream == 1
+
+
+HUGE = 2**63
+UNSOUND = [
+    {"shape": (-1,)}, {"shape": "ab"}, {"shape": (2.7,)}, {"shape": None}, {"shape": 10}, {"shape": (1,) * 65},
+    {"strides": 4}, {"strides": ("a",)}, {"strides": (4.5,)}, {"strides": (4, 4)}, {"strides": (HUGE,)},
+    {"strides": (-4,)}, {"shape": (5,), "strides": (2**62,)},
+    {"shape": (2, 2), "strides": (HUGE - 2, HUGE - 2)}, {"shape": (2, 2), "strides": (HUGE - 2, HUGE + 6)},
+    {"typestr": "?!"}, {"typestr": 5}, {"typestr": None}, {"typestr": [("a", "<f4")]},
+    {"data": None}, {"data": 4096}, {"data": (1, 2, 3)}, {"data": ("x", False)}, {"data": (-8, False)},
+    {"data": (HUGE + 8, False)}, {"data": (2**64 + 8, False)}, {"data": (2**100, False)}, {"data": (4096.0, False)},
+    {"stream": -1}, {"stream": 2**64}, {"stream": "x"}, {"stream": 1.5},
+]
+CASES = [*((each, "BAD_REQUEST") for each in UNSOUND), ({"stream": 2}, "UNSUPPORTED"), ({"mask": 1}, "UNSUPPORTED"),
+         ({"shape": (HUGE,)}, "SHAPE_OVERFLOW"), ({"shape": (2**62,)}, "SHAPE_OVERFLOW"),
+         ({"shape": (2**32, 2**32, 2)}, "SHAPE_OVERFLOW"), ({"shape": (0, HUGE)}, "SHAPE_OVERFLOW"),
+         ({"typestr": "|O"}, "BAD_DTYPE"), ({"typestr": ">f4"}, "BAD_DTYPE"), ({"typestr": "|V0"}, "BAD_DTYPE")]
+
+
+@pytest.mark.parametrize("interface, reason", CASES, ids=str)
+def test_descriptions_that_are_not_sound_are_refused_by_name(gpu, agent, client, interface, reason):
+    state = {"w": gpu.array(random_array((10,)), **interface)}
+    for operation in (client.prepare, lambda what: client.save(1, what), client.load,
+                      lambda what: client.save(1, what, overlap=[list(what.values())])):
+        with pytest.raises(cairn.Error, match="'w'") as error:
+            operation(state)
+        assert error.value.reason == reason and error.value.metadata["tensor"] == "w"
+        assert "next: " in str(error.value)
+    assert "BeginSave" not in agent.calls
+    if reason != "BAD_DTYPE":
+        with pytest.raises(cairn.Error) as error:
+            cairn.Shard(state["w"], (10,), (0,))
+        assert error.value.reason == reason
+
+
+@pytest.mark.parametrize("missing", ["shape", "typestr", "data"])
+def test_descriptions_that_lack_something_are_refused(gpu, missing):
+    array = gpu.array(random_array((10,)))
+    del array.__cuda_array_interface__[missing]
+    with pytest.raises(cairn.Error, match=f"no {missing}") as error:
+        cairn.Shard(array, (10,), (0,))
+    assert error.value.reason == "BAD_REQUEST"
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("interface, message", [
+    ({"shape": (100_000,)}, "its memory ends before it does"), ({"shape": (11,)}, "its memory ends before it does"),
+    ({"strides": (1 << 20,)}, "its memory ends before it does"), ({"data": (0, False)}, "its memory is no device's"),
+    ({"shape": (2,), "strides": (2**62,)}, "its memory ends before it does"),
+    ({"data": (4096, False)}, "its memory is no device's"), ({"data": (None, False)}, "its memory is no device's")])
+def test_arrays_without_enough_memory_are_refused_before_anything_is_copied(gpu, client, interface, message, overlapped):
+    state = {"other": gpu.array(random_array((10,))), "w": gpu.array(random_array((10,)), **interface)}
+    with pytest.raises(cairn.Error, match=f"'w': {message}") as error:
+        client.save(1, state, overlap=[list(state.values())] if overlapped else None, check_overlap=True)
+    assert error.value.reason == "BAD_REQUEST" and error.value.metadata["tensor"] == "w"
+    assert gpu.count("bytes_to_host") == gpu.count("cuLaunchKernel") == 0
+    client.save(1, {"other": state["other"]}, allow_dropped_names=True).wait()
+
+
+def test_an_array_of_many_dimensions_comes_back(gpu, client):
+    """numpy has up to 64 dimensions, and so has a layout."""
+    like = random_array((2, 3) + (1,) * 31 + (5,)).swapaxes(0, -1)
+    array = gpu.array(like)
+    client.save(1, {"w": array}).wait()
+    target = {"w": gpu.array(numpy.zeros_like(like))}
+    client.load(target)
+    assert (target["w"].values == like).all()
 
 
 def test_parts_of_a_device_array_are_those_of_numpy():

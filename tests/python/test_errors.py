@@ -64,3 +64,8 @@ def test_traceback_ends_with_the_next_action():
     text = "".join(traceback.format_exception(caught.value))
     assert "Error: BAD_REQUEST: a numpy array is needed" in text
     assert text.splitlines()[-1] == f"next: {NEXT_ACTIONS['BAD_REQUEST']}"
+
+
+def test_traceback_names_the_class_as_people_import_it():
+    error = cairn.Error("TIMED_OUT", "text")
+    assert traceback.format_exception_only(error)[0].startswith("cairn.Error: TIMED_OUT: text")

@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import time
 
 import numpy
 import pytest
@@ -218,22 +219,116 @@ def test_a_slab_that_cannot_be_pinned_makes_the_save_synchronous(gpu, client, st
     check_committed(client, 1, contents(state))
 
 
-def test_what_overlap_must_not_have_is_refused(gpu, agent, client, state):
-    with pytest.raises(cairn.Error, match="overlap= has optimizers and arrays, and not object"):
-        client.save(1, state, overlap=[object()])
-    assert len(agent.cancelled) == 1
+class Hookless:
+    """Looks like an optimizer and is none."""
+
+    def __init__(self, groups, hook_error=None):
+        self.param_groups = groups
+        self._hook_error = hook_error
+
+    def register_step_pre_hook(self, hook):
+        if self._hook_error is not None:
+            raise self._hook_error
+
+
+@pytest.mark.parametrize("overlap, message", [
+    ([object()], "optimizers and arrays, and not object"), (object(), "optimizers and arrays, and not object"),
+    ("weights", "and not str"), (["weight"], "and not str"), (3, "and not int"), ([None], "and not NoneType"),
+    ([{"o": Hookless([])}], "and not Hookless"), (Hookless(None), "does not let itself be guarded"),
+    ([Hookless([{"lr": 1}])], "does not let itself be guarded: KeyError"),
+    ([Hookless([{"params": []}], RuntimeError("boom"))], "does not let itself be guarded: RuntimeError")])
+def test_what_overlap_must_not_have_is_refused_before_the_save_begins(gpu, agent, client, state, overlap, message):
+    with pytest.raises(cairn.Error, match=message) as error:
+        client.save(1, state, overlap=overlap)
+    assert error.value.reason == "BAD_REQUEST" and "next: " in str(error.value)
+    assert not agent.cancelled and "BeginSave" not in agent.calls
     client.save(1, state, overlap=[]).wait()
+
+
+@pytest.mark.parametrize("kind", ["optimizer", "array", "dict", "generator", "tuple"])
+def test_overlap_is_one_part_or_several(gpu, client, state, optimizer, kind):
+    overlap = {"optimizer": optimizer, "array": state["weight"], "dict": {"w": state["weight"]},
+               "generator": (part for part in [optimizer]), "tuple": (optimizer,)}[kind]
+    saving = client.save(1, state, overlap=overlap)
+    assert saving.staging.overlapped, saving.staging
+    saving.wait()
+    check_committed(client, 1, contents(state))
+
+
+def test_overlap_that_covers_nothing_of_the_state_is_not_called_overlapped(gpu, client, state):
+    elsewhere = gpu.array(values_of(10))
+    transposed = gpu.array(values_of(600).reshape(20, 30).T)
+    saving = client.save(1, {**state, "t": transposed}, overlap=[[elsewhere, transposed]])
+    assert not saving.staging.overlapped
+    assert saving.staging.synchronous_because.startswith("overlap= covers none of the arrays on GPUs")
+    assert saving.device is not None
+    saving.wait()
+
+
+@pytest.mark.parametrize("streams", [{0: "x"}, {0: -1}, [1], {"a": 0}, {-1: 0}, {0: 2**64}])
+def test_streams_of_an_update_that_are_none_are_refused(gpu, one_slab, client, state, optimizer, streams):
+    client.prepare(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    with pytest.raises(cairn.Error, match="streams of before_update") as error:
+        saving.before_update(streams)
+    assert error.value.reason == "BAD_REQUEST"
+    gpu.set("engine_stopped", 0)
+    saving.wait()
+
+
+def test_an_array_that_the_host_must_reorder_is_reported(gpu, client, state, optimizer):
+    state["transposed"] = gpu.array(values_of(600).reshape(20, 30).T)
+    for step, overlap in enumerate(([optimizer], None)):
+        saving = client.save(step, state, overlap=overlap)
+        assert saving.staging.overlapped == (overlap is not None) and saving.staging.path == "pinned-ring"
+        assert saving.staging.fallback.startswith("the elements of 'transposed' are not in row-major order")
+        saving.wait()
+        assert saving.device.path == "pinned-ring" and saving.device.fallback == saving.staging.fallback
+        assert saving.device.bytes_by_path == {"pinned-slab": saving.device.bytes - 2400, "pinned-ring": 2400}
+
+
+def test_an_array_that_is_freed_while_it_is_copied_does_not_end_the_process(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    gpu.set("copy_delay_us", 1000)
+    saving = client.save(1, state, overlap=[optimizer], timeout=20)
+    state["weight"].free()
+    try:
+        saving.wait()
+    except cairn.Error as error:
+        assert error.reason in ("DEVICE_ERROR", "TORN_SNAPSHOT"), error
+    gpu.set("copy_delay_us", 0)
+    del state["weight"]
+    client.save(2, state, allow_dropped_names=True).wait()
 
 
 def test_a_stream_that_records_a_graph_is_left_alone(gpu, agent, client, state, optimizer):
     client.prepare(state)
-    gpu.set("capturing", 1)
+    state["weight"].__cuda_array_interface__["stream"] = gpu.stream()
+    gpu.begin_capture()
     for overlap in (None, [optimizer]):
         with pytest.raises(cairn.Error, match="records a CUDA graph") as error:
             client.save(1, state, overlap=overlap)
         assert error.value.reason == "BAD_REQUEST"
-    gpu.set("capturing", 0)
+    assert gpu.end_capture()
     client.save(1, state, overlap=[optimizer]).wait()
+
+
+def test_a_capture_that_begins_while_it_copies_ends_well_and_so_does_the_save(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    before = contents(state)
+    gpu.stream()
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    gpu.begin_capture()
+    asked = gpu.count("cuEventQuery")
+    while gpu.count("cuEventQuery") < asked + 3:
+        pass
+    saving.before_update({0: gpu.stream()})  # as a step that is being captured does
+    gpu.set("engine_stopped", 0)
+    saving.wait()
+    assert gpu.end_capture()
+    check_committed(client, 1, before)
 
 
 def test_the_next_operation_waits_for_the_copies(gpu, one_slab, client, state, optimizer):
@@ -243,7 +338,7 @@ def test_the_next_operation_waits_for_the_copies(gpu, one_slab, client, state, o
     first = client.save(1, state, overlap=[optimizer])
     for operation in (lambda: client.save(2, state, timeout=0.05), lambda: client.load(state, timeout=0.05),
                       lambda: client.prepare(state, timeout=0.05)):
-        with pytest.raises(cairn.Error, match="overlapped save of step 1 still copies"):
+        with pytest.raises(cairn.Error, match="overlapped save of step 1 still copies: the copies have not ended"):
             operation()
     gpu.set("engine_stopped", 0)
     second = client.save(2, state, overlap=[optimizer])
@@ -276,7 +371,9 @@ def test_a_driver_that_fails_or_hangs_ends_the_save_and_the_next_one_works(gpu, 
         saving.wait()
     assert error.value.reason == "DEVICE_STALLED" and error.value.metadata["step"] == "2"
     assert len(one_slab.cancelled) == 1, "the copies may still write to the slab"
-    with pytest.raises(cairn.Error, match="still not ended"):
+    while not client._devices.waiting().startswith("cuEventQuery has not returned for "):
+        pass
+    with pytest.raises(cairn.Error, match="still not ended .*: cuEventQuery has not returned for "):
         client.save(3, state)
     gpu.hang(None)
     while client._devices.busy():
@@ -292,10 +389,22 @@ def test_a_forked_child_leaves_the_copies_alone(gpu, one_slab, client, state, op
     saving = client.save(1, state, overlap=[optimizer])
     child = os.fork()
     if child == 0:
-        for hook in optimizer.hooks:
-            hook(optimizer, (), {})
-        saving.before_update()
-        os._exit(0)
+        status = 1
+        try:
+            for hook in optimizer.hooks:
+                hook(optimizer, (), {})
+            saving.before_update()
+            begun = time.monotonic()
+            for wait in (lambda: saving.wait(30), saving.done):
+                try:
+                    wait()
+                except cairn.Error as error:
+                    assert error.reason == "BAD_REQUEST" and "before a fork" in error.message
+                else:
+                    raise AssertionError("a child cannot know how the save ends")
+            status = 0 if time.monotonic() - begun < 15 else 2
+        finally:
+            os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     gpu.set("engine_stopped", 0)
     assert saving.wait().step == 1

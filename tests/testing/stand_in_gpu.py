@@ -58,6 +58,16 @@ class StandInGpu:
             self._stream, self._context = stream.value, context
         return self._stream
 
+    def begin_capture(self):
+        """Lets stream() record a CUDA graph, in torch's mode: unsafe calls of other threads end it."""
+        with _Current(self.library, self._context):
+            assert self.library.cuStreamBeginCapture_v2(ctypes.c_void_p(self._stream), 0) == 0
+
+    def end_capture(self):
+        """Returns whether nothing has disturbed it."""
+        with _Current(self.library, self._context):
+            return self.library.cuStreamEndCapture(ctypes.c_void_p(self._stream), ctypes.byref(ctypes.c_void_p())) == 0
+
     def synchronize(self):
         """Waits for the default stream, and for the one of stream()."""
         context = ctypes.c_void_p()

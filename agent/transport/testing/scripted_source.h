@@ -29,9 +29,9 @@ class ScriptedSource final : public v1::TransferService::Service {
   std::function<absl::Status(const v1::FetchCopiesRequest&, Bytes&)> fetch;
   std::function<absl::Status(const v1::OfferWindowsRequest&)> offer;
 
-  // What its consumers are told about it: rank 7, incarnation 11.
+  // Returns what its consumers are told about it: rank 7, incarnation 11.
   v1::TransferPeer peer() const;
-  // What has come so far.
+  // Returns what has come so far.
   std::vector<v1::AwaitRoundRequest> awaited();
   std::vector<v1::FetchCopiesRequest> fetched();
   std::vector<v1::OfferWindowsRequest> offered();

@@ -1,4 +1,4 @@
-// What must hold of saves, whatever fails: simulations ask it after every event.
+// Checks what must hold of saves, whatever fails: simulations ask it after every event.
 #ifndef CAIRN_COORDINATOR_JOB_TESTING_SAVE_INVARIANTS_H_
 #define CAIRN_COORDINATOR_JOB_TESTING_SAVE_INVARIANTS_H_
 
@@ -25,7 +25,8 @@ class SaveInvariants {
   std::string BeforeRemove(const RemoveFiles& remove) const;
   // Whoever reads now finds only whole checkpoints, and one at least if there ever was one.
   std::string Readable() const;
-  // A rank is told COMMITTED or ABORTED. It is the truth, and an abort has a reason and names whoever is to blame.
+  // A rank is told COMMITTED or ABORTED. It is the truth, and an abort has a reason and names the ranks that it is
+  // about.
   std::string Told(int rank, const v1::SaveOrder& order);
 
   // An attempt of which no living coordinator knows: whoever asked for it is dead. Its files may stay.
@@ -33,7 +34,7 @@ class SaveInvariants {
   // At the end: what stands in no checkpoint was removed.
   std::string Tidy() const;
 
-  // How many steps were committed, and how many commits took the place of another.
+  // Returns how many steps were committed, and how many commits took the place of another.
   int commits() const { return static_cast<int>(committed_steps_.size()); }
   int replaced() const { return replaced_; }
 

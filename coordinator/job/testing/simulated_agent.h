@@ -15,7 +15,7 @@ struct SimulatedAgent {
   int rank = 0;
   uint64_t incarnation = 0;
   uint64_t trainer = 0;
-  // What the coordinator has told it last.
+  // The coordinator has told it these last.
   uint64_t epoch = 0;
   uint64_t revision = 0;
   uint64_t sequence = 0;  // of its reports
@@ -51,7 +51,7 @@ struct SimulatedAgent {
   // The trainer goes on by a step. Returns false if it waits to hear whether the others agree to save there; it gives
   // that up after a while.
   bool TryStep();
-  // Whether the trainer has come to the step at which all agreed to save.
+  // Returns whether the trainer has come to the step at which all agreed to save.
   bool IsAtAgreedStep() const { return agreed && armed_step == step; }
   void BeginSave(int64_t at, bool overwrite, absl::Time now);
   void EndSave(int64_t at) { calls.erase(at); }

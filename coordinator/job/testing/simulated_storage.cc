@@ -55,7 +55,7 @@ absl::StatusOr<Reserved> SimulatedStorage::Reserve(const ReserveAttempt& reserve
     PutIfAbsent(
         {.step = key.first, .attempt = key.second, .error = MakeError(Reason::kCoordinatorRestarted, "left behind")});
   }
-  // What has a tombstone goes, as it does in the catalog.
+  // An attempt that has a tombstone goes, as it does in the catalog.
   for (const AttemptKey& key : here) {
     if (!verdicts_.at(key).committed) Remove(key);
   }

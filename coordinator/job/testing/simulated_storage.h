@@ -29,7 +29,7 @@ class SimulatedStorage {
   bool HasFile(AttemptKey attempt, int rank) const { return files_.contains({attempt, rank}); }
   bool HasFiles(AttemptKey attempt) const;
 
-  // What stands there of a step, or of all. Only the latter says what is left over.
+  // Returns what stands there of a step, or of all. Only the latter says what is left over.
   Recovered ReadAll() const;
   Recovered ReadStep(int64_t step) const;
 
@@ -54,9 +54,9 @@ class SimulatedStorage {
   std::map<int64_t, uint32_t> Standing() const;
   // The attempts that have a directory.
   const std::set<AttemptKey>& directories() const { return directories_; }
-  // Whether an attempt was reserved to take the place of a committed one.
+  // Returns whether an attempt was reserved to take the place of a committed one.
   bool MayReplace(AttemptKey attempt) const { return overwrites_.contains(attempt); }
-  // How many attempts were deleted.
+  // Returns how many attempts were deleted.
   int deletions() const { return deletions_; }
 
  private:

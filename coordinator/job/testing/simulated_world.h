@@ -22,7 +22,7 @@
 
 namespace cairn {
 
-// What is wrong on purpose, to show that the invariants notice.
+// Names what is wrong on purpose, to show that the invariants notice.
 enum class PlantedFault {
   kNothing,
   kVerdictOverwritten,  // storage lets a later verdict take the place of the first
@@ -39,7 +39,7 @@ class SimulatedWorld : private Simulation {
   // in the calm nothing does, so what was under way must end.
   std::string Run(absl::Duration stormy, absl::Duration calm);
 
-  // What has happened, so that a test sees that the storm was neither too bad nor too mild.
+  // Counts what has happened, so that a test sees that the storm was neither too bad nor too mild.
   struct Tally {
     int commits = 0;     // steps
     int replaced = 0;    // commits that took the place of another one

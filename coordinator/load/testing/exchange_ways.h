@@ -1,4 +1,4 @@
-// Which way each rank sends the bytes of a reshard, as it was told: over the host, or over a group of NCCL. Finds
+// Notes which way each rank sends the bytes of a reshard, as it was told: over the host, or over a group of NCCL. Finds
 // orders that contradict each other.
 #ifndef CAIRN_COORDINATOR_LOAD_TESTING_EXCHANGE_WAYS_H_
 #define CAIRN_COORDINATOR_LOAD_TESTING_EXCHANGE_WAYS_H_
@@ -19,9 +19,9 @@ class ExchangeWays {
   // Notes the id of a group. Returns "", or that the group had another one before.
   std::string TakeId(const v1::GroupOrder& order);
 
-  // What the rank was told; UNDECIDED if nothing.
+  // Returns what the rank was told; UNDECIDED if nothing.
   v1::Exchange WayOf(const std::string& token, int rank) const;
-  // Whether the ranks from 0 to `ranks` - 1 all go by this group.
+  // Returns whether the ranks from 0 to `ranks` - 1 all go by this group.
   bool AllGoBy(uint64_t group, const std::string& token, int ranks) const;
 
  private:

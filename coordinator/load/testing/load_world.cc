@@ -25,8 +25,11 @@ constexpr absl::Duration kSplitTime = absl::Seconds(4);
 
 }  // namespace
 
-LoadWorld::LoadWorld(uint64_t seed, int ranks, bool reshards)
-    : Simulation(seed), reshards_(reshards), ranks_(static_cast<size_t>(ranks)) {
+LoadWorld::LoadWorld(uint64_t seed, int ranks, Calls calls)
+    : Simulation(seed),
+      reshards_(calls == Calls::kReshards),
+      exchanges_bytes_(calls != Calls::kLoads),
+      ranks_(static_cast<size_t>(ranks)) {
   for (int rank = 0; rank < ranks; ++rank) {
     ranks_[static_cast<size_t>(rank)].rank = rank;
     NewAgent(ranks_[static_cast<size_t>(rank)]);
@@ -120,6 +123,7 @@ void LoadWorld::Execute(const CoreAction& action) {
       planned.step = 7;
       planned.world_size = 1;
       planned.plan_digest = "plan";
+      planned.transport_bytes = exchanges_bytes_ ? uint64_t{1} << 30 : 0;
       // The token follows from the operation alone, whichever coordinator gives it.
       planned.transfer_token = absl::BytesToHexString(plan->calls_digest);
       planned.hold = std::make_shared<const int>(0);
@@ -207,7 +211,7 @@ void LoadWorld::Register(Rank& rank) {
   v1::RegisterAgentRequest request;
   *request.mutable_agent() = Identity(rank);
   request.set_world_size(static_cast<uint32_t>(ranks_.size()));
-  if (reshards_) {
+  if (exchanges_bytes_) {
     request.mutable_nccl()->set_policy(v1::NcclSupport::AUTO);
     request.mutable_nccl()->set_version(22809);
   }
@@ -354,8 +358,9 @@ void LoadWorld::Read(Rank& rank, std::pair<uint64_t, uint64_t> key, std::string 
       // Every rank takes bytes from every other one, which gives them for this token only.
       CheckTokens();
       Read(rank, key, token);
-    } else if (reshards_ && (!found->second.source_staged() || !Exchanged(rank, found->second, token))) {
-      found->second.set_source_staged(true);
+    } else if ((reshards_ && !found->second.source_staged()) ||
+               (exchanges_bytes_ && !Exchanged(rank, found->second, token))) {
+      found->second.set_source_staged(reshards_);
       Read(rank, key, token);
     } else {
       if (ways_.WayOf(token, rank.rank).way() == v1::Exchange::GROUP) ++exchanges_;

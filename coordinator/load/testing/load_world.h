@@ -24,8 +24,9 @@ namespace cairn {
 // Equal seeds give equal runs. See Simulation for the clock and the dice.
 class LoadWorld : private Simulation {
  public:
-  // `reshards`: all calls are reshards, and all agents can use NCCL.
-  LoadWorld(uint64_t seed, int ranks, bool reshards);
+  // What the ranks call. With one of the last two, all agents can use NCCL.
+  enum class Calls { kLoads, kReshards, kLoadsBetweenMachines };
+  LoadWorld(uint64_t seed, int ranks, Calls calls);
 
   // Lets a storm pass, then a calm in which all ranks must meet, then three rounds in which each rank calls once.
   // Returns the first violation, or "".
@@ -100,6 +101,7 @@ class LoadWorld : private Simulation {
   void CheckTokens();
 
   const bool reshards_;
+  const bool exchanges_bytes_;  // between ranks that share no memory, by agents that can use NCCL
   absl::Time stormy_until_;
   uint64_t next_id_ = 100;
   std::vector<Rank> ranks_;

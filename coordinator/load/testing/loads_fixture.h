@@ -84,6 +84,7 @@ class LoadsFixture : public JobFixture {
       planned.plan_digest = digest;
       planned.transfer_token = "token";
       calls_digest_ = plan->calls_digest;
+      kept_ = plan->kept;
       planned.passed_over = passed_over_;
       if (planned.step > 5) planned.older_step = 5;
       job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
@@ -94,6 +95,7 @@ class LoadsFixture : public JobFixture {
 
   std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
   std::string calls_digest_;                                   // of the last plan that was asked for
+  std::vector<PlanLoad::Kept> kept_;                           // of the same
 };
 
 }  // namespace cairn

@@ -36,7 +36,7 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
          allow_dropped_names: bool = False, overwrite: bool = False,
-         metrics: collections.abc.Mapping[str, float] | None = None, overlap: Iterable[Any] | None = None,
+         metrics: collections.abc.Mapping[str, float] | None = None, overlap: Any = None,
          check_overlap: bool | None = None) -> Saving:
     """Calls Client.save for a state dict. It returns when all tensors are staged and may change again; with `overlap`
     earlier.

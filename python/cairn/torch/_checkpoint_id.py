@@ -11,7 +11,7 @@ from cairn._errors import Error
 from cairn.client import Client
 
 # The last part of a path is the step, or a word and the step: "1200", "step-1200", "global_step1200", "epoch=1-step=9".
-# Of "1.5", "2024-01-05" or "1e3" nobody could say which number is meant.
+# In "1.5", "2024-01-05" or "1e3" nobody could say which number is meant.
 _STEP = re.compile(r"(?:.*[^\W\d_]{2}[-_=]?)?([0-9]{1,12})")
 
 _lock = threading.Lock()

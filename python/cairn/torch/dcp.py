@@ -87,6 +87,7 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[s
     future.set_running_or_notify_cancel()
 
     def wait() -> None:
+        """Ends the future with the save."""
         try:
             future.set_result(saving.wait(_LONGEST))
         except BaseException as error:  # the caller of result() gets it, whatever it is

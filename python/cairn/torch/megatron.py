@@ -34,7 +34,8 @@ from cairn.torch._shards import array_of
 
 __all__ = ["load", "save"]
 
-# What is no ShardedTensor or ShardedObject is one value of this name, as in an import of Megatron-core's directories.
+# Everything that is no ShardedTensor or ShardedObject is one value of this name, as in an import of Megatron-core's
+# directories.
 _COMMON = "common.pt"
 
 

@@ -23,7 +23,6 @@ int64_t Settings::* FieldOf(const std::string& name) {
       {"bytes_per_second", &Settings::bytes_per_second},
       {"copy_delay_us", &Settings::copy_delay_us},
       {"engine_stopped", &Settings::engine_stopped},
-      {"capturing", &Settings::capturing},
       {"broken", &Settings::broken},
       {"first_device", &Settings::first_device},
   };
@@ -83,7 +82,7 @@ int64_t cairn_stand_in_count(const char* name) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   const std::string what = name;
-  if (what == "registered_bytes") return state.BytesOf(state.registered);
+  if (what == "registered_bytes") return state.RegisteredBytes();
   if (what == "allocated_host_bytes") return state.BytesOf(state.host_allocations);
   if (what == "used_device_bytes") return state.UsedBytes(-1);
   if (what == "lent_bytes") return state.LentBytes();

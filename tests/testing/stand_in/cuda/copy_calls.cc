@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "common/gpu/driver_api.h"
 #include "tests/testing/stand_in/cuda/controls.h"
@@ -37,13 +38,14 @@ struct Side {
   bool pinned = true;
 };
 
-// Copies rows in a stream. Copies from and to pageable memory end before the call does, as a driver's do.
-Result CopyRows(const Side& target, size_t target_pitch, const Side& source, size_t source_pitch, size_t width,
-                size_t height, Stream stream, const char* count) {
+// Copies rows in a stream. Copies from and to pageable memory end before the call does, as a driver's do. Holds the
+// mutex since the sides were found, so that nothing frees them in between.
+Result CopyRows(std::unique_lock<std::mutex> lock, const Side& target, size_t target_pitch, const Side& source,
+                size_t source_pitch, size_t width, size_t height, Stream stream, const char* count) {
   State& state = TheState();
-  std::unique_lock lock(state.mutex);
   const std::shared_ptr<Queue> queue = state.FindStream(stream);
   if (queue == nullptr) return cuda::kInvalidHandle;
+  if (const auto recorded = Recorded(state, stream)) return *recorded;
   const int64_t ticket = AddWork(state, queue, [=] {
     Engine(static_cast<int64_t>(width * height), std::strcmp(count, "bytes_to_host") == 0);
     for (size_t row = 0; row < height; ++row) {
@@ -57,11 +59,11 @@ Result CopyRows(const Side& target, size_t target_pitch, const Side& source, siz
   return cuda::kSuccess;
 }
 
+// These want the mutex held.
+
 bool OnDevice(DevicePointer address, size_t bytes, Side* side, int access = cuda::kAccessRead) {
-  State& state = TheState();
-  const std::lock_guard lock(state.mutex);
   size_t offset = 0;
-  const Allocation* found = state.Find(address, bytes, &offset, access);
+  const Allocation* found = TheState().Find(address, bytes, &offset, access);
   if (found == nullptr) return false;
   side->bytes = found->alias + offset;
   return true;
@@ -69,9 +71,9 @@ bool OnDevice(DevicePointer address, size_t bytes, Side* side, int access = cuda
 
 // Returns false if the memory is partly pinned, or in two ranges that were pinned one by one.
 bool OnHost(char* host, size_t bytes, Side* side) {
-  const std::lock_guard lock(TheState().mutex);
-  const HostKind kind = TheState().KindOf(reinterpret_cast<uintptr_t>(host), bytes);
-  *side = {.bytes = host, .pinned = kind == HostKind::kPinned};
+  char* pages = host;
+  const HostKind kind = TheState().KindOf(reinterpret_cast<uintptr_t>(host), bytes, &pages);
+  *side = {.bytes = pages, .pinned = kind == HostKind::kPinned};
   return kind != HostKind::kMixed;
 }
 
@@ -90,15 +92,17 @@ extern "C" {
 Result cuMemcpyDtoHAsync_v2(void* target, DevicePointer source, size_t bytes, Stream stream) {
   CAIRN_ENTER(true);
   Side from, to;
+  std::unique_lock lock(TheState().mutex);
   if (!OnDevice(source, bytes, &from) || !OnHost(static_cast<char*>(target), bytes, &to)) return kInvalidValue;
-  return CopyRows(to, bytes, from, bytes, bytes, 1, stream, "bytes_to_host");
+  return CopyRows(std::move(lock), to, bytes, from, bytes, bytes, 1, stream, "bytes_to_host");
 }
 
 Result cuMemcpyHtoDAsync_v2(DevicePointer target, const void* source, size_t bytes, Stream stream) {
   CAIRN_ENTER(true);
   Side to, from;
+  std::unique_lock lock(TheState().mutex);
   if (!OnDevice(target, bytes, &to, kAccessReadWrite) || !OnHost(Bytes(source), bytes, &from)) return kInvalidValue;
-  return CopyRows(to, bytes, from, bytes, bytes, 1, stream, "bytes_to_device");
+  return CopyRows(std::move(lock), to, bytes, from, bytes, bytes, 1, stream, "bytes_to_device");
 }
 
 Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
@@ -111,6 +115,7 @@ Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
   if (!to_host && (copy->source_type != kMemoryTypeHost || copy->target_type != kMemoryTypeDevice))
     return kNotSupported;
   Side source, target;
+  std::unique_lock lock(TheState().mutex);
   if (to_host) {
     if (!OnDevice(copy->source_device, reach(copy->source_pitch), &source)) return kInvalidValue;
     if (!OnHost(static_cast<char*>(copy->target_host), reach(copy->target_pitch), &target)) return kInvalidValue;
@@ -118,14 +123,14 @@ Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
     if (!OnDevice(copy->target_device, reach(copy->target_pitch), &target, kAccessReadWrite)) return kInvalidValue;
     if (!OnHost(Bytes(copy->source_host), reach(copy->source_pitch), &source)) return kInvalidValue;
   }
-  return CopyRows(target, copy->target_pitch, source, copy->source_pitch, copy->width, copy->height, stream,
-                  to_host ? "bytes_to_host" : "bytes_to_device");
+  return CopyRows(std::move(lock), target, copy->target_pitch, source, copy->source_pitch, copy->width, copy->height,
+                  stream, to_host ? "bytes_to_host" : "bytes_to_device");
 }
 
 void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
   Side side;
-  if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
   const std::lock_guard lock(TheState().mutex);
+  if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
   return TheState().IsPinned(reinterpret_cast<uintptr_t>(address), bytes) ? Bytes(address) : nullptr;
 }
 

@@ -36,7 +36,13 @@ Result cuGetErrorName(Result result, const char** name) {
       {kHostMemoryAlreadyRegistered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
       {kHostMemoryNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
       {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED"},
+      {kIllegalState, "CUDA_ERROR_ILLEGAL_STATE"},
+      {kStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {kStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+      {kStreamCaptureIsolation, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
       {kStreamCaptureImplicit, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
+      {kCapturedEvent, "CUDA_ERROR_CAPTURED_EVENT"},
+      {kStreamCaptureWrongThread, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
       {kUnknown, "CUDA_ERROR_UNKNOWN"},
   };
   for (const auto& [code, text] : kNames) {
@@ -51,8 +57,9 @@ Result cuGetErrorName(Result result, const char** name) {
 
 Result cuInit(unsigned flags) {
   State& state = TheState();
-  const std::lock_guard lock(state.mutex);
-  ++state.counts["cuInit"];
+  std::unique_lock lock(state.mutex);
+  Result result = kSuccess;
+  if (Meet(state, lock, "cuInit", &result)) return result;
   if (flags != 0) return kInvalidValue;
   if (state.process == 0) {
     state.process = getpid();

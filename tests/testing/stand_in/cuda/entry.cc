@@ -18,9 +18,27 @@ std::vector<Context>& Current() {
 Context ContextOf(int device) { return reinterpret_cast<Context>(uintptr_t{0x100} + static_cast<uintptr_t>(device)); }
 int DeviceOf(Context context) { return static_cast<int>(reinterpret_cast<uintptr_t>(context) - 0x100); }
 
-Result Enter(const char* function, bool in_context) {
-  State& state = TheState();
-  std::unique_lock lock(state.mutex);
+int& CaptureMode() {
+  thread_local int mode = cuda::kCaptureGlobal;
+  return mode;
+}
+
+std::optional<Result> Recorded(State& state, cuda::Stream stream) {
+  const uintptr_t handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle > cuda::kStreamLegacy) {
+    const auto found = state.captures.find(handle);
+    if (found == state.captures.end()) return std::nullopt;
+    return found->second.invalidated ? cuda::kStreamCaptureInvalidated : cuda::kSuccess;
+  }
+  bool disturbed = false;
+  for (auto& [other, capture] : state.captures) {
+    if (!state.streams.at(other)->blocking()) continue;
+    capture.invalidated = disturbed = true;
+  }
+  return disturbed ? std::optional<Result>(cuda::kStreamCaptureImplicit) : std::nullopt;
+}
+
+bool Meet(State& state, std::unique_lock<std::mutex>& lock, const char* function, Result* result) {
   ++state.counts[function];
   if (state.hanging.contains(function)) {
     ++state.counts["hanging"];
@@ -29,13 +47,30 @@ Result Enter(const char* function, bool in_context) {
   }
   const auto failure = state.failures.find(function);
   if (failure != state.failures.end() && --failure->second.calls_left == 0) {
-    const Result result = failure->second.result;
+    *result = failure->second.result;
     state.failures.erase(failure);
-    return result;
+    return true;
   }
+  return false;
+}
+
+Result Enter(const char* function, bool in_context, bool safe) {
+  State& state = TheState();
+  std::unique_lock lock(state.mutex);
+  Result result = cuda::kSuccess;
+  if (Meet(state, lock, function, &result)) return result;
   if (state.process != getpid()) return cuda::kNotInitialized;
   if (state.settings.broken != 0) return static_cast<Result>(state.settings.broken);
-  return in_context && Current().empty() ? cuda::kInvalidContext : cuda::kSuccess;
+  if (in_context && Current().empty()) return cuda::kInvalidContext;
+  if (safe || CaptureMode() == cuda::kCaptureRelaxed) return cuda::kSuccess;
+  for (auto& [stream, capture] : state.captures) {
+    const bool own = capture.thread == std::this_thread::get_id() && capture.mode != cuda::kCaptureRelaxed;
+    const bool of_others = CaptureMode() == cuda::kCaptureGlobal && capture.mode == cuda::kCaptureGlobal;
+    if (!own && !of_others) continue;
+    capture.invalidated = true;
+    result = cuda::kStreamCaptureUnsupported;
+  }
+  return result;
 }
 
 int64_t AddWork(State& state, const std::shared_ptr<Queue>& queue, std::function<void()> work) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "common/gpu/driver_api.h"
@@ -18,13 +20,29 @@ std::vector<cuda::Context>& Current();
 cuda::Context ContextOf(int device);
 int DeviceOf(cuda::Context context);
 
-// Counts a call, and returns what a fault makes of it. With `in_context` the call needs a current context.
-cuda::Result Enter(const char* function, bool in_context);
+// Counts a call, and returns what a fault makes of it. With `in_context` the call needs a current context. One that is
+// not `safe` ends the captures that it may disturb, unless the thread is relaxed about them.
+cuda::Result Enter(const char* function, bool in_context, bool safe = true);
+
+// Counts a call, and does the part that faults have in it: it may hang, or return true and a result.
+bool Meet(State& state, std::unique_lock<std::mutex>& lock, const char* function, cuda::Result* result);
 
 #define CAIRN_ENTER(in_context)                                                             \
   if (const ::cairn::cuda::Result entered = ::cairn::stand_in::Enter(__func__, in_context); \
       entered != ::cairn::cuda::kSuccess)                                                   \
   return entered
+
+#define CAIRN_ENTER_UNSAFE()                                                                 \
+  if (const ::cairn::cuda::Result entered = ::cairn::stand_in::Enter(__func__, true, false); \
+      entered != ::cairn::cuda::kSuccess)                                                    \
+  return entered
+
+// How this thread takes captures of others.
+int& CaptureMode();
+
+// Returns nothing if work in this stream is to run. Otherwise what the call returns: success if a graph records it.
+// Wants the mutex held.
+std::optional<cuda::Result> Recorded(State& state, cuda::Stream stream);
 
 // Takes what the file says that CAIRN_STAND_IN_CUDA_SETTINGS names, see controls.h. Wants the mutex held.
 void ReadSettings();

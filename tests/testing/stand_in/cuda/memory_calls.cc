@@ -51,6 +51,34 @@ void Remove(cuda::DevicePointer address) {
   TheState().memory.erase(address);
 }
 
+// As a driver does, frees memory when the work that may use it has ended. New work does not find it from the beginning.
+cuda::Result Free(cuda::DevicePointer address, bool imported) {
+  State& state = TheState();
+  std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> waits;
+  {
+    const std::lock_guard lock(state.mutex);
+    const auto found = state.memory.find(address);
+    if (found == state.memory.end() || found->second.leaving || found->second.reservation != 0 ||
+        found->second.physical->imported != imported) {
+      return cuda::kInvalidValue;
+    }
+    found->second.leaving = true;
+    waits = state.AllWork();
+  }
+  for (const auto& [queue, ticket] : waits) queue->Await(ticket);
+  const std::lock_guard lock(state.mutex);
+  Remove(address);
+  return cuda::kSuccess;
+}
+
+// Maps shared pages a second time. Private ones cannot be, and are reached at their address.
+char* SecondMapping(void* memory, size_t bytes) {
+  void* pages = mremap(memory, 0, bytes, MREMAP_MAYMOVE);
+  if (pages == MAP_FAILED) return static_cast<char*>(memory);
+  madvise(pages, bytes, MADV_DONTFORK);
+  return static_cast<char*>(pages);
+}
+
 }  // namespace
 }  // namespace cairn::stand_in
 
@@ -69,7 +97,7 @@ Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 }
 
 Result cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER_UNSAFE();
   if (bytes == 0) return kInvalidValue;
   const std::lock_guard lock(TheState().mutex);
   const int device = DeviceOf(Current().back());
@@ -80,20 +108,8 @@ Result cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
 }
 
 Result cuMemFree_v2(DevicePointer address) {
-  CAIRN_ENTER(true);
-  std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> waits;
-  {
-    const std::lock_guard lock(TheState().mutex);
-    const auto found = TheState().memory.find(address);
-    if (found == TheState().memory.end() || found->second.reservation != 0 || found->second.physical->imported) {
-      return kInvalidValue;
-    }
-    waits = TheState().AllWork();
-  }
-  for (const auto& [queue, ticket] : waits) queue->Await(ticket);
-  const std::lock_guard lock(TheState().mutex);
-  Remove(address);
-  return kSuccess;
+  CAIRN_ENTER_UNSAFE();
+  return Free(address, false);
 }
 
 Result cuMemGetAddressRange_v2(DevicePointer* base, size_t* bytes, DevicePointer address) {
@@ -141,26 +157,14 @@ Result cuIpcOpenMemHandle_v2(DevicePointer* address, IpcMemoryHandle handle, uns
 
 Result cuIpcCloseMemHandle(DevicePointer address) {
   CAIRN_ENTER(true);
-  std::vector<std::pair<std::shared_ptr<Queue>, int64_t>> waits;
-  {
-    const std::lock_guard lock(TheState().mutex);
-    const auto found = TheState().memory.find(address);
-    if (found == TheState().memory.end() || found->second.reservation != 0 || !found->second.physical->imported) {
-      return kInvalidValue;
-    }
-    waits = TheState().AllWork();
-  }
-  for (const auto& [queue, ticket] : waits) queue->Await(ticket);
-  const std::lock_guard lock(TheState().mutex);
-  Remove(address);
-  return kSuccess;
+  return Free(address, true);
 }
 
 Result cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER_UNSAFE();
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
-  const int64_t pinned = state.BytesOf(state.registered) + state.BytesOf(state.host_allocations);
+  const int64_t pinned = state.RegisteredBytes() + state.BytesOf(state.host_allocations);
   if (pinned + static_cast<int64_t>(bytes) > state.settings.pinnable_bytes) return kOutOfMemory;
   void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) return kOutOfMemory;
@@ -170,7 +174,7 @@ Result cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
 }
 
 Result cuMemFreeHost(void* memory) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER_UNSAFE();
   const std::lock_guard lock(TheState().mutex);
   const auto found = TheState().host_allocations.find(reinterpret_cast<uintptr_t>(memory));
   if (found == TheState().host_allocations.end()) return kInvalidValue;
@@ -180,26 +184,52 @@ Result cuMemFreeHost(void* memory) {
 }
 
 Result cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER_UNSAFE();
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
   if (bytes == 0 || memory == nullptr) return kInvalidValue;
-  for (const auto* ranges : {&state.registered, &state.host_allocations}) {
-    for (const auto& [address, length] : *ranges) {
-      if (begin < address + length && address < begin + bytes) return kHostMemoryAlreadyRegistered;
-    }
-  }
-  const int64_t pinned = state.BytesOf(state.registered) + state.BytesOf(state.host_allocations);
+  if (state.KindOf(begin, bytes) != HostKind::kPageable) return kHostMemoryAlreadyRegistered;
+  const int64_t pinned = state.RegisteredBytes() + state.BytesOf(state.host_allocations);
   if (pinned + static_cast<int64_t>(bytes) > state.settings.pinnable_bytes) return kOutOfMemory;
-  state.registered[begin] = bytes;
+  state.registered[begin] = {.bytes = bytes, .pages = SecondMapping(memory, bytes)};
   return kSuccess;
 }
 
 Result cuMemHostUnregister(void* memory) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER_UNSAFE();
   const std::lock_guard lock(TheState().mutex);
-  return TheState().registered.erase(reinterpret_cast<uintptr_t>(memory)) == 1 ? kSuccess : kHostMemoryNotRegistered;
+  const auto found = TheState().registered.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == TheState().registered.end()) return kHostMemoryNotRegistered;
+  if (found->second.pages != memory) munmap(found->second.pages, found->second.bytes);
+  TheState().registered.erase(found);
+  return kSuccess;
+}
+
+Result cuPointerGetAttributes(unsigned count, int* attributes, void** data, DevicePointer address) {
+  CAIRN_ENTER(false);
+  const std::lock_guard lock(TheState().mutex);
+  size_t offset = 0;
+  const Allocation* found = TheState().Find(address, 1, &offset, kAccessNone);
+  const bool pinned = TheState().KindOf(static_cast<uintptr_t>(address), 1) == HostKind::kPinned;
+  for (unsigned i = 0; i < count; ++i) {
+    int value = 0;
+    switch (attributes[i]) {
+      case kPointerMemoryType:
+        value = found != nullptr ? kMemoryTypeDevice : pinned ? kMemoryTypeHost : 0;
+        break;
+      case kPointerDeviceOrdinal:
+        value = found != nullptr ? found->device : pinned ? 0 : kDeviceInvalid;
+        break;
+      case kPointerLegacyIpcCapable:
+        value = found != nullptr && found->reservation == 0 && !found->physical->imported ? 1 : 0;
+        break;
+      default:
+        return kInvalidValue;
+    }
+    std::memcpy(data[i], &value, sizeof value);
+  }
+  return kSuccess;
 }
 
 Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {

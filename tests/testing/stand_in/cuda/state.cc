@@ -68,6 +68,11 @@ State& TheState() {
 }
 
 const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t* offset, int access) const {
+  const Allocation* found = FindEnqueued(address, bytes, offset, access);
+  return found != nullptr && !found->leaving ? found : nullptr;
+}
+
+const Allocation* State::FindEnqueued(cuda::DevicePointer address, size_t bytes, size_t* offset, int access) const {
   auto next = memory.upper_bound(address);
   if (next == memory.begin()) return nullptr;
   const auto found = --next;
@@ -85,14 +90,27 @@ const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t*
   return nullptr;
 }
 
-HostKind State::KindOf(uintptr_t address, size_t bytes) const {
-  for (const auto* ranges : {&registered, &host_allocations}) {
-    for (const auto& [begin, length] : *ranges) {
-      if (address >= begin + length || begin >= address + bytes) continue;
-      return address >= begin && address + bytes <= begin + length ? HostKind::kPinned : HostKind::kMixed;
-    }
+HostKind State::KindOf(uintptr_t address, size_t bytes, char** pages) const {
+  const auto look = [&](uintptr_t begin, size_t length, char* reached) {
+    if (address >= begin + length || begin >= address + bytes) return HostKind::kPageable;
+    if (address < begin || address + bytes > begin + length) return HostKind::kMixed;
+    if (pages != nullptr) *pages = reached + (address - begin);
+    return HostKind::kPinned;
+  };
+  for (const auto& [begin, each] : registered) {
+    if (const HostKind kind = look(begin, each.bytes, each.pages); kind != HostKind::kPageable) return kind;
+  }
+  for (const auto& [begin, length] : host_allocations) {
+    const HostKind kind = look(begin, length, reinterpret_cast<char*>(begin));
+    if (kind != HostKind::kPageable) return kind;
   }
   return HostKind::kPageable;
+}
+
+int64_t State::RegisteredBytes() const {
+  int64_t total = 0;
+  for (const auto& [begin, each] : registered) total += static_cast<int64_t>(each.bytes);
+  return total;
 }
 
 bool State::IsPinned(uintptr_t address, size_t bytes) const {
@@ -100,9 +118,11 @@ bool State::IsPinned(uintptr_t address, size_t bytes) const {
   const uintptr_t end = address + bytes;
   while (at < end) {
     uintptr_t reached = at;
-    for (const auto* ranges : {&registered, &host_allocations}) {
-      auto next = ranges->upper_bound(at);
-      if (next == ranges->begin()) continue;
+    if (auto next = registered.upper_bound(at); next != registered.begin()) {
+      --next;
+      reached = std::max(reached, next->first + next->second.bytes);
+    }
+    if (auto next = host_allocations.upper_bound(at); next != host_allocations.begin()) {
       --next;
       reached = std::max(reached, next->first + next->second);
     }

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,7 @@ class Physical {
 // A piece of a device's address space behind which memory lies.
 struct Allocation {
   int device = 0;
+  bool leaving = false;  // it is being freed: only work that was enqueued before still reaches it
   size_t bytes = 0;
   char* alias = nullptr;  // the same pages, where the host may touch them
   std::shared_ptr<Physical> physical;
@@ -92,9 +94,24 @@ struct LentMemory {
   size_t bytes = 0;
 };
 
+// Host memory that was registered. As a driver does, copies reach the pages that were there then, whatever is mapped at
+// the address by now.
+struct Registered {
+  size_t bytes = 0;
+  char* pages = nullptr;  // the same pages a second time; the address itself if it is private memory, of which none can
+};
+
 struct EventState {
   std::shared_ptr<Queue> queue;  // null until it is recorded
   int64_t ticket = 0;
+  bool captured = false;
+};
+
+// A stream that records a graph. What is enqueued in it does not run.
+struct Capture {
+  int mode = cuda::kCaptureGlobal;
+  std::thread::id thread;
+  bool invalidated = false;
 };
 
 struct Settings {
@@ -104,7 +121,6 @@ struct Settings {
   int64_t bytes_per_second = 0;
   int64_t copy_delay_us = 0;
   int64_t engine_stopped = 0;
-  int64_t capturing = 0;
   int64_t broken = 0;
   int64_t first_device = 0;
 };
@@ -135,11 +151,12 @@ struct State {
   std::map<cuda::AllocationHandle, Handle> handles;
   std::set<const Physical*> physicals;
   std::vector<LentMemory> lent;
-  std::map<uintptr_t, size_t> registered;
+  std::map<uintptr_t, Registered> registered;
   std::map<uintptr_t, size_t> host_allocations;
   std::map<int, int64_t> contexts;  // device -> how often it is retained
   std::map<uintptr_t, std::shared_ptr<Queue>> streams;
   std::map<uintptr_t, EventState> events;
+  std::map<uintptr_t, Capture> captures;  // by stream
   std::map<uintptr_t, std::string> modules;
   uintptr_t next_handle = 0x1000;
 
@@ -148,7 +165,11 @@ struct State {
   // of one reservation.
   const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset,
                          int access = cuda::kAccessRead) const;
-  HostKind KindOf(uintptr_t address, size_t bytes) const;
+  // As Find(), for work that was enqueued before: also of memory that is being freed.
+  const Allocation* FindEnqueued(cuda::DevicePointer address, size_t bytes, size_t* offset, int access) const;
+  // Sets `pages` to where the bytes are reached, if they are pinned.
+  HostKind KindOf(uintptr_t address, size_t bytes, char** pages = nullptr) const;
+  int64_t RegisteredBytes() const;
   // Whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;

@@ -15,6 +15,11 @@
 namespace cairn::stand_in {
 namespace {
 
+// What is smaller goes through a ring, so that its sender need not wait for its receiver.
+constexpr size_t kLetterBytes = size_t{256} << 10;
+// That are taken at once, so that all peers have their turns.
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
 void Pause(std::chrono::microseconds how_long) { std::this_thread::sleep_for(how_long); }
 
 }  // namespace
@@ -91,19 +96,17 @@ void Communicator::Move(std::vector<Operation> operations) {
   }
   // What is left, by peer and direction, in order.
   std::map<std::pair<int, bool>, std::vector<Operation>> left;
-  for (Operation& operation : operations) left[{operation.peer, operation.send}].push_back(operation);
+  for (Operation& operation : operations) {
+    operation.by_letter = operation.count >= kLetterBytes;
+    left[{operation.peer, operation.send}].push_back(operation);
+  }
   for (auto& [way, queue] : left) std::reverse(queue.begin(), queue.end());
   int idle = 0;
   while (!left.empty() && !aborted_) {
     bool moved = false;
     for (auto way = left.begin(); way != left.end();) {
-      auto& [peer, send] = way->first;
       Operation& next = way->second.back();
-      const size_t bytes = send ? segment->ring(rank_, peer).Write(next.bytes, next.count)
-                                : segment->ring(peer, rank_).Read(next.bytes, next.count);
-      moved = moved || bytes > 0;
-      next.bytes += bytes;
-      next.count -= bytes;
+      moved = MoveSome(*segment, next) || moved;
       if (next.count == 0) way->second.pop_back();
       way = way->second.empty() ? left.erase(way) : std::next(way);
     }
@@ -114,6 +117,36 @@ void Communicator::Move(std::vector<Operation> operations) {
       std::this_thread::yield();
     }
   }
+}
+
+bool Communicator::MoveSome(Segment& segment, Operation& operation) const {
+  const int from = operation.send ? rank_ : operation.peer;
+  const int to = operation.send ? operation.peer : rank_;
+  size_t bytes = 0;
+  if (operation.by_letter) {
+    Letter& letter = segment.letter(from, to);
+    const Letter::State state = letter.state();
+    if (operation.send) {
+      if (state == Letter::State::kNone) letter.Send(operation.bytes);
+      if (state == Letter::State::kTaken) operation.count = 0;
+      if (state == Letter::State::kRefused) operation.by_letter = false;
+      if (state == Letter::State::kTaken || state == Letter::State::kRefused) letter.Clear();
+      return state != Letter::State::kSent;
+    }
+    if (state != Letter::State::kSent) return false;
+    const ssize_t read = letter.Read(operation.taken, operation.bytes, std::min(operation.count, kPieceBytes));
+    operation.by_letter = read >= 0;
+    bytes = read > 0 ? static_cast<size_t>(read) : 0;
+    operation.taken += bytes;
+    if (read < 0) letter.Answer(Letter::State::kRefused);
+    if (bytes == operation.count) letter.Answer(Letter::State::kTaken);
+  } else {
+    bytes = operation.send ? segment.ring(from, to).Write(operation.bytes, operation.count)
+                           : segment.ring(from, to).Read(operation.bytes, operation.count);
+  }
+  operation.bytes += bytes;
+  operation.count -= bytes;
+  return bytes > 0;
 }
 
 void Communicator::Stall() {

@@ -19,7 +19,10 @@ struct Operation {
   bool send = false;
   int peer = 0;
   char* bytes = nullptr;
-  size_t count = 0;
+  size_t count = 0;  // that are left
+  // Whether they go by letter; both ends begin with the same.
+  bool by_letter = false;
+  size_t taken = 0;  // of the letter
 };
 
 // Thread-safe.
@@ -49,6 +52,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   bool RootLost();
+  // Moves some bytes of an operation; false if none could be.
+  bool MoveSome(Segment& segment, Operation& operation) const;
 
   const int ranks_;
   const int rank_;

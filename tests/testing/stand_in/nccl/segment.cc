@@ -1,9 +1,11 @@
 #include "tests/testing/stand_in/nccl/segment.h"
 
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace cairn::stand_in {
@@ -34,8 +36,22 @@ size_t Ring::Read(char* to, size_t bytes) {
   return moved;
 }
 
+void Letter::Send(const char* bytes) {
+  process_ = getpid();
+  bytes_ = bytes;
+  state_.store(State::kSent, std::memory_order_release);
+}
+
+ssize_t Letter::Read(size_t offset, char* to, size_t bytes) const {
+  const iovec own = {to, bytes};
+  const iovec other = {const_cast<char*>(bytes_) + offset, bytes};
+  const ssize_t read = process_vm_readv(process_, &own, 1, &other, 1, 0);
+  if (read >= 0) return read;
+  return errno == EPERM || errno == ENOSYS ? -1 : 0;
+}
+
 size_t Segment::BytesOf(int ranks) {
-  return kHeaderBytes + static_cast<size_t>(ranks) * static_cast<size_t>(ranks) * sizeof(Ring);
+  return kHeaderBytes + static_cast<size_t>(ranks) * static_cast<size_t>(ranks) * (sizeof(Ring) + sizeof(Letter));
 }
 
 int Segment::Create(int ranks) {
@@ -56,9 +72,15 @@ std::shared_ptr<Segment> Segment::Map(int fd, int ranks) {
 
 Segment::~Segment() { munmap(data_, BytesOf(ranks_)); }
 
-Ring& Segment::ring(int from, int to) {
-  return reinterpret_cast<Ring*>(
-      data_ + kHeaderBytes)[static_cast<size_t>(from) * static_cast<size_t>(ranks_) + static_cast<size_t>(to)];
+Ring& Segment::ring(int from, int to) { return reinterpret_cast<Ring*>(data_ + kHeaderBytes)[PairOf(from, to)]; }
+
+Letter& Segment::letter(int from, int to) {
+  char* letters = data_ + kHeaderBytes + PairOf(ranks_, 0) * sizeof(Ring);
+  return reinterpret_cast<Letter*>(letters)[PairOf(from, to)];
+}
+
+size_t Segment::PairOf(int from, int to) const {
+  return static_cast<size_t>(from) * static_cast<size_t>(ranks_) + static_cast<size_t>(to);
 }
 
 std::atomic<uint32_t>& Segment::dead(int rank) {

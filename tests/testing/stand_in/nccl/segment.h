@@ -1,6 +1,9 @@
-// The memory that the ranks of one communicator share: a ring of bytes for each ordered pair.
+// The memory that the ranks of one communicator share: for each ordered pair a ring of bytes, and a letter for what is
+// large.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_NCCL_SEGMENT_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_NCCL_SEGMENT_H_
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,6 +26,27 @@ class Ring {
   alignas(64) char bytes_[kBytes];
 };
 
+// Says where bytes are that the receiver takes from the sender's memory, with one copy and without waiting for each
+// other in between. All zero is no letter.
+class Letter {
+ public:
+  enum class State : uint32_t { kNone, kSent, kTaken, kRefused };
+
+  State state() const { return state_.load(std::memory_order_acquire); }
+  // By the sender.
+  void Send(const char* bytes);
+  void Clear() { state_.store(State::kNone, std::memory_order_release); }
+  // By the receiver of a letter that was sent. Reads bytes from `offset` of it: returns how many; 0 if the sender is
+  // gone or has given its memory up; -1 if the system forbids it.
+  ssize_t Read(size_t offset, char* to, size_t bytes) const;
+  void Answer(State state) { state_.store(state, std::memory_order_release); }
+
+ private:
+  alignas(64) std::atomic<State> state_;
+  pid_t process_;
+  const char* bytes_;
+};
+
 class Segment {
  public:
   static constexpr int kMostRanks = 64;
@@ -34,12 +58,14 @@ class Segment {
   ~Segment();
 
   Ring& ring(int from, int to);
+  Letter& letter(int from, int to);
   // A rank that has ended without a word.
   std::atomic<uint32_t>& dead(int rank);
 
  private:
   Segment(char* data, int ranks) : data_(data), ranks_(ranks) {}
   static size_t BytesOf(int ranks);
+  size_t PairOf(int from, int to) const;
 
   char* const data_;
   const int ranks_;

@@ -1,0 +1,57 @@
+// What a rank sends in an exchange over NCCL: rounds that its agent lends, straight from where they stand or packed.
+#ifndef CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
+#define CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "agent/gpu/gpu_worker.pb.h"
+#include "agent/reader/buffer_pool.h"
+#include "agent/reader/round_byte_server.h"
+#include "agent/transport/answer_box.h"
+#include "agent/transport/copy_packer.h"
+#include "agent/transport/worker_memory.h"
+
+namespace cairn {
+
+// A window of contiguous bytes, which is sent from where it lies. Others are packed.
+bool IsContiguous(const CopyWindow& window);
+
+// For one thread, but for Cancel.
+class ExchangeSource {
+ public:
+  // `memory` outlives it.
+  ExchangeSource(std::shared_ptr<ByteServer> lender, WorkerMemory& memory)
+      : lender_(std::move(lender)), memory_(memory) {}
+
+  // Makes room for what one step packs.
+  absl::Status MakeRoom(uint64_t bytes, BufferPool& pool);
+  // Blocks until a round stands of which `consumer` takes; it is the one that Send sends from then. The errors of the
+  // lender; CANCELLED (INTERRUPTED) after Cancel.
+  absl::Status Await(uint32_t round, uint32_t consumer);
+  // Gives the worker the round that stands.
+  absl::Status Map();
+  // Begins a step: what was packed for the last one was sent.
+  void BeginStep() { packed_bytes_ = 0; }
+  // Says where the window's bytes are. All of its copies must lie in the round.
+  void Send(const CopyWindow& window, worker::Transfer& sent);
+  // The consumer has all that it takes below this round.
+  void Release(uint32_t consumer, uint32_t below) { lender_->Release(consumer, below); }
+  void Cancel();
+
+ private:
+  const std::shared_ptr<ByteServer> lender_;
+  WorkerMemory& memory_;
+  // The lender's answers may come after this object's end.
+  const std::shared_ptr<AnswerBox<RoundBuffer>> answers_ = std::make_shared<AnswerBox<RoundBuffer>>();
+  RoundBuffer standing_;
+  uint64_t standing_number_ = 0;  // by which the worker knows it
+  std::shared_ptr<SharedMemory> packed_;
+  uint64_t packed_number_ = 0;
+  uint64_t packed_bytes_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_

@@ -1,0 +1,83 @@
+#include "agent/transport/round_pace.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+// The way to a gate at another agent, without the network.
+class FarGate final : public RoundFetcher {
+ public:
+  FarGate(uint32_t rank, std::shared_ptr<RoundGate> gate) : rank_(rank), gate_(std::move(gate)) {}
+  void Await(uint32_t round, uint32_t released_below, Done done) override {
+    gate_->Await(rank_, round, released_below, [done](const absl::StatusOr<RoundBuffer>& opened) {
+      if (opened.ok()) {
+        done(SourceRound());
+      } else {
+        done(opened.status());
+      }
+    });
+  }
+  void Release(uint32_t released_below, Failed failed) override {
+    if (rank_ == 9) return failed(MakeError(Reason::kTransportFailed, "rank 0 cannot be reached"));
+    gate_->Release(rank_, released_below);
+  }
+  absl::Status Fetch(uint32_t, std::span<const v1::Copy>, char*, uint64_t) override { return absl::OkStatus(); }
+  void Cancel() override {}
+  void Stop() override {}
+
+ private:
+  const uint32_t rank_;
+  const std::shared_ptr<RoundGate> gate_;
+};
+
+class RoundPaceTest : public testing::Test {
+ protected:
+  const std::shared_ptr<RoundGate> gate_ = std::make_shared<RoundGate>(std::vector<uint32_t>{0, 1});
+  RoundPace own_{0, gate_};
+  RoundPace far_{1, std::make_unique<FarGate>(1, gate_)};
+};
+
+TEST_F(RoundPaceTest, Await_BothGoOn_PassRoundByRound) {
+  auto other = std::async(std::launch::async, [&] {
+    for (uint32_t round = 0; round < 100; ++round) {
+      if (const absl::Status passed = far_.Await(round); !passed.ok()) return passed;
+    }
+    far_.Pass(UINT32_MAX);
+    return absl::OkStatus();
+  });
+  for (uint32_t round = 0; round < 150; ++round) ASSERT_TRUE(own_.Await(round).ok());
+  EXPECT_TRUE(other.get().ok());
+}
+
+TEST_F(RoundPaceTest, Cancel_WhileItWaits_EndsIt) {
+  for (RoundPace* pace : {&own_, &far_}) {
+    auto waiting = std::async(std::launch::async, [&] { return pace->Await(pace == &own_ ? 1 : 2); });
+    pace->Cancel();
+    EXPECT_TRUE(HasReason(waiting.get(), Reason::kInterrupted));
+    EXPECT_TRUE(HasReason(pace->Await(7), Reason::kInterrupted)) << "and what comes later";
+  }
+}
+
+TEST_F(RoundPaceTest, Pass_CannotBeTold_EndsTheNextWait) {
+  RoundPace lost(9, std::make_unique<FarGate>(9, gate_));
+  lost.Pass(1);
+  EXPECT_TRUE(HasReason(lost.Await(1), Reason::kTransportFailed));
+}
+
+TEST_F(RoundPaceTest, Await_TheGateStops_GivesItsReason) {
+  auto waiting = std::async(std::launch::async, [&] { return far_.Await(0); });
+  gate_->Stop(MakeError(Reason::kPlanUnknown, "the load has ended"));
+  EXPECT_TRUE(HasReason(waiting.get(), Reason::kPlanUnknown));
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,44 @@
+// The memory that an agent has lent its group's worker for one exchange.
+#ifndef CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
+#define CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/gpu/group_keeper.h"
+#include "agent/staging/shared_memory.h"
+
+namespace cairn {
+
+// Errors: UNAVAILABLE (TRANSPORT_FAILED): the worker has failed or does not answer. Not thread-safe, but for
+// patience().
+class WorkerMemory {
+ public:
+  // `grace`: how long the worker may take for nothing.
+  WorkerMemory(std::shared_ptr<GroupWorker> group, absl::Duration grace) : group_(std::move(group)), grace_(grace) {}
+
+  // Returns the number by which the worker knows the memory. The same memory is mapped once.
+  absl::StatusOr<uint64_t> Map(const std::shared_ptr<SharedMemory>& memory, bool writable);
+  // Takes all of it back.
+  absl::Status UnmapAll();
+  // How long the worker may take to give back all that it has now.
+  absl::Duration patience() const { return PatienceFor(bytes_); }
+
+ private:
+  absl::Duration PatienceFor(uint64_t bytes) const;
+
+  const std::shared_ptr<GroupWorker> group_;
+  const absl::Duration grace_;
+  std::vector<std::shared_ptr<SharedMemory>> mapped_;  // the worker counts them from 1
+  std::atomic<uint64_t> bytes_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_

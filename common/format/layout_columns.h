@@ -1,0 +1,69 @@
+// Parses the columns of one Layout message as they stand on the wire, before any of them is believed.
+#ifndef CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
+#define CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace cairn {
+
+// All views point into the parsed bytes. The fields are those of cairn.v1.TensorSchema.
+struct SchemaColumns {
+  std::vector<std::string_view> names;
+  std::vector<int> dtypes;
+  std::vector<uint32_t> ndims;
+  std::vector<int64_t> dims;
+};
+
+// Returns nothing if the bytes are no such message, or if its columns do not fit each other.
+std::optional<SchemaColumns> ParseSchema(std::string_view bytes);
+
+// The fields are those of cairn.v1.Layout.
+struct LayoutColumns {
+  std::string_view schema;
+  std::vector<uint32_t> shard_tensors;
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> shapes;
+  std::vector<uint32_t> flat_shards;
+  std::vector<int64_t> flat_begins;
+  std::vector<int64_t> flat_ends;
+  std::vector<std::string_view> objects;
+  std::vector<std::string_view> aliases;
+};
+
+// Returns false if the bytes are no such message. It drops what `columns` held and uses its memory again, because the
+// layouts of thousands of ranks are parsed one after the other.
+bool ParseLayout(std::string_view bytes, LayoutColumns& columns);
+
+// Returns in words what makes the shards of a layout contradict each other or their schema, whose tensors have `ndims`
+// dimensions: a shard of no tensor, offsets or shapes that are too few or too many, flat shards that do not ascend.
+// Then no number of the columns means anything. It does not compare a shard with its tensor.
+std::optional<std::string_view> ContradictionOf(const LayoutColumns& columns, std::span<const uint32_t> ndims);
+
+struct ObjectFields {
+  std::string_view name;
+  uint64_t slot_bytes = 0;
+  bool per_rank = false;
+  std::string_view content_digest;
+};
+
+// Returns true if an object may declare a slot of so many bytes: a multiple of 4096 up to 1 TiB, and not 0.
+constexpr bool IsSlotSize(uint64_t bytes) { return bytes != 0 && bytes % 4096 == 0 && bytes <= uint64_t{1} << 40; }
+
+// Returns nothing if the bytes are no ObjectDeclaration.
+std::optional<ObjectFields> ParseObject(std::string_view bytes);
+
+struct AliasFields {
+  std::string_view name;
+  std::string_view target;
+};
+
+// Returns nothing if the bytes are no AliasDeclaration.
+std::optional<AliasFields> ParseAlias(std::string_view bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
