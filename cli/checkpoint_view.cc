@@ -1,5 +1,6 @@
 #include "cli/checkpoint_view.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -180,6 +181,9 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
                       ", no progress for ", ShortDuration(DurationOf(rank.idle())), ")");
     }
   }
+  // Some ranks may be left out.
+  done = std::max(done, static_cast<int64_t>(checkpoint.bytes_done()));
+  total = std::max(total, static_cast<int64_t>(checkpoint.bytes_total()));
   return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",
                       total > 0 ? ProgressBar(done, total) : "", late,
                       checkpoint.state() == v1::Checkpoint::COMMITTING && checkpoint.has_error()

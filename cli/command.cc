@@ -29,6 +29,8 @@ int ExitStatusFor(const absl::Status& status) {
       reason == Reason::kStorageStalled) {
     return kUnknown;
   }
+  // The command line lacks an option.
+  if (reason == Reason::kBadRequest && MetadataOf(status).contains("option")) return kUsage;
   if (!reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) return kUnknown;
   return kFailed;
 }

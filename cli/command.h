@@ -39,7 +39,8 @@ int ReportError(const CommandContext& context, const absl::Status& status);
 // Returns the error as scripts see it: {"code", "reason", "message", "metadata"}.
 nlohmann::ordered_json ErrorToJson(const absl::Status& status);
 
-// Returns kUnknown for reasons that leave the outcome open, else kFailed; kDone for OK.
+// Returns kUnknown for reasons that leave the outcome open, kUsage for an error that names a missing option (metadata
+// `option`), else kFailed; kDone for OK.
 int ExitStatusFor(const absl::Status& status);
 
 }  // namespace cairn::cli

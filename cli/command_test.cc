@@ -12,6 +12,8 @@ namespace {
 TEST(ExitStatusForTest, ExitStatusFor_EachReason_TellsKnownFromUnknownOutcomes) {
   EXPECT_EQ(ExitStatusFor(absl::OkStatus()), 0);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kRankLate, "x")), 1);
+  EXPECT_EQ(ExitStatusFor(MakeError(Reason::kBadRequest, "x")), 1) << "the coordinator has refused it";
+  EXPECT_EQ(ExitStatusFor(MakeError(Reason::kBadRequest, "x", {{"option", "--coordinator"}})), 2);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kCoordinatorUnreachable, "x")), 3);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kTimedOut, "x")), 3);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kInterrupted, "x")), 130);

@@ -19,7 +19,8 @@ constexpr int kMaxViewBytes = 256 << 20;
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context) {
   if (context.coordinator.empty()) {
     return MakeError(Reason::kBadRequest,
-                     "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR");
+                     "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR",
+                     {{"option", "--coordinator"}});
   }
   CAIRN_ASSIGN_OR_RETURN(
       TokenCandidates tokens,

@@ -21,17 +21,41 @@ namespace {
 
 using Ranks = google::protobuf::RepeatedPtrField<v1::RankProgress>;
 
+nlohmann::ordered_json CountsToJson(const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const v1::PhaseCount& count : counts) {
+    json.push_back({{"phase", absl::AsciiStrToLower(v1::RankProgress::Phase_Name(count.phase()))},
+                    {"ranks", count.ranks()},
+                    {"late", count.late()}});
+  }
+  return json;
+}
+
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   nlohmann::ordered_json json = {
       {"number", load.number()}, {"state", v1::Load::State_Name(load.state())}, {"step", nullptr}};
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
+  json["phase_counts"] = CountsToJson(load.phase_counts());
   json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
 }
 
+// A table of more ranks than these is not read by anybody who did not ask for it.
+constexpr int kWholeTable = 64;
+// Of a larger job so many ranks are shown that are worth a look.
+constexpr int kNoteworthyRows = 20;
+constexpr absl::Duration kSilent = absl::Seconds(10);
+
+bool IsWhole(const v1::Job& job, RanksShown shown) {
+  return shown == RanksShown::kAll || (!job.ranks_left_out() && job.world_size() <= kWholeTable);
+}
+
+uint32_t AgentsOf(const v1::Job& job) { return std::max(job.agents(), static_cast<uint32_t>(job.ranks_size())); }
+
 // Returns for example " (none of rank 3)", if agents are missing.
 std::string WithoutAgent(const v1::Job& job) {
+  if (job.ranks_left_out()) return "";  // the numbers alone say how many
   std::set<int> there;
   for (const v1::JobRank& rank : job.ranks()) there.insert(static_cast<int>(rank.rank()));
   std::vector<int> missing;
@@ -42,6 +66,31 @@ std::string WithoutAgent(const v1::Job& job) {
   return absl::StrCat(" (none of ", missing.size() == 1 ? "rank " : "ranks ", JoinRanks(missing), ")");
 }
 
+// Returns for example "  staged 16380, waiting 4 (4 late)".
+std::string CountsText(const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts) {
+  std::string text;
+  for (const v1::PhaseCount& count : counts) {
+    absl::StrAppend(&text, text.empty() ? "  ranks: " : ", ",
+                    absl::AsciiStrToLower(v1::RankProgress::Phase_Name(count.phase())), " ", count.ranks(),
+                    count.late() > 0 ? absl::StrCat(" (", count.late(), " late)") : "");
+  }
+  return text.empty() ? "" : absl::StrCat(text, "\n");
+}
+
+// The late ranks first, then those with a note and those that have not begun.
+Ranks NoteworthyRanks(const Ranks& ranks) {
+  std::vector<const v1::RankProgress*> order;
+  for (const v1::RankProgress& rank : ranks) {
+    if (rank.late() || !rank.note().empty() || rank.phase() <= v1::RankProgress::WAITING) order.push_back(&rank);
+  }
+  std::stable_partition(order.begin(), order.end(), [](const v1::RankProgress* rank) { return rank->late(); });
+  Ranks chosen;
+  for (const v1::RankProgress* rank : order) {
+    if (chosen.size() < kNoteworthyRows) *chosen.Add() = *rank;
+  }
+  return chosen;
+}
+
 // Returns for example "RANK_LATE: job: ...".
 std::string ErrorText(const absl::Status& error) {
   const auto reason = ReasonOf(error);
@@ -50,8 +99,8 @@ std::string ErrorText(const absl::Status& error) {
 
 std::string HeadText(std::FILE* stream, const v1::Job& job) {
   std::string text =
-      absl::StrCat(Coloured(stream, Colour::kBold, job.job()), ": ", job.ranks_size(), " of ", job.world_size(),
-                   " agents", WithoutAgent(job), ", coordinator epoch ", job.coordinator_epoch(), "\n");
+      absl::StrCat(Coloured(stream, Colour::kBold, job.job()), ": ", AgentsOf(job), " of ", job.world_size(), " agents",
+                   WithoutAgent(job), ", coordinator epoch ", job.coordinator_epoch(), "\n");
   if (job.stalled_storage_calls() > 0) {
     const std::string stalled =
         absl::StrCat("storage does not answer ", job.stalled_storage_calls(), " calls of the coordinator");
@@ -60,23 +109,44 @@ std::string HeadText(std::FILE* stream, const v1::Job& job) {
   return text;
 }
 
-std::string AgentsText(std::FILE* stream, const v1::Job& job) {
+std::string AgentsText(std::FILE* stream, const v1::Job& job, RanksShown shown) {
+  const bool whole = IsWhole(job, shown);
+  std::string text;
+  if (!whole) {
+    absl::StrAppend(&text, "trainers: ", job.trainers(), " attached");
+    if (job.has_lowest_step()) {
+      absl::StrAppend(&text, ", at step ", job.lowest_step(),
+                      job.highest_step() > job.lowest_step() ? absl::StrCat(" to ", job.highest_step()) : "");
+    }
+    absl::StrAppend(&text, "\n");
+  }
   Table agents({"RANK", "NODE", "TRAINER", "STEP", "HEARD"});
+  int rows = 0;
   for (const v1::JobRank& rank : job.ranks()) {
+    const bool noteworthy = !rank.trainer_attached() || DurationOf(rank.last_heard()) > kSilent;
+    if (!whole && (!noteworthy || rows >= kNoteworthyRows)) continue;
+    ++rows;
     agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",
                 rank.has_current_step() ? absl::StrCat(rank.current_step()) : "",
                 absl::StrCat(ShortDuration(DurationOf(rank.last_heard())), " ago")});
   }
-  return agents.For(stream);
+  if (whole || rows > 0) text += agents.For(stream);
+  return text;
 }
 
-// `table` makes the table of the ranks.
+// A line for whoever wants more than a summary.
+std::string MoreText(const v1::Job& job, RanksShown shown) {
+  if (IsWhole(job, shown)) return "";
+  return absl::StrCat("\n`cairn status ", job.job(), " --ranks` shows every rank\n");
+}
+
+// `table` makes the text of the ranks.
 template <typename MakeTable>
 std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   if (!job.has_checkpoint()) return "";
   const v1::Checkpoint& save = job.checkpoint();
   std::string text = absl::StrCat("\nsave: ", ProgressText(save), "\n");
-  if (!IsEnded(save) && save.ranks_size() > 0) text += table(save.ranks()).For(stream);
+  if (!IsEnded(save)) text += table(save.ranks(), save.phase_counts());
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
     absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), "\n  next: ", NextActionOf(error),
@@ -94,14 +164,20 @@ std::string CommittedText(const v1::Job& job, const std::optional<v1::Checkpoint
 }
 
 template <typename MakeTable>
-std::string LoadsText(std::FILE* stream, const v1::Job& job, MakeTable table) {
+std::string LoadsText(const v1::Job& job, MakeTable table) {
   std::string text = job.loads_size() > 0 ? "\n" : "";
   for (const v1::Load& load : job.loads()) {
+    // The first start of a job asks for its latest checkpoint, as every later one does.
+    const bool nothing = load.state() == v1::Load::FAILED && !load.has_step() &&
+                         HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
     absl::StrAppend(&text, "load ", load.number(), load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
-                    absl::AsciiStrToLower(v1::Load::State_Name(load.state())), "\n");
+                    nothing ? "nothing to load: the job has no checkpoint yet"
+                            : absl::AsciiStrToLower(v1::Load::State_Name(load.state())),
+                    "\n");
+    if (nothing) continue;
     if (!load.transport().empty()) absl::StrAppend(&text, "  transport: ", load.transport(), "\n");
     if (load.has_error()) absl::StrAppend(&text, "  ", ErrorText(StatusFromProto(load.error())), "\n");
-    if (load.ranks_size() > 0) text += table(load.ranks()).For(stream);
+    text += table(load.ranks(), load.phase_counts());
   }
   return text;
 }
@@ -127,6 +203,15 @@ Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
   return table;
 }
 
+// `make`: makes a table of ranks.
+template <typename MakeTable>
+std::string RanksText(std::FILE* stream, const Ranks& ranks,
+                      const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts, bool whole, MakeTable make) {
+  if (whole) return ranks.empty() ? "" : make(ranks).For(stream);
+  const Ranks rows = NoteworthyRanks(ranks);
+  return absl::StrCat(CountsText(counts), rows.empty() ? "" : make(rows).For(stream));
+}
+
 }  // namespace
 
 nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
@@ -137,6 +222,10 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
     json["phase"] = nullptr;
   }
   json["world_size"] = job.world_size();
+  json["trainers"] = job.trainers();
+  json["ranks_left_out"] = job.ranks_left_out();
+  json["registered"] = AgentsOf(job);
+  json["phase_counts"] = CountsToJson(job.checkpoint().phase_counts());
   json["agents"] = nlohmann::ordered_json::array();
   for (const v1::JobRank& rank : job.ranks()) {
     nlohmann::ordered_json agent = {{"rank", rank.rank()},
@@ -153,22 +242,43 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   return json;
 }
 
-std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
-  const auto table = [](const Ranks& ranks) { return RankTable(ranks); };
-  return absl::StrCat(HeadText(stream, job), AgentsText(stream, job), SaveText(stream, job, table),
-                      CommittedText(job, committed), LoadsText(stream, job, table));
+std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
+                    RanksShown shown) {
+  const auto table = [&](const Ranks& ranks, const auto& counts) {
+    return RanksText(stream, ranks, counts, IsWhole(job, shown), [](const Ranks& rows) { return RankTable(rows); });
+  };
+  return absl::StrCat(HeadText(stream, job), AgentsText(stream, job, shown), SaveText(stream, job, table),
+                      CommittedText(job, committed), LoadsText(job, table), MoreText(job, shown));
 }
 
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
-                        const TransferRates& rates) {
-  const auto table = [&](const Ranks& ranks) { return LiveRankTable(ranks, rates); };
+                        const TransferRates& rates, RanksShown shown) {
+  const auto table = [&](const Ranks& ranks, const auto& counts) {
+    return RanksText(stream, ranks, counts, IsWhole(job, shown),
+                     [&](const Ranks& rows) { return LiveRankTable(rows, rates); });
+  };
   std::string text = HeadText(stream, job);
-  if (const double all = rates.All(); all > 0) {
+  if (const double all = rates.All(); all > 0 && !job.ranks_left_out()) {
     absl::StrAppend(&text, "all ranks together: ", FormatSize(static_cast<int64_t>(all)), "/s\n");
   }
-  absl::StrAppend(&text, SaveText(stream, job, table), LoadsText(stream, job, table), CommittedText(job, committed),
-                  "\n", AgentsText(stream, job));
+  absl::StrAppend(&text, SaveText(stream, job, table), LoadsText(job, table), CommittedText(job, committed), "\n",
+                  AgentsText(stream, job, shown), MoreText(job, shown));
   return text;
+}
+
+void AppendPage(v1::Job& job, const v1::Job& page) {
+  job.mutable_ranks()->MergeFrom(page.ranks());
+  job.set_next_rank(page.next_rank());
+  if (page.checkpoint().step() == job.checkpoint().step() &&
+      page.checkpoint().attempt() == job.checkpoint().attempt() &&
+      page.checkpoint().request_id() == job.checkpoint().request_id()) {
+    job.mutable_checkpoint()->mutable_ranks()->MergeFrom(page.checkpoint().ranks());
+  }
+  for (v1::Load& load : *job.mutable_loads()) {
+    for (const v1::Load& more : page.loads()) {
+      if (more.number() == load.number()) load.mutable_ranks()->MergeFrom(more.ranks());
+    }
+  }
 }
 
 ShownOperation OperationUnderWay(const v1::Job& job) {

@@ -15,13 +15,24 @@ namespace cairn::cli {
 // `committed` is the latest committed checkpoint.
 nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed);
 
+// How much is said of the ranks of a large job.
+enum class RanksShown {
+  kNoteworthy,  // how many are in which phase, and those that are worth a look
+  kAll,         // all that `job` has
+};
+
 // Returns the job as people see it, with colours if `stream` takes them. The ranks stand in their order.
-std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed);
+std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
+                    RanksShown shown = RanksShown::kAll);
+
+// Adds the ranks of a further page of the same job. An operation that has ended meanwhile, or another attempt, gets
+// none.
+void AppendPage(v1::Job& job, const v1::Job& page);
 
 // The same for somebody who watches: what is under way comes first, with rates, and the ranks that others wait for come
 // before those that wait.
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
-                        const TransferRates& rates);
+                        const TransferRates& rates, RanksShown shown = RanksShown::kAll);
 
 // Names what is under way, for TransferRates::Update: the operation whose ranks are shown, and a number that tells it
 // from others. Null if there is none.

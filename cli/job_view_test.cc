@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 
 namespace cairn::cli {
 namespace {
@@ -74,6 +80,75 @@ TEST(JobViewTest, OperationUnderWay_NothingIs_HasNoRanks) {
   load.set_number(3);
   load.add_ranks();
   EXPECT_EQ(OperationUnderWay(job).ranks, &load.ranks());
+}
+
+// A job of 16,384 ranks, as the coordinator tells of it: two are late, and one has no trainer.
+v1::Job LargeJob() {
+  v1::Job job = JobWithALateRank();
+  job.set_world_size(16384);
+  job.set_agents(16384);
+  job.set_trainers(16383);
+  job.set_lowest_step(41000);
+  job.set_highest_step(41002);
+  job.set_ranks_left_out(true);
+  for (v1::JobRank& rank : *job.mutable_ranks()) rank.set_trainer_attached(rank.rank() != 1);
+  v1::PhaseCount& writing = *job.mutable_checkpoint()->add_phase_counts();
+  writing.set_phase(v1::RankProgress::WRITING);
+  writing.set_ranks(16000);
+  writing.set_late(1);
+  v1::PhaseCount& written = *job.mutable_checkpoint()->add_phase_counts();
+  written.set_phase(v1::RankProgress::WRITTEN);
+  written.set_ranks(384);
+  job.mutable_checkpoint()->set_bytes_done(5000);
+  job.mutable_checkpoint()->set_bytes_total(10000);
+  return job;
+}
+
+TEST(JobViewTest, JobText_LargeJob_IsASummaryWithTheRanksWorthALook) {
+  const std::string text = JobText(stdout, LargeJob(), std::nullopt, RanksShown::kNoteworthy);
+  EXPECT_NE(text.find("16384 of 16384 agents"), std::string::npos) << text;
+  EXPECT_NE(text.find("trainers: 16383 attached, at step 41000 to 41002"), std::string::npos) << text;
+  EXPECT_NE(text.find("writing 16000 (1 late), written 384"), std::string::npos) << text;
+  EXPECT_EQ(RanksBelow(text, "IDLE"), (std::vector<std::string>{"2", "0"})) << "late ones first; rank 1 is done";
+  EXPECT_EQ(RanksBelow(text, "HEARD"), (std::vector<std::string>{"1"})) << "it has no trainer";
+  EXPECT_NE(text.find("`cairn status demo --ranks`"), std::string::npos) << text;
+}
+
+TEST(JobViewTest, JobText_AllRanksOfALargeJob_AreShown) {
+  v1::Job job = LargeJob();
+  job.set_ranks_left_out(false);
+  for (uint32_t rank = 3; rank < 16384; ++rank) job.add_ranks()->set_rank(rank);
+  const std::string all = JobText(stdout, job, std::nullopt, RanksShown::kAll);
+  EXPECT_EQ(RanksBelow(all, "HEARD").size(), 16384u);
+  const std::string summary = JobText(stdout, job, std::nullopt, RanksShown::kNoteworthy);
+  EXPECT_LT(std::count(summary.begin(), summary.end(), '\n'), 60) << "also if the coordinator told all of them";
+}
+
+TEST(JobViewTest, AppendPage_OfTheSameSave_AddsItsRanks) {
+  v1::Job job = JobWithALateRank();
+  v1::Job page = JobWithALateRank();
+  page.set_next_rank(9);
+  AppendPage(job, page);
+  EXPECT_EQ(job.ranks_size(), 6);
+  EXPECT_EQ(job.checkpoint().ranks_size(), 6);
+  EXPECT_EQ(job.next_rank(), 9u);
+  page.mutable_checkpoint()->set_attempt(2);
+  AppendPage(job, page);
+  EXPECT_EQ(job.checkpoint().ranks_size(), 6) << "those are of another attempt";
+}
+
+TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
+  v1::Job job;
+  job.set_job("demo");
+  v1::Load& load = *job.add_loads();
+  load.set_number(1);
+  load.set_state(v1::Load::FAILED);
+  *load.mutable_error() = StatusToProto(MakeError(Reason::kNotCommitted, "demo has no committed checkpoint"));
+  const std::string text = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(text.find("load 1: nothing to load"), std::string::npos) << text;
+  EXPECT_EQ(text.find("failed"), std::string::npos) << text;
+  load.set_step(7);
+  EXPECT_NE(JobText(stdout, job, std::nullopt).find("failed"), std::string::npos) << "whoever names a step expects it";
 }
 
 }  // namespace

@@ -32,7 +32,15 @@ struct Arguments {
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
-  return ListCheckpoints(*client, job);
+  CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
+  if (!listed.empty()) return listed;
+  // A job without checkpoints is another answer than no job at all.
+  v1::GetJobRequest request;
+  request.set_job(job);
+  request.mutable_page()->set_max_ranks(1);
+  v1::Job known;
+  CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::GetJob, request, &known));
+  return listed;
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
@@ -40,6 +48,12 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
+  if (steps.empty() && !storage->Exists(job)) {
+    return MakeError(Reason::kJobNotFound, absl::StrCat("there is no job ", job, " below ", root),
+                     {{"job", job},
+                      {"root", root},
+                      {"next", absl::StrCat("Check the job's name and the root: `ls ", root, "` shows the jobs.")}});
+  }
   const CommittedLines lines = LinesOf(steps);
   std::vector<v1::Checkpoint> listed;
   for (const StepRecord& step : steps) {

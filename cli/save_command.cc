@@ -109,6 +109,8 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
 bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
   v1::GetJobRequest request;
   request.set_job(job);
+  request.mutable_page()->set_first_rank(static_cast<uint32_t>(rank));
+  request.mutable_page()->set_max_ranks(1);
   v1::Job view;
   if (!client.Call(&v1::CheckpointService::Stub::GetJob, request, &view).ok()) return false;
   return std::any_of(view.ranks().begin(), view.ranks().end(),

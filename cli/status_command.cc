@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -28,7 +29,29 @@ namespace {
 struct Arguments {
   std::string job;
   bool watch = false;
+  bool ranks = false;
 };
+
+// All ranks of a job that is too large for one answer, page by page. What changes meanwhile is as it was when its page
+// was read.
+absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
+  v1::GetJobRequest request;
+  request.set_job(job.job());
+  v1::Job whole;
+  do {
+    request.mutable_page()->set_first_rank(whole.next_rank());
+    v1::Job page;
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetJob, request, &page));
+    if (whole.job().empty()) {
+      whole = std::move(page);
+    } else {
+      AppendPage(whole, page);
+    }
+  } while (whole.next_rank() != 0 && !InterruptFlag());
+  whole.set_ranks_left_out(whole.next_rank() != 0);
+  job = std::move(whole);
+  return absl::OkStatus();
+}
 
 // The coordinator remembers the last save, and storage may have lost it since. This says so, and returns the latest
 // step that storage has. If storage does not answer, it returns what the coordinator remembers.
@@ -65,12 +88,14 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     std::fflush(stdout);
   });
   TransferRates rates;
+  const RanksShown shown_ranks = arguments.ranks ? RanksShown::kAll : RanksShown::kNoteworthy;
   v1::WaitJobRequest request;
   request.set_job(arguments.job);
   v1::Job job;
   do {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
+    if (job.ranks_left_out() && (context.json() || arguments.ranks)) CAIRN_RETURN_IF_ERROR(AddAllRanks(*client, job));
     // A command that watches looks often, and a list reads storage.
     CAIRN_ASSIGN_OR_RETURN(const auto committed,
                            arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
@@ -80,10 +105,10 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     if (context.json()) {
       std::printf("%s\n", JobToJson(job, committed).dump(arguments.watch ? -1 : 2).c_str());
     } else if (live) {
-      const std::string text = LiveJobText(stdout, job, committed, rates);
+      const std::string text = LiveJobText(stdout, job, committed, rates, shown_ranks);
       std::fputs(screen.Frame(text, SizeOfTerminal(STDOUT_FILENO)).c_str(), stdout);
     } else {
-      std::fputs(JobText(stdout, job, committed).c_str(), stdout);
+      std::fputs(JobText(stdout, job, committed, shown_ranks).c_str(), stdout);
     }
     std::fflush(stdout);
     request.set_known_revision(job.revision());
@@ -101,7 +126,9 @@ void AddStatusCommand(Command app, CommandContext& context) {
   command.AddOption("JOB", arguments->job, "The job's name").Required();
   command.AddFlag("--watch", arguments->watch,
                   "Show it again whenever it changes, until Ctrl-C: on a terminal in place, with rates");
-  command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch");
+  command.AddFlag("--ranks", arguments->ranks,
+                  "Show every rank, also of a large job, of which else only the ranks worth a look are shown");
+  command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch\n  cairn status demo --ranks");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
 }
 

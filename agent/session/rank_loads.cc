@@ -153,6 +153,14 @@ void RankLoads::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
   }
 }
 
+void RankLoads::OnLayoutRefused(const std::string& digest, const absl::Status& error) {
+  for (auto& [number, load] : loads_) {
+    const bool names = (load.layout != nullptr && load.layout->digest == digest) ||
+                       (load.source_layout != nullptr && load.source_layout->digest == digest);
+    if (names && !load.ended && !load.Begun()) Fail(load, error);
+  }
+}
+
 void RankLoads::Fail(RankLoad& load, absl::Status error) {
   load.Fail(std::move(error));
   context_.Changed();

@@ -47,6 +47,8 @@ class RankLoads {
   void AddTo(v1::AgentState& state);
   // Takes one order. Advance follows.
   void Obey(const v1::LoadOrder& order);
+  // The coordinator has no room for this layout: what waits for its plan fails with `error`.
+  void OnLayoutRefused(const std::string& digest, const absl::Status& error);
 
   // --- With the reader.
 
@@ -68,6 +70,8 @@ class RankLoads {
   // True while one has no verdict.
   bool active() const;
   bool Uses(const std::string& layout_digest) const;
+  // Whether this number was begun, and is not forgotten.
+  bool Knows(uint64_t number) const { return loads_.contains(number); }
 
  private:
   RankLoad* Find(uint64_t number);

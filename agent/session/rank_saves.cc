@@ -243,6 +243,13 @@ void RankSaves::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
   }
 }
 
+void RankSaves::OnLayoutRefused(const std::string& digest, const absl::Status& error) {
+  for (auto& [step, save] : saves_) {
+    const bool waits = save.error.ok() && save.phase == v1::SaveState::BEGUN && save.layout != nullptr;
+    if (waits && save.layout->digest == digest) Fail(save, error);
+  }
+}
+
 void RankSaves::Fail(RankSave& save, absl::Status error) {
   save.Fail(std::move(error));
   context_.Changed();

@@ -51,6 +51,9 @@ class RankSaves {
   // Takes all orders of one answer. Advance follows.
   void Obey(const google::protobuf::RepeatedPtrField<v1::SaveOrder>& orders);
 
+  // The coordinator has no room for this layout: what waits for its plan fails with `error`.
+  void OnLayoutRefused(const std::string& digest, const absl::Status& error);
+
   // --- With writer and clock.
 
   // `waiting_for`: ranks that have not staged what this one writes for them.

@@ -50,6 +50,7 @@ void Session::OnUnregistered() {
   // What the old coordinator said about plans is the old one's; a new one may have found it again, and will say so.
   plans_.ForgetCurrent();
   current_plan_error_ = absl::OkStatus();
+  refused_puts_.clear();
   context_.Changed();
 }
 
@@ -90,7 +91,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
       told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
   for (const std::string& digest : response.wanted_layouts()) {
     RankLayoutPtr layout = layouts_.Find(digest);
-    if (layout == nullptr) continue;
+    if (layout == nullptr || refused_puts_.contains(digest)) continue;
     if (puts_.insert(digest).second) {
       context_.Do(action::PutLayout{std::move(layout)});
     } else if (ended_puts_.contains(digest)) {
@@ -106,9 +107,24 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
   return absl::OkStatus();
 }
 
-void Session::OnLayoutPut(const std::string& digest, const absl::Status&) {
-  // If it failed, the coordinator asks again.
+void Session::OnLayoutPut(const std::string& digest, const absl::Status& status) {
   ended_puts_.insert(digest);
+  // If it failed otherwise, the coordinator asks again.
+  if (!HasReason(status, Reason::kMessageTooLarge)) return;
+  const std::string rank = absl::StrCat(context_.options.rank);
+  const absl::Status refused = Annotate(status, absl::StrCat("rank ", rank, ": the coordinator has refused the layout"),
+                                        {{"job", context_.options.job}, {"rank", rank}, {"ranks", rank}});
+  std::erase_if(refused_puts_, [this](const auto& entry) { return !KnowsLayout(entry.first); });
+  refused_puts_[digest] = refused;
+  saves_.OnLayoutRefused(digest, refused);
+  loads_.OnLayoutRefused(digest, refused);
+  Advance();
+  context_.Changed();
+}
+
+void Session::NameLayout(const std::string& digest) {
+  // There may be room now.
+  refused_puts_.erase(digest);
 }
 
 void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes) {
@@ -260,6 +276,11 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
     response.set_need_layout(true);
     return response;
   }
+  if (const auto refused = refused_puts_.find(layout->digest); refused != refused_puts_.end()) {
+    const absl::Status status = refused->second;
+    NameLayout(layout->digest);
+    return status;
+  }
   if (trainer_layout_ != layout->digest) {
     trainer_layout_ = layout->digest;
     current_plan_error_ = absl::OkStatus();
@@ -299,7 +320,10 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
   }
   const uint64_t begun = saves_.begun();
   auto response = saves_.Begin(request, layout, now);
-  if (saves_.begun() != begun) trainer_layout_ = layout->digest;
+  if (saves_.begun() != begun) {
+    trainer_layout_ = layout->digest;
+    NameLayout(layout->digest);
+  }
   return response;
 }
 
@@ -330,6 +354,10 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   if (request.has_source() && source == nullptr) {
     response.set_need_source(true);
     return response;
+  }
+  if (!loads_.Knows(request.number())) {
+    NameLayout(layout->digest);
+    if (source != nullptr) NameLayout(source->digest);
   }
   return loads_.Begin(request, std::move(layout), std::move(source));
 }

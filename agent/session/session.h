@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -71,6 +72,7 @@ class Session {
   v1::SynchronizeAgentRequest BuildRequest(std::optional<int64_t> current_step);
   // Errors as OnRegistered.
   absl::Status OnOrders(const v1::SynchronizeAgentResponse& response);
+  // If the coordinator has no room for it, the calls that wait for it fail.
   void OnLayoutPut(const std::string& digest, const absl::Status& status);
   void OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes);
   void OnPeers(const std::vector<uint32_t>& ranks, const absl::StatusOr<v1::GetTransferPeersResponse>& answer);
@@ -120,6 +122,8 @@ class Session {
   absl::Status Lost(TrainerEnd how, std::string_view when) const;
   void ApplyArm(const v1::ArmOrder& order);
   void ApplyGroups(const v1::SynchronizeAgentResponse& response);
+  // A call of the trainer that has not been made before names the layout.
+  void NameLayout(const std::string& digest);
   // Takes every step that has become possible.
   void Advance();
 
@@ -144,6 +148,9 @@ class Session {
   // answer to that request may still ask for them.
   std::set<std::string> puts_;
   std::set<std::string> ended_puts_;
+  // Layouts for which the coordinator has no room, and what it said. They are not uploaded again before a call of the
+  // trainer names them.
+  std::map<std::string, absl::Status> refused_puts_;
   RankPlans plans_{context_};
   RankSlab slab_{context_};
   RankSaves saves_{context_, plans_, slab_};

@@ -83,6 +83,41 @@ TEST_F(SessionTest, WantedLayout_InAnAnswerOlderThanItsUpload_IsNotUploadedAgain
   EXPECT_EQ(uploads(), 1) << "asked for afterwards";
 }
 
+// The coordinator has no room for the layout: whoever waits for its plan hears why, and nobody uploads it without end.
+TEST_F(SessionTest, OnLayoutPut_CoordinatorHasNoRoom_FailsTheCallsThatWaitForIt) {
+  v1::SynchronizeAgentResponse wanted;
+  wanted.set_coordinator_epoch(5);
+  wanted.add_wanted_layouts(layout_->digest);
+  const auto uploads = [&] {
+    State();
+    EXPECT_TRUE(session_.OnOrders(wanted).ok());
+    const auto actions = session_.TakeActions();
+    return std::count_if(actions.begin(), actions.end(),
+                         [](const auto& action) { return std::holds_alternative<action::PutLayout>(action); });
+  };
+  const absl::Status full = MakeError(Reason::kMessageTooLarge, "the layouts in use of job demo take all",
+                                      {{"next", "Give the tensors fewer names."}});
+  ASSERT_TRUE(Begin(7)->pending());
+  EXPECT_EQ(uploads(), 1);
+  session_.OnLayoutPut(layout_->digest, full);
+  const auto failed = Begin(7);
+  EXPECT_TRUE(HasReason(failed.status(), Reason::kMessageTooLarge)) << failed.status();
+  EXPECT_EQ(MetadataOf(failed.status())["next"], "Give the tensors fewer names.");
+  EXPECT_EQ(MetadataOf(failed.status())["ranks"], "3");
+  ASSERT_EQ(State().saves_size(), 1);
+  EXPECT_EQ(State().saves(0).phase(), v1::SaveState::FAILED) << "the others hear it as well";
+  EXPECT_EQ(uploads(), 0) << "nobody has asked for it since";
+
+  v1::PrepareRequest prepare;
+  prepare.set_trainer_incarnation(kTrainer);
+  prepare.mutable_layout()->set_digest(layout_->digest);
+  EXPECT_TRUE(HasReason(session_.Prepare(prepare).status(), Reason::kMessageTooLarge));
+  EXPECT_TRUE(session_.Prepare(prepare).ok()) << "it is tried again";
+  EXPECT_EQ(uploads(), 1);
+  session_.OnLayoutPut(layout_->digest, MakeError(Reason::kCoordinatorUnreachable, "no answer"));
+  EXPECT_TRUE(session_.Prepare(prepare)->pending()) << "the coordinator asks again";
+}
+
 TEST_F(SessionTest, ArmOrders_WithAndWithoutATrainer_AreCarriedOutOnce) {
   const auto order = [&](uint64_t number, v1::ArmOrder::Action action) {
     State();

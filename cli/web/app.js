@@ -94,20 +94,29 @@ function rankTable(ranks) {
   return table;
 }
 
+// Of a large job only the ranks worth a look are listed.
+function countsText(counts) {
+  return "ranks: " + counts.map((each) => `${each.phase} ${each.ranks}` + (each.late > 0 ? ` (${each.late} late)` : ""))
+                           .join(", ");
+}
+
 function showJob(job) {
   byId("job-name").textContent = job.job;
-  const missing = job.world_size - job.agents.length;
-  byId("job-head").textContent = `${job.agents.length} of ${job.world_size} agents` +
+  const missing = job.world_size - job.registered;
+  byId("job-head").textContent = `${job.registered} of ${job.world_size} agents` +
     (missing > 0 ? `, ${missing} missing` : "") +
     (job.last_committed ? `; latest committed: step ${job.last_committed.step}, ${size(job.last_committed.bytes)}` : "");
   const running = [];
   if (job.state !== null) {
     running.push(element("p", `save of step ${job.step ?? "not agreed yet"}: ${job.state}`));
     if (job.error) running.push(element("p", `${job.error.reason}: ${job.error.message}`, "error"));
+    if (job.ranks_left_out) running.push(element("p", countsText(job.phase_counts)));
     if (job.ranks.length > 0) running.push(rankTable(job.ranks));
   }
-  for (const load of job.loads.filter((each) => each.ranks.length > 0)) {
-    running.push(element("p", `load ${load.number}: ${load.state}`), rankTable(load.ranks));
+  for (const load of job.loads.filter((each) => each.phase_counts.length > 0)) {
+    running.push(element("p", `load ${load.number}: ${load.state}`));
+    if (job.ranks_left_out) running.push(element("p", countsText(load.phase_counts)));
+    if (load.ranks.length > 0) running.push(rankTable(load.ranks));
   }
   byId("running").replaceChildren(...(running.length > 0 ? running : [element("p", "nothing")]));
   fill(byId("ranks"), ["rank", "node", "trainer", "step"],

@@ -82,19 +82,20 @@ TEST_F(CheckpointsTest, Find_RequestOfAnEarlierCoordinator_MayComeBackForAWhile)
 }
 
 TEST_F(CheckpointsTest, Shown_SaveUnderWay_ThenRequest_ThenTheLastSave) {
-  EXPECT_FALSE(checkpoints_.Shown(context_).has_value());
+  EXPECT_FALSE(checkpoints_.Shown(context_, ShownRanks::All()).has_value());
   saves_.Begin(4, context_);
   Ask("r");
-  EXPECT_EQ(checkpoints_.Shown(context_)->step(), 4);
+  EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->step(), 4);
   saves_.Cancel(CheckpointKey{4, ""}, context_);
   saves_.Advance(context_);
-  EXPECT_EQ(checkpoints_.Shown(context_)->request_id(), "r");
+  EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->request_id(), "r");
   requests_.Cancel(OfRequest("r"), context_);
-  EXPECT_EQ(checkpoints_.Shown(context_)->request_id(), "r") << "it failed after the last save had begun";
+  EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->request_id(), "r")
+      << "it failed after the last save had begun";
   requests_.OnSaveBegun(saves_.Begin(5, context_), context_);
   saves_.Cancel(CheckpointKey{5, ""}, context_);
   saves_.Advance(context_);
-  EXPECT_EQ(checkpoints_.Shown(context_)->step(), 5);
+  EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->step(), 5);
 }
 
 }  // namespace

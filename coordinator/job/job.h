@@ -89,8 +89,10 @@ class Job {
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
   // The job as people see it, with the ranks of `page`; see GetJobRequest.page for what is shown without one.
   v1::Job View(const Moment& moment, const std::optional<v1::RankPage>& page = std::nullopt) const;
-  // The same without a page, at most a moment old: many who wait share one.
-  std::shared_ptr<const v1::Job> SharedView(const Moment& moment, int stalled_storage_calls);
+  // The same without a page, which many who wait share. It is a moment old at most, and of a job that is not shown
+  // whole a second for 16,384 ranks, so that no number of askers keeps the coordinator busy. Its revision is above
+  // `known`, unless the job's own is not.
+  std::shared_ptr<const v1::Job> SharedView(const Moment& moment, int stalled_storage_calls, uint64_t known);
   // The job in a few numbers.
   v1::JobSummary Summary(const Moment& moment) const;
 

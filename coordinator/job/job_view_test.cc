@@ -132,15 +132,31 @@ TEST_F(JobViewTest, View_PageBeyondAllBounds_IsEmpty) {
 
 TEST_F(JobViewTest, SharedView_NothingHasHappened_IsMadeOnce) {
   Start(8, {});
-  const auto first = job().SharedView(At(), 0);
-  EXPECT_EQ(job().SharedView(At(), 0), first);
-  EXPECT_NE(job().SharedView(At(), 1), first) << "storage has stalled";
-  const auto second = job().SharedView(At(), 1);
+  const auto first = job().SharedView(At(), 0, 0);
+  EXPECT_EQ(job().SharedView(At(), 0, 0), first);
+  EXPECT_NE(job().SharedView(At(), 1, 0), first) << "storage has stalled";
+  const auto second = job().SharedView(At(), 1, 0);
   Report(0, Trainer(0));
-  EXPECT_NE(job().SharedView(At(), 1), second) << "a rank has reported";
-  const auto third = job().SharedView(At(), 1);
+  EXPECT_NE(job().SharedView(At(), 1, 0), second) << "a rank has reported";
+  const auto third = job().SharedView(At(), 1, 0);
   now_ += absl::Seconds(1);
-  EXPECT_NE(job().SharedView(At(), 1), third) << "it says how long ago agents were heard";
+  EXPECT_NE(job().SharedView(At(), 1, 0), third) << "it says how long ago agents were heard";
+}
+
+// Ranks of a large job report all the time: not each report is worth a look at all of them.
+TEST_F(JobViewTest, SharedView_LargeJob_IsSharedForASecondUnlessItIsKnown) {
+  Start(16384, {});
+  const auto first = job().SharedView(At(), 0, 0);
+  v1::AgentState state = StateWith(Trainer(3));
+  state.mutable_trainer()->set_current_step(41001);
+  Synchronize(3, state);
+  now_ += absl::Milliseconds(500);
+  EXPECT_EQ(job().SharedView(At(), 0, 0), first);
+  const auto news = job().SharedView(At(), 0, first->revision());
+  EXPECT_NE(news, first) << "who has seen that one waits for another";
+  EXPECT_EQ(news->highest_step(), 41001);
+  now_ += absl::Seconds(1);
+  EXPECT_NE(job().SharedView(At(), 0, 0), news);
 }
 
 }  // namespace

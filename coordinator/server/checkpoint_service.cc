@@ -369,7 +369,7 @@ grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext
         if (*begun == absl::InfinitePast()) *begun = moment.now;
         const bool soon = known != 0 && moment.now - *begun < kProgressInterval;
         if (!last && ((**job)->revision() <= known || soon)) return std::nullopt;
-        return (**job)->SharedView(moment, dispatcher_.stalled_calls());
+        return (**job)->SharedView(moment, dispatcher_.stalled_calls(), known);
       });
 }
 

@@ -15,6 +15,7 @@
 
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/clock.h"
+#include "common/base/digest.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
@@ -308,6 +309,19 @@ TEST_F(DispatcherPauseTest, CallsComeInAPause_EachTakesOneAlong) {
   service_->AwaitAsked(kRanks - 2 * Dispatcher::kAskedAtOnce - kMore);
 }
 
+// The store has room for three of these layouts, and nobody holds any of them.
+TEST_F(DispatcherTest, MakeRoom_LayoutsThatNothingRunsBy_GiveWay) {
+  layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_->MakeRoom(job, all_jobs); });
+  for (char c = 'a'; c < 'k'; ++c) {
+    const std::string bytes(300'000, c);
+    const absl::Status put = layouts_.Put(Digest(bytes), bytes, "demo");
+    ASSERT_TRUE(put.ok()) << c << ": " << put;
+    dispatcher_->OnLayout(Digest(bytes));
+  }
+  EXPECT_LE(layouts_.size(), 3u);
+  EXPECT_EQ(layouts_.refused(), 0u);
+}
+
 // People may wait for news of a job, but not in any number: each call takes memory.
 TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
   struct Call {
@@ -329,7 +343,7 @@ TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
   }
   grpc::Status refused;
   // Those before it may be on their way yet.
-  while (refused.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) {
+  for (int i = 0; i < 100 && refused.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED; ++i) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     v1::SynchronizeAgentResponse response;
@@ -339,7 +353,7 @@ TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
   const absl::Status error = CallError(refused, PeerKind::kCoordinator, "here");
   EXPECT_TRUE(HasReason(error, Reason::kOverloaded)) << error;
   EXPECT_TRUE(RetryDelayOf(error).has_value()) << "it says when to come again";
-  EXPECT_EQ(dispatcher_->strain().waits_refused, 1u);
+  EXPECT_GE(dispatcher_->strain().waits_refused, 1u) << "one of those before it may have come after it";
   for (const auto& call : calls) call->context.TryCancel();
   MutexLock lock(mutex);
   while (ended < calls.size()) changed.Wait(mutex);

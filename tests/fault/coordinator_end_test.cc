@@ -5,8 +5,10 @@
 
 #include <thread>
 
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/file/posix.h"
 #include "common/status/status_proto.h"
+#include "common/storage/root_proof.h"
 #include "tests/fault/coordinator_fixture.h"
 
 namespace cairn::testing {
@@ -111,6 +113,41 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) 
   coordinator_.Signal(SIGCONT);
   agents_[1]->Release();
   EXPECT_TRUE(Verdict(8).ok());
+}
+
+// A throttled container: no stop is long, and an agent is not heard in between.
+TEST_F(CoordinatorEndTest, Lease_CoordinatorIsStoppedInPieces_IsKept) {
+  Start({"--lease-ttl=3s"});
+  const auto stub = v1::AgentCoordinationService::NewStub(MakeChannel(address_));
+  v1::AgentIdentity agent;
+  agent.set_job("quiet");
+  agent.set_incarnation(7);
+  {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(30), token_);
+    v1::RegisterAgentRequest request;
+    *request.mutable_agent() = agent;
+    request.set_world_size(1);
+    request.set_root_proof(*ReadRootProof(**PosixStorage::Open(root_, false)));
+    v1::RegisterAgentResponse response;
+    const grpc::Status status = stub->RegisterAgent(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    agent.set_coordinator_epoch(response.coordinator_epoch());
+  }
+  for (int piece = 0; piece < 4; ++piece) {
+    coordinator_.Signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1400));
+    coordinator_.Signal(SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(30), token_);
+  v1::SynchronizeAgentRequest request;
+  *request.mutable_agent() = agent;
+  request.mutable_max_wait();
+  v1::SynchronizeAgentResponse response;
+  const grpc::Status status = stub->SynchronizeAgent(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST_F(CoordinatorEndTest, Start_AnotherCoordinatorHasTheRoot_IsRefusedAndNamesIt) {

@@ -236,7 +236,12 @@ def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):
         assert reasons(answers) == ["NOT_COMMITTED"] * 2
         table = command("status", "demo", address).stdout
         assert "demo: 2 of 2 agents, " in table, table
-        assert "load 1: failed\n  NOT_COMMITTED: demo (load): " in table, table
+        assert "load 1: nothing to load: the job has no checkpoint yet" in table, table
+        assert "state=NOTHING_TO_LOAD" in cluster.coordinator.log.read_text()
+        answers = on_ranks(cluster, lambda rank, client: client.load({"w": np.zeros(2)}, step=7), errors=True)
+        assert reasons(answers) == ["NOT_COMMITTED"] * 2
+        table = command("status", "demo", address).stdout
+        assert "load 2 of step 7: failed\n  NOT_COMMITTED: " in table, table
         cluster.agents[1].kill(signal.SIGTERM)
         until(lambda: len(command_json("status", "demo", address)["agents"]) == 1, text="the agent's end")
         table = command("status", "demo", address).stdout

@@ -100,7 +100,7 @@ def test_proven_damage_is_passed_over_by_all_ranks_alike(root):
             assert (report.step, right) == (1, True)
             assert report.passed_over == [{"step": 3, "reason": "FILE_MISSING"},
                                           {"step": 2, "reason": "MANIFEST_CORRUPT"}]
-        assert "passed-over=3" in pathlib.Path(cluster.coordinator.log).read_text()
+        assert "passed_over=3" in pathlib.Path(cluster.coordinator.log).read_text()
         refused = load(cluster, fallback=False)
         assert reasons(refused) == ["FILE_MISSING"] * 2 and "demo@3" in refused[0].message
         assert states(root, cluster) == {1: "COMMITTED", 2: "MANIFEST_CORRUPT", 3: "COMMITTED"}
