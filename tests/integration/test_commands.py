@@ -92,7 +92,7 @@ def test_next_actions_of_damage_can_be_typed(root):
         assert "MANIFEST_CORRUPT" in said and repair in said, said
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS):
         said = command("repair", "demo@3", f"--root={root}", expect=1).stderr
-        assert "ROOT_IN_USE" in said and "Stop the coordinator" in said and repair in said, said
+        assert "ROOT_IN_USE" in said and "stop the one that serves the root" in said and repair in said, said
     lost = bins(root, 3)[0]
     lost.rename(root / "lost")
     said = command("repair", "demo@3", f"--root={root}", expect=1).stderr
