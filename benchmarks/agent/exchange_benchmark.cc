@@ -1,7 +1,7 @@
-// How close an exchange over NCCL's stand-in comes to memory, and to the stand-in itself: each rank takes as many bytes
-// from all others, in turns with a memcpy of the same bytes by one thread for each rank, and with one group call of
-// each rank that moves them all between memory that is registered already. Prints seconds and CPU seconds (of this
-// process and the workers) per turn, and the ratios of the medians.
+// Measures how close an exchange over NCCL's stand-in comes to memory, and to the stand-in itself: each rank takes as
+// many bytes from all others, in turns with a memcpy of the same bytes by one thread for each rank, and with one group
+// call of each rank that moves them all between memory that is registered already. Prints seconds and CPU seconds (of
+// this process and the workers) per turn, and the ratios of the medians.
 //
 // The bytes are taken TIMES times, so that memory which is made and mapped for an exchange is used as often as the two
 // buffers of a load with twice as many rounds. With TIMES=1 it is as in a reshard.

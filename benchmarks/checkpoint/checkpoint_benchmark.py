@@ -29,27 +29,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import mmap
 import os
 import pathlib
-import re
 import shutil
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-
-
-def size_of(text: str) -> int:
-    found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", text)
-    if not found or found[2].upper() not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 2GiB")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+from ranks import Rank, drop_caches, plain_transfer, run_ranks, size_of
 
 
 def parse() -> argparse.Namespace:
@@ -74,17 +61,6 @@ def parse() -> argparse.Namespace:
 
 # One rank.
 
-def drop_caches(directory: pathlib.Path) -> None:
-    os.sync()
-    try:
-        pathlib.Path("/proc/sys/vm/drop_caches").write_text("1\n")
-    except OSError:
-        for path in directory.rglob("*"):
-            if path.is_file():
-                with open(path, "rb") as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def io_of(pid: int) -> dict[str, int]:
     return {key: int(value) for key, value in
             (line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())}
@@ -95,69 +71,21 @@ def worker(options: argparse.Namespace) -> None:
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard
 
     import cairn
     import cairn.torch
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    mesh = init_device_mesh("cpu", (world,))
+    ranks = Rank(options.size, options.tensors)
+    rank, timed = ranks.rank, ranks.timed
     directory = pathlib.Path(options.directory)
     agents = [int(pid) for pid in os.environ.get("AGENT_PIDS", "").split()]
-
-    # Tensors of one width; rows and columns divide by the ranks.
-    width = 1024 * world
-    rows = max(1, round(options.size / 4 / options.tensors / width / world)) * world
-
-    def state(axis: int, fill: bool) -> dict[str, DTensor]:
-        shape = (rows // world, width) if axis == 0 else (rows, width // world)
-        chance = np.random.default_rng(rank)
-        result = {}
-        for number in range(options.tensors):
-            local = torch.zeros(shape)
-            if fill:
-                local.copy_(torch.from_numpy(chance.random(shape, dtype=np.float32)))
-            else:
-                local.fill_(-1.0)  # touched, as a model's parameters are
-            result[f"layers.{number:03}.weight"] = DTensor.from_local(local, mesh, [Shard(axis)], run_check=False,
-                                                                      shape=(rows, width), stride=(width, 1))
-        return result
-
-    source = state(0, fill=True)
-    total = options.tensors * rows * width * 4
-    results: dict[str, list[float]] = {}
-
-    def timed(name: str, work) -> object:
-        """All ranks start together; the slowest counts."""
-        dist.barrier()
-        started = time.perf_counter()
-        answer = work()
-        seconds = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
-        dist.all_reduce(seconds, dist.ReduceOp.MAX)
-        results.setdefault(name, []).append(seconds.item())
-        return answer
+    source = ranks.state(0, fill=True)
 
     def cold() -> None:
         dist.barrier()
         if rank == 0:
             drop_caches(directory)
         dist.barrier()
-
-    def check(target: dict[str, DTensor]) -> None:
-        """The loaded bytes are the saved ones: by each tensor's sum of rows, and bit for bit where the layout is the
-        same."""
-        for name, tensor in target.items():
-            if tensor.placements == source[name].placements:
-                assert torch.equal(tensor.to_local(), source[name].to_local()), name
-            else:
-                local = tensor.to_local().double().sum()
-                whole = source[name].to_local().double().sum()
-                sums = torch.stack([local, whole])
-                dist.all_reduce(sums)
-                assert abs(sums[0] - sums[1]) <= 1e-9 * abs(sums[1]), name
 
     buffers = [torch.empty_like(tensor.to_local()).fill_(1.0) for tensor in source.values()]
 
@@ -166,27 +94,7 @@ def worker(options: argparse.Namespace) -> None:
             np.copyto(buffer.numpy(), tensor.to_local().numpy())
 
     def disk(read: bool) -> None:
-        size, chunk = total // world // 4096 * 4096, 8 << 20
-        path = directory / f"plain-{rank}"
-        fd = os.open(path, os.O_DIRECT | (os.O_RDONLY if read else os.O_WRONLY | os.O_CREAT))
-
-        def half(number: int) -> None:
-            for at in range(number * chunk, size, 2 * chunk):
-                part = memoryview(pages[number])[:min(chunk, size - at)]
-                if (os.preadv if read else os.pwritev)(fd, [part], at) != len(part):
-                    raise OSError("a short transfer")
-
-        threads = [threading.Thread(target=half, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        os.fsync(fd)
-        os.close(fd)
-
-    pages = [mmap.mmap(-1, 8 << 20) for _ in range(2)]
-    for page in pages:
-        page.write(np.random.default_rng(rank).bytes(len(page)))
+        plain_transfer(directory / f"plain-{rank}", ranks.total // ranks.world // 4096 * 4096, read)
 
     client = None
     if options.only != "dcp":
@@ -195,7 +103,7 @@ def worker(options: argparse.Namespace) -> None:
 
     ratios: dict[str, list[float]] = {}
 
-    def cairn_load(name: str, target: dict[str, DTensor]) -> None:
+    def cairn_load(name: str, target: dict) -> None:
         before = [io_of(pid) for pid in agents] if rank == 0 else []
         dist.barrier()
         report = timed(name, lambda: cairn.torch.load(client, target))
@@ -208,10 +116,10 @@ def worker(options: argparse.Namespace) -> None:
             for key in ("rchar", "read_bytes"):
                 ratios.setdefault(f"{name}: agents' {key} in /proc", []).append(
                     sum(a[key] - b[key] for a, b in zip(after, before)) / report.unique_bytes)
-        check(target)
+        ranks.check(source, target)
 
-    target = state(0, fill=False)
-    other = state(1, fill=False)
+    target = ranks.state(0, fill=False)
+    other = ranks.state(1, fill=False)
     for step in range(1, options.rounds + 2):  # the first round warms up and is not counted
         timed("plain memcpy", memcpy)
         timed("plain write", lambda: disk(read=False))
@@ -219,9 +127,7 @@ def worker(options: argparse.Namespace) -> None:
             started = time.perf_counter()
             saving = timed("cairn blocked", lambda: cairn.torch.save(client, step, source))
             checkpoint = saving.wait()
-            seconds = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
-            dist.all_reduce(seconds, dist.ReduceOp.MAX)
-            results.setdefault("cairn durable", []).append(seconds.item())
+            ranks.note("cairn durable", time.perf_counter() - started)
         place = directory / f"dcp-{step}"
         if options.only != "cairn":
             timed("dcp durable", lambda: dcp.save(source, storage_writer=dcp.FileSystemWriter(place, sync_files=True)))
@@ -244,7 +150,7 @@ def worker(options: argparse.Namespace) -> None:
                 else:
                     dcp.load(into, storage_reader=dcp.FileSystemReader(place))
                 timed(f"dcp {kind}", lambda: dcp.load(into, storage_reader=dcp.FileSystemReader(place)))
-                check(into)
+                ranks.check(source, into)
         dist.barrier()
         if rank == 0:
             print(f"round {step - 1} of {options.rounds}", file=sys.stderr, flush=True)
@@ -255,7 +161,7 @@ def worker(options: argparse.Namespace) -> None:
                 )
         dist.barrier()
     if rank == 0:
-        print(json.dumps({"bytes": total, "times": {name: values[1:] for name, values in results.items()},
+        print(json.dumps({"bytes": ranks.total, "times": {name: values[1:] for name, values in ranks.times.items()},
                           "ratios": {name: values[1:] for name, values in ratios.items()}}))
     if client:
         client.close()
@@ -306,44 +212,14 @@ def main() -> int:
     if options.worker:
         worker(options)
         return 0
-    import cairn
-
-    directory = pathlib.Path(options.directory or tempfile.mkdtemp(prefix="cairn-benchmark-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    try:
-        with cairn.local.Cluster(ranks=options.ranks, root=directory / "root", job="benchmark",
-                                 agent_flags=[*([] if options.slab else ["--slab-loads=never"]),
-                                              *options.agent_flag]) as cluster:
-            workers = []
-            for rank in range(options.ranks):
-                environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(options.ranks),
-                               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-                               "GLOO_SOCKET_IFNAME": "lo", "CAIRN_AGENT": cluster.agents[rank].address,
-                               "AGENT_PIDS": " ".join(str(agent.pid) for agent in cluster.agents)}
-                workers.append(
-                    cluster.spawn(
-                        [
-                            sys.executable, __file__, "--worker", f"--size={options.size}",
-                            f"--tensors={options.tensors}", f"--rounds={options.rounds}",
-                            f"--directory={directory / 'root'}", *(["--slab"] if options.slab else []),
-                            *([f"--only={options.only}"] if options.only else [])],
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.PIPE if rank == 0 else None,
-                        text=True,
-                    )
-                )
-            output = workers[0].communicate()[0]
-            if any([process.wait() for process in workers]):
-                print("error: a rank failed", file=sys.stderr)
-                return 1
-        report(json.loads(output.strip().splitlines()[-1]), options)
-    finally:
-        if options.directory is None:
-            shutil.rmtree(directory, ignore_errors=True)
+    answer = run_ranks(
+        __file__, options, [*([] if options.slab else ["--slab-loads=never"]), *options.agent_flag],
+        lambda directory: [f"--size={options.size}", f"--tensors={options.tensors}", f"--rounds={options.rounds}",
+                           f"--directory={directory / 'root'}", *(["--slab"] if options.slab else []),
+                           *([f"--only={options.only}"] if options.only else [])])
+    if answer is None:
+        return 1
+    report(answer, options)
     return 0
 
 

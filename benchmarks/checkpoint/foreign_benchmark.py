@@ -23,19 +23,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import mmap
 import os
 import pathlib
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
-import time
 
-from checkpoint_benchmark import drop_caches, size_of
+from ranks import Rank, drop_caches, plain_transfer, run_ranks, size_of
 
 
 def parse() -> argparse.Namespace:
@@ -60,82 +55,23 @@ def warm(*directories: pathlib.Path) -> None:
                         pass
 
 
-def plain_transfer(path: pathlib.Path, size: int, read: bool) -> None:
-    chunk = 8 << 20
-    pages = [mmap.mmap(-1, chunk) for _ in range(2)]
-    fd = os.open(path, os.O_DIRECT | (os.O_RDONLY if read else os.O_WRONLY | os.O_CREAT))
-
-    def half(number: int) -> None:
-        for at in range(number * chunk, size, 2 * chunk):
-            part = memoryview(pages[number])[:min(chunk, size - at)]
-            if (os.preadv if read else os.pwritev)(fd, [part], at) != len(part):
-                raise OSError("a short transfer")
-
-    threads = [threading.Thread(target=half, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    os.fsync(fd)
-    os.close(fd)
-
-
 def worker(options: argparse.Namespace) -> None:
-    import numpy as np
-    import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard
 
     import cairn
     import cairn.torch
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    mesh = init_device_mesh("cpu", (world,))
+    ranks = Rank(options.size, options.tensors)
+    rank, timed = ranks.rank, ranks.timed
     directory = pathlib.Path(options.directory)
     root, other_root, hf, torch_dcp = (directory / name for name in ("root", "other-root", "hf", "dcp"))
+    source, target, columns = ranks.state(0, fill=True), ranks.state(0, fill=False), ranks.state(1, fill=False)
 
-    width = 1024 * world
-    rows = max(1, round(options.size / 4 / options.tensors / width / world)) * world
-    total = options.tensors * rows * width * 4
-
-    def state(axis: int, fill: bool) -> dict[str, DTensor]:
-        shape = (rows // world, width) if axis == 0 else (rows, width // world)
-        chance = np.random.default_rng(rank)
-        result = {}
-        for number in range(options.tensors):
-            local = torch.full(shape, -1.0)  # touched, as a model's parameters are
-            if fill:
-                local.copy_(torch.from_numpy(chance.random(shape, dtype=np.float32)))
-            result[f"layers.{number:03}.weight"] = DTensor.from_local(local, mesh, [Shard(axis)], run_check=False,
-                                                                      shape=(rows, width), stride=(width, 1))
-        return result
-
-    source, target, columns = state(0, fill=True), state(0, fill=False), state(1, fill=False)
-    results: dict[str, list[float]] = {}
-
-    def timed(name: str, work) -> object:
-        """All ranks start together; the slowest counts."""
-        dist.barrier()
-        started = time.perf_counter()
-        answer = work()
-        seconds = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
-        dist.all_reduce(seconds, dist.ReduceOp.MAX)
-        results.setdefault(name, []).append(seconds.item())
-        return answer
-
-    def check(tensors: dict[str, DTensor]) -> None:
-        """The loaded bytes are the saved ones: bit for bit, or by the sums of another layout. Clears them."""
-        for name, tensor in tensors.items():
-            if tensor.placements == source[name].placements:
-                assert torch.equal(tensor.to_local(), source[name].to_local()), name
-            else:
-                sums = torch.stack([tensor.to_local().double().sum(), source[name].to_local().double().sum()])
-                dist.all_reduce(sums)
-                assert abs(sums[0] - sums[1]) <= 1e-9 * abs(sums[1]), name
+    def check(tensors: dict) -> None:
+        """Compares what was loaded, and clears it."""
+        ranks.check(source, tensors)
+        for tensor in tensors.values():
             tensor.to_local().fill_(-1.0)
 
     def on_rank_0(work) -> None:
@@ -153,9 +89,9 @@ def worker(options: argparse.Namespace) -> None:
         cairn.torch.prepare(client, source)
         for step in range(1, options.rounds + 2):  # the first round warms up and is not counted
             name = f"benchmark@{step}"
-            plain = directory / "plain"
-            timed("disk write", lambda: on_rank_0(lambda: plain_transfer(plain, total // 4096 * 4096, read=False)))
-            timed("disk read", lambda: on_rank_0(lambda: plain_transfer(plain, total // 4096 * 4096, read=True)))
+            plain, size = directory / "plain", ranks.total // 4096 * 4096
+            timed("disk write", lambda: on_rank_0(lambda: plain_transfer(plain, size, read=False)))
+            timed("disk read", lambda: on_rank_0(lambda: plain_transfer(plain, size, read=True)))
             on_rank_0(plain.unlink)
             timed("save", lambda: cairn.torch.save(client, step, source).wait())
 
@@ -193,7 +129,7 @@ def worker(options: argparse.Namespace) -> None:
             if rank == 0:
                 print(f"round {step - 1} of {options.rounds}", file=sys.stderr, flush=True)
     if rank == 0:
-        print(json.dumps({"bytes": total, "times": {name: values[1:] for name, values in results.items()}}))
+        print(json.dumps({"bytes": ranks.total, "times": {name: values[1:] for name, values in ranks.times.items()}}))
     dist.destroy_process_group()
 
 
@@ -230,33 +166,13 @@ def main() -> int:
     if options.worker:
         worker(options)
         return 0
-    import cairn
-
-    directory = pathlib.Path(options.directory or tempfile.mkdtemp(prefix="cairn-benchmark-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    try:
-        with cairn.local.Cluster(ranks=options.ranks, root=directory / "root", job="benchmark") as cluster:
-            workers = []
-            for rank in range(options.ranks):
-                environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(options.ranks),
-                               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-                               "GLOO_SOCKET_IFNAME": "lo", "CAIRN_AGENT": cluster.agents[rank].address}
-                workers.append(cluster.spawn(
-                    [sys.executable, __file__, "--worker", f"--size={options.size}", f"--tensors={options.tensors}",
-                     f"--rounds={options.rounds}", f"--directory={directory}"],
-                    env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if rank == 0 else None,
-                    text=True))
-            output = workers[0].communicate()[0]
-            if any([process.wait() for process in workers]):
-                print("error: a rank failed", file=sys.stderr)
-                return 1
-        report(json.loads(output.strip().splitlines()[-1]), options)
-    finally:
-        if options.directory is None:
-            shutil.rmtree(directory, ignore_errors=True)
+    # The agents' loads read files, as exports do.
+    answer = run_ranks(__file__, options, ["--slab-loads=never"],
+                       lambda directory: [f"--size={options.size}", f"--tensors={options.tensors}",
+                                          f"--rounds={options.rounds}", f"--directory={directory}"])
+    if answer is None:
+        return 1
+    report(answer, options)
     return 0
 
 
