@@ -3,16 +3,15 @@
 
 #include <future>
 #include <memory>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "agent/transport/group_exchange.h"
-#include "agent/transport/round_fetcher.h"
 #include "agent/transport/round_gate.h"
 #include "agent/transport/testing/exchange_fixture.h"
+#include "agent/transport/testing/far_gate.h"
 #include "common/base/mutex.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -23,7 +22,7 @@ namespace {
 using testing::Contiguous;
 using testing::Strided;
 
-// What the ranks ask of the gate.
+// Counts what the ranks ask of the gate.
 class Asked {
  public:
   void Add(bool awaits) {
@@ -51,32 +50,21 @@ class Asked {
   size_t passed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// One rank's way to the gate at another agent, without the network. Counts the calls.
-class CountedGate final : public RoundFetcher {
+// Counts the calls.
+class CountedGate final : public testing::FarGate {
  public:
   CountedGate(uint32_t rank, std::shared_ptr<RoundGate> gate, Asked& asked)
-      : rank_(rank), gate_(std::move(gate)), asked_(asked) {}
+      : FarGate(rank, std::move(gate)), asked_(asked) {}
   void Await(uint32_t round, uint32_t released_below, Done done) override {
     asked_.Add(true);
-    gate_->Await(rank_, round, released_below, [done](const absl::StatusOr<RoundBuffer>& opened) {
-      if (opened.ok()) {
-        done(SourceRound());
-      } else {
-        done(opened.status());
-      }
-    });
+    FarGate::Await(round, released_below, std::move(done));
   }
-  void Release(uint32_t released_below, Failed) override {
+  void Release(uint32_t released_below, Failed failed) override {
     asked_.Add(false);
-    gate_->Release(rank_, released_below);
+    FarGate::Release(released_below, std::move(failed));
   }
-  absl::Status Fetch(uint32_t, std::span<const v1::Copy>, char*, uint64_t) override { return absl::OkStatus(); }
-  void Cancel() override {}
-  void Stop() override {}
 
  private:
-  const uint32_t rank_;
-  const std::shared_ptr<RoundGate> gate_;
   Asked& asked_;
 };
 

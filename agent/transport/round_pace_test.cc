@@ -4,42 +4,27 @@
 
 #include <future>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 
+#include "agent/transport/testing/far_gate.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-// The way to a gate at another agent, without the network.
-class FarGate final : public RoundFetcher {
- public:
-  FarGate(uint32_t rank, std::shared_ptr<RoundGate> gate) : rank_(rank), gate_(std::move(gate)) {}
-  void Await(uint32_t round, uint32_t released_below, Done done) override {
-    gate_->Await(rank_, round, released_below, [done](const absl::StatusOr<RoundBuffer>& opened) {
-      if (opened.ok()) {
-        done(SourceRound());
-      } else {
-        done(opened.status());
-      }
-    });
-  }
-  void Release(uint32_t released_below, Failed failed) override {
-    if (rank_ == 9) return failed(MakeError(Reason::kTransportFailed, "rank 0 cannot be reached"));
-    gate_->Release(rank_, released_below);
-  }
-  absl::Status Fetch(uint32_t, std::span<const v1::Copy>, char*, uint64_t) override { return absl::OkStatus(); }
-  void Cancel() override {}
-  void Stop() override {}
+using testing::FarGate;
 
- private:
-  const uint32_t rank_;
-  const std::shared_ptr<RoundGate> gate_;
+// It cannot be told anything.
+class LostGate final : public FarGate {
+ public:
+  using FarGate::FarGate;
+  void Release(uint32_t, Failed failed) override {
+    failed(MakeError(Reason::kTransportFailed, "rank 0 cannot be reached"));
+  }
 };
 
-class RoundPaceTest : public testing::Test {
+class RoundPaceTest : public ::testing::Test {
  protected:
   const std::shared_ptr<RoundGate> gate_ = std::make_shared<RoundGate>(std::vector<uint32_t>{0, 1});
   RoundPace own_{0, gate_};
@@ -68,7 +53,7 @@ TEST_F(RoundPaceTest, Cancel_WhileItWaits_EndsIt) {
 }
 
 TEST_F(RoundPaceTest, Pass_CannotBeTold_EndsTheNextWait) {
-  RoundPace lost(9, std::make_unique<FarGate>(9, gate_));
+  RoundPace lost(1, std::make_unique<LostGate>(1, gate_));
   lost.Pass(1);
   EXPECT_TRUE(HasReason(lost.Await(1), Reason::kTransportFailed));
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
 
-// What a test cannot go on without.
+// Returns what a test cannot go on without, or ends it.
 template <typename Value>
 Value Need(absl::StatusOr<Value> made) {
   if (made.ok()) return *std::move(made);
