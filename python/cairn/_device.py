@@ -16,6 +16,7 @@ import numpy
 
 from cairn import _native
 from cairn._device_array import DeviceArray
+from cairn._device_outcome import NOT_PINNED, STALLED, Outcome, error_of, path_of, report_of
 from cairn._errors import Error
 from cairn._memory import Mapping, unmap
 from cairn._results import DeviceReport
@@ -31,21 +32,8 @@ _RELEASE_SECONDS = 5.0
 # `python -m cairn.doctor_gpu` waits so long for a driver to start.
 _DOCTOR_SECONDS = 60.0
 
-_PATHS = ("pinned-slab", "pinned-ring", "pageable")
-_DONE, _DRIVER_FAILED, _STALLED, _NOT_ON_DEVICE, _MANY_DEVICES, _UNSOUND = 0, 1, 2, 3, 4, -1
-_NOT_PINNED, _CAPTURING, _TORN, _UNGUARDED, _TOO_LONG = 5, 6, 7, 8, 9
 # Between two chunks of an overlapped save other copies find their way.
 CHUNK_BYTES = 16 << 20
-
-
-class _Outcome(ctypes.Structure):
-    """struct CairnDeviceOutcome."""
-
-    _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("path", ctypes.c_int64),
-                ("bytes", ctypes.c_int64), ("detour_bytes", ctypes.c_int64), ("reordered", ctypes.c_int64),
-                ("calls", ctypes.c_int64), ("pinned_bytes", ctypes.c_int64),
-                ("text", ctypes.c_char * 256), ("fallback", ctypes.c_char * 256), ("checked", ctypes.c_int64),
-                ("unchecked", ctypes.c_char * 256))
 
 
 class DeviceCopyList(_native.CopyList):
@@ -117,7 +105,7 @@ class Devices:
     def _copy(self, copies: DeviceCopyList, to_host: bool, memory: object, timeout: float) -> DeviceReport:
         rows, dimensions = copies.tables()
         streams = numpy.array(copies.streams, numpy.uint64)
-        outcome = _Outcome()
+        outcome = Outcome()
         begun = time.monotonic()
         handle = self._open(timeout)
         left = max(begun + timeout - time.monotonic(), 0.0)
@@ -125,7 +113,7 @@ class Devices:
                                    dimensions.ctypes.data, streams.ctypes.data, _native.copy_threads(), left,
                                    ctypes.byref(outcome))
         self._check(outcome, copies.names, (memory, copies.owners), timeout)
-        return _report(outcome, copies.names, time.monotonic() - begun)
+        return report_of(outcome, copies.names, time.monotonic() - begun)
 
     def begin_overlap(self, copies: DeviceCopyList, behind: Sequence[bool], check: bool, memory: object,
                       deadline: float) -> Overlap | str:
@@ -147,7 +135,7 @@ class Devices:
         rows, dimensions = copies.tables()
         streams = numpy.array(copies.streams, numpy.uint64)
         late = numpy.array(behind, numpy.uint8)
-        outcome = _Outcome()
+        outcome = Outcome()
         patience = max(deadline - time.monotonic(), 0.0)
         keep = (memory, copies.owners)
         begun = time.monotonic()
@@ -156,12 +144,12 @@ class Devices:
                                               check, CHUNK_BYTES, _native.copy_threads(),
                                               max(deadline - time.monotonic(), 0.0), ctypes.byref(outcome))
         if handle is None:
-            if outcome.kind == _NOT_PINNED:
+            if outcome.kind == NOT_PINNED:
                 return outcome.fallback.decode() or "the memory is not pinned"
             self._check(outcome, copies.names, keep, patience)
             return "there is nothing to copy"
         self._held.append(keep)
-        path, fallback = _path(outcome, copies.names)
+        path, fallback = path_of(outcome, copies.names)
         return Overlap(self, handle, copies.names, keep, begun, deadline, path, fallback, outcome.pinned_bytes)
 
     def let_go(self, keep: object) -> None:
@@ -188,7 +176,7 @@ class Devices:
             rows, dimensions = copies.tables()
             streams = numpy.array(copies.streams, numpy.uint64)
             sums = numpy.zeros(len(rows), numpy.uint32)
-            outcome = _Outcome()
+            outcome = Outcome()
             begun = time.monotonic()
             handle = self._open(max(deadline - begun, 0.0))
             _LIBRARY.cairn_device_checksum(handle, rows.ctypes.data, len(rows), dimensions.ctypes.data,
@@ -209,10 +197,10 @@ class Devices:
         check.add_array(data, 0, -1, 0)
         return check.checksums()[0]
 
-    def _check(self, outcome: _Outcome, names: Sequence[str], memory: object, timeout: float) -> None:
-        if outcome.kind == _STALLED:
+    def _check(self, outcome: Outcome, names: Sequence[str], memory: object, timeout: float) -> None:
+        if outcome.kind == STALLED:
             self._held.append(memory)
-        error = _error_of(outcome, names, timeout)
+        error = error_of(outcome, names, timeout)
         if error is not None:
             raise error
 
@@ -232,7 +220,7 @@ class Devices:
         handle = self._open(timeout)
         addresses = numpy.array([array.address for array in arrays if array.nbytes], numpy.uint64)
         device = ctypes.c_int64()
-        outcome = _Outcome()
+        outcome = Outcome()
         _LIBRARY.cairn_device_locate(handle, addresses.ctypes.data, len(addresses),
                                      max(deadline - time.monotonic(), 0.0), ctypes.byref(device), ctypes.byref(outcome))
         self._check(outcome, (), None, timeout)
@@ -245,7 +233,7 @@ class Devices:
             mapping.end_by(functools.partial(self._release, number))
         _LIBRARY.cairn_device_pin(handle, number, device.value, mapping.address, mapping.size, PIECE_BYTES,
                                   max(deadline - time.monotonic(), 0.0), ctypes.byref(outcome))
-        if outcome.kind == _STALLED:
+        if outcome.kind == STALLED:
             self._check(outcome, (), mapping, timeout)
         self._settled.add(mapping)
 
@@ -290,11 +278,11 @@ class Devices:
             if self._closed:
                 raise Error("BAD_REQUEST", "this client was closed")
             if self._handle is None:
-                outcome = _Outcome()
+                outcome = Outcome()
                 self._handle = _LIBRARY.cairn_device_open(DRIVER.encode(), SLOT_BYTES, timeout, ctypes.byref(outcome))
                 if self._handle is None:
                     text = outcome.text.decode()
-                    if outcome.kind == _STALLED:
+                    if outcome.kind == STALLED:
                         raise Error("DEVICE_STALLED", "an array is on a GPU, and CUDA's driver does not start: "
                                     f"{text} ({timeout:.3g} s)")
                     raise Error("DEVICE_ERROR", f"an array is on a GPU, and CUDA's driver cannot be opened: {text}")
@@ -359,7 +347,7 @@ class Overlap:
         Raises:
           Error: DEVICE_STALLED (not by the deadline; what the copies use is kept), DEVICE_ERROR, TORN_SNAPSHOT.
         """
-        outcome = _Outcome()
+        outcome = Outcome()
         if not _LIBRARY.cairn_overlap_await(self._handle, max(self._deadline - time.monotonic(), 0.0),
                                             ctypes.byref(outcome)):
             raise Error("DEVICE_STALLED", "the GPU's driver has not ended the copies of an overlapped save: "
@@ -367,63 +355,14 @@ class Overlap:
         self._ended = True
         self._devices.let_go(self._keep)
         self._keep = None
-        error = _error_of(outcome, self._names, 0.0)
+        error = error_of(outcome, self._names, 0.0)
         if error is not None:
             raise error
-        return _report(outcome, self._names, time.monotonic() - self._begun)
+        return report_of(outcome, self._names, time.monotonic() - self._begun)
 
     def __del__(self) -> None:
         if os.getpid() == self._process:
             _LIBRARY.cairn_overlap_free(self._handle)
-
-
-def _path(outcome: _Outcome, names: Sequence[str]) -> tuple[str, str]:
-    """Returns the slowest path that was taken, and why it was no better one."""
-    fallback = outcome.fallback.decode()
-    if outcome.reordered >= 0:
-        why = (f"the elements of {names[outcome.reordered]!r} are not in row-major order on the device, so the host "
-               "puts them into it")
-        fallback = f"{why}; {fallback}" if fallback else why
-    return _PATHS[outcome.path], fallback
-
-
-def _report(outcome: _Outcome, names: Sequence[str], seconds: float) -> DeviceReport:
-    path, fallback = _path(outcome, names)
-    straight = outcome.bytes - outcome.detour_bytes
-    bytes_by_path = {name: size for name, size in ((_PATHS[0], straight), (path, outcome.detour_bytes)) if size}
-    return DeviceReport(path, fallback, outcome.bytes, outcome.calls, seconds, outcome.pinned_bytes, outcome.checked,
-                        outcome.unchecked.decode(), bytes_by_path)
-
-
-def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error | None:
-    text = outcome.text.decode()
-    about = {"tensor": names[outcome.index]} if 0 <= outcome.index < len(names) else {}
-    name = repr(about.get("tensor", ""))
-    if outcome.kind == _STALLED:
-        return Error("DEVICE_STALLED", f"{text} ({timeout:.3g} s)", about)
-    if outcome.kind == _UNGUARDED:
-        return Error("DEVICE_STALLED", text, about)
-    if outcome.kind == _DRIVER_FAILED:
-        return Error("DEVICE_ERROR", text, about)
-    if outcome.kind == _NOT_ON_DEVICE:
-        return Error("BAD_REQUEST", f"{name}: its memory is no device's; was it freed?",
-                     {**about, "next": "Save the array that is there now."})
-    if outcome.kind == _TOO_LONG:
-        return Error("BAD_REQUEST", f"{name}: its memory ends before it does, as its shape and strides say",
-                     {**about, "next": "Look at the shape and the strides that the array says it has."})
-    if outcome.kind == _MANY_DEVICES:
-        return Error("BAD_REQUEST", f"{name}: its memory is of two devices",
-                     {**about, "next": "Save the part of each device as a shard of its own."})
-    if outcome.kind == _CAPTURING:
-        return Error("BAD_REQUEST", f"{name}: its stream records a CUDA graph, in which nothing can be copied",
-                     {**about, "next": "Save, load and reshard before the capture begins or after it has ended."})
-    if outcome.kind == _TORN:
-        return Error("TORN_SNAPSHOT", f"{name} changed on the GPU before it was copied: its bytes are not those of "
-                     "the save", about)
-    if outcome.kind == _UNSOUND:
-        return Error("BAD_REQUEST", f"{name}: it repeats elements that are to be filled, or does not fit its place",
-                     {**about, "next": "Load into a contiguous array, and copy from there."})
-    return None
 
 
 def probe(probe_bytes: int = 256 << 20) -> tuple[bool, str]:

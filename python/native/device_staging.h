@@ -39,7 +39,7 @@ class DeviceStaging {
   // Unpins memory, and then calls `unmap`. If something else runs, both are done as soon as that has ended; the memory
   // must stay until then. Waits `seconds` at most. May be called after Close().
   void Release(uint64_t number, std::function<void()> unmap, double seconds);
-  // Whether there is memory that Release() has not unmapped yet.
+  // Returns whether there is memory that Release() has not unmapped yet.
   bool releasing() const;
 
   // Makes the copies, which all go the same way, and waits for them. `threads` copy on the host.
@@ -69,7 +69,7 @@ class DeviceStaging {
 
  private:
   struct Shared;
-  // What a run does. `ready` is not kDone if the thread cannot call the driver.
+  // Does what a run does. `ready` is not kDone if the thread cannot call the driver.
   using Work = std::function<void(DeviceCore&, const DeviceOutcome& ready)>;
 
   // Runs `work` in a thread, and `ended` when something else may begin; either may be null. Returns false if something
