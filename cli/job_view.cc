@@ -43,7 +43,7 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
 
 // A table of more ranks than these is not read by anybody who did not ask for it.
 constexpr int kWholeTable = 64;
-// Of a larger job so many ranks are shown that are worth a look.
+// A summary of a larger job shows at most so many ranks that are worth a look.
 constexpr int kNoteworthyRows = 20;
 constexpr absl::Duration kSilent = absl::Seconds(10);
 

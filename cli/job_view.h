@@ -15,7 +15,7 @@ namespace cairn::cli {
 // `committed` is the latest committed checkpoint.
 nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed);
 
-// How much is said of the ranks of a large job.
+// Says how much is told of the ranks of a large job.
 enum class RanksShown {
   kNoteworthy,  // how many are in which phase, and those that are worth a look
   kAll,         // all that `job` has

@@ -38,7 +38,7 @@ uint64_t WindowBytes(const WindowSizes& sizes) {
 
 absl::Status WindowStream::Allocate(uint64_t window_bytes) {
   return WithMemory(absl::StrCat("for two buffers of ", window_bytes, " bytes; lower --memory"), [&] {
-    // What is no whole block of a window begins the next one.
+    // The part of a window that is no whole block begins the next one.
     for (AlignedBuffer& window : windows_) window = AlignedBuffer(window_bytes + kIoAlignment);
     return absl::OkStatus();
   });

@@ -90,7 +90,7 @@ class LoadExecutor {
   // Makes what others may use of this rank as soon as they are told that the bytes go over NCCL.
   void PrepareExchange(const action::StartRead& order, ActiveLoad& load);
   absl::Status BeginExchange(const ActiveLoad& load, uint64_t group);
-  // How this rank goes through the rounds of a load with the others; the first of `ranks` keeps the gate.
+  // Returns how this rank goes through the rounds of a load with the others; the first of `ranks` keeps the gate.
   absl::StatusOr<std::unique_ptr<RoundPace>> MakePace(const ActiveLoad& load, const std::vector<uint32_t>& ranks);
   void StopServing(const ActiveLoad& load);
   void EndNow(uint64_t number);

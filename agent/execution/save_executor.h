@@ -23,7 +23,7 @@
 namespace cairn {
 
 // StartWrite, EndLending, ImageOf and GiveUpSlab are called by the one thread that executes actions, the others by any.
-// What becomes of slabs and writes is told to the session.
+// It tells the session what becomes of slabs and writes.
 class SaveExecutor {
  public:
   explicit SaveExecutor(ExecutorContext context);
@@ -31,7 +31,7 @@ class SaveExecutor {
 
   // A slab in place of the one that is there, whose memory is given back first.
   void MakeSlab(uint64_t bytes);
-  // What a load may copy out of the slab; null if that is not the one that holds `kept`.
+  // Returns what a load may copy out of the slab; null if that is not the one that holds `kept`.
   std::shared_ptr<SlabImage> ImageOf(const KeptSavePtr& kept);
   // Returns when no load copies from the slab any more.
   void GiveUpSlab();
@@ -81,7 +81,7 @@ class SaveExecutor {
   Mutex mutex_;
   std::shared_ptr<SharedMemory> slab_ ABSL_GUARDED_BY(mutex_);
   uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the slab, for loads that may still use them.
+  // These are of the slab, and loads may still use them.
   std::vector<std::weak_ptr<SlabImage>> images_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);

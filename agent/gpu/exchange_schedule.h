@@ -42,7 +42,7 @@ struct ExchangeStep {
 // The steps of one rank, in their order. Transfers without bytes are left out.
 std::vector<ExchangeStep> MakeSchedule(const std::vector<ExchangeTransfer>& transfers);
 
-// What a rank does in one round.
+// Says what a rank does in one round.
 struct ExchangeRound {
   uint32_t round = 0;
   // Others take of this rank's round, though perhaps no byte.

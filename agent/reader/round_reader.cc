@@ -28,7 +28,7 @@ std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZe
 struct RoundReader::File {
   const v1::ReadFile* plan = nullptr;
   std::string path;  // for messages
-  // Where its image begins, if it is in the slab.
+  // Its image begins here, if it is in the slab.
   std::optional<uint64_t> slab_offset;
   Mutex mutex;
   std::unique_ptr<RangeReader> reader ABSL_GUARDED_BY(mutex);  // null while nothing was read from storage
@@ -355,7 +355,7 @@ absl::Status RoundReader::FinishRead(Job& job, size_t number, char* buffer) {
   if (!HasReason(verified, Reason::kChecksumMismatch)) return verified;
   CAIRN_ASSIGN_OR_RETURN(const File* file, OpenFile(job.round->reads(static_cast<int>(number)).file()));
   if (!file->slab_offset.has_value()) return verified;
-  // The slab may be to blame: for a piece, or for the rest of a block.
+  // The slab may hold other bytes: of a piece, or of the rest of a block.
   LeaveSlab(verified);
   for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
     if (job.pieces[p].from_slab) CAIRN_RETURN_IF_ERROR(ReadPiece(job, job.pieces[p], buffer));

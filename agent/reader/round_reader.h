@@ -24,7 +24,7 @@ struct RoundReaderOptions {
   // The size of one read, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
   RangeReaderOptions range;
-  // Where files of the plan are copied from that stand in the slab. Null: all are read from storage.
+  // Files of the plan that stand in the slab are copied from here. Null: all are read from storage.
   std::shared_ptr<SlabImage> slab = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What the slab still holds of the last committed save: its files, byte for byte, as they stand in storage.
+// Describes what the slab still holds of the last committed save: its files, byte for byte, as they stand in storage.
 #ifndef CAIRN_AGENT_SESSION_KEPT_SAVE_H_
 #define CAIRN_AGENT_SESSION_KEPT_SAVE_H_
 
@@ -22,7 +22,7 @@ struct KeptSave {
   // The slab, by its id.
   uint64_t slab = 0;
 
-  // Where the file of a read plan begins in the slab; nothing if it is not one of these files. A file is known by its
+  // Returns where the file of a read plan begins in the slab; nothing if it is not one of these. A file is known by its
   // path, which has step, attempt and rank, by its lengths, and by its header's checksum in the manifest: the header
   // has the job, the position of each item and its checksum, so no other plan, attempt or content has the same.
   std::optional<uint64_t> OffsetOf(const v1::ReadFile& file) const;

@@ -29,7 +29,7 @@ class KeptSaveTest : public ::testing::Test {
     }
   }
 
-  // What a load's plan says of file `i` if it is that of this save.
+  // Returns what a load's plan says of file `i` if it is that of this save.
   v1::ReadFile FileOf(size_t i) {
     v1::ReadFile file;
     file.set_path("000000000004/0002/" + kept_.image->file[i].name + ".safetensors");

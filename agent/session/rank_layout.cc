@@ -25,7 +25,7 @@ absl::Status ReadShards(const LayoutColumns& columns, const SchemaColumns& schem
   if (const auto contradiction = ContradictionOf(columns, schema.ndims); contradiction.has_value()) {
     return Malformed(*contradiction);
   }
-  // Where each tensor's dimensions begin in the schema's column.
+  // Each tensor's dimensions begin here in the schema's column.
   std::vector<size_t> first_dim;
   for (size_t dims = 0; const uint32_t ndim : schema.ndims) {
     first_dim.push_back(dims);

@@ -43,8 +43,8 @@ struct RankLoad {
   SaveImagePtr source_image;
   std::optional<SlabDescription> source_memory;
   bool source_staged = false;
-  // What the slab still held when the trainer called. The coordinator is told that for as long as the load is: it plans
-  // by that, and so does its successor. Whether the slab is used is decided anew when the plan has come.
+  // Says what the slab still held when the trainer called. The coordinator is told that for as long as the load is: it
+  // plans by that, and so does its successor. Whether the slab is used is decided anew when the plan has come.
   KeptSavePtr kept;
   bool fallback = false;
   bool strict = true;

@@ -70,7 +70,7 @@ class RankLoads {
   // True while one has no verdict.
   bool active() const;
   bool Uses(const std::string& layout_digest) const;
-  // Whether this number was begun, and is not forgotten.
+  // Returns whether this number was begun, and is not forgotten.
   bool Knows(uint64_t number) const { return loads_.contains(number); }
 
  private:

@@ -97,7 +97,7 @@ class RankSaves {
   void Apply(const v1::SaveOrder& order);
   void Abort(RankSave& save, const v1::SaveOrder& order);
   void End(RankSave& save, const v1::SaveOrder& verdict);
-  // Of a save that is committed: loads may take its files from the slab, if they stand there as they were written.
+  // The save is committed: loads may take its files from the slab, if they stand there as they were written.
   void KeepSlab(const RankSave& save, const v1::SaveOrder& verdict);
   // `error`: of one that was aborted.
   v1::Checkpoint CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const;

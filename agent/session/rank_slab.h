@@ -42,9 +42,10 @@ class RankSlab {
 
   // A save has been committed, and this slab holds its files.
   void Keep(KeptSave kept);
-  // What a load of this trainer may copy from now; null if there is nothing, or if somebody else may still write.
+  // Returns what a load of this trainer may copy from now; null if there is nothing, or if somebody else may still
+  // write.
   KeptSavePtr KeptFor(uint64_t trainer) const;
-  // Why there is nothing although something is kept; else empty.
+  // Returns why there is nothing although something is kept; else empty.
   std::string RefusalFor(uint64_t trainer) const;
   // A load copies from it, and does not any more.
   void BeginReading(uint64_t load) { readers_.insert(load); }

@@ -99,7 +99,7 @@ TEST_F(RankSlabTest, WantOfMemory_AfterTheAskersEnd_IsToldToNobody) {
   EXPECT_EQ(SlabOf(kSecond, 1), 1u);
 }
 
-// What loads may copy out of it.
+// These tests are about what loads may copy out of it.
 
 TEST_F(RankSlabTest, Load_TrainerRestarted_CopiesWhatTheSlabHoldsOfTheCommittedStep) {
   Save(kFirst, 1);

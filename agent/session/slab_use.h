@@ -26,8 +26,8 @@ class SlabUse {
     return !lent_ || mapped_;
   }
 
-  // Whether nobody but this trainer can write into it. The trainer itself does not: its copies have ended, and it was
-  // not told of the slab since.
+  // Returns whether nobody but this trainer can write into it. The trainer itself does not: its copies have ended, and
+  // it was not told of the slab since.
   bool RestsFor(uint64_t trainer) const { return writer_ == 0 || writer_ == trainer; }
 
   // The trainer was told where the slab is.

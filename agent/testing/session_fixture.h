@@ -351,7 +351,7 @@ class TrainersOfARank : public ::testing::Test {
     BeginLoad(trainer);
     return Read(file);
   }
-  // What a load's plan says of the file that Save has written.
+  // Returns what a load's plan says of the file that Save has written.
   v1::ReadFile FileOf(int64_t step, uint32_t attempt = 1) {
     v1::WritePlan plan;
     EXPECT_TRUE(plan.ParseFromString(plans_.at("p")));

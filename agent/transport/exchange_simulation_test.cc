@@ -24,7 +24,7 @@
 namespace cairn {
 namespace {
 
-// What a test breaks.
+// Names what a test breaks.
 enum class Fault { kNone, kReleasesAtTheEnd, kGoesByWindow, kNoGate, kWaitsForTheGateFirst };
 
 class LoadInWindows {
@@ -236,7 +236,7 @@ class LoadInWindows {
                          : Transfer(transfer.peer, rank, transfer.round, transfer.window);
   }
 
-  // Whether some rank is in a step while one that is not past this round waits for its storage.
+  // Returns whether some rank is in a step while one that is not past this round waits for its storage.
   std::string WaitsForStorage() const {
     for (const Rank& rank : ranks_) {
       if (rank.at != At::kStep) continue;

@@ -1,4 +1,5 @@
-// What a rank sends in an exchange over NCCL: rounds that its agent lends, straight from where they stand or packed.
+// Gives what a rank sends in an exchange over NCCL: rounds that its agent lends, straight from where they stand or
+// packed.
 #ifndef CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
 #define CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
 

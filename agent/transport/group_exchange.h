@@ -90,7 +90,7 @@ class GroupExchange {
   std::vector<ExchangeTransfer> Sends() const;
   absl::Status RunRound(const ExchangeRound& round);
   // Waits until this rank's round stands and all ranks are ready for it: not in NCCL, so without a timeout. The
-  // coordinator names a rank whose storage makes no progress.
+  // coordinator gives up a load that makes no progress, and names the ranks that wait.
   absl::Status AwaitRound(const ExchangeRound& round);
   absl::Status RunStep(const ExchangeStep& step);
   bool AwaitSlot(Slot& slot);

@@ -1,4 +1,4 @@
-// Where the ranks of an exchange over NCCL wait for each other before each round of a load. A rank that waits in NCCL
+// Lets the ranks of an exchange over NCCL wait for each other before each round of a load. A rank that waits in NCCL
 // does not hear for whom, so nobody enters a round there while another rank still waits for its storage.
 #ifndef CAIRN_AGENT_TRANSPORT_ROUND_GATE_H_
 #define CAIRN_AGENT_TRANSPORT_ROUND_GATE_H_

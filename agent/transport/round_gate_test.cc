@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// What a call was answered; nothing while it waits.
+// Returns what a call was answered; nothing while it waits.
 using Answer = std::optional<absl::Status>;
 
 class RoundGateTest : public testing::Test {

@@ -31,7 +31,7 @@ class WindowOffers {
  public:
   // All may take of memory that has one round of `bytes`.
   explicit WindowOffers(uint64_t bytes) : rounds_{{bytes, std::nullopt}} {}
-  // Of each round its consumers may take.
+  // Only the consumers that the plan gives a round may take of it.
   explicit WindowOffers(const v1::ReadPlan& plan);
 
   // INVALID_ARGUMENT (BAD_REQUEST): the parts do not follow one another, windows do not ascend, copies lie outside of

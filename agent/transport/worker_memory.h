@@ -27,7 +27,7 @@ class WorkerMemory {
   absl::StatusOr<uint64_t> Map(const std::shared_ptr<SharedMemory>& memory, bool writable);
   // Takes all of it back.
   absl::Status UnmapAll();
-  // How long the worker may take to give back all that it has now.
+  // Returns how long the worker may take to give back all that it has now.
   absl::Duration patience() const { return PatienceFor(bytes_); }
 
  private:

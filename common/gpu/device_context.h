@@ -1,4 +1,4 @@
-// What a process has of the driver: contexts and streams, pinned memory, and the ring of two buffers.
+// Holds what a process has of the driver: contexts and streams, pinned memory, and the ring of two buffers.
 #ifndef CAIRN_COMMON_GPU_DEVICE_CONTEXT_H_
 #define CAIRN_COMMON_GPU_DEVICE_CONTEXT_H_
 
@@ -92,7 +92,7 @@ class PinnedMemory {
   void Unpin(uint64_t number);
   void UnpinAll();
   bool Holds(uint64_t number, const void* memory, int64_t bytes) const;
-  // Why a number holds nothing.
+  // Returns why a number holds nothing.
   std::string WhyNot(uint64_t number) const;
   // From this address to the end of its piece, for memory that the number holds.
   int64_t BytesToSeam(uint64_t number, const void* memory) const;

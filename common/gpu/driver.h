@@ -23,7 +23,7 @@ class GpuDriver {
   static const GpuDriver* OpenWithin(const std::string& path, double seconds, std::string* error, bool* stalled);
 
   const cuda::Functions& call() const { return functions_; }
-  // Whether it has the calls of CAIRN_CUDA_SHARING_FUNCTIONS.
+  // Returns whether it has the calls of CAIRN_CUDA_SHARING_FUNCTIONS.
   bool shares_memory() const { return shares_memory_; }
   // A stand-in for tests exports the symbol `cairn_stand_in`.
   bool is_stand_in() const { return is_stand_in_; }

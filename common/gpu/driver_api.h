@@ -70,7 +70,7 @@ inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kMemoryTypeHost = 1;
 inline constexpr int kMemoryTypeDevice = 2;
 
-// What a pointer's device ordinal is where there is none.
+// A pointer to memory of no device has this ordinal.
 inline constexpr int kDeviceInvalid = -2;
 
 // CUpointer_attribute.
@@ -83,8 +83,8 @@ inline constexpr int kPointerAllowedHandleTypes = 14;
 inline constexpr unsigned long long kHandlePosix = 1;
 inline constexpr unsigned long long kHandleFabric = 8;
 
-// Of memory that is made and mapped by handles: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags and
-// CUmemAllocationGranularity_flags.
+// These are for memory that is made and mapped by handles: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags
+// and CUmemAllocationGranularity_flags.
 inline constexpr int kAllocationPinned = 1;
 inline constexpr int kLocationDevice = 1;
 inline constexpr int kAccessNone = 0;

@@ -33,7 +33,7 @@ struct LogField {
   std::string value;
 };
 
-// What one line says. Decisions make these, and whoever runs them writes them.
+// Holds what one line says. Decisions make these, and whoever runs them writes them.
 struct LogEvent {
   LogLevel level = LogLevel::kInfo;
   std::string event;

@@ -131,7 +131,7 @@ struct RemoveFiles {
   std::optional<int64_t> latest;  // of a deletion: as in ChangeSteps
 };
 
-// What is known of a job's steps without asking storage.
+// Says what is known of a job's steps without asking storage.
 struct KnownSteps {
   std::vector<int64_t> all;        // that have a verdict of any kind, ascending
   std::vector<int64_t> current;    // of these, the committed and not superseded, or damaged ones, ascending
@@ -145,7 +145,7 @@ struct PlanLoad {
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   bool fallback = false;        // ... that is not proven to be damaged
-  // What is looked at in storage: not every checkpoint that the job ever had. Null: all.
+  // Says what is looked at in storage: not every checkpoint that the job ever had. Null: all.
   std::shared_ptr<const KnownSteps> known;
   std::vector<std::string> layout;
   std::vector<std::string> node;
@@ -284,7 +284,7 @@ struct PlannedLoad {
   std::optional<int64_t> older_step;                          // the newest committed one below `step`
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
-  // What ranks take from ranks with which they share no memory, as far as PlanLoad says that.
+  // Counts what ranks take from ranks with which they share no memory, as far as PlanLoad says that.
   uint64_t transport_bytes = 0;
   // As in PlannedSave; of a reshard, for both plans.
   std::shared_ptr<const void> hold;

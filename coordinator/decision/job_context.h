@@ -57,7 +57,7 @@ struct Effects {
   std::vector<LogEvent> log;
   // The operations that have ended.
   std::vector<std::shared_ptr<const OperationTimeline>> timelines;
-  // How many leases have ended, by job.
+  // Counts the leases that have ended, by job.
   std::map<std::string, uint64_t> leases_ended;
   // No ticket is given twice, also not to a job that was forgotten and made again.
   uint64_t next_ticket = 1;

@@ -30,7 +30,7 @@ class ListeningClock {
   void Pass(absl::Time now) {
     if (now <= last_) return;
     const absl::Duration gap = now - last_;
-    // Of each gap so much counts as time in which the process ran: time always goes on.
+    // A part of each gap, kPass, counts as time in which the process ran: time always goes on.
     const absl::Duration stop =
         last_ != absl::InfinitePast() && gap > kPass + kSlack ? gap - kPass : absl::ZeroDuration();
     stopped_ += stop;
@@ -39,7 +39,7 @@ class ListeningClock {
     last_ = now;
   }
 
-  // Whether the next call to itself is to be made now.
+  // Returns whether the next call to itself is to be made now.
   bool Due(absl::Time now) const { return !calling() && now - ended_ >= kInterval; }
   bool calling() const { return begun_ != absl::InfiniteFuture(); }
   void Begin(absl::Time now) {
@@ -52,9 +52,9 @@ class ListeningClock {
     ended_ = now;
   }
 
-  // How long in all the process did not run, until the last pass.
+  // Returns how long in all the process did not run, until the last pass.
   absl::Duration stopped() const { return stopped_; }
-  // How long in all it ran and was too busy to listen, until the last pass.
+  // Returns how long in all it ran and was too busy to listen, until the last pass.
   absl::Duration deaf() const { return deaf_; }
   // `now` on a clock that stands still while the process does not run. Decisions are made by this one.
   absl::Time Running(absl::Time now) const { return now - stopped_; }

@@ -74,7 +74,7 @@ TEST(ListeningClockTest, Stopped_ProcessIsStoppedInPieces_IsNearlyAllOfIt) {
   EXPECT_EQ(clock.deaf(), absl::ZeroDuration());
 }
 
-// What is a stop is not counted once more as a slow call, and all of a slow call is counted as one of the two.
+// A stop is not counted once more as a slow call, and all of a slow call is counted as one of the two.
 TEST(ListeningClockTest, Stopped_WhileACallIsUnderWay_CountsEveryMomentOnce) {
   ListeningClock clock;
   absl::Time now = kStart;

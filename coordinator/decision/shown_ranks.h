@@ -1,5 +1,5 @@
-// Which ranks of a job people are shown. A view of 100,000 ranks is more than one message may hold, and than anybody
-// reads: it counts them all, and shows a page of them, or those that are worth a look.
+// Chooses the ranks of a job that people are shown. A view of 100,000 ranks is more than one message may hold, and than
+// anybody reads: it counts them all, and shows a page of them, or those that are worth a look.
 #ifndef CAIRN_COORDINATOR_DECISION_SHOWN_RANKS_H_
 #define CAIRN_COORDINATOR_DECISION_SHOWN_RANKS_H_
 
@@ -19,7 +19,7 @@ class ShownRanks {
  public:
   // A job of at most so many ranks is shown whole, and a page has at most so many.
   static constexpr uint32_t kPage = 1024;
-  // Of a larger job at most so many are shown that are worth a look.
+  // A larger job is shown by at most so many ranks that are worth a look.
   static constexpr size_t kNoteworthy = 128;
 
   static ShownRanks All() { return ShownRanks(0, std::numeric_limits<int>::max()); }
@@ -46,7 +46,7 @@ class ShownRanks {
   }
   // One past the last rank of a page.
   int end() const { return end_; }
-  // Whether a page holds all ranks of a job.
+  // Returns whether a page holds all ranks of a job.
   bool IsAllOf(int world_size) const { return begin_ == 0 && end_ >= world_size; }
 
  private:

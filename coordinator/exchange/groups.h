@@ -47,7 +47,7 @@ class Groups {
   // How long no group is built after one has broken: the first time, and at most.
   static constexpr absl::Duration kFirstPause = absl::Minutes(1);
   static constexpr absl::Duration kLongestPause = absl::Hours(1);
-  // What is less than this in all is moved over the host transport before a group would be built. Nearly every load
+  // Less than this in all is moved over the host transport before a group would be built. Nearly every load
   // between machines has some objects for all ranks.
   static constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
 

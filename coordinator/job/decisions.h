@@ -61,7 +61,7 @@ class Decisions {
   std::vector<std::shared_ptr<const OperationTimeline>> TakeTimelines() {
     return std::exchange(effects_.timelines, {});
   }
-  // How many leases have ended since the last call, by job.
+  // Returns how many leases have ended since the last call, by job.
   std::map<std::string, uint64_t> TakeLeasesEnded() { return std::exchange(effects_.leases_ended, {}); }
   // In the order of their names; jobs that were only asked for are left out.
   std::vector<v1::JobSummary> Summaries(const Moment& moment) const;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 64;
-// What a view says in seconds, as when an agent was last heard, may be so old.
+// The times in a view, as when an agent was last heard, may be so old.
 constexpr absl::Duration kSharedFor = absl::Milliseconds(100);
 // A view looks at every rank, which takes about 3 us each. So those of a large job take a twentieth of a core.
 constexpr absl::Duration kSharedForEachRank = absl::Microseconds(60);

@@ -351,7 +351,7 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
   }
 }
 
-// Of 1,000 names that somebody asked for nothing is left, and nothing is done about them.
+// Somebody asks for 1,000 names. Nothing is left of them, and nothing is done about them.
 TEST_F(JobTest, Get_NamesThatDoNotExist_LeaveNoState) {
   Decisions decisions(Options());
   for (int i = 0; i < 1000; ++i) {

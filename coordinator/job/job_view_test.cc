@@ -1,4 +1,4 @@
-// What people see of a job, small and large.
+// These tests are about what people see of a job, small and large.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -84,7 +84,7 @@ TEST_F(StoppedCoordinatorTest, Leases_StoppedForNearlyHalfALease_AllAreKept) {
   EXPECT_EQ(job().members().size(), size_t{kRanks});
 }
 
-// What counts against no lease must not keep a dead agent.
+// Time that counts against no lease must not keep a dead agent.
 TEST_F(StoppedCoordinatorTest, Leases_ItRunsAgain_ASilentAgentIsLostAfterALease) {
   for (int rank = 0; rank < kRanks; ++rank) Register(rank);
   StopFor(absl::Hours(1));

@@ -101,7 +101,7 @@ TEST_F(VerdictBookTest, OnRead_StorageFails_WhatIsRememberedCounts) {
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
 }
 
-// What a load may look at in storage, and what may be loaded instead.
+// These tests are about what a load looks at in storage, and what may be loaded instead.
 TEST_F(VerdictBookTest, KnownSteps_VerdictsOfEveryKind_AreToldApart) {
   book_.Keep(Verdict(2, 1, true));
   book_.Keep(Verdict(3, 1, false));

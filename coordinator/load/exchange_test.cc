@@ -1,4 +1,4 @@
-// When a reshard or a load goes over NCCL, and what becomes of it, through the job that it belongs to.
+// Tests when a reshard or a load goes over NCCL, and what becomes of it, through the job that it belongs to.
 #include <gtest/gtest.h>
 
 #include <algorithm>

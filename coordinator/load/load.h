@@ -144,7 +144,7 @@ class Load {
   std::string CallsDigest() const;
   // Whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
-  // Whether each rank lends what others take of it.
+  // Returns whether each rank lends what others take of it.
   bool AllLend() const { return (IsReshard() ? counts_.staged : counts_.reading) == ranks_.size(); }
   // Decides by which transport the bytes go, as far as that can be said now. False: the load cannot go on.
   bool CheckExchange(JobContext& context);

@@ -54,7 +54,7 @@ class Loads {
   // Returns whether a load that has begun reads this step, or may come to read it.
   bool MayRead(int64_t step) const;
   void View(const JobContext& context, const ShownRanks& shown, v1::Job& view) const;
-  // Of the loads under way.
+  // Returns the ranks of all loads under way that are worth a look.
   NoteworthyRanks Noteworthy(const JobContext& context) const;
   // See Load::IsConsistent.
   bool IsConsistent() const;

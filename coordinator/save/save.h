@@ -175,7 +175,7 @@ class Save {
   std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
   // The ranks that the save waits for now.
   std::vector<int> Awaited(const JobContext& context) const;
-  // Whether the rank, one of those that are awaited, is late.
+  // Returns whether the rank, one of those that are awaited, is late.
   bool IsLate(int rank, const JobContext& context) const;
   // `ranks` without those that wait for another rank to stage shards that they write for it. That rank is late, not
   // they.

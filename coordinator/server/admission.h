@@ -46,7 +46,7 @@ class Admission {
   // Takes work of a call that holds so many bytes. RESOURCE_EXHAUSTED (OVERLOADED), with a delay (retry_delay.h): too
   // much waits. Each refused caller gets a later turn than the one before, so that they do not come back all at once.
   absl::StatusOr<std::shared_ptr<Place>> Enter(uint64_t bytes, absl::Time now);
-  // How many callers were refused.
+  // Returns how many callers were refused.
   uint64_t refused() {
     MutexLock lock(mutex_);
     return refused_;

@@ -228,7 +228,7 @@ TEST_F(SoundCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
   EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
 }
 
-// Of what is known, storage is not asked: here it is known that 30 is superseded, which its record does not say.
+// Storage is not asked for what is known: here it is known that 30 is superseded, which its record does not say.
 TEST_F(SoundCheckpointTest, FindSound_StepsAreKnown_LooksAtTheNewestOneAlone) {
   for (int64_t step : {10, 20, 30}) CommitWithFiles(step);
   const KnownSteps known{{10, 20, 30}, {10, 20}, {10, 20}};

@@ -25,7 +25,7 @@ constexpr int kTurnPauses = 1;
 constexpr absl::Duration kMaxTurnPause = absl::Milliseconds(20);
 // Layouts from before the coordinator's start are kept for so long, for agents that come back.
 constexpr absl::Duration kKeepFromBefore = absl::Minutes(10);
-// Who is refused comes again after this.
+// A caller that is refused comes again after this.
 constexpr absl::Duration kRefusedDelay = absl::Seconds(1);
 // When the coordinator stops, work that was begun has this long to end.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);

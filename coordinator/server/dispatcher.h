@@ -50,7 +50,7 @@ class Dispatcher {
   template <typename Response>
   using SharedPoll = Poll<std::shared_ptr<const Response>>;
 
-  // Of people at most so many calls are held for a job.
+  // At most so many calls of people are held for a job.
   static constexpr size_t kMostPeople = 1024;
   // So many held calls are asked before the job's lock is let go, and before the next job has its turn.
   static constexpr size_t kAskedAtOnce = 64;
@@ -149,7 +149,7 @@ class Dispatcher {
     on_timeline_ = std::move(on_timeline);
     on_leases_ended_ = std::move(on_leases_ended);
   }
-  // What has kept this coordinator from serving its callers, in all since the start.
+  // Says what has kept this coordinator from serving its callers, in all since the start.
   struct Strain {
     absl::Duration stopped;  // the process did not run
     absl::Duration deaf;     // it ran, and was too busy to listen

@@ -47,7 +47,7 @@ class LayoutStore {
   // Drops an agent's unfinished upload.
   void Forget(const std::string& agent);
   size_t size();
-  // How many layouts found no room.
+  // Returns how many layouts found no room.
   uint64_t refused() const { return refused_; }
 
  private:
@@ -63,7 +63,7 @@ class LayoutStore {
     std::string job;  // that uploaded it
   };
 
-  // Which bound `bytes` more of `job` would break; empty if none.
+  // Returns which bound `bytes` more of `job` would break; empty if none.
   std::string BoundFor(const std::string& job, uint64_t bytes, bool& all_jobs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t capacity_bytes_;

@@ -32,7 +32,7 @@ constexpr int kMaxDeafLeases = 6;
 // Streams that ask for nothing new end within this once the server stops.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
-// Where a process finds itself that listens on `address`: all interfaces means loopback as well.
+// Returns where a process finds itself that listens on `address`: all interfaces means loopback as well.
 std::string LoopbackAddress(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);

@@ -165,7 +165,7 @@ void AddSharingCases(std::vector<ContractCase>& cases) {
     d.call().memory_free(memory);
     return result;
   });
-  // Of a large array, the driver names the piece, not all of the addresses that were reserved.
+  // The driver names the piece in which a large array begins, not all of the addresses that were reserved.
   add("sharing_range_of_one_of_two_mappings", [](const GpuDriver& d) {
     const Made first(d), second(d);
     const Mapped mapped(d, first.handle, first.bytes, cuda::kAccessReadWrite, 2 * first.bytes);

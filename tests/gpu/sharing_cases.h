@@ -12,7 +12,7 @@ namespace cairn {
 
 void AddSharingCases(std::vector<ContractCase>& cases);
 
-// What the other process of a case does: this program, started again with `--child=WHAT`. Prints what happened.
+// Does what the other process of a case does: this program, started again with `--child=WHAT`. Prints what happened.
 int RunChild(const GpuDriver& driver, const std::string& what);
 
 }  // namespace cairn

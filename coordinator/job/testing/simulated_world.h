@@ -63,7 +63,7 @@ class SimulatedWorld : private Simulation {
 
   // The coordinator. Its generation tells the results of a dead one from those of the living.
   void StartCoordinator();
-  // When the coordinator runs next: now, if nothing stops it.
+  // Returns when the coordinator runs next: now, if nothing stops it.
   absl::Time CoordinatorRuns() const;
   Moment Now();
   void InCore(const std::function<void(const Moment&)>& event);

@@ -24,7 +24,7 @@ namespace cairn {
 // Equal seeds give equal runs. See Simulation for the clock and the dice.
 class LoadWorld : private Simulation {
  public:
-  // What the ranks call. With one of the last two, all agents can use NCCL.
+  // Says what the ranks call. With one of the last two, all agents can use NCCL.
   enum class Calls { kLoads, kReshards, kLoadsBetweenMachines };
   LoadWorld(uint64_t seed, int ranks, Calls calls);
 

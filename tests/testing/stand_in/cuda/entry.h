@@ -37,7 +37,7 @@ bool Meet(State& state, std::unique_lock<std::mutex>& lock, const char* function
       entered != ::cairn::cuda::kSuccess)                                                    \
   return entered
 
-// How this thread takes captures of others.
+// Says how this thread takes captures of others.
 int& CaptureMode();
 
 // Returns nothing if work in this stream is to run. Otherwise what the call returns: success if a graph records it.

@@ -19,7 +19,7 @@
 namespace cairn::stand_in {
 namespace {
 
-// What a handle of cuIpcGetMemHandle says.
+// Holds what a handle of cuIpcGetMemHandle says.
 struct IpcName {
   pid_t process = 0;
   int file = -1;

@@ -53,7 +53,7 @@ class Physical {
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
-  // Whether another process, or another import of this one, has memory of this file.
+  // Returns whether another process, or another import of this one, has memory of this file.
   static bool IsHeldElsewhere(int file);
   size_t length() const;  // whole pages
 
@@ -173,9 +173,10 @@ struct State {
   // Whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
-  // Of one device, or of all if it is negative, with what others hold of memory that was freed here.
+  // Returns what is used of one device, or of all if it is negative, with what others hold of memory that was freed
+  // here.
   int64_t UsedBytes(int device) const;
-  // Of memory that was taken here, what others hold.
+  // Returns what others hold of memory that was taken here.
   int64_t LentBytes() const;
   // Gives up what was lent and is not held any more.
   void ForgetLent();

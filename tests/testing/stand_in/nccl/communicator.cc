@@ -15,7 +15,7 @@
 namespace cairn::stand_in {
 namespace {
 
-// What is smaller goes through a ring, so that its sender need not wait for its receiver.
+// A smaller message goes through a ring, so that its sender need not wait for its receiver.
 constexpr size_t kLetterBytes = size_t{256} << 10;
 // That are taken at once, so that all peers have their turns.
 constexpr size_t kPieceBytes = size_t{1} << 20;

@@ -20,7 +20,7 @@ struct Operation {
   int peer = 0;
   char* bytes = nullptr;
   size_t count = 0;  // that are left
-  // Whether they go by letter; both ends begin with the same.
+  // Says whether they go by letter; both ends begin with the same.
   bool by_letter = false;
   size_t taken = 0;  // of the letter
 };
