@@ -20,14 +20,14 @@
 
 namespace cairn {
 
-// One window that goes from one rank to another. At most one stands for each (peer, direction, round, window).
+// One window that goes from one rank to another. Each (peer, direction, round, window) stands once at most.
 struct ExchangeTransfer {
   uint32_t peer = 0;
   bool send = false;
   uint32_t round = 0;
   uint32_t window = 0;
   uint64_t bytes = 0;
-  // What the caller knows the transfer by.
+  // The caller's own number for the transfer.
   size_t index = 0;
 };
 

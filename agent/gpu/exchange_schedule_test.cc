@@ -12,8 +12,8 @@ namespace {
 
 using Schedules = std::vector<std::vector<ExchangeStep>>;  // by rank
 
-// What each rank sends and receives, of a random plan: any rank may take any number of windows of any round of any
-// other, and skip rounds.
+// Returns the transfers of each rank by a random plan, in which any rank may take any number of windows of any round of
+// any other, and skip rounds.
 std::vector<std::vector<ExchangeTransfer>> RandomPlan(std::mt19937_64& random) {
   const uint32_t ranks = 2 + static_cast<uint32_t>(random() % 7);
   std::vector<std::vector<ExchangeTransfer>> plan(ranks);

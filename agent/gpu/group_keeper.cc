@@ -22,7 +22,7 @@ void GroupKeeper::Follow(const std::vector<v1::GroupOrder>& orders) {
   if (!orders.empty()) order = orders.front();  // there is at most one
   {
     MutexLock lock(mutex_);
-    // What the queue waits for may be a group that is over.
+    // The queue may wait for a group that is over.
     const bool over = current_ != nullptr && (!order.has_value() || order->number() != current_->number);
     if (over && current_->worker != nullptr) current_->worker->Cancel();
   }

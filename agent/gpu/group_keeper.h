@@ -44,13 +44,13 @@ class GroupKeeper {
   void Follow(const std::vector<v1::GroupOrder>& orders);
   // The group, if this rank has joined it and it is not broken; else null.
   std::shared_ptr<GroupWorker> Find(uint64_t number);
-  // What was done in the group has failed: its worker is ended, and the coordinator is told. Does not wait.
+  // Is called when an operation in the group has failed: ends the worker, and tells the coordinator. Does not wait.
   void Break(uint64_t number, const absl::Status& why);
   // Ends the worker, and waits. Idempotent.
   void Stop();
 
  private:
-  // On the queue's thread.
+  // Runs on the queue's thread.
   void FollowNow(const std::optional<v1::GroupOrder>& order);
   absl::Status Begin(const v1::GroupOrder& order);
   absl::Status Join(const v1::GroupOrder& order);

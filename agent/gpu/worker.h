@@ -24,8 +24,8 @@ struct WorkerLibraries {
   std::string nccl = NcclLibrary::kLibrary;
 };
 
-// Answers the requests of gpu_worker.proto in their order. What comes over the socket is not trusted: the worker never
-// reads or writes outside of the memory that it was given. Not thread-safe.
+// Answers the requests of gpu_worker.proto in their order. It does not trust the socket: it never reads or writes
+// outside of the memory that it was given. Not thread-safe.
 class Worker {
  public:
   Worker(UniqueFd socket, WorkerLibraries libraries);

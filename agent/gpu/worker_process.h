@@ -51,8 +51,8 @@ class WorkerProcess {
 
   // Ends what a call waits for, from any thread. The worker aborts and ends.
   void Cancel() { socket_.Close(); }
-  // Cancels, and waits until the process is gone: for the grace at most, and then it is killed. From any thread;
-  // idempotent.
+  // Cancels, and waits until the process is gone. If it outlives the grace, it is killed. May be called from any
+  // thread; idempotent.
   void End();
   pid_t pid() const { return pid_; }
 
@@ -66,7 +66,7 @@ class WorkerProcess {
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
   // Waits for what ends a step, whose worker has been asked whether it goes on.
   absl::Status AwaitStepAndPong(absl::Time until);
-  // Whether the process is gone. Takes its status if so.
+  // Returns whether the process is gone. Takes its status if so.
   bool Reap();
   // Waits for the end of the process. False: it goes on.
   bool AwaitEnd(absl::Duration timeout);

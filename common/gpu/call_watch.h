@@ -53,7 +53,7 @@ class CallWatch {
   std::atomic<int64_t> since_{0};
 };
 
-// A function of the driver. As a plain pointer to one, but a CallWatch sees its calls.
+// A function of the driver. It is used like a plain pointer to one, but a CallWatch sees its calls.
 template <typename Signature>
 class WatchedFunction;
 

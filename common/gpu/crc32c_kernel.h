@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// The kernel's text in PTX, which the driver compiles for its GPU. It ends with a zero.
+// This is the kernel in PTX. The driver compiles it for its GPU, and needs the zero at its end.
 extern const char* const kCrc32cKernelPtx;
 
 inline int64_t Crc32cBlocksOf(int64_t bytes) {

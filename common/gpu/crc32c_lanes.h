@@ -24,7 +24,7 @@ namespace cairn::crc32c {
 using Word = unsigned int;        // 32 bits
 using Long = unsigned long long;  // 64 bits, on host and device
 
-// What the kernel is given of one array. Blocks of all arrays are counted through.
+// One array, as the kernel is given it. Blocks are counted through over all arrays.
 struct Range {
   Long address;
   Long bytes;
@@ -39,7 +39,7 @@ constexpr Word kRowBytes = kLanes * kLaneBytes;
 constexpr Word kBlockBytes = 1 << 16;
 constexpr Word kThreads = 256;
 constexpr Word kWarps = kThreads / kLanes;
-// The multiplication by x^4096: 8 nibbles of a word, 16 values of each.
+// A table holds the multiplication by x^4096: a word has 8 nibbles, and each of them 16 values.
 constexpr Word kTableEntries = 128;
 
 constexpr Word kPolynomial = 0x82F63B78;
@@ -57,7 +57,7 @@ CAIRN_LANE_FUNCTION Word Multiply(Word a, Word b) {
   return product;
 }
 
-// x^exponent.
+// Returns x^exponent.
 CAIRN_LANE_FUNCTION Word PowerOfX(Word exponent) {
   Word power = kOne;
   Word square = kOne >> 1;  // x
@@ -69,7 +69,8 @@ CAIRN_LANE_FUNCTION Word PowerOfX(Word exponent) {
   return power;
 }
 
-// Entry number `entry` of the table: nibble entry / 16 (0: the lowest) with the value entry % 16, times x^4096.
+// Returns one entry of the table: the product of x^4096 and nibble entry / 16 (0 is the lowest), if that has the value
+// entry % 16.
 CAIRN_LANE_FUNCTION Word TableEntry(Word entry) {
   return Multiply((entry % 16) << (4 * (entry / 16)), PowerOfX(8 * kRowBytes));
 }
@@ -79,7 +80,7 @@ CAIRN_LANE_FUNCTION Word LoadWord(const unsigned char* bytes) {
          static_cast<Word>(bytes[3]) << 24;
 }
 
-// The raw CRC of few bytes.
+// Returns the raw CRC. It is slow, and meant for few bytes.
 CAIRN_LANE_FUNCTION Word RawOfBytes(const unsigned char* bytes, Word count) {
   Word crc = 0;
   CAIRN_KEEP_LOOP
@@ -104,8 +105,8 @@ struct Four {
   Word word[4];
 };
 
-// What one lane adds to the raw CRC of a block of `bytes` bytes. `load` reads 16 bytes, at an offset into the block;
-// `data` is the block, for its last bytes, which are no whole row.
+// Returns what one lane adds to the raw CRC of a block of `bytes` bytes. `load` reads 16 bytes at an offset into the
+// block. The last bytes, which are no whole row, are read from `data`, the block itself.
 template <typename Load, typename Table>
 CAIRN_LANE_FUNCTION Word LaneSum(const unsigned char* data, Word bytes, Word lane, const Load& load,
                                  const Table& table) {
@@ -116,7 +117,7 @@ CAIRN_LANE_FUNCTION Word LaneSum(const unsigned char* data, Word bytes, Word lan
     const Four next = load(row * kRowBytes + lane * kLaneBytes);
     for (Word i = 0; i < 4; ++i) sums.word[i] = NextRow(sums.word[i], table) ^ next.word[i];
   }
-  // The four words of a lane, then the lanes behind it, then the tail.
+  // The four words of the lane are shifted to their places, then their sum past the lanes behind it and the tail.
   const Word x32 = PowerOfX(32);
   Word sum = sums.word[0];
   for (Word i = 1; i < 4; ++i) sum = Multiply(sum, x32) ^ sums.word[i];

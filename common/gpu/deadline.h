@@ -11,7 +11,7 @@ namespace cairn {
 
 class Deadline {
  public:
-  // In so many seconds from now; a hundred million at most.
+  // The deadline comes after so many seconds from now. More than a hundred million count as that many.
   explicit Deadline(double seconds)
       : end_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
                                                     std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)))) {}

@@ -28,7 +28,7 @@ void Require(const GpuDriver& driver, cuda::Result result, const char* call);
 // with an error. Throws DriverFailure.
 void RelaxCapture(const GpuDriver& driver);
 
-// The primary context of one device, and a stream of ours in it. The trainer's libraries use the same context.
+// Holds the primary context of one device, which the trainer's libraries use as well, and a stream of ours in it.
 class DeviceContext {
  public:
   // Throws DriverFailure.
@@ -78,9 +78,9 @@ class DeviceEvent {
   cuda::Event event_ = nullptr;
 };
 
-// Host memory that is pinned, whole pieces at a time. What is pinned together has a number, which no other memory gets
-// before or after: an address alone would say nothing, because memory that is mapped later may have it too. A context
-// must be current in all calls that pin or unpin.
+// Pins memory of the host, whole pieces at a time. Pieces that are pinned together get a number, which no other memory
+// gets before or after: an address alone would say nothing, because memory that is mapped later may have it too. A
+// context must be current in all calls that pin or unpin.
 class PinnedMemory {
  public:
   explicit PinnedMemory(const GpuDriver& driver) : driver_(driver) {}
@@ -94,7 +94,7 @@ class PinnedMemory {
   bool Holds(uint64_t number, const void* memory, int64_t bytes) const;
   // Returns why a number holds nothing.
   std::string WhyNot(uint64_t number) const;
-  // From this address to the end of its piece, for memory that the number holds.
+  // Returns how many bytes there are from this address to the end of its piece. The number must hold the memory.
   int64_t BytesToSeam(uint64_t number, const void* memory) const;
   // Cuts rows whose packed bytes are held: a driver refuses a copy that reaches from one piece into the next.
   std::vector<DeviceRows> Cut(uint64_t number, const std::vector<DeviceRows>& rows, const std::byte* packed) const;
@@ -108,7 +108,7 @@ class PinnedMemory {
   std::atomic<int64_t> bytes_{0};
 };
 
-// Two buffers of the host. A context must be current in all calls.
+// Two buffers of the host, through which bytes pass. A context must be current in all calls.
 class StagingRing {
  public:
   StagingRing(const GpuDriver& driver, int64_t slot_bytes) : driver_(driver), slot_bytes_(slot_bytes) {}

@@ -1,4 +1,4 @@
-// What the thread of a run works with. Only one run at a time uses it.
+// Holds what the thread of a run works with. Only one run at a time uses it.
 #ifndef CAIRN_COMMON_GPU_DEVICE_CORE_H_
 #define CAIRN_COMMON_GPU_DEVICE_CORE_H_
 
@@ -27,7 +27,7 @@ class DeviceCore {
  public:
   DeviceCore(const GpuDriver& given, int64_t slot_bytes) : driver(given), ring(given, slot_bytes), pinned(given) {}
 
-  // What one device has to do in a run.
+  // The part of a run that one device does.
   struct Job {
     DeviceContext* device = nullptr;
     std::vector<size_t> copies;
@@ -44,7 +44,7 @@ class DeviceCore {
   DeviceContext& Device(int ordinal);
   // Says in `outcome` what is wrong with a copy, if something is.
   std::map<int, Job> JobsOf(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome);
-  // Whether a stream records a graph. The calls that a copy needs would end the recording with an error.
+  // Returns whether a stream records a graph. The calls that a copy needs would end the recording with an error.
   bool IsCapturing(uint64_t stream) const;
   // Lets our stream wait for what the trainer has enqueued so far.
   void Order(const Job& job);

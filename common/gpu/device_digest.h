@@ -11,9 +11,9 @@
 
 namespace cairn {
 
-// The sums of one device's arrays. Its context must be current in all calls; those that call the driver throw
-// DriverFailure. What it takes of the device (24 bytes for each array and 4 for each 64 KiB) and as much pinned memory
-// of the host it keeps for the next time.
+// Computes the sums of one device's arrays. Its context must be current in all calls; those that call the driver throw
+// DriverFailure. It takes 24 bytes of the device for each array and 4 for each 64 KiB, and as much pinned memory of the
+// host, and keeps both for the next time.
 class DeviceDigest {
  public:
   explicit DeviceDigest(const GpuDriver& driver) : driver_(driver) {}
@@ -29,7 +29,7 @@ class DeviceDigest {
   void Sum(size_t from, size_t to, cuda::Stream stream);
   // Enqueues that the host gets the sums. The stream must come after those of Sum().
   void Fetch(cuda::Stream stream);
-  // Returns the CRC32C of an array. What was enqueued must have ended.
+  // Returns the CRC32C of an array. All enqueued work must have ended.
   uint32_t CrcOf(size_t array) const;
 
   void Free();

@@ -32,7 +32,7 @@ class DeviceRanges {
   struct Range {
     uint64_t end = 0;
     int ordinal = 0;
-    // It was mapped by a handle, so that an array may go on in the next one. Of other memory an array never does.
+    // True if it was mapped by a handle. Only then may an array go on in the next one.
     bool mapped = false;
   };
 

@@ -40,7 +40,7 @@ struct Openings {
   std::map<std::string, std::shared_ptr<Opening>> by_path ABSL_GUARDED_BY(mutex);
 };
 
-// As Drivers().
+// Is made once and never destroyed, like Drivers().
 Openings& Starts() {
   static Openings& starts = *new Openings;
   return starts;

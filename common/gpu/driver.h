@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// The library "libcuda", initialised. It stays open until the process ends, because the trainer uses it too.
-// Thread-safe.
+// Opens the library "libcuda" and initialises it. It stays open until the process ends, because the trainer uses it
+// too. Thread-safe.
 class GpuDriver {
  public:
   static constexpr char kLibrary[] = "libcuda.so.1";
@@ -28,7 +28,7 @@ class GpuDriver {
   // A stand-in for tests exports the symbol `cairn_stand_in`.
   bool is_stand_in() const { return is_stand_in_; }
 
-  // For messages, such as "CUDA_ERROR_OUT_OF_MEMORY".
+  // Returns a name for messages, such as "CUDA_ERROR_OUT_OF_MEMORY".
   std::string NameOf(cuda::Result result) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace cairn::cuda {
 
-// CUresult. These are the values that Cairn or its stand-in looks at.
+// Stands for CUresult. These are the values that Cairn or its stand-in looks at.
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
@@ -48,7 +48,7 @@ using Function = struct FunctionHandle*;
 using Graph = struct GraphHandle*;
 using AllocationHandle = unsigned long long;  // CUmemGenericAllocationHandle
 
-// Flags.
+// These are flags of streams, events and host memory.
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -60,26 +60,27 @@ inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureActive = 1;
 inline constexpr int kCaptureInvalidated = 2;
 
-// CUstreamCaptureMode. While some thread captures in the global mode, a thread that is itself in the global mode, as
-// all are at first, ends that capture with an error by calls such as cuEventQuery. A relaxed thread does not.
+// These stand for CUstreamCaptureMode. While some thread captures in the global mode, a thread that is itself in the
+// global mode, as all are at first, ends that capture with an error by calls such as cuEventQuery. A relaxed thread
+// does not.
 inline constexpr int kCaptureGlobal = 0;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureRelaxed = 2;
 
-// CUmemorytype.
+// These stand for CUmemorytype.
 inline constexpr int kMemoryTypeHost = 1;
 inline constexpr int kMemoryTypeDevice = 2;
 
 // A pointer to memory of no device has this ordinal.
 inline constexpr int kDeviceInvalid = -2;
 
-// CUpointer_attribute.
+// These stand for CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerLegacyIpcCapable = 10;
 inline constexpr int kPointerAllowedHandleTypes = 14;
 
-// CUmemAllocationHandleType, as bits.
+// These stand for CUmemAllocationHandleType, whose values are bits.
 inline constexpr unsigned long long kHandlePosix = 1;
 inline constexpr unsigned long long kHandleFabric = 8;
 
@@ -95,7 +96,7 @@ inline constexpr int kGranularityMinimum = 0;
 // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle wants.
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
-// CUdevice_attribute.
+// These stand for CUdevice_attribute.
 inline constexpr int kDeviceComputeMajor = 75;
 inline constexpr int kDeviceComputeMinor = 76;
 inline constexpr int kDeviceHandleTypePosix = 103;
@@ -105,7 +106,7 @@ inline constexpr int kDeviceHandleTypeFabric = 128;
 inline constexpr uint64_t kStreamLegacy = 1;
 inline constexpr uint64_t kStreamPerThread = 2;
 
-// CUDA_MEMCPY2D.
+// Has the fields of CUDA_MEMCPY2D.
 struct Copy2D {
   size_t source_x;
   size_t source_y;
@@ -125,13 +126,13 @@ struct Copy2D {
   size_t height;
 };
 
-// CUmemLocation.
+// Has the fields of CUmemLocation.
 struct MemoryLocation {
   int type = kLocationDevice;
   int device = 0;
 };
 
-// CUmemAllocationProp.
+// Has the fields of CUmemAllocationProp.
 struct AllocationProperties {
   int type = kAllocationPinned;
   int handle_types = 0;
@@ -143,24 +144,24 @@ struct AllocationProperties {
   unsigned char reserved[4] = {};
 };
 
-// CUmemAccessDesc.
+// Has the fields of CUmemAccessDesc.
 struct MemoryAccess {
   MemoryLocation location;
   int flags = kAccessNone;
 };
 
-// CUipcMemHandle.
+// Has the fields of CUipcMemHandle.
 struct IpcMemoryHandle {
   char bytes[64] = {};
 };
 
-// CUuuid.
+// Has the fields of CUuuid.
 struct Uuid {
   char bytes[16] = {};
 };
 
-// F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides. Only
-// tests capture graphs.
+// Calls F(member of Functions, symbol of the library, signature) for each function. The symbols have their versions,
+// which cuda.h hides. Only tests capture graphs.
 #define CAIRN_CUDA_FUNCTIONS(F)                                                              \
   F(get_error_name, cuGetErrorName, (Result, const char**))                                  \
   F(init, cuInit, (unsigned))                                                                \

@@ -15,7 +15,7 @@ struct GpuDeviceProbe {
   int compute_minor = 0;
   uint64_t bytes = 0;
   uint64_t free_bytes = 0;
-  // What memory of the device can be exported as, if its allocator asks for that.
+  // These say as what memory of the device can be exported, if its allocator asks for that.
   bool posix_handles = false;
   bool fabric_handles = false;
   std::string error;  // of the driver's call that ended the look at this device; "" if none did
@@ -26,11 +26,12 @@ struct GpuProbe {
   int driver_version = 0;
   bool is_stand_in = false;
   std::vector<GpuDeviceProbe> devices;
-  // What `save` will do with arrays on a GPU: "pinned-slab", "pinned-ring" or "pageable"; "" without a device.
+  // Says how `save` will take arrays from a GPU: "pinned-slab", "pinned-ring" or "pageable". It is empty without a
+  // device.
   std::string path;
   std::string fallback;  // the call and its result that ruled out the better path
-  // What pinning shared memory takes, and how fast device 0 copies to it; 0 if that could not be measured. A slab is
-  // made of such memory.
+  // These say how long it takes to pin shared memory, of which slabs are made, and how fast device 0 copies to it. They
+  // are 0 if that could not be measured.
   double pin_seconds_per_gb = 0;
   double to_host_gb_per_second = 0;
   // Why the kernel that proves overlapped saves cannot be loaded; "" if it can.

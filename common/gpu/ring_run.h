@@ -21,7 +21,7 @@ class RingRun {
     std::byte* memory = nullptr;
     std::vector<int64_t> offsets;
   };
-  // To the host: called when a buffer is full, to take its bytes. To the device: called to fill it.
+  // Takes the bytes of a full buffer in a copy to the host; fills a buffer in a copy to the device.
   using Work = std::function<void(Batch&)>;
 
   RingRun(const GpuDriver& driver, const DeviceContext& device, StagingRing& ring, bool to_host, Work work);

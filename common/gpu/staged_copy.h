@@ -1,4 +1,4 @@
-// What is copied between devices and the host, and how that ended.
+// Describes copies between devices and the host, and how they ended.
 #ifndef CAIRN_COMMON_GPU_STAGED_COPY_H_
 #define CAIRN_COMMON_GPU_STAGED_COPY_H_
 
@@ -17,7 +17,7 @@ struct StagedCopy {
   uint64_t pinned = 0;
 };
 
-// How a device's bytes reached the host, from best to worst.
+// The ways by which a device's bytes may reach the host, from best to worst.
 enum class DevicePath : int64_t {
   kPinnedSlab = 0,  // straight, into memory that is pinned
   kPinnedRing = 1,  // through two pinned buffers, and from there by threads of the host

@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// The library "libnccl". It stays open until the process ends. Only cairn-gpu-worker and tests open it: a call of it
-// may hang, and then its process has to be ended. Thread-safe.
+// Opens the library "libnccl". It stays open until the process ends. Only cairn-gpu-worker and tests open it: a call of
+// it may hang, and then its process has to be ended. Thread-safe.
 class NcclLibrary {
  public:
   static constexpr char kLibrary[] = "libnccl.so.2";
@@ -25,7 +25,7 @@ class NcclLibrary {
   // Such as 22809 for 2.28.9; 0 if the library does not say.
   int version() const;
 
-  // For messages, such as "ncclInvalidUsage: Duplicate GPU detected". `comm` may be null.
+  // Returns a text for messages, such as "ncclInvalidUsage: Duplicate GPU detected". `comm` may be null.
   std::string Describe(nccl::Result result, nccl::Comm comm) const;
 
  private:

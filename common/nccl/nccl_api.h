@@ -11,7 +11,7 @@
 
 namespace cairn::nccl {
 
-// ncclResult_t.
+// Stands for ncclResult_t.
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kUnhandledCudaError = 1;
@@ -29,7 +29,7 @@ struct UniqueId {
   char internal[128];
 };
 
-// ncclDataType_t.
+// These stand for ncclDataType_t.
 inline constexpr int kUint8 = 1;
 
 // The beginning of ncclConfig_t, as NCCL 2.17 had it. A newer library copies as many bytes as `size` says and takes its
@@ -45,7 +45,7 @@ struct Config {
   const char* network = nullptr;
 };
 
-// F(member of Functions, symbol of the library, type of the result, parameters).
+// Calls F(member of Functions, symbol of the library, type of the result, parameters) for each function.
 #define CAIRN_NCCL_FUNCTIONS(F)                                                           \
   F(get_version, ncclGetVersion, Result, (int*))                                          \
   F(get_unique_id, ncclGetUniqueId, Result, (UniqueId*))                                  \

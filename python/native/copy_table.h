@@ -8,10 +8,10 @@
 
 #include "common/tensor/tiled_copy.h"
 
-// A strided copy. For every index vector within `extent` it copies element_bytes bytes from source + source_offset +
-// sum(index * source_stride) to target + target_offset + sum(index * target_stride). `first_dimension` is an index into
-// the array of dimensions, where this copy's extent, source strides and target strides follow one another (3 *
-// dimensions numbers). A size of -1 means that the caller answers for that side's bounds.
+// Describes a strided copy. It copies, for every index vector within `extent`, element_bytes bytes from source +
+// source_offset + sum(index * source_stride) to target + target_offset + sum(index * target_stride). `first_dimension`
+// is an index into the array of dimensions, where this copy's extent, source strides and target strides follow one
+// another (3 * dimensions numbers). A size of -1 means that the caller answers for that side's bounds.
 //
 // If `casts` is not 0, it is two or more, and as many dtype numbers (cairn.v1.DType) follow the dimensions: each
 // element is cast from the first dtype to the second, and so on. element_bytes is then the width of the first; elements

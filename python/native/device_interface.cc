@@ -19,7 +19,7 @@ using cairn::DeviceOutcome;
 using cairn::DeviceStaging;
 using cairn::StagedCopy;
 
-// What a handle points to.
+// A caller's handle points to this.
 struct Handle {
   const cairn::GpuDriver& driver;
   DeviceStaging staging;
@@ -55,7 +55,7 @@ void Put(const DeviceOutcome& outcome, const Handle& handle, CairnDeviceOutcome*
   Put(outcome, handle.staging.pinned_bytes(), to);
 }
 
-// What the handle of an overlapped save points to.
+// A caller's handle of an overlapped save points to this.
 struct OverlapHandle {
   std::shared_ptr<cairn::OverlapState> state;
   std::vector<int64_t> rows;  // of the caller's table, in the order of the copies

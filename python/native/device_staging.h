@@ -16,8 +16,8 @@ namespace cairn {
 
 class DeviceCore;
 
-// Does one thing at a time. What it is asked runs in a thread of its own, so that a driver that hangs keeps nobody
-// longer than the given number of seconds; until that ends, everything else is kStalled at once. Thread-safe.
+// Does one thing at a time, in a thread of its own, so that a driver that hangs keeps nobody longer than the given
+// number of seconds. Until such a call ends, everything else is kStalled at once. Thread-safe.
 class DeviceStaging {
  public:
   // `driver` must outlive it. Each of the ring's two buffers has `slot_bytes` bytes.
@@ -53,7 +53,7 @@ class DeviceStaging {
   // Computes the CRC32C of each array, in the order of the device's memory. The targets of the copies are not used.
   DeviceOutcome Checksum(std::vector<StagedCopy> copies, double seconds, std::vector<uint32_t>* checksums);
 
-  // Whether something from before still runs.
+  // Returns whether something from before still runs.
   bool busy() const;
   // Says what the driver has not done yet: "cuMemcpyDtoHAsync has not returned for 1.5 s", or that copies have not
   // ended; "" if nothing runs.

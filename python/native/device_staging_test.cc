@@ -105,7 +105,8 @@ TEST_F(DeviceStagingTest, Copy_OverSeamsOfPinnedPieces_IsCutThere) {
   DeviceMemory whole(gpu_, 0, 3000), rows(gpu_, 0, 700 * 5);
   whole.Fill(20);
   rows.Fill(21);
-  // Five rows of 300 bytes, 700 bytes apart on the device, packed from byte 3500 on: seams between and within rows.
+  // There are five rows of 300 bytes, 700 bytes apart on the device. Packed from byte 3500 on, they have seams between
+  // and within rows.
   const StagedCopy strided = {
       .copy = {.device = rows.address,
                .copy = {.target = slab.data() + 3500, .element_bytes = 1, .dimensions = {{5, 700, 300}, {300, 1, 1}}}},
@@ -258,7 +259,7 @@ TEST_F(DeviceStagingTest, Copy_AnArrayThatMustBeReordered_SaysSoAndHowManyBytes)
   EXPECT_EQ(whole.detour_bytes, whole.bytes);
 }
 
-// What the trainer's stream has not done yet when the copy is asked for.
+// The trainer's stream has not written the bytes yet when the copy is asked for.
 TEST_F(DeviceStagingTest, Copy_TheTrainersStreamStillWrites_ComesAfterIt) {
   DeviceMemory memory(gpu_, 0, 256);
   std::vector<std::byte> fresh(256, std::byte{7}), slab(256);

@@ -29,7 +29,7 @@ class Overlap {
     return outcome_;
   }
 
-  // After a failure. Copies of the snapshot are in the trainer's streams.
+  // Is called after a failure. Copies of the snapshot are in the trainer's streams.
   void AwaitAll() {
     for (const auto& [ordinal, job] : jobs_) {
       try {

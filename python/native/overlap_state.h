@@ -1,4 +1,4 @@
-// What a trainer and the thread that copies behind its back tell each other.
+// The state by which a trainer and the thread that copies behind its back tell each other how far they are.
 #ifndef CAIRN_PYTHON_NATIVE_OVERLAP_STATE_H_
 #define CAIRN_PYTHON_NATIVE_OVERLAP_STATE_H_
 
@@ -14,8 +14,8 @@ namespace cairn {
 struct OverlapRequest {
   // Arrays that only guarded updates change, each packed on both sides.
   std::vector<StagedCopy> behind;
-  // All others. They are copied in the trainer's own streams, so that whatever it enqueues later comes after them;
-  // those that must be put into order by the host are copied before the save returns.
+  // All other copies. They are done in the trainer's own streams, so that whatever it enqueues later comes after them;
+  // those that the host must put into order are done before the save returns.
   std::vector<StagedCopy> at_once;
   bool check = false;  // have the device compute what the host must find
   int64_t chunk_bytes = int64_t{16} << 20;
@@ -29,7 +29,7 @@ class OverlapState {
   // stream.
   using Streams = std::map<int, uint64_t>;
 
-  // For the trainer. They return false when the time has passed.
+  // The trainer calls these. They return false when the time has passed.
 
   bool AwaitBegun(double seconds, DeviceOutcome* outcome);
   // Lets the streams wait until the copies have ended. It returns when that is enqueued, so the caller itself does not
@@ -38,7 +38,7 @@ class OverlapState {
   // Waits until all is copied and checked.
   bool AwaitEnd(double seconds, DeviceOutcome* outcome);
 
-  // For the thread that copies.
+  // The thread that copies calls these.
 
   void Begun(const DeviceOutcome& outcome);
   // Returns the guards that wait now.

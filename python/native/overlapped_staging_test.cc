@@ -225,7 +225,8 @@ TEST_F(OverlappedStagingTest, Guard_OfTwoDevices_LetsTheStreamsOfBothWait) {
   EXPECT_TRUE(InSlab(Held(first)) && InSlab(before, first.bytes.size()));
 }
 
-// What forward changes, as BatchNorm's statistics: no guard comes, and the stream itself keeps the order.
+// Forward changes some arrays, such as BatchNorm's statistics. No guard comes for them, and the stream itself keeps the
+// order.
 TEST_F(OverlappedStagingTest, Overlap_ArraysThatAreCopiedAtOnce_AreAsTheyWereWithoutAGuard) {
   DeviceMemory statistics(gpu_, 0, 3 * kChunk);
   statistics.Fill(6);
@@ -359,7 +360,7 @@ TEST_F(OverlappedStagingTest, Overlap_ACaptureBeginsWhileItCopies_BothEndWell) {
   gpu_.set("engine_stopped", 0);
   EXPECT_EQ(End(*state).kind, DeviceOutcome::kDone);
   EXPECT_TRUE(InSlab(Held(memory)));
-  // All other things, in another stream.
+  // All else is copied in another stream.
   reordered.stream = 0;
   StagedCopy plain = ToSlab(memory);
   plain.stream = 0;
