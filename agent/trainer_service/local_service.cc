@@ -304,6 +304,7 @@ grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerCon
   asked.set_request_id(request->request_id());
   if (request->has_timeout()) *asked.mutable_timeout() = request->timeout();
   asked.set_reason(request->reason());
+  asked.set_for_trainer(true);
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().CreateCheckpoint(std::move(asked), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
     if (!call->Claim()) return;

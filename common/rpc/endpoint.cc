@@ -1,7 +1,9 @@
 #include "common/rpc/endpoint.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/rpc/address.h"
+#include "common/rpc/call_timer.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
@@ -33,6 +35,10 @@ void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A thread may be refused later; now the process can still end.
+  CallTimer::OfProcess();
+  // The system's abseil looks for a deadlock whenever gRPC takes a second lock, as a debug build does.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
 absl::Status CheckListenAddress(std::string_view address, bool has_token_file) {

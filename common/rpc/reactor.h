@@ -4,7 +4,6 @@
 #ifndef CAIRN_COMMON_RPC_REACTOR_H_
 #define CAIRN_COMMON_RPC_REACTOR_H_
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -13,8 +12,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/rpc/call_timer.h"
 #include "common/rpc/grpc_status.h"
 
 namespace cairn {
@@ -30,7 +29,7 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
 //
 // gRPC's reactor holds a `shared` pointer to the object, and so does whoever may answer: they call Answer, and a late
 // one is ignored. Never call Answer while holding a lock that `on_end` takes.
-class HeldCall : public std::enable_shared_from_this<HeldCall> {
+class HeldCall final : public Timed, public std::enable_shared_from_this<HeldCall> {
  public:
   // Starts a held call; the handler must return `reactor()`. `on_end` runs once, if the call ends otherwise than by
   // Answer. `timer` is true for the timer: then `on_end` must call Answer. It is false for a cancellation. The owner
@@ -38,13 +37,7 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
   static std::shared_ptr<HeldCall> Start(absl::Duration max_wait, std::function<void(HeldCall&, bool timer)> on_end) {
     auto call = std::shared_ptr<HeldCall>(new HeldCall(std::move(on_end)));
     call->reactor_ = new Reactor(call);
-    // The alarm keeps its callback as long as it lives, and the call keeps the alarm. So the callback lets go of the
-    // call when it runs; otherwise neither would ever be freed. A cancelled alarm calls it too, with fired = false.
-    auto on_alarm = [held = call](bool fired) mutable {
-      const std::shared_ptr<HeldCall> last = std::move(held);
-      if (fired) last->End(true);
-    };
-    call->alarm_.Set(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(max_wait), std::move(on_alarm));
+    CallTimer::OfProcess().Set(max_wait, call, call->time_over_);
     return call;
   }
 
@@ -53,7 +46,7 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
   // Finishes the call with what its response message holds. Returns false if the call has ended already.
   bool Answer(const absl::Status& status) {
     if (finished_.exchange(true)) return false;
-    alarm_.Cancel();
+    CallTimer::OfProcess().Cancel(time_over_);
     reactor_->Finish(ToGrpcStatus(status));
     return true;
   }
@@ -61,10 +54,12 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
   // AnswerClaimed.
   bool Claim() { return !finished_.exchange(true); }
   void AnswerClaimed(const absl::Status& status) {
-    alarm_.Cancel();
+    CallTimer::OfProcess().Cancel(time_over_);
     reactor_->Finish(ToGrpcStatus(status));
   }
   bool finished() const { return finished_.load(); }
+
+  void OnTimeOver() override { End(true); }
 
  private:
   class Reactor final : public grpc::ServerUnaryReactor {
@@ -88,7 +83,7 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
 
   const std::function<void(HeldCall&, bool)> on_end_;
   Reactor* reactor_ = nullptr;
-  grpc::Alarm alarm_;
+  CallTimer::Entry time_over_;
   std::atomic<bool> finished_ = false;
   std::atomic<bool> ended_ = false;
 };

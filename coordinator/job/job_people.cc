@@ -81,7 +81,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (patient && context.now - context.started < options_.lease_ttl) return std::nullopt;
     return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
   }
-  if (!saves_.busy()) {
+  if (!saves_.busy() && !request.for_trainer()) {
     if (absl::Status status = CheckTrainers(context); !status.ok()) return status;
   }
   if (absl::Status status = requests_.Add(request, saves_, context); !status.ok()) return status;

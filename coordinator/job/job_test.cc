@@ -74,6 +74,22 @@ TEST_F(JobTest, Create_NoTrainerIsAttached_IsRefusedAtOnce) {
   EXPECT_TRUE(taken->ok()) << "the other rank's trainer may be on its way: " << taken->status();
 }
 
+// The trainer has attached, and asks before its agent's report has named it.
+TEST_F(JobTest, Create_ForATrainerThatNoReportHasNamed_IsTaken) {
+  v1::CreateCheckpointRequest request;
+  request.set_job(kJob);
+  request.set_request_id("r");
+  request.set_for_trainer(true);
+  for (int rank = 0; rank < 2; ++rank) Report(rank, 0);
+  const auto taken = job().Create(request, /*patient=*/true, At());
+  ASSERT_TRUE(taken.has_value());
+  ASSERT_TRUE(taken->ok()) << taken->status();
+  EXPECT_EQ((*taken)->state(), v1::Checkpoint::PREPARING);
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank));
+  EXPECT_EQ(job().Get({std::nullopt, "r"}, 0, At())->value().state(), v1::Checkpoint::PREPARING)
+      << "a trainer that comes now is none that was lost";
+}
+
 TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
   v1::AgentState state = StateWith(Trainer(0));
   state.mutable_trainer()->set_layout_digest(Layout(0));
