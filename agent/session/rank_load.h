@@ -15,6 +15,7 @@
 #include "agent/session/action.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
+#include "common/rpc/transport_use.h"
 
 namespace cairn {
 
@@ -63,7 +64,7 @@ struct RankLoad {
   uint64_t bytes_done = 0;
   uint64_t storage_bytes = 0;
   v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
-  std::string transport;
+  TransportUse transport;
   absl::Status error;
 };
 

@@ -16,6 +16,7 @@
 #include "agent/session/session_context.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
+#include "common/rpc/transport_use.h"
 
 namespace cairn {
 
@@ -57,7 +58,7 @@ class RankLoads {
     uint64_t storage_bytes = 0;
     v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
     bool all_read = false;
-    std::string transport = {};  // as EndLoadResponse.transport
+    TransportUse transport = {};
   };
   // The memory for a reshard's source.
   void OnSource(uint64_t number, SlabDescription memory);

@@ -150,8 +150,8 @@ class Load {
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);
   void AddExchange(v1::LoadOrder& order) const;
-  // For people: "nccl", or "grpc (nccl: REASON)"; empty while it is not decided, and if NCCL is not wanted.
-  std::string transport() const;
+  // Unspecified while it is not decided, and if NCCL is not wanted.
+  v1::Transport exchange_transport() const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
