@@ -128,11 +128,11 @@ absl::Status RankSaves::AwaitTurn(RankSave& save, const v1::BeginSaveRequest& re
 }
 
 absl::Status RankSaves::ErrorToTell(RankSave& save, absl::Time now) const {
-  const bool waited = save.blame_deadline != absl::InfinitePast();
-  const absl::Status blame =
-      waited && save.order.action() == v1::SaveOrder::ABORT ? StatusFromProto(save.order.error()) : absl::OkStatus();
-  if (!blame.ok()) return blame;
-  return waited && now < save.blame_deadline ? absl::OkStatus() : save.error;
+  if (save.naming_deadline == absl::InfinitePast()) return save.error;
+  if (save.order.action() == v1::SaveOrder::ABORT) {
+    if (absl::Status named = StatusFromProto(save.order.error()); !named.ok()) return named;
+  }
+  return now < save.naming_deadline ? absl::OkStatus() : save.error;
 }
 
 absl::Status RankSaves::CheckRoom() const {
