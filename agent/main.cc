@@ -72,7 +72,7 @@ struct Flags {
   std::string register_timeout = "20s";
 };
 
-// What they say.
+// The settings that the flags give.
 struct Settings {
   cairn::AgentOptions agent;
   std::string address_file;
@@ -192,7 +192,7 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   return settings;
 }
 
-// What ends the agent: SIGTERM or SIGINT, or an error of its own.
+// Waits for the agent's end, by SIGTERM, by SIGINT, or by an error of its own.
 class Ending {
  public:
   // Blocks the signals: threads that start from here on never get them.
@@ -207,7 +207,7 @@ class Ending {
     fatal_fd_ = eventfd(0, EFD_CLOEXEC);
   }
 
-  // From any thread, once.
+  // May be called from any thread. The first call counts.
   void OnFatal(const absl::Status& error) {
     fatal_ = error;  // before the event that makes Await read it
     const uint64_t one = 1;

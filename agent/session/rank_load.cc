@@ -71,7 +71,7 @@ void RankLoad::Describe(v1::BeginLoadResponse& response) const {
 }
 
 void RankLoad::Describe(v1::EndLoadResponse& response) const {
-  // What a reshard takes from memory is not read from storage.
+  // A reshard takes bytes from memory. They do not count as read from storage.
   response.set_bytes_read(read_bytes);
   response.set_total_bytes_read(order.total_bytes_read());
   response.set_unique_bytes(order.unique_bytes());

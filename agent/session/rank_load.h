@@ -19,7 +19,7 @@
 
 namespace cairn {
 
-// What RankLoads keeps of each; it makes the transitions.
+// The state of one load. RankLoads makes the transitions.
 struct RankLoad {
   // True when the trainer can begin to receive.
   bool Begun() const;
@@ -29,10 +29,10 @@ struct RankLoad {
   void End();
   // Takes this rank's part of the order's plan. INTERNAL: it is another one.
   absl::Status TakePlan(const std::string& bytes, uint32_t own_rank);
-  // What the trainer is told when it has begun, and when it has ended.
+  // Tells the trainer how the load has begun, and how it has ended.
   void Describe(v1::BeginLoadResponse& response) const;
   void Describe(v1::EndLoadResponse& response) const;
-  // What the coordinator is told.
+  // Returns what the coordinator is told.
   v1::LoadState State() const;
 
   uint64_t number = 0;

@@ -39,7 +39,7 @@ class RankLoads {
   // True when the load's verdict is known: nothing more comes.
   bool HasEnded(uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> End(const v1::EndLoadRequest& request);
-  // What the trainer has not copied yet fails with `error`.
+  // Loads that the trainer has not copied to its end fail with `error`.
   void OnTrainerLost(uint64_t trainer, const absl::Status& error);
 
   // --- With the coordinator.
@@ -60,7 +60,7 @@ class RankLoads {
     bool all_read = false;
     TransportUse transport = {};
   };
-  // The memory for a reshard's source.
+  // Says which memory a reshard's source has got.
   void OnSource(uint64_t number, SlabDescription memory);
   void OnProgress(uint64_t number, const Progress& progress);
   void OnFailed(uint64_t number, const absl::Status& status);

@@ -96,7 +96,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
 
 bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) {
   if (save.told || save.trainer != request.trainer_incarnation() || save.id == 0) return true;
-  // What is written, or read by other ranks, must not change, and it is that which a commit holds.
+  // Bytes that are being written, or read by other ranks, must not change: a commit holds them.
   if (save.Staged() && (save.phase != v1::SaveState::STAGED || save.write_attempt != 0)) return true;
   if (!save.error.ok() || save.layout->digest == request.layout().digest()) return false;
   // Without a word, by an interrupt: the trainer is told of the call that it makes now.

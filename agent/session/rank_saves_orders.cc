@@ -129,8 +129,8 @@ void RankSaves::End(RankSave& save, const v1::SaveOrder& verdict) {
   context_.Changed();
 }
 
-// What was written item by item, by another plan than it was staged by, lies in the slab in another form than the
-// files'.
+// A save may be written by another plan than it was staged by, item by item. The slab then holds another form than the
+// files, and is no image of them.
 void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& verdict) {
   if (save.phase != v1::SaveState::WRITTEN || save.staged != save.target) return;
   if (verdict.attempt() != 0 && verdict.attempt() != save.write_attempt) return;

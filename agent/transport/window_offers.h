@@ -1,4 +1,4 @@
-// What the consumers of an exchange over NCCL tell a source: which windows of its rounds they take.
+// The consumers of an exchange over NCCL tell a source by these which windows of its rounds they take.
 #ifndef CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 #define CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 
@@ -26,7 +26,7 @@ struct OfferedCopies {
   CopyWindow copies;
 };
 
-// What came to this rank, for one exchange. Thread-safe.
+// Keeps the offers that came to this rank, for one exchange. Thread-safe.
 class WindowOffers {
  public:
   // All may take of memory that has one round of `bytes`.
