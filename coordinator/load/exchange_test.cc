@@ -75,7 +75,7 @@ class ExchangeTest : public JobFixture {
   v1::SynchronizeAgentResponse Orders(int rank) { return job().OrdersFor(rank, At()); }
   v1::LoadOrder Order(int rank) { return Orders(rank).loads(0); }
   Exchange::Way Way(int rank) { return Order(rank).exchange().way(); }
-  // How the first load's bytes go, as people read it.
+  // Returns how the first load's bytes go, as people read it.
   std::string Transport() {
     const v1::Load load = job().View(At()).loads(0);
     if (load.exchange_transport() == v1::TRANSPORT_UNSPECIFIED) return "";

@@ -86,7 +86,7 @@ void Load::SetPhase(Phase phase, JobContext& context) {
 
 void Load::Drop() {
   ranks_.ChangeKept([](Rank& rank) {
-    // What late calls are known by, and what was loaded.
+    // Late calls are known by these, and people are told by these what was loaded.
     v1::LoadState kept;
     kept.set_trainer_incarnation(rank.state.trainer_incarnation());
     kept.set_number(rank.state.number());

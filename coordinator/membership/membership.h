@@ -61,7 +61,7 @@ struct Member {
 
 using MemberSlots = RankTable<std::unique_ptr<Member>>;  // null: no agent
 
-// The members by ascending rank, for loops: `for (const auto& [rank, member] : members)`.
+// Gives the members by ascending rank to loops: `for (const auto& [rank, member] : members)`.
 class MemberRange {
  public:
   struct Entry {

@@ -21,7 +21,7 @@ struct NcclRank {
 
 struct NcclCase {
   std::string name;
-  // Whether the ranks say that they are on different machines, so that they may share a device.
+  // True if the ranks say that they are on different machines, so that they may share a device.
   bool apart = true;
   // The rank whose process ends as soon as it has run; -1 for none.
   int dying_rank = -1;

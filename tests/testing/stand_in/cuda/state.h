@@ -32,7 +32,7 @@ class Queue {
   int64_t last();
   bool IsDone(int64_t ticket);
   void Await(int64_t ticket);
-  // Whether it waits for the default stream, and that one for it.
+  // Returns whether it waits for the default stream, and that one for it.
   bool blocking() const { return blocking_; }
 
  private:
@@ -170,7 +170,7 @@ struct State {
   // Sets `pages` to where the bytes are reached, if they are pinned.
   HostKind KindOf(uintptr_t address, size_t bytes, char** pages = nullptr) const;
   int64_t RegisteredBytes() const;
-  // Whether all of it is pinned, in one range or in several that follow one another.
+  // Returns whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
   // Returns what is used of one device, or of all if it is negative, with what others hold of memory that was freed
