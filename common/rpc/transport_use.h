@@ -10,7 +10,7 @@
 namespace cairn {
 
 struct TransportUse {
-  // Ascending, each once; empty if no bytes came from another rank.
+  // They ascend, and each stands here once. There are none if no bytes came from another rank.
   std::vector<v1::Transport> transports;
   // Says for people why bytes went over gRPC although NCCL was wanted; else empty.
   std::string nccl_refusal;
