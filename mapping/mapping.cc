@@ -38,7 +38,7 @@ bool IsBox(const Box& box) {
   return true;
 }
 
-// Refuses descriptions that no computation can use. Whether shards tile their tensor is checked by the planner.
+// Refuses descriptions that no computation can use. The planner checks whether shards tile their tensor.
 void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::string_view name,
                 Diagnostics& diagnostics) {
   const auto fail = [&](Reason reason, const ShardDesc& shard, std::string what) {
