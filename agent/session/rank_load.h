@@ -45,7 +45,7 @@ struct RankLoad {
   std::optional<SlabDescription> source_memory;
   bool source_staged = false;
   // Says what the slab still held when the trainer called. The coordinator is told that for as long as the load is: it
-  // plans by that, and so does its successor. Whether the slab is used is decided anew when the plan has come.
+  // plans by that, and so does its successor. When the plan has come, it is decided anew whether the slab is used.
   KeptSavePtr kept;
   bool fallback = false;
   bool strict = true;

@@ -35,7 +35,7 @@ class WindowOffers {
   explicit WindowOffers(const v1::ReadPlan& plan);
 
   // INVALID_ARGUMENT (BAD_REQUEST): the parts do not follow one another, windows do not ascend, copies lie outside of
-  // the source, the consumer has no part in a round, or there are too many. What a consumer has sent before is kept
+  // the source, the consumer has no part in a round, or there are too many. Earlier parts of the consumer are kept
   // then.
   absl::Status Take(const v1::OfferWindowsRequest& request);
 

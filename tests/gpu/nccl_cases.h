@@ -1,4 +1,4 @@
-// What Cairn relies on of NCCL, as small cases of two ranks. A case is asked of the stand-in and of the library alike.
+// Small cases of two ranks show what Cairn relies on of NCCL. A case is asked of the stand-in and of the library alike.
 #ifndef CAIRN_TESTS_GPU_NCCL_CASES_H_
 #define CAIRN_TESTS_GPU_NCCL_CASES_H_
 

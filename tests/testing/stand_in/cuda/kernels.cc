@@ -1,4 +1,4 @@
-// Modules and kernels. A kernel is known by its name, and what runs is its reference on the host.
+// Has the calls for modules and kernels. A kernel is known by its name, and its reference on the host runs.
 #include <cstring>
 
 #include "common/gpu/crc32c_lanes.h"

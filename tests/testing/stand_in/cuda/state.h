@@ -42,7 +42,7 @@ class Queue {
 };
 
 // A device's memory, in a file that processes can hand to each other. It is used up as long as somebody maps it or has
-// a handle of it, in whatever process. Made, used and dropped with the state's mutex held.
+// a handle of it, in whatever process. It is made, used and dropped with the state's mutex held.
 class Physical {
  public:
   // Takes memory of a device of this process.
@@ -107,7 +107,7 @@ struct EventState {
   bool captured = false;
 };
 
-// A stream that records a graph. What is enqueued in it does not run.
+// A stream that records a graph. Work that is enqueued in it does not run.
 struct Capture {
   int mode = cuda::kCaptureGlobal;
   std::thread::id thread;
