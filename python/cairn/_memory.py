@@ -1,4 +1,4 @@
-"""Memory shared with the agent: descriptors from its socket, looked at and mapped; the control page."""
+"""Maps memory that is shared with the agent: gets descriptors from its socket, and checks them; the control page."""
 
 from __future__ import annotations
 
