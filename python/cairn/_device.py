@@ -69,8 +69,8 @@ class DeviceCopyList(_native.CopyList):
 
 
 class Devices:
-    """Holds what one client has of the driver. It opens the driver when the first array on a device comes. Thread-safe, but
-    copies follow one another."""
+    """Holds what one client has of the driver. It opens the driver when the first array on a device comes. Thread-safe,
+    but copies follow one another."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a mapping may end while it is held

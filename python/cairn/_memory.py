@@ -1,4 +1,4 @@
-"""Maps memory that is shared with the agent: gets descriptors from its socket, and checks them; the control page."""
+"""Maps memory that the agent shares, whose descriptors come from its socket and are checked; the control page."""
 
 from __future__ import annotations
 
