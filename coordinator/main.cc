@@ -1,22 +1,19 @@
 // cairn-coordinator: gathers what every rank holds, decides who writes what, and commits checkpoints.
-#include <signal.h>
 #include <unistd.h>
 
 #include <cctype>
-#include <cerrno>
 #include <cstdio>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/file/posix.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
+#include "common/process/ending.h"
 #include "common/process/log.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
@@ -99,54 +96,6 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   return settings;
 }
 
-// Waits for the coordinator's end, by SIGTERM, by SIGINT, or because its root is another coordinator's by now.
-class Ending {
- public:
-  // Blocks the signals: threads that start from here on never get them.
-  Ending() {
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, kLostRoot);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
-
-  // May be called from any thread. The first call counts.
-  void OnLost(const absl::Status& error) {
-    {
-      MutexLock lock(mutex_);
-      if (!lost_.ok()) return;
-      lost_ = error;
-    }
-    kill(getpid(), kLostRoot);
-  }
-
-  // Returns the signal that ends the coordinator. Calls `each_minute` while it waits.
-  int Await(const std::function<void()>& each_minute) {
-    const timespec minute = {60, 0};
-    int received = -1;
-    while ((received = sigtimedwait(&signals_, nullptr, &minute)) < 0) {
-      if (errno == EAGAIN) each_minute();
-    }
-    return received;
-  }
-
-  // Returns why the root is lost; OK if it is not.
-  absl::Status Lost() {
-    MutexLock lock(mutex_);
-    return lost_;
-  }
-
- private:
-  static constexpr int kLostRoot = SIGUSR1;
-
-  sigset_t signals_;
-  Mutex mutex_;
-  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
-};
-
 absl::StatusOr<EpochFile> TakeRoot(const Settings& settings, PosixStorage& storage, const Clock& clock) {
   return EpochFile::Acquire(storage, settings.lock_timeout, clock, [&](const std::string& holder) {
     Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", holder}});
@@ -173,7 +122,9 @@ absl::StatusOr<std::string> TokenOf(const Settings& settings, PosixStorage& stor
   return std::string();
 }
 
-// Directories like the copy's are tidied, and go when the user's last session ends. So it is renewed now and then.
+// Directories like the copy's are tidied, and go when the user's last session ends. So the copy is made anew so often.
+constexpr absl::Duration kRenewCopyEach = absl::Minutes(1);
+
 void RenewCopy(TokenCopy& copy) {
   // Agents find the token below their root; only commands need --token-file then.
   if (const absl::Status status = copy.Renew(); !status.ok()) {
@@ -232,7 +183,7 @@ absl::Status Serve(Settings settings) {
   options.began = epoch.began();
   options.holds_root = [&] {
     const absl::Status held = epoch.Check();
-    if (HasReason(held, Reason::kRootInUse)) ending.OnLost(held);
+    if (HasReason(held, Reason::kRootInUse)) ending.OnError(held);
     return held;
   };
   options.raise_format = [&] { return epoch.RaiseFormat(); };
@@ -247,10 +198,10 @@ absl::Status Serve(Settings settings) {
   }
   CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
 
-  const int received = ending.Await([&copy] {
+  const int received = ending.Await(kRenewCopyEach, [&copy] {
     if (copy) RenewCopy(*copy);
   });
-  const absl::Status lost = ending.Lost();
+  const absl::Status lost = ending.Error();
   if (lost.ok()) {
     Drain(*server, received, settings.drain_timeout);
   } else {
