@@ -1,12 +1,7 @@
 // cairn-agent: moves the bytes of one rank.
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cctype>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -28,6 +23,7 @@
 #include "common/metrics/metrics_server.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
+#include "common/process/ending.h"
 #include "common/process/log.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
@@ -72,7 +68,7 @@ struct Flags {
   std::string register_timeout = "20s";
 };
 
-// What they say.
+// The settings that the flags give.
 struct Settings {
   cairn::AgentOptions agent;
   std::string address_file;
@@ -192,53 +188,6 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   return settings;
 }
 
-// What ends the agent: SIGTERM or SIGINT, or an error of its own.
-class Ending {
- public:
-  // Blocks the signals: threads that start from here on never get them.
-  Ending() {
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
-    fatal_fd_ = eventfd(0, EFD_CLOEXEC);
-  }
-
-  // From any thread, once.
-  void OnFatal(const absl::Status& error) {
-    fatal_ = error;  // before the event that makes Await read it
-    const uint64_t one = 1;
-    (void)!write(fatal_fd_, &one, sizeof(one));
-  }
-
-  // Waits for what ends the agent. The next signal ends the process at once.
-  void Await() {
-    pollfd polled[] = {{signal_fd_, POLLIN, 0}, {fatal_fd_, POLLIN, 0}};
-    while (poll(polled, 2, -1) < 0) {
-    }
-    if (polled[0].revents != 0) {
-      signalfd_siginfo info = {};
-      (void)!read(signal_fd_, &info, sizeof(info));
-    }
-    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-  }
-
-  // Returns the agent's own error; OK if it has had none until now.
-  absl::Status Error() const {
-    pollfd polled = {fatal_fd_, POLLIN, 0};
-    return poll(&polled, 1, 0) > 0 ? fatal_ : absl::OkStatus();
-  }
-
- private:
-  sigset_t signals_;
-  int signal_fd_ = -1;
-  int fatal_fd_ = -1;
-  absl::Status fatal_;
-};
-
 void LogServing(const cairn::Agent& agent, const cairn::AgentOptions& options, const std::string& address,
                 const std::string& metrics) {
   cairn::Log(cairn::LogLevel::kInfo, "serving",
@@ -258,8 +207,8 @@ void Drain(cairn::Agent& agent, absl::Duration timeout) {
 
 // Serves until something ends it. Returns what went wrong.
 absl::Status Serve(Settings settings) {
-  Ending ending;
-  settings.agent.on_fatal = [&ending](const absl::Status& error) { ending.OnFatal(error); };
+  cairn::Ending ending;
+  settings.agent.on_fatal = [&ending](const absl::Status& error) { ending.OnError(error); };
   const cairn::AgentOptions& options = settings.agent;
   // Other agents take bytes from it, each by a connection of its own.
   cairn::RaiseOpenFileLimit();
@@ -284,6 +233,7 @@ absl::Status Serve(Settings settings) {
   LogServing(*agent, options, address, metrics == nullptr ? "" : metrics->address());
 
   ending.Await();
+  ending.LetSignalsThrough();
   if (ending.Error().ok()) Drain(*agent, settings.drain_timeout);
   const absl::Status fatal = ending.Error();
   agent->Quiesce();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "cli/command.h"
+#include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -36,13 +37,11 @@ std::string BareWarning(const v1::Checkpoint& checkpoint) {
   return absl::StrCat(std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name), ": ", warning.message());
 }
 
-std::string PhaseName(const v1::RankProgress& rank) {
-  return absl::AsciiStrToLower(v1::RankProgress::Phase_Name(rank.phase()));
-}
+std::string PhaseName(const v1::RankProgress& rank) { return EnumText(rank.phase()); }
 
 }  // namespace
 
-std::string StateName(v1::Checkpoint::State state) { return v1::Checkpoint::State_Name(state); }
+std::string StateName(v1::Checkpoint::State state) { return EnumName(state); }
 
 bool IsEnded(const v1::Checkpoint& checkpoint) {
   switch (checkpoint.state()) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -24,7 +24,7 @@ int64_t Microseconds(const google::protobuf::Duration& duration) {
 }
 
 std::string NameOf(const v1::Timeline& timeline) {
-  std::string name = absl::AsciiStrToLower(v1::Timeline::Kind_Name(timeline.kind()));
+  std::string name = EnumText(timeline.kind());
   absl::StrAppend(&name, " of ", timeline.job());
   if (timeline.has_step()) absl::StrAppend(&name, "@", timeline.step());
   if (timeline.attempt() > 0) absl::StrAppend(&name, ", attempt ", timeline.attempt());
@@ -70,8 +70,8 @@ class OperationTrace {
   void AddSlices(uint32_t track, const Spans& spans) {
     for (const v1::TimelineSpan& span : spans) {
       Json slice = {{"ph", "X"},
-                    {"name", absl::AsciiStrToLower(v1::TimelineSpan::Phase_Name(span.phase()))},
-                    {"cat", absl::AsciiStrToLower(v1::Timeline::Kind_Name(timeline_.kind()))},
+                    {"name", EnumText(span.phase())},
+                    {"cat", EnumText(timeline_.kind())},
                     {"pid", pid_},
                     {"tid", track},
                     {"ts", begin_ + Microseconds(span.begin())},

@@ -10,7 +10,7 @@
 namespace cairn::cli {
 namespace {
 
-// A command with the words that lead to it: "cairn corpus bpe".
+// A command with the words that lead to it, such as "cairn corpus bpe".
 struct Place {
   std::string path;
   const CommandDescription* command = nullptr;
@@ -41,7 +41,7 @@ std::vector<Place> PlacesOf(const CommandDescription& program) {
   return places;
 }
 
-// For sh and its kin.
+// Quotes a text for sh and its kin.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
@@ -50,7 +50,7 @@ std::string FishQuoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
 }
 
-// "'cairn save'|'cairn load'": the words that lead one command deeper.
+// Returns the words that lead one command deeper, such as "'cairn save'|'cairn load'".
 std::string PathsBelow(const std::vector<Place>& places, const std::string& separator) {
   std::vector<std::string> paths;
   for (size_t i = 1; i < places.size(); ++i) paths.push_back(Quoted(places[i].path));

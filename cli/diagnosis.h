@@ -22,7 +22,7 @@ struct Finding {
   std::string next;   // what to change; empty if nothing
 };
 
-// "ok", "note", "warning", "fault".
+// Returns "ok", "note", "warning" or "fault".
 std::string LevelName(Finding::Level level);
 
 // Each takes what was measured of one thing.
@@ -35,14 +35,14 @@ struct FreeSpace {
   uint64_t inodes = 0;  // 0 of 0: the file system does not count them
   uint64_t all_inodes = 0;
 };
-// `state`: the bytes of one checkpoint; 0 if not known.
+// Judges whether there is room for checkpoints. One takes `state` bytes; 0 if that is not known.
 Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state);
 
 // `error`: errno of a write with O_DIRECT; 0 if it went well.
 Finding JudgeDirectIo(int error);
 
-// Judges whether the memory of this container or machine holds the slab of one agent. `rank_state`: the bytes of one
-// rank; 0 if not known.
+// Judges whether the memory of this container or machine holds the slab of one agent. One
+// rank has `rank_state` bytes; 0 if that is not known.
 Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state);
 
 // `storage_ahead`: how far the clock that dates files is ahead of this machine's.

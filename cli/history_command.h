@@ -1,4 +1,4 @@
-// The command `cairn history`.
+// Adds the command `cairn history`.
 #ifndef CAIRN_CLI_HISTORY_COMMAND_H_
 #define CAIRN_CLI_HISTORY_COMMAND_H_
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -30,7 +30,7 @@ std::optional<double> HistoryEntry::throughput() const {
 
 HistoryEntry EntryOf(const v1::Timeline& timeline) {
   HistoryEntry entry;
-  entry.kind = absl::AsciiStrToLower(v1::Timeline::Kind_Name(timeline.kind()));
+  entry.kind = EnumText(timeline.kind());
   if (timeline.has_step()) entry.step = timeline.step();
   entry.attempt = timeline.attempt();
   entry.time = TimeOf(timeline.begin_time());
@@ -48,7 +48,7 @@ HistoryEntry EntryOf(const v1::Timeline& timeline) {
     const absl::Duration took = DurationOf(span.end()) - DurationOf(span.begin());
     if (span.awaited_ranks().empty() || took <= longest) continue;
     longest = took;
-    entry.slowest_phase = absl::AsciiStrToLower(v1::TimelineSpan::Phase_Name(span.phase()));
+    entry.slowest_phase = EnumText(span.phase());
     entry.slowest_rank = span.awaited_ranks(0);
   }
   return entry;

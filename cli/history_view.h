@@ -26,7 +26,7 @@ struct HistoryEntry {
   std::optional<absl::Duration> duration;
   uint64_t bytes = 0;
   uint32_t world_size = 0;
-  // The part of the operation that took longest and that a rank ended, and that rank.
+  // Of all parts of the operation that a rank ended, this one took longest, and this rank ended it.
   std::string slowest_phase;
   std::optional<uint32_t> slowest_rank;
 
@@ -35,7 +35,7 @@ struct HistoryEntry {
 };
 
 HistoryEntry EntryOf(const v1::Timeline& timeline);
-// Returns the saves that storage knows of, oldest first. What has no verdict yet is left out.
+// Returns the saves that storage knows of, oldest first. Attempts without a verdict are left out.
 std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps);
 
 // Returns {"kind", "step", "attempt", "time", "result", "message", "duration", "bytes", "throughput", "world_size",

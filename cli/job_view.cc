@@ -5,14 +5,15 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/command.h"
 #include "cli/counted.h"
 #include "cli/terminal.h"
+#include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"
+#include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 
@@ -24,16 +25,13 @@ using Ranks = google::protobuf::RepeatedPtrField<v1::RankProgress>;
 nlohmann::ordered_json CountsToJson(const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const v1::PhaseCount& count : counts) {
-    json.push_back({{"phase", absl::AsciiStrToLower(v1::RankProgress::Phase_Name(count.phase()))},
-                    {"ranks", count.ranks()},
-                    {"late", count.late()}});
+    json.push_back({{"phase", EnumText(count.phase())}, {"ranks", count.ranks()}, {"late", count.late()}});
   }
   return json;
 }
 
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
-  nlohmann::ordered_json json = {
-      {"number", load.number()}, {"state", v1::Load::State_Name(load.state())}, {"step", nullptr}};
+  nlohmann::ordered_json json = {{"number", load.number()}, {"state", EnumName(load.state())}, {"step", nullptr}};
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
   json["phase_counts"] = CountsToJson(load.phase_counts());
@@ -70,8 +68,7 @@ std::string WithoutAgent(const v1::Job& job) {
 std::string CountsText(const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts) {
   std::string text;
   for (const v1::PhaseCount& count : counts) {
-    absl::StrAppend(&text, text.empty() ? "  ranks: " : ", ",
-                    absl::AsciiStrToLower(v1::RankProgress::Phase_Name(count.phase())), " ", count.ranks(),
+    absl::StrAppend(&text, text.empty() ? "  ranks: " : ", ", EnumText(count.phase()), " ", count.ranks(),
                     count.late() > 0 ? absl::StrCat(" (", count.late(), " late)") : "");
   }
   return text.empty() ? "" : absl::StrCat(text, "\n");
@@ -171,11 +168,12 @@ std::string LoadsText(const v1::Job& job, MakeTable table) {
     const bool nothing = load.state() == v1::Load::FAILED && !load.has_step() &&
                          HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
     absl::StrAppend(&text, "load ", load.number(), load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
-                    nothing ? "nothing to load: the job has no checkpoint yet"
-                            : absl::AsciiStrToLower(v1::Load::State_Name(load.state())),
-                    "\n");
+                    nothing ? "nothing to load: the job has no checkpoint yet" : EnumText(load.state()), "\n");
     if (nothing) continue;
-    if (!load.transport().empty()) absl::StrAppend(&text, "  transport: ", load.transport(), "\n");
+    if (load.exchange_transport() != v1::TRANSPORT_UNSPECIFIED) {
+      const TransportUse use = {{load.exchange_transport()}, load.nccl_refusal()};
+      absl::StrAppend(&text, "  transport: ", TransportText(use), "\n");
+    }
     if (load.has_error()) absl::StrAppend(&text, "  ", ErrorText(StatusFromProto(load.error())), "\n");
     text += table(load.ranks(), load.phase_counts());
   }
@@ -194,7 +192,7 @@ Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
   for (const v1::RankProgress* rank : order) {
     const double rate = rates.Of(rank->rank());
     table.Add(
-        {absl::StrCat(rank->rank()), rank->node(), absl::AsciiStrToLower(v1::RankProgress::Phase_Name(rank->phase())),
+        {absl::StrCat(rank->rank()), rank->node(), EnumText(rank->phase()),
          FormatSize(static_cast<int64_t>(rank->bytes_done())), FormatSize(static_cast<int64_t>(rank->bytes_total())),
          rate > 0 ? absl::StrCat(FormatSize(static_cast<int64_t>(rate)), "/s") : "",
          ShortDuration(DurationOf(rank->idle())), rank->late() ? absl::StrCat("LATE ", rank->note()) : rank->note()},

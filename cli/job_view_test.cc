@@ -137,6 +137,28 @@ TEST(JobViewTest, AppendPage_OfTheSameSave_AddsItsRanks) {
   EXPECT_EQ(job.checkpoint().ranks_size(), 6) << "those are of another attempt";
 }
 
+TEST(JobViewTest, JobText_LoadWithATransport_NamesItAndWhyItIsNotNccl) {
+  v1::Job job = JobWithALateRank();
+  v1::Load& load = *job.add_loads();
+  load.set_exchange_transport(v1::TRANSPORT_GRPC);
+  load.set_nccl_refusal("rank 3 has --nccl=never");
+  const std::string text = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(text.find("\n  transport: grpc (nccl: rank 3 has --nccl=never)\n"), std::string::npos) << text;
+}
+
+TEST(JobViewTest, Job_NumbersOfALaterCoordinator_AreShownAsUnknown) {
+  v1::Job job = JobWithALateRank();
+  job.mutable_checkpoint()->mutable_ranks(0)->set_phase(static_cast<v1::RankProgress::Phase>(77));
+  v1::Load& load = *job.add_loads();
+  load.set_state(static_cast<v1::Load::State>(78));
+  load.set_exchange_transport(static_cast<v1::Transport>(79));
+  const std::string text = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(text.find("unknown (77)"), std::string::npos) << text;
+  EXPECT_NE(text.find("unknown (78)"), std::string::npos) << text;
+  EXPECT_NE(text.find("transport: unknown (79)"), std::string::npos) << text;
+  EXPECT_EQ(JobToJson(job, std::nullopt)["loads"][0]["state"], "unknown (78)");
+}
+
 TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
   v1::Job job;
   job.set_job("demo");

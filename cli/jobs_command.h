@@ -1,4 +1,4 @@
-// The command `cairn jobs`.
+// Adds the command `cairn jobs`.
 #ifndef CAIRN_CLI_JOBS_COMMAND_H_
 #define CAIRN_CLI_JOBS_COMMAND_H_
 

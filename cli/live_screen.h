@@ -31,7 +31,7 @@ class LiveScreen {
   bool begun_ = false;
 };
 
-// The first `columns` characters of a line. Sequences for colours take no room, and are all kept.
+// Returns the first `columns` characters of a line. Sequences for colours take no room, and are all kept.
 std::string CutLine(std::string_view line, size_t columns);
 
 }  // namespace cairn::cli

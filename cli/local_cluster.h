@@ -63,7 +63,7 @@ class LocalCluster {
   const std::string& coordinator_address() const { return coordinator_; }
   const std::string& logs() const { return directory_->path(); }
   std::string agent_pattern() const { return directory_->AgentPattern(); }
-  // The agents' addresses, by rank on this machine.
+  // Returns the agents' addresses, by rank on this machine.
   std::vector<std::string> agents() const;
 
  private:

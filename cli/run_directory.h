@@ -32,7 +32,7 @@ class RunDirectory {
   std::string SocketDirectory(int rank) const;
   // Returns where trainers find their agents, with "{rank}" in place of the rank.
   std::string AgentPattern() const;
-  // Returns the path of a log to write to. What the last run wrote is kept as "NAME.log.1".
+  // Returns the path of a log to write to. The log of the last run is kept as "NAME.log.1".
   std::string NewLog(const std::string& name) const;
 
  private:

@@ -161,7 +161,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
 }
 
 void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
-  // Aborted, or committed and no checkpoint any more.
+  // It was aborted, or it was committed and is no checkpoint any more.
   const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Checkpoint::COMMITTED;
   if (context.json()) {
     std::printf("%s\n", ProgressToJson(checkpoint).dump(2).c_str());

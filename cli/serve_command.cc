@@ -110,7 +110,7 @@ class Questions {
     return Json{{"timelines", std::move(timelines)}};
   }
 
-  // "7/llm": the one with the number 7 of the job llm.
+  // The path "7/llm" asks for the one with the number 7 of the job llm.
   absl::StatusOr<Json> TimelineOf(const std::string& rest) {
     const size_t slash = std::min(rest.find('/'), rest.size());
     const std::string name = rest.substr(std::min(rest.size(), slash + 1));

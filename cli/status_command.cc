@@ -32,7 +32,7 @@ struct Arguments {
   bool ranks = false;
 };
 
-// All ranks of a job that is too large for one answer, page by page. What changes meanwhile is as it was when its page
+// Gets all ranks of a job that is too large for one answer, page by page. Each page shows the job at the time when it
 // was read.
 absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   v1::GetJobRequest request;

@@ -1,4 +1,4 @@
-// The commands `cairn tag` and `cairn untag`.
+// Adds the commands `cairn tag` and `cairn untag`.
 #ifndef CAIRN_CLI_TAG_COMMAND_H_
 #define CAIRN_CLI_TAG_COMMAND_H_
 

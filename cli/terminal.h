@@ -17,7 +17,7 @@ enum class Colour { kNone, kRed, kGreen, kYellow, kDim, kBold };
 std::string Coloured(std::FILE* stream, Colour colour, std::string_view text);
 
 // Aligns each column by its widest cell, and numbers (cells that begin with a digit) to the right. Each row may have a
-// colour. What is not printable in a cell (common/base/printable.h) is spelled as "\xNN".
+// colour. Characters of a cell that are not printable (common/base/printable.h) are spelled as "\xNN".
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/checkpoint_view.h"
@@ -16,6 +15,7 @@
 #include "cli/named_step.h"
 #include "cli/terminal.h"
 #include "cli/timeline_view.h"
+#include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -29,7 +29,7 @@ struct Arguments {
   std::string name;
 };
 
-// Returns the job's timelines, oldest first. Of the ranks only with `ranks`.
+// Returns the job's timelines, oldest first. They tell of ranks only with `ranks`.
 absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, CheckpointName name, bool ranks) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
   CAIRN_ASSIGN_OR_RETURN(name, WithoutTag(*client, name));
@@ -54,12 +54,11 @@ void PrintTable(const std::vector<v1::Timeline>& timelines) {
   for (const v1::Timeline& timeline : timelines) {
     const auto reason = ReasonOf(StatusFromProto(timeline.error()));
     const std::string result = !timeline.has_error() ? "done" : reason ? std::string(InfoOf(*reason).name) : "failed";
-    table.Add({absl::AsciiStrToLower(v1::Timeline::Kind_Name(timeline.kind())),
-               timeline.has_step() ? absl::StrCat(timeline.step()) : "", TimeText(timeline.begin_time()), result, "all",
-               ShortDuration(DurationOf(timeline.duration())), ""},
+    table.Add({EnumText(timeline.kind()), timeline.has_step() ? absl::StrCat(timeline.step()) : "",
+               TimeText(timeline.begin_time()), result, "all", ShortDuration(DurationOf(timeline.duration())), ""},
               timeline.has_error() ? Colour::kRed : Colour::kBold);
     for (const v1::TimelineSpan& span : timeline.spans()) {
-      table.Add({"", "", "", "", absl::AsciiStrToLower(v1::TimelineSpan::Phase_Name(span.phase())),
+      table.Add({"", "", "", "", EnumText(span.phase()),
                  ShortDuration(DurationOf(span.end()) - DurationOf(span.begin())),
                  absl::StrJoin(span.awaited_ranks(), ", ")});
     }

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/time/time.h"
 #include "cli/checkpoint_view.h"
 #include "cli/command.h"
+#include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
@@ -20,7 +20,7 @@ Json SpansToJson(const google::protobuf::RepeatedPtrField<v1::TimelineSpan>& spa
   for (const v1::TimelineSpan& span : spans) {
     Json awaited = Json::array();
     for (uint32_t rank : span.awaited_ranks()) awaited.push_back(rank);
-    json.push_back({{"phase", absl::AsciiStrToLower(v1::TimelineSpan::Phase_Name(span.phase()))},
+    json.push_back({{"phase", EnumText(span.phase())},
                     {"begin", absl::ToDoubleSeconds(DurationOf(span.begin()))},
                     {"end", absl::ToDoubleSeconds(DurationOf(span.end()))},
                     {"awaited_ranks", std::move(awaited)}});
@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<v1::Timeline>> FetchTimelines(CoordinatorClient& clie
 
 nlohmann::ordered_json TimelineToJson(const v1::Timeline& timeline) {
   Json json = {{"id", timeline.id()},
-               {"kind", absl::AsciiStrToLower(v1::Timeline::Kind_Name(timeline.kind()))},
+               {"kind", EnumText(timeline.kind())},
                {"step", nullptr},
                {"attempt", timeline.attempt()},
                {"begin_time", TimeText(timeline.begin_time())},

@@ -12,7 +12,7 @@
 
 namespace cairn::cli {
 
-// The rates of one operation. Not thread-safe.
+// Computes the rates of one operation. Not thread-safe.
 class TransferRates {
  public:
   // Takes what is known of the ranks at `now`. `operation` tells one operation from the next, whose ranks begin again

@@ -30,7 +30,7 @@ struct WebAnswer {
 // Thread-safe if its questions are. It only ever reads.
 class WebSite {
  public:
-  // Answers a question with JSON; `rest` is what stands behind its name in the path: "llm" of "/api/job/llm".
+  // Answers a question with JSON. `rest` stands behind its name in the path: it is "llm" of "/api/job/llm".
   using Question = std::function<absl::StatusOr<nlohmann::ordered_json>(const std::string& rest)>;
   struct Options {
     // The Authorization header of a question must hold it: "Bearer <token>".
@@ -38,7 +38,7 @@ class WebSite {
     // The Host headers that are answered. A page of another site whose name leads to this address is not: it could
     // otherwise ask in the name of whoever looks at it.
     std::vector<std::string> hosts;
-    // By name: "job" answers "/api/job/...".
+    // The questions by their names: "job" answers "/api/job/...".
     std::map<std::string, Question> questions;
   };
   explicit WebSite(Options options) : options_(std::move(options)) {}

@@ -1,22 +1,19 @@
 // cairn-coordinator: gathers what every rank holds, decides who writes what, and commits checkpoints.
-#include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
+#include <cctype>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/base/clock.h"
-#include "common/base/random_id.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/file/posix.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
+#include "common/process/ending.h"
 #include "common/process/log.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
@@ -36,10 +33,15 @@
 namespace cairn {
 namespace {
 
-constexpr int kLostRoot = SIGUSR1;
-// Calls that are in flight are told how they ended; nothing is put in storage any more.
-constexpr absl::Duration kLostDrain = absl::Seconds(1);
+constexpr char kFooter[] =
+    R"(Prints the address that was bound on standard output, one line per change of state on standard error.
+Every flag can be set by an environment variable: --phase-timeout by CAIRN_PHASE_TIMEOUT.
+Examples:
+  cairn-coordinator --root /ckpt --listen 127.0.0.1:7420
+  cairn-coordinator --root /ckpt --listen 0.0.0.0:7420 --token-file /run/secrets/cairn-token
+Exit status: 0 drained, 1 failed, 2 usage.)";
 
+// The flags as they are given.
 struct Flags {
   std::string listen = "127.0.0.1:0";
   std::string address_file;
@@ -57,14 +59,71 @@ struct Flags {
   std::string lock_timeout = "10s";
 };
 
-// Returns what callers must present; empty with --insecure.
-absl::StatusOr<std::string> TokenOf(const Flags& flags, PosixStorage& storage) {
-  if (flags.insecure) return std::string();
-  return flags.token_file.empty() ? MakeRootToken(storage) : ReadTokenFile(flags.token_file);
+// The settings that the flags give.
+struct Settings {
+  ServerOptions server;
+  std::string root;
+  std::string address_file;
+  std::string token_file;
+  bool insecure = false;
+  absl::Duration drain_timeout;
+  absl::Duration lock_timeout;
+};
+
+absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
+  Settings settings = {.server = {.listen = flags.listen, .metrics_listen = flags.metrics_listen},
+                       .root = flags.root,
+                       .address_file = flags.address_file,
+                       .token_file = flags.token_file,
+                       .insecure = flags.insecure};
+  settings.server.save.bins_per_rank = flags.bins_per_rank;
+  settings.server.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
+  DecisionOptions& decisions = settings.server.decisions;
+  CAIRN_ASSIGN_OR_RETURN(decisions.phase_timeout, ParseDuration(flags.phase_timeout));
+  CAIRN_ASSIGN_OR_RETURN(decisions.lease_ttl, ParseDuration(flags.lease_ttl));
+  CAIRN_ASSIGN_OR_RETURN(decisions.storage_timeout, ParseDuration(flags.storage_timeout));
+  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, ParseDuration(flags.drain_timeout));
+  CAIRN_ASSIGN_OR_RETURN(settings.lock_timeout, ParseDuration(flags.lock_timeout));
+  if (decisions.phase_timeout <= absl::ZeroDuration() || decisions.storage_timeout <= absl::ZeroDuration() ||
+      decisions.lease_ttl < absl::Milliseconds(300)) {
+    return MakeError(Reason::kBadQuantity,
+                     "--phase-timeout and --storage-timeout must be above 0s, --lease-ttl at least 300ms");
+  }
+  decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
+                             : flags.check_replicas == "never" ? ReplicaCheck::kNever
+                                                               : ReplicaCheck::kFirst;
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !flags.token_file.empty()));
+  return settings;
 }
 
-// Directories of this kind are tidied, and go when the user's last session ends.
-constexpr time_t kRenewCopySeconds = 60;
+absl::StatusOr<EpochFile> TakeRoot(const Settings& settings, PosixStorage& storage, const Clock& clock) {
+  return EpochFile::Acquire(storage, settings.lock_timeout, clock, [&](const std::string& holder) {
+    Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", holder}});
+  });
+}
+
+// Checks that a verdict can be put into the root.
+absl::Status ProbeRoot(PosixStorage& storage) {
+  const absl::Status creates = storage.ProbeAtomicCreate();
+  if (!HasReason(creates, Reason::kNoSpace)) return creates;
+  // Without a coordinator nobody could load what stands on a full disk.
+  AttemptStore::ReleaseReserve(storage);
+  return storage.ProbeAtomicCreate();
+}
+
+// Returns what callers must present; empty with --insecure.
+absl::StatusOr<std::string> TokenOf(const Settings& settings, PosixStorage& storage) {
+  if (!settings.insecure) {
+    return settings.token_file.empty() ? MakeRootToken(storage) : ReadTokenFile(settings.token_file);
+  }
+  Log(LogLevel::kWarn, "insecure",
+      {{"warning",
+        "no token is asked for (--insecure): every process of this machine can save, delete and pass for a rank"}});
+  return std::string();
+}
+
+// Directories like the copy's are tidied, and go when the user's last session ends. So the copy is made anew so often.
+constexpr absl::Duration kRenewCopyEach = absl::Minutes(1);
 
 void RenewCopy(TokenCopy& copy) {
   // Agents find the token below their root; only commands need --token-file then.
@@ -73,121 +132,85 @@ void RenewCopy(TokenCopy& copy) {
   }
 }
 
-absl::Status Serve(const Flags& flags) {
+void LogServing(const CoordinatorServer& server, const Settings& settings, uint64_t epoch, uint64_t open_files) {
+  Log(LogLevel::kInfo, "serving",
+      {{"address", server.address()},
+       {"root", settings.root},
+       {"epoch", epoch},
+       {"version", std::string(kVersion)},
+       {"pid", getpid()},
+       {"open_files", open_files},
+       {"metrics", settings.server.metrics_listen.empty() ? "none" : server.metrics_address()}});
+}
+
+absl::Status TellAddress(const std::string& address, const std::string& address_file) {
+  std::printf("%s\n", address.c_str());
+  std::fflush(stdout);
+  return address_file.empty() ? absl::OkStatus() : WriteAddressFile(address_file, address);
+}
+
+// Ends a coordinator whose root is lost. Nothing is put in storage any more.
+void Leave(CoordinatorServer& server, const absl::Status& lost) {
+  // Agents hear of it by their next call, and calls in flight are told how they ended.
+  constexpr absl::Duration kDrain = absl::Seconds(1);
+  Log(LogLevel::kError, "root_lost", {{"error", lost}});
+  absl::SleepFor(kDrain);
+  server.Drain(kDrain);
+}
+
+void Drain(CoordinatorServer& server, int received, absl::Duration timeout) {
+  Log(LogLevel::kInfo, "draining", {{"signal", received}});
+  const bool ended = server.Drain(timeout);
+  Log(ended ? LogLevel::kInfo : LogLevel::kWarn, "stopped", {{"storage", ended ? "done" : "stalled"}});
+  // A thread that storage holds cannot be ended, and what it uses must stay.
+  if (!ended) _exit(0);
+}
+
+// Serves until something ends it. Returns what went wrong.
+absl::Status Serve(Settings settings) {
   const Clock& clock = Clock::Real();
-  ServerOptions options;
-  options.listen = flags.listen;
-  options.metrics_listen = flags.metrics_listen;
-  options.save.bins_per_rank = flags.bins_per_rank;
-  options.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
-  CAIRN_ASSIGN_OR_RETURN(options.decisions.phase_timeout, ParseDuration(flags.phase_timeout));
-  CAIRN_ASSIGN_OR_RETURN(options.decisions.lease_ttl, ParseDuration(flags.lease_ttl));
-  CAIRN_ASSIGN_OR_RETURN(options.decisions.storage_timeout, ParseDuration(flags.storage_timeout));
-  CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(flags.drain_timeout));
-  CAIRN_ASSIGN_OR_RETURN(const absl::Duration lock_timeout, ParseDuration(flags.lock_timeout));
-  if (options.decisions.phase_timeout <= absl::ZeroDuration() ||
-      options.decisions.storage_timeout <= absl::ZeroDuration() ||
-      options.decisions.lease_ttl < absl::Milliseconds(300)) {
-    return MakeError(Reason::kBadQuantity,
-                     "--phase-timeout and --storage-timeout must be above 0s, --lease-ttl at least 300ms");
-  }
-  options.decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
-                                     : flags.check_replicas == "never" ? ReplicaCheck::kNever
-                                                                       : ReplicaCheck::kFirst;
-  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !flags.token_file.empty()));
+  Ending ending;
+  const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(settings.root, /*create=*/true));
+  CAIRN_ASSIGN_OR_RETURN(EpochFile epoch, TakeRoot(settings, *storage, clock));
+  CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
-  // Signals are taken by the loop below alone; threads that start later inherit the mask.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, kLostRoot);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
-
-  // Each agent has a connection.
-  const uint64_t open_files = RaiseOpenFileLimit();
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(flags.root, /*create=*/true));
-  CAIRN_ASSIGN_OR_RETURN(EpochFile epoch,
-                         EpochFile::Acquire(*storage, lock_timeout, clock, [&](const std::string& holder) {
-                           Log(LogLevel::kWarn, "waiting", {{"root", flags.root}, {"holder", holder}});
-                         }));
-  absl::Status creates = storage->ProbeAtomicCreate();
-  if (HasReason(creates, Reason::kNoSpace)) {
-    // Without a coordinator nobody could load what stands on a full disk.
-    AttemptStore::ReleaseReserve(*storage);
-    creates = storage->ProbeAtomicCreate();
-  }
-  CAIRN_RETURN_IF_ERROR(creates);
-  CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(flags, *storage));
-  if (flags.insecure) {
-    Log(LogLevel::kWarn, "insecure",
-        {{"warning",
-          "no token is asked for (--insecure): every process of this machine can save, delete and pass for a rank"}});
-  }
-  options.decisions.coordinator_epoch = epoch.epoch();
-  options.began = epoch.began();
-  options.decisions.root = storage->root();
+  ServerOptions& options = settings.server;
+  CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(settings, *storage));
   CAIRN_ASSIGN_OR_RETURN(options.decisions.root_proof, PutRootProof(*storage));
-  // A root that is another coordinator's by now ends this one, as a signal does.
-  std::once_flag once;
-  absl::Status lost;
-  std::atomic<bool> is_lost = false;
+  options.decisions.coordinator_epoch = epoch.epoch();
+  options.decisions.root = storage->root();
+  options.began = epoch.began();
   options.holds_root = [&] {
     const absl::Status held = epoch.Check();
-    if (!HasReason(held, Reason::kRootInUse)) return held;
-    std::call_once(once, [&] {
-      lost = held;
-      is_lost = true;
-      kill(getpid(), kLostRoot);
-    });
+    if (HasReason(held, Reason::kRootInUse)) ending.OnError(held);
     return held;
   };
   options.raise_format = [&] { return epoch.RaiseFormat(); };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
-  Log(LogLevel::kInfo, "serving",
-      {{"address", server->address()},
-       {"root", flags.root},
-       {"epoch", epoch.epoch()},
-       {"version", std::string(kVersion)},
-       {"pid", getpid()},
-       {"open_files", open_files},
-       {"metrics", flags.metrics_listen.empty() ? "none" : server->metrics_address()}});
-  // Before anybody is told the address: who knows it finds the token.
+  LogServing(*server, settings, epoch.epoch(), open_files);
+
+  // The copy comes before anybody is told the address: who knows that finds the token.
   std::optional<TokenCopy> copy;
-  if (flags.token_file.empty() && !flags.insecure) {
+  if (settings.token_file.empty() && !settings.insecure) {
     copy.emplace(TokenDirectory::OfThisUser(), server->address(), options.token);
     RenewCopy(*copy);
   }
-  std::printf("%s\n", server->address().c_str());
-  std::fflush(stdout);
-  if (!flags.address_file.empty()) CAIRN_RETURN_IF_ERROR(WriteAddressFile(flags.address_file, server->address()));
+  CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
 
-  const timespec pause = {kRenewCopySeconds, 0};
-  int received = -1;
-  while ((received = sigtimedwait(&signals, nullptr, &pause)) < 0) {
-    if (errno == EAGAIN && copy) RenewCopy(*copy);
+  const int received = ending.Await(kRenewCopyEach, [&copy] {
+    if (copy) RenewCopy(*copy);
+  });
+  const absl::Status lost = ending.Error();
+  if (lost.ok()) {
+    Drain(*server, received, settings.drain_timeout);
+  } else {
+    Leave(*server, lost);
   }
-  if (is_lost) {
-    Log(LogLevel::kError, "root_lost", {{"error", lost}});
-    // Agents hear of it by their next call.
-    absl::SleepFor(kLostDrain);
-    server->Drain(kLostDrain);
-    return lost;
-  }
-  Log(LogLevel::kInfo, "draining", {{"signal", received}});
-  const bool ended = server->Drain(drain_timeout);
-  Log(ended ? LogLevel::kInfo : LogLevel::kWarn, "stopped", {{"storage", ended ? "done" : "stalled"}});
-  // A thread that storage holds cannot be ended, and what it uses must stay.
-  if (!ended) _exit(0);
-  return absl::OkStatus();
+  return lost;
 }
 
-int Main(int argc, char** argv) {
-  Flags flags;
-  ArgumentParser app("cairn-coordinator", "Decides who writes what, and commits checkpoints.",
-                     VersionText("cairn-coordinator"));
+void AddFlags(Flags& flags, ArgumentParser& app) {
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     std::string variable = "CAIRN_";
     for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -217,15 +240,19 @@ int Main(int argc, char** argv) {
       .Excludes(token_file);
   add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
   add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
-  app.Footer(
-      "Prints the address that was bound on standard output, one line per change of state on standard error.\n"
-      "Every flag can be set by an environment variable: --phase-timeout by CAIRN_PHASE_TIMEOUT.\n"
-      "Examples:\n"
-      "  cairn-coordinator --root /ckpt --listen 127.0.0.1:7420\n"
-      "  cairn-coordinator --root /ckpt --listen 0.0.0.0:7420 --token-file /run/secrets/cairn-token\n"
-      "Exit status: 0 drained, 1 failed, 2 usage.");
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  ArgumentParser app("cairn-coordinator", "Decides who writes what, and commits checkpoints.",
+                     VersionText("cairn-coordinator"));
+  AddFlags(flags, app);
+  app.Footer(kFooter);
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
-  const absl::Status status = WithMemory("to serve", [&] { return Serve(flags); });
+  const absl::Status status = WithMemory("to serve", [&]() -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(Settings settings, ReadFlags(flags));
+    return Serve(std::move(settings));
+  });
   if (status.ok()) return 0;
   const auto reason = ReasonOf(status);
   std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",

@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-// One of the two. `storage` may be null if all files are imported ones. Both must outlive the call.
+// One of the two checkpoints. `storage` may be null if all files are imported ones. Both must outlive the call.
 struct ComparedCheckpoint {
   PosixStorage* storage = nullptr;
   const Manifest* manifest = nullptr;

@@ -23,7 +23,7 @@ struct ExportOptions {
   uint64_t max_shard_bytes = 5'000'000'000;
 };
 
-// A tensor in a file, row-major.
+// A tensor that stands in a file, row-major.
 struct ExportPiece {
   std::string before;   // the bytes between the tensor before it, or the begin of the file, and this one
   uint32_t tensor = 0;  // index into ExportPlan::tensors

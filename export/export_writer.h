@@ -55,7 +55,7 @@ class ExportWriter {
 
   TensorReader& reader() { return reader_; }
   WindowStream& stream() { return stream_; }
-  // For small files.
+  // Returns the directory, for small files.
   OutputDirectory& output() { return output_; }
 
  private:

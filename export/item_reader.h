@@ -16,14 +16,15 @@
 
 namespace cairn {
 
-// Thread-safe. From the first read of a file on, it keeps the file open and its block checksums (4 bytes for each MiB).
+// Reads items of files. From the first read of a file on, it keeps the file open and its block checksums (4 bytes for
+// each MiB). Thread-safe.
 class ItemReader {
  public:
   // Both must outlive it. `storage` may be null if all files are imported ones.
   ItemReader(PosixStorage* storage, const Manifest& manifest) : storage_(storage), manifest_(manifest) {}
 
   // Reads [begin, begin + bytes) of a shard to `to`. `begin` must be a multiple of kChecksumBlockBytes, and so must the
-  // end unless it is the shard's end. An imported file has no checksums; of it only the length is checked. DATA_LOSS
+  // end unless it is the shard's end. An imported file has no checksums; only its length is checked. DATA_LOSS
   // (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS, CHECKSUM_MISMATCH): names file, offset and tensor. UNAVAILABLE
   // (STORAGE_ERROR).
   absl::Status Read(const ManifestShard& shard, uint64_t begin, uint64_t bytes, std::byte* to);

@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// A program for Python's stack machine. Each call adds what pushes one value, or what takes values from the stack.
+// A program for Python's stack machine. Each call adds opcodes that push one value, or that take values from the stack.
 // Globals and texts that come again are recalled, so a name that stands in many records is written once.
 class PickleWriter {
  public:
@@ -50,7 +50,7 @@ class PickleWriter {
   // Takes a value by which the reader finds what is stored elsewhere.
   void PersistentId();
 
-  // A tuple of integers, and one of these as a torch.Size.
+  // Push a tuple of integers, and the same as a torch.Size.
   void IntTuple(std::span<const int64_t> values);
   void TorchSize(std::span<const int64_t> values);
 

@@ -43,13 +43,13 @@ class TensorReader {
   // Returns how much memory the reader itself takes.
   uint64_t buffer_bytes() const;
 
-  // Fills a window. What no part covers is left as it is. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT).
-  // Otherwise it fails as ItemReader does.
+  // Fills a window. Bytes that no part covers are left as they are. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED
+  // (MEMORY_LIMIT). Otherwise it fails as ItemReader does.
   absl::Status Read(std::span<const TensorPart> parts, char* window);
 
  private:
   using PlacedOverlaps = std::vector<std::pair<Overlap, uint64_t>>;  // with the place of their part in the window
-  // A part of a stored shard.
+  // One part of a stored shard.
   struct Task {
     const ManifestShard* shard;
     uint64_t begin;

@@ -15,7 +15,7 @@
 
 namespace cairn {
 
-// A file within an archive.
+// One file within an archive.
 struct TorchArchiveRecord {
   std::string path;
   uint64_t offset = 0;  // of its header in the archive

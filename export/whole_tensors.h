@@ -16,7 +16,8 @@
 namespace cairn {
 
 struct TensorChoice {
-  // Without a mapping, every tensor keeps its own name. With one, the outputs are what the statements leave over.
+  // Without a mapping, every tensor keeps its own name. With one, the outputs are the names that the statements leave
+  // over.
   std::optional<aoa::Config> mapping;
   // Shell patterns (fnmatch) of stored names; empty means all. The mapping sees only tensors that these patterns leave.
   std::vector<std::string> include;
@@ -33,7 +34,7 @@ struct WholeTensor {
 
 // Returns the chosen tensors; their order is that of the manifest or of the mapping's outputs. A second name of a tied
 // weight is not among them, unless a statement gives it. INVALID_ARGUMENT: the mapping's faults; MAPPING_DTYPE: parts
-// of one output arrive in different dtypes; MISSING_NAMES: a statement needs what is not stored.
+// of one output arrive in different dtypes; MISSING_NAMES: a statement needs a name that is not stored.
 absl::StatusOr<std::vector<WholeTensor>> ChooseTensors(const Manifest& manifest, const TensorChoice& choice);
 
 }  // namespace cairn

@@ -28,7 +28,7 @@ using Dims = std::vector<int64_t>;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
 
-// A chunk: its offsets, and its sizes.
+// Returns a chunk with its offsets and its sizes.
 std::string Chunk(const Dims& offsets, const Dims& sizes) {
   return Object(Global(kModule, "ChunkStorageMetadata"),
                 Attributes({{"offsets", Ints(offsets)}, {"sizes", Ints(sizes)}}));
@@ -64,7 +64,7 @@ Reason ReasonOfReading(const Pairs& described, const Pairs& stored) {
   return ReasonOf(metadata.status()).value_or(Reason::kInternal);
 }
 
-// A tensor of 4 x 3 in two chunks of rows, in one file each.
+// This tensor of 4 x 3 has two chunks of rows, in one file each.
 const std::pair<std::string, std::string> kWeight = {"weight",
                                                      Tensor({4, 3}, {Chunk({0, 0}, {2, 3}), Chunk({2, 0}, {2, 3})})};
 const Pairs kHalves = {Stored("weight", Ints({2, 0}), "__1_0.distcp", 0, 500),

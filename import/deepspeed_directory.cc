@@ -103,7 +103,8 @@ class DirectoryReader {
   const std::string& directory_;
   const DeepSpeedFiles& names_;
   std::vector<std::optional<ForeignFile>> files_;
-  // By rank; those of parameters by their names' positions. Nothing: a value that is no tensor.
+  // The models are by rank, and those of parameters by their names' positions. Nothing stands for a value that is no
+  // tensor.
   std::vector<DeepSpeedModel> models_;
   std::vector<DeepSpeedOptimizer> optimizers_;
   std::vector<std::optional<StridedTensor>> parameters_;
@@ -142,7 +143,7 @@ absl::Status DirectoryReader::ReadOne(size_t number, const TorchFile& file) {
     CAIRN_ASSIGN_OR_RETURN(optimizers_[number], ReadDeepSpeedOptimizer(file));
     return absl::OkStatus();
   }
-  // {"param": tensor, ...}, or a tensor or number alone.
+  // The value is {"param": tensor, ...}, or a tensor or number alone.
   PickleValue value = file.document().root();
   if (const auto parameter = file.document().Find(value, "param"); parameter.has_value()) value = *parameter;
   CAIRN_ASSIGN_OR_RETURN(parameters_[number - optimizers_.size()], file.Tensor(value));
@@ -237,7 +238,7 @@ absl::Status DirectoryReader::AddParameters() {
     }
   }
   for (size_t i = 0; i < names_.parameters.size(); ++i) {
-    // "zero/WEIGHT/KEY.pt", or "zero/KEY.pt" of all weights.
+    // The path is "zero/WEIGHT/KEY.pt", or "zero/KEY.pt" for all weights.
     const std::string& path = names_.parameters[i];
     const size_t begin = path.find('/') + 1, slash = path.rfind('/');
     const std::string weight = slash < begin ? "" : path.substr(begin, slash - begin);
@@ -309,7 +310,7 @@ absl::Status DirectoryReader::AddRest() {
   return absl::OkStatus();
 }
 
-// The files of a universal checkpoint's parameters.
+// Finds the files of a universal checkpoint's parameters.
 absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& directory) {
   std::vector<std::string> found;
   CAIRN_ASSIGN_OR_RETURN(const Entries weights, List(absl::StrCat(directory, "/", kParameters)));

@@ -11,7 +11,7 @@ namespace cairn {
 
 // Returns the directory of the newest checkpoint: `directory` itself if it holds files of DeepSpeed, or the one below
 // it that its file `latest` names; "" if it is neither. `latest` does not count if there are safetensors files beside
-// it: these are what a trainer made of the checkpoint, and who wants the checkpoint names its own directory.
+// it: a trainer has made these of the checkpoint, and who wants the checkpoint names its own directory.
 // `directory` is an absolute path without symbolic links. DATA_LOSS (FILE_MISSING): `latest` names a directory that is
 // not there. INVALID_ARGUMENT (PATH_ESCAPE): it names something elsewhere.
 absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory);

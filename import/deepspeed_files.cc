@@ -18,7 +18,7 @@ constexpr std::string_view kModelEnding = "_model_states.pt";
 constexpr std::string_view kLayerEnding = "-model_states.pt";
 constexpr std::string_view kOptimizerEnding = "_optim_states.pt";
 
-// "bf16_zero_pp_rank_3_mp_rank_00" and "mp_rank_00".
+// The stem of a file's name, such as "bf16_zero_pp_rank_3_mp_rank_00" or "mp_rank_00".
 struct Stem {
   std::string prefix;  // before "zero_pp_rank_"
   std::optional<uint32_t> rank;

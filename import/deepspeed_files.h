@@ -1,4 +1,4 @@
-// The files of a DeepSpeed checkpoint, by their names.
+// Knows the files of a DeepSpeed checkpoint by their names.
 //
 // Source: deepspeed/runtime/engine.py and deepspeed/checkpoint/constants.py of DeepSpeed 0.19.
 #ifndef CAIRN_IMPORT_DEEPSPEED_FILES_H_

@@ -19,7 +19,7 @@
 
 namespace cairn {
 
-// A `*_model_states.pt`. Values that are no tensors are left out.
+// The content of a `*_model_states.pt`. Values that are no tensors are left out.
 struct DeepSpeedModel {
   std::vector<ZeroGroup> groups;                // the trained parameters; empty if the file does not name them
   std::map<std::string, StridedTensor> module;  // stage 3 has empty tensors here, but for buffers
@@ -29,7 +29,7 @@ struct DeepSpeedModel {
   std::vector<std::pair<std::string, std::string>> shared;  // a name, and the parameter that it is too
 };
 
-// A `*_optim_states.pt`.
+// The content of a `*_optim_states.pt`.
 struct DeepSpeedOptimizer {
   bool by_parameter = false;           // as stage 3 cuts it
   uint64_t ranks = 0;                  // into how many parts it is cut; 0: the file does not say
@@ -41,7 +41,7 @@ struct DeepSpeedOptimizer {
 
 // DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, or contradicts itself. Also fails as TorchFile::Tensor does.
 absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const TorchFile& file);
-// The same. UNIMPLEMENTED (UNSUPPORTED): the optimizer's state is not ZeRO's.
+// Fails as ReadDeepSpeedModel does. UNIMPLEMENTED (UNSUPPORTED): the optimizer's state is not ZeRO's.
 absl::StatusOr<DeepSpeedOptimizer> ReadDeepSpeedOptimizer(const TorchFile& file);
 
 }  // namespace cairn

@@ -27,7 +27,7 @@ using pickle_writer::Pickle;
 using pickle_writer::Text;
 using pickle_writer::Tuple;
 
-// A tensor of float32 in the archive's one storage.
+// Returns a tensor of float32 in the archive's one storage.
 std::string Tensor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
   const std::string storage =
       Persistent(Tuple({Text("storage"), Global("torch", "FloatStorage"), Text("0"), Text("cpu"), Int(100)}));

@@ -20,7 +20,7 @@ StridedTensor TensorAt(uint64_t offset, const Shape& shape, const Shape& strides
 
 class NamedTensorsTest : public testing::Test {
  protected:
-  // The checkpoint of a file with 1000 bytes.
+  // Makes the checkpoint of a file with 1000 bytes.
   Manifest Finish() {
     const std::string path = std::string(testing::TempDir()) + "/named_tensors";
     std::ofstream(path) << std::string(1000, 'x');
@@ -47,7 +47,7 @@ TEST_F(NamedTensorsTest, AddRange_CutInTheMiddleOfARow_BecomesBoxes) {
   uint64_t bytes = 0;
   for (const ManifestShard& shard : manifest.shards) bytes += shard.bytes;
   EXPECT_EQ(bytes, 48u);
-  // By their places in the tensor: row 0, the two halves of row 1, row 2.
+  // They are sorted by their places in the tensor: row 0, the two halves of row 1, row 2.
   const uint64_t offsets[] = {100, 116, 500, 508};
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(manifest.shards[i].file_offset, offsets[i]);
 }

@@ -16,7 +16,7 @@ struct NamedDtype {
   std::string_view name;
   DType dtype;
 };
-// By the letter of their kind and the bytes of an element.
+// Dtypes by the letter of their kind and the bytes of an element.
 constexpr NamedDtype kDtypes[] = {
     {"b1", DType::kBool},      {"u1", DType::kUint8},       {"i1", DType::kInt8},    {"u2", DType::kUint16},
     {"i2", DType::kInt16},     {"u4", DType::kUint32},      {"i4", DType::kInt32},   {"u8", DType::kUint64},
@@ -24,7 +24,7 @@ constexpr NamedDtype kDtypes[] = {
     {"c8", DType::kComplex64}, {"c16", DType::kComplex128},
 };
 
-// Modules moved in numpy 2.
+// Compares a global with one of numpy, whose modules moved in numpy 2.
 bool IsOfNumpy(const PickleDocument& document, PickleValue value, std::string_view module, std::string_view name) {
   return document.IsGlobal(value, absl::StrCat("numpy._core.", std::string(module)), name) ||
          document.IsGlobal(value, absl::StrCat("numpy.core.", std::string(module)), name);

@@ -1,4 +1,4 @@
-// Arrays of numpy inside of a pickle.
+// Reads arrays of numpy inside of a pickle.
 //
 // Format: numpy's numpy/_core/src/multiarray/methods.c (array_reduce_ex, array_setstate) and descriptor.c
 // (arraydescr_reduce), as protocols 3 to 5 write them.

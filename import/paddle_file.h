@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-// One such file. It keeps the values, but not the elements of the arrays.
+// Holds one such file. It keeps the values, but not the elements of the arrays.
 class PaddleFile {
  public:
   // Reads the pickle at the begin of a file, which is untrusted. `file` must outlive the call only. Fails as

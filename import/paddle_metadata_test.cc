@@ -58,7 +58,7 @@ std::string Index(const Part& part, bool old) {
   return Object(Global(kModule, "LocalTensorIndex"), Attributes(attributes));
 }
 
-// `old`: as versions before 3.2 wrote it.
+// Makes metadata, and with `old` as versions before 3.2 wrote it.
 std::string Metadata(const std::vector<Part>& parts, bool old = false) {
   std::vector<std::pair<std::string, std::string>> described, stored;
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// The stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours.
+// Runs the stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours.
 class PickleReader {
  public:
   PickleReader(std::string_view bytes, const std::string& what, const PickleLimits& limits)
@@ -65,7 +65,7 @@ class PickleReader {
     return taken;
   }
 
-  // A little-endian number of up to 8 bytes.
+  // Reads a little-endian number of up to 8 bytes.
   absl::StatusOr<uint64_t> Number(size_t size) {
     if (size > bytes_.size() - at_) return Bad("is cut off");
     uint64_t value = 0;
@@ -92,7 +92,7 @@ class PickleReader {
     return mark;
   }
 
-  // The values of the stack from `first` on.
+  // Returns the values of the stack from `first` on.
   std::span<const Value> From(size_t first) const { return std::span(stack_).subspan(first); }
 
   // Makes a container of the values of the stack from `first` on, and takes them off.
@@ -153,7 +153,7 @@ class PickleReader {
     return absl::OkStatus();
   }
 
-  // A little-endian two's complement number of any length.
+  // Pushes a little-endian two's complement number of any length.
   absl::Status PushLong(uint64_t size) {
     CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
     if (size > 8) {

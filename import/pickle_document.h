@@ -67,7 +67,7 @@ class PickleDocument {
   std::optional<double> Float(PickleValue value) const;
   std::optional<std::string_view> Text(PickleValue value) const;
   std::optional<std::string_view> Bytes(PickleValue value) const;
-  // "module.name" of a kGlobal.
+  // Returns "module.name" of a kGlobal; nothing for another value.
   std::optional<std::string> Global(PickleValue value) const;
   bool IsGlobal(PickleValue value, std::string_view module, std::string_view name) const;
   // Null if `value` is no object. The second form also gives null if the callable is not that global.
@@ -106,13 +106,13 @@ class PickleDocument {
   std::vector<PickleValue> Elements(PickleValue value, size_t most) const;
   // Returns the last value of a dict, or of an object's state, under a text key.
   std::optional<PickleValue> Find(PickleValue value, std::string_view key) const;
-  // Says for people what a value is: "argparse.Namespace", "a tuple".
+  // Says for people what a value is, such as "argparse.Namespace" or "a tuple".
   std::string Describe(PickleValue value) const;
 
  private:
   friend class PickleBuilder;
   static constexpr uint32_t kLast = UINT32_MAX;
-  // A part of a container. What is added later may need a further part.
+  // A part of a container. Values that are added later may need a further part.
   struct Container {
     uint32_t begin = 0;  // in cells_
     uint32_t count = 0;

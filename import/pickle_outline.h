@@ -1,5 +1,5 @@
-// A pickle without its byte strings. Some programs keep the arrays of a checkpoint inside of one pickle, which may be
-// larger than memory; what else it says is small.
+// Reads a pickle without its byte strings. Some programs keep the arrays of a checkpoint inside of one pickle, which
+// may be larger than memory; the rest of it is small.
 #ifndef CAIRN_IMPORT_PICKLE_OUTLINE_H_
 #define CAIRN_IMPORT_PICKLE_OUTLINE_H_
 

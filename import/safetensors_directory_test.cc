@@ -25,14 +25,14 @@ class SafetensorsDirectoryTest : public testing::Test {
   ~SafetensorsDirectoryTest() override { std::filesystem::remove_all(directory_); }
 
   void Put(const std::string& name, const std::string& bytes) const { std::ofstream(directory_ + "/" + name) << bytes; }
-  // One file of the format: the header's length as 8 bytes, the header, the data.
+  // Writes a file of the format: the header's length as 8 bytes, the header, the data.
   void PutTensors(const std::string& name, const std::string& header, size_t data_bytes) const {
     const uint64_t length = header.size();
     std::string file(8, '\0');
     std::memcpy(file.data(), &length, 8);
     Put(name, absl::StrCat(file, header, std::string(data_bytes, 'x')));
   }
-  // A float32 tensor of `rows` x 2, alone in its file.
+  // Writes a float32 tensor of `rows` x 2, alone in its file.
   void PutTensor(const std::string& file, const std::string& tensor, int rows) const {
     PutTensors(file,
                absl::StrCat(R"({")", tensor, R"(":{"dtype":"F32","shape":[)", rows, R"(,2],"data_offsets":[0,)",

@@ -1,4 +1,4 @@
-// Reads what torch.save wrote: the values, and where the elements of the tensors lie.
+// Reads a file of torch.save: the values, and where the elements of the tensors lie.
 //
 // Format: PyTorch's torch/serialization.py and torch/_utils.py.
 #ifndef CAIRN_IMPORT_TORCH_FILE_H_

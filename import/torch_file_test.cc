@@ -29,7 +29,7 @@ using pickle_writer::Pickle;
 using pickle_writer::Text;
 using pickle_writer::Tuple;
 
-// torch._utils._rebuild_tensor_v2 of a storage of the archive.
+// Returns a call of torch._utils._rebuild_tensor_v2 of a storage of the archive.
 std::string Tensor(const std::string& type, const std::string& key, int64_t first, const std::vector<int64_t>& shape,
                    const std::vector<int64_t>& strides) {
   const std::string storage =
@@ -38,7 +38,7 @@ std::string Tensor(const std::string& type, const std::string& key, int64_t firs
               {storage, Int(first), Ints(shape), Ints(strides), Bool(false), Dict({})});
 }
 
-// An archive with this value, and a storage "0" of 400 bytes.
+// Makes archives of a value, with a storage "0" of 400 bytes.
 class TorchFileTest : public testing::Test {
  protected:
   absl::StatusOr<TorchFile> Open(const std::string& value, const std::string& byte_order = "little") {

@@ -10,15 +10,15 @@
 
 namespace cairn {
 
-// Returns an object's bytes, in the form that python/cairn/_objects.py describes. What that form lacks (tensors, sets,
-// objects of any class) becomes {"$cairn": "opaque", "value": DESCRIPTION}. `what` names the value in errors.
+// Returns an object's bytes, in the form that python/cairn/_objects.py describes. Values that the form lacks (tensors,
+// sets, objects of any class) become {"$cairn": "opaque", "value": DESCRIPTION}. `what` names the value in errors.
 // UNIMPLEMENTED (UNSUPPORTED): it is nested more than 200 levels deep, or, because it holds the same parts again and
 // again, takes far more room than its pickle.
 absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleValue value, const std::string& what);
 
-// The same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open. What
-// begins with "{" is an entry of torchsnapshot's metadata, in which a number, a text or bytes stand. DATA_LOSS
-// (BAD_FOREIGN_FILE): the entry is none of these.
+// Does the same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open. A
+// text that begins with "{" is an entry of torchsnapshot's metadata, in which a number, a text or bytes stand.
+// DATA_LOSS (BAD_FOREIGN_FILE): the entry is none of these.
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what);
 
 // Returns true if these bytes of an object, which EncodeValue made, hold an opaque record.

@@ -85,7 +85,7 @@ TEST(TorchValueTest, Bytes_Alone_AreRaw) {
 TEST(TorchValueTest, Tuple_AndDictOfOtherKeys_AreMarked) {
   ExpectEncoded(Tuple({Int(1)}), kTagged + R"({"$cairn":"tuple","value":[1]})");
   ExpectEncoded(Dict({{Int(0), Text("a")}}), kTagged + R"({"$cairn":"dict","value":[[0,"a"]]})");
-  // What looks like a mark is none.
+  // This looks like a mark, and is none.
   ExpectEncoded(Attributes({{"$cairn", Text("tuple")}}), kTagged + R"({"$cairn":"dict","value":[["$cairn","tuple"]]})");
 }
 

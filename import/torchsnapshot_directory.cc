@@ -29,7 +29,7 @@ constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
 // A chunk that lies transposed is cut into as many pieces at most.
 constexpr size_t kMostPieces = size_t{1} << 16;
 
-// An entry of one rank.
+// One rank's entry.
 struct Entry {
   int rank = 0;
   nlohmann::json json;

@@ -14,8 +14,8 @@ namespace cairn {
 
 inline constexpr std::string_view kTorchsnapshotMetadataName = ".snapshot_metadata";
 
-// Reads `.snapshot_metadata`. The parts of a path become one name, joined by ".". What a tensor's shards of all ranks
-// make up is one tensor. An entry that several ranks have and that is not the same becomes one for each rank, with
+// Reads `.snapshot_metadata`. The parts of a path become one name, joined by ".". A tensor's shards of all ranks
+// make up one tensor. An entry that several ranks have and that is not the same becomes one for each rank, with
 // ".rank0" and so on behind its name. A value that stands in the metadata becomes an object whose bytes are its entry;
 // import/torch_value.h reads them. The files have no checksums. Everything in them is untrusted, and `directory` is an
 // absolute path without symbolic links. DATA_LOSS (FILE_MISSING, FILE_TRUNCATED, BAD_FOREIGN_FILE): names file and

@@ -26,7 +26,7 @@ absl::Status CheckLengths(const std::vector<ZeroGroup>& groups, const ZeroLength
   return lengths.empty() ? Bad("no rank has flat tensors") : absl::OkStatus();
 }
 
-// The vector of one group, part by part.
+// Walks through the vector of one group, part by part.
 class VectorParts {
  public:
   VectorParts(uint32_t group, const ZeroLengths& lengths) : group_(group), lengths_(lengths) {}
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<ZeroParameter>> PartitionVectors(const std::vector<Ze
     for (const ZeroGroup::Parameter& parameter : groups[g].parameters) {
       CAIRN_ASSIGN_OR_RETURN(const int64_t elements, ElementsOf(parameter));
       ZeroParameter& added = result.emplace_back(ZeroParameter{parameter.name, parameter.shape, {}});
-      // What follows the last parameter may have been left out.
+      // The rest behind the last parameter may have been left out.
       const bool last = &parameter == &groups[g].parameters.back();
       if (!parts.Take(elements, added.fragments) || (!parts.Skip(parameter.padding) && !last)) {
         return Bad(absl::StrCat("the flat tensors of group ", g, " end before the end of '", parameter.name, "'"));

@@ -1,4 +1,4 @@
-// Finds where the elements of a model's parameters lie in what the ranks of DeepSpeed's ZeRO have saved.
+// Finds where the elements of a model's parameters lie in the files that the ranks of DeepSpeed's ZeRO have saved.
 //
 // Source: deepspeed/utils/zero_to_fp32.py of DeepSpeed 0.19.
 #ifndef CAIRN_IMPORT_ZERO_PARTITION_H_
@@ -38,7 +38,7 @@ struct ZeroParameter {
   std::vector<ZeroFragment> fragments;  // by range; together they are the parameter
 };
 
-// The elements in each rank's flat tensor of each group.
+// Counts the elements in each rank's flat tensor of each group.
 using ZeroLengths = std::vector<std::vector<int64_t>>;
 
 // Stages 1 and 2: the parameters of a group follow one another in a vector, of which each rank has a part. The parts

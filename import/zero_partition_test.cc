@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// Parameters with few elements, in up to three groups.
+// Returns parameters with few elements, in up to three groups.
 std::vector<ZeroGroup> RandomGroups(std::mt19937_64& random) {
   std::vector<ZeroGroup> groups(1 + random() % 3);
   int number = 0;

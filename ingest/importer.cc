@@ -134,7 +134,8 @@ class BinsWriter {
     return absl::OkStatus();
   }
 
-  // Fills the window, and has it written. What is no whole page begins the next window, unless it is the file's `last`.
+  // Fills the window, and has it written. Bytes behind its last whole page begin the next window, unless it is the
+  // file's `last`.
   absl::Status Flush(BinStream& stream, bool last) {
     CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, window().data()));
     parts_.clear();
@@ -244,7 +245,7 @@ class Attempt {
                                            "`. If not, import it again.")}});
   }
 
-  // Ends the attempt without a commit. What cannot be removed now is removed by the next attempt at the step.
+  // Ends the attempt without a commit. The next attempt at the step removes files that cannot be removed now.
   void Abort(const absl::Status& error) {
     if (in_doubt_) return;
     PutVerdict put;

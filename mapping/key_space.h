@@ -65,7 +65,8 @@ class KeySpace {
  private:
   struct Family {  // weights whose names are equal except for their numbers
     std::vector<Symbol> weights;
-    // By the position of a number in the name: the weights under the name without that number, ordered by the number.
+    // Holds for each position of a number in the name the weights under the name without that number, ordered by the
+    // number.
     std::vector<absl::flat_hash_map<std::string, std::vector<Symbol>>> without;
   };
 

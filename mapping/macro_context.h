@@ -27,12 +27,12 @@ struct MacroContext {
   KeySpace& left;
   KeySpace& right;
   bool reverse = false;
-  // For old QKV configs: `fused_qkv` from one name to one means fused_qkv_old, and num_key_value_groups counts the
+  // True for old QKV configs: `fused_qkv` from one name to one means fused_qkv_old, and num_key_value_groups counts the
   // query heads per KV head.
   bool legacy_qkv = false;
   Diagnostics& diagnostics;
-  // By symbol: the names that statements without a star give, left and right of their arrows. Nothing before the first
-  // pair of stars is expanded.
+  // Says of each symbol whether a statement without a star names it, left or right of its arrow. There is none before
+  // the first pair of stars is expanded.
   std::optional<std::array<std::vector<bool>, 2>> named = std::nullopt;
 
   const SymbolTable& symbols() const { return program.symbols(); }

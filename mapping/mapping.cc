@@ -8,7 +8,6 @@
 #include "mapping/engine.h"
 #include "mapping/macros.h"
 #include "mapping/parser.h"
-#include "mapping/state_key.h"
 #include "mapping/suggestion.h"
 
 namespace cairn::aoa {
@@ -29,7 +28,17 @@ std::string SliceText(std::span<const int64_t> offset, std::span<const int64_t> 
   return text += ')';
 }
 
-// Refuses descriptions that no computation can use. Whether shards tile their tensor is checked by the planner.
+// Returns whether the box has an end in every dimension.
+bool IsBox(const Box& box) {
+  for (size_t i = 0; i < box.offset.size(); ++i) {
+    int64_t end;
+    if (box.offset[i] < 0 || box.shape[i] < 0 || __builtin_add_overflow(box.offset[i], box.shape[i], &end))
+      return false;
+  }
+  return true;
+}
+
+// Refuses descriptions that no computation can use. The planner checks whether shards tile their tensor.
 void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::string_view name,
                 Diagnostics& diagnostics) {
   const auto fail = [&](Reason reason, const ShardDesc& shard, std::string what) {
@@ -94,35 +103,65 @@ const Output* MappedState::FindOutput(std::string_view weight) const {
 absl::Status MappedState::Resolve(const ShardDesc& target, std::vector<Entry>& entries) const {
   const StateKey key = SplitStateKey(target.key);
   const Output* output = FindOutput(key.weight);
-  const ErrorMetadata metadata = {{"tensor", std::string(target.key)}};
-  if (output == nullptr) {
-    std::vector<Symbol> names;
-    for (const Output& other : outputs_) names.push_back(other.name);
-    return MakeError(Reason::kMappingUnknownName,
-                     absl::StrCat("'", View(key.weight), "' is not among the outputs of the mapping",
-                                  Suggest(key.weight, names, program_->symbols())),
-                     metadata);
-  }
+  if (output == nullptr) return NoOutput(target, key.weight);
   if (output->variable == kNoVariable) return absl::OkStatus();
-  const auto shape = variables_.shape(output->variable);
   if (key.kind == StateKind::kScalar) {
-    const Slice* smallest = nullptr;
-    for (const Slice& slice : variables_.slices(output->variable)) {
-      if (smallest == nullptr ||
-          Text(variables_.source(slice.source).name) < Text(variables_.source(smallest->source).name)) {
-        smallest = &slice;
-      }
-    }
-    if (smallest == nullptr) return absl::OkStatus();
-    const Box box{target.global_offset, target.local_shape};
-    entries.push_back({.target = box,
-                       .source_key = Text(variables_.source(smallest->source).name),
-                       .source_suffix = kStateSuffixes[key.suffix_index],
-                       .source = box,
-                       .source_shape = target.global_shape,
-                       .source_dtype = target.dtype});
+    ResolveScalar(target, key, output->variable, entries);
     return absl::OkStatus();
   }
+  CAIRN_RETURN_IF_ERROR(CheckFits(target, *output));
+  const Box box{target.global_offset, target.local_shape};
+  std::vector<Variables::Part> parts;
+  if (absl::Status status = variables_.Find(output->variable, box, parts); !status.ok()) {
+    return Annotate(status, absl::StrCat("'", View(target.key), "'"), {{"tensor", std::string(target.key)}});
+  }
+  const bool is_weight = key.kind == StateKind::kWeight;
+  if (is_weight) {
+    for (const Variables::Part& part : parts) CAIRN_RETURN_IF_ERROR(CheckDtype(target, part));
+  }
+  entries.reserve(entries.size() + parts.size());
+  for (Variables::Part& part : parts) {
+    const SourceTensor& source = variables_.source(part.source);
+    entries.push_back({.target = std::move(part.target),
+                       .source_key = Text(source.name),
+                       .source_suffix = key.suffix.empty() ? std::string_view() : kStateSuffixes[key.suffix_index],
+                       .source = std::move(part.source_box),
+                       .source_shape = source.shape,
+                       // A state has a dtype of its own, which need not be the weight's.
+                       .source_dtype = is_weight ? source.dtype : target.dtype,
+                       .chain = part.chain});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MappedState::NoOutput(const ShardDesc& target, std::string_view weight) const {
+  std::vector<Symbol> names;
+  for (const Output& other : outputs_) names.push_back(other.name);
+  return MakeError(Reason::kMappingUnknownName,
+                   absl::StrCat("'", View(weight), "' is not among the outputs of the mapping",
+                                Suggest(weight, names, program_->symbols())),
+                   {{"tensor", std::string(target.key)}});
+}
+
+void MappedState::ResolveScalar(const ShardDesc& target, const StateKey& key, VariableId variable,
+                                std::vector<Entry>& entries) const {
+  const auto name_of = [this](const Slice& slice) { return Text(variables_.source(slice.source).name); };
+  const auto slices = variables_.slices(variable);
+  const auto smallest = std::min_element(slices.begin(), slices.end(),
+                                         [&](const Slice& a, const Slice& b) { return name_of(a) < name_of(b); });
+  if (smallest == slices.end()) return;
+  const Box box{target.global_offset, target.local_shape};
+  entries.push_back({.target = box,
+                     .source_key = name_of(*smallest),
+                     .source_suffix = kStateSuffixes[key.suffix_index],
+                     .source = box,
+                     .source_shape = target.global_shape,
+                     .source_dtype = target.dtype});
+}
+
+absl::Status MappedState::CheckFits(const ShardDesc& target, const Output& output) const {
+  const ErrorMetadata metadata = {{"tensor", std::string(target.key)}};
+  const auto shape = variables_.shape(output.variable);
   if (target.local_shape.size() != shape.size() || target.global_offset.size() != shape.size()) {
     return MakeError(
         Reason::kMappingShape,
@@ -131,70 +170,45 @@ absl::Status MappedState::Resolve(const ShardDesc& target, std::vector<Entry>& e
         metadata);
   }
   const Box box{target.global_offset, target.local_shape};
-  const Shape& declared = declared_[output - outputs_.data()];
   const bool fits = Contains(shape, box);
   // If a transpose was forgotten, a shard may lie inside the other tensor by chance.
   const bool same_tensor =
       std::equal(shape.begin(), shape.end(), target.global_shape.begin(), target.global_shape.end());
+  const Shape& declared = declared_[static_cast<size_t>(&output - outputs_.data())];
   const bool as_declared = declared.empty() || declared == target.global_shape;
-  if (!fits || (!same_tensor && as_declared)) {
-    for (size_t i = 0; i < shape.size(); ++i) {
-      int64_t end;
-      if (box.offset[i] < 0 || box.shape[i] < 0 || __builtin_add_overflow(box.offset[i], box.shape[i], &end)) {
-        return MakeError(Reason::kMappingRange,
-                         absl::StrCat("'", View(target.key), "' has no valid box: offset ", ShapeToString(box.offset),
-                                      ", shape ", ShapeToString(box.shape)),
-                         metadata);
-      }
-    }
-    return MakeError(
-        Reason::kMappingRange,
-        absl::StrCat(
-            "the target '", View(target.key),
-            "' does not fit what is mapped to it: current model param slice range: ", SliceText(box.offset, box.shape),
-            ", preloaded weights param slice range: ", SliceText(Shape(shape.size(), 0), shape), ", Please check",
-            fits ? absl::StrCat(" the global shapes: ", ShapeToString(target.global_shape), " wanted, ",
-                                ShapeToString(shape), " mapped")
-                 : "",
-            ": is a transpose missing, or a number of shards wrong?"),
-        metadata);
+  if (fits && (same_tensor || !as_declared)) return absl::OkStatus();
+  if (!IsBox(box)) {
+    return MakeError(Reason::kMappingRange,
+                     absl::StrCat("'", View(target.key), "' has no valid box: offset ", ShapeToString(box.offset),
+                                  ", shape ", ShapeToString(box.shape)),
+                     metadata);
   }
-  std::vector<Variables::Part> parts;
-  if (absl::Status status = variables_.Find(output->variable, box, parts); !status.ok()) {
-    return Annotate(status, absl::StrCat("'", View(target.key), "'"), metadata);
-  }
-  const size_t before = entries.size();
-  entries.reserve(before + parts.size());
-  for (Variables::Part& part : parts) {
-    const SourceTensor& source = variables_.source(part.source);
-    DType dtype = source.dtype;
-    if (key.kind == StateKind::kWeight) {
-      const DType arrives = variables_.steps().LastCast(part.chain);
-      const bool known = dtype != DType::kUnspecified && target.dtype != DType::kUnspecified;
-      if (known && dtype != target.dtype && arrives != target.dtype) {
-        entries.resize(before);
-        return MakeError(
-            Reason::kMappingDtype,
-            absl::StrCat("Direct assignment of Tensors with different types is prohibited in AOA: '",
-                         View(Text(source.name)), "' is ", DtypeText(dtype),
-                         arrives == DType::kUnspecified ? "" : absl::StrCat(", cast to ", DtypeText(arrives)),
-                         ", and '", View(target.key), "' is ", DtypeText(target.dtype), "; cast it: src_dtype='",
-                         DtypeText(dtype), "', dst_dtype='", DtypeText(target.dtype), "'"),
-            metadata);
-      }
-    } else {
-      // A state has a dtype of its own, which need not be the weight's.
-      dtype = target.dtype;
-    }
-    entries.push_back({.target = std::move(part.target),
-                       .source_key = Text(source.name),
-                       .source_suffix = key.suffix.empty() ? std::string_view() : kStateSuffixes[key.suffix_index],
-                       .source = std::move(part.source_box),
-                       .source_shape = source.shape,
-                       .source_dtype = dtype,
-                       .chain = part.chain});
-  }
-  return absl::OkStatus();
+  return MakeError(
+      Reason::kMappingRange,
+      absl::StrCat(
+          "the target '", View(target.key),
+          "' does not fit what is mapped to it: current model param slice range: ", SliceText(box.offset, box.shape),
+          ", preloaded weights param slice range: ", SliceText(Shape(shape.size(), 0), shape), ", Please check",
+          fits ? absl::StrCat(" the global shapes: ", ShapeToString(target.global_shape), " wanted, ",
+                              ShapeToString(shape), " mapped")
+               : "",
+          ": is a transpose missing, or a number of shards wrong?"),
+      metadata);
+}
+
+absl::Status MappedState::CheckDtype(const ShardDesc& target, const Variables::Part& part) const {
+  const SourceTensor& source = variables_.source(part.source);
+  const DType stored = source.dtype;
+  if (stored == DType::kUnspecified || target.dtype == DType::kUnspecified) return absl::OkStatus();
+  const DType cast = variables_.steps().LastCast(part.chain);
+  if (stored == target.dtype || cast == target.dtype) return absl::OkStatus();
+  return MakeError(Reason::kMappingDtype,
+                   absl::StrCat("Direct assignment of Tensors with different types is prohibited in AOA: '",
+                                View(Text(source.name)), "' is ", DtypeText(stored),
+                                cast == DType::kUnspecified ? "" : absl::StrCat(", cast to ", DtypeText(cast)),
+                                ", and '", View(target.key), "' is ", DtypeText(target.dtype), "; cast it: src_dtype='",
+                                DtypeText(stored), "', dst_dtype='", DtypeText(target.dtype), "'"),
+                   {{"tensor", std::string(target.key)}});
 }
 
 std::vector<std::string_view> MappedState::removed() const {

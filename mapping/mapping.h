@@ -20,6 +20,7 @@
 #include "mapping/diagnostics.h"
 #include "mapping/key_space.h"
 #include "mapping/program.h"
+#include "mapping/state_key.h"
 #include "mapping/variables.h"
 
 namespace cairn::aoa {
@@ -87,6 +88,14 @@ class MappedState {
   const Variables& variables() const { return variables_; }
 
  private:
+  // These return the errors of Resolve.
+  absl::Status NoOutput(const ShardDesc& target, std::string_view weight) const;
+  absl::Status CheckFits(const ShardDesc& target, const Output& output) const;
+  absl::Status CheckDtype(const ShardDesc& target, const Variables::Part& part) const;
+  // Appends the entry of a state that is one number for the whole weight.
+  void ResolveScalar(const ShardDesc& target, const StateKey& key, VariableId variable,
+                     std::vector<Entry>& entries) const;
+
   std::unique_ptr<const Program> program_;
   Variables variables_;
   std::vector<Output> outputs_;

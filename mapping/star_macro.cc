@@ -73,8 +73,8 @@ bool ExpandStarPair(MacroContext& context, LineId line, std::vector<LineId>& out
   };
   const std::string_view number = numbered(context.left, left), other = numbered(context.right, right);
   if (!number.empty() && !other.empty() && number != other) return false;
-  // The names that are read decide. Of those that are written, only these count that there are, if they are known; the
-  // others would be read in vain.
+  // The names that are read decide. If the written names are known, only those of them count; the others would be read
+  // in vain.
   const bool from_left = !context.reverse;
   const StarName &read = from_left ? left : right, &written = from_left ? right : left;
   KeySpace &source = from_left ? context.left : context.right, &target = from_left ? context.right : context.left;
@@ -92,7 +92,7 @@ bool ExpandStarPair(MacroContext& context, LineId line, std::vector<LineId>& out
       const auto found = symbols.Find(name);
       if (!found || !target.HasWeight(*found)) continue;
     }
-    // What another statement says about one name goes before what a star says about many.
+    // A statement about one name goes before a star, which speaks of many.
     if (!IsNamed(context, symbols.Text(weight), from_left) && !IsNamed(context, name, !from_left)) {
       middles.push_back(middle);
     }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mapping/fused_statement.h"
 #include "mapping/macro_context.h"
 
 namespace cairn::aoa {
@@ -25,19 +26,15 @@ class TemporaryMacros {
   void ExpandFusedQkv(LineId line, std::vector<LineId>& out);
 
  private:
-  struct Fused {  // what a fused macro's statement says
-    std::vector<Symbol> left, right;
-    int64_t axis = 1;
-    int64_t heads = 0;
-    int64_t kv_heads = 0;
-  };
   struct Producer {
     LineId line;
     Symbol name;
   };
 
-  bool ParseFused(LineId line, Stage stage, Fused& fused);
-  bool CheckHeads(LineId line, Stage stage, const Fused& fused);
+  // Returns whether the line is a statement of fused_qkv_old, or an old one that means it.
+  bool IsFusedQkvOld(LineId line) const;
+  // Returns false after an error.
+  bool ReadFused(LineId line, Stage stage, FusedStatement& fused);
   void Fail(LineId line, Stage stage, Reason reason, std::string message);
   bool IsTaken(Symbol name) const;
   // Returns a free name: `wanted`, or a similar one if a tensor or a variable of the program has that name.
@@ -47,12 +44,19 @@ class TemporaryMacros {
 
   // Counts the shards of the tensor that `name` stands for, on the left or right side; 0 after an error.
   int64_t ShardCount(LineId line, Stage stage, Symbol name, bool on_left);
+  // Counts those of a side that is one fused tensor; 1 if the side has its parts.
+  int64_t ShardsOf(LineId line, Stage stage, const std::vector<Symbol>& side, bool on_left);
   int64_t CountOf(LineId line, Stage stage, Symbol name, const KeySpace& side);
   void IndexChains();
   Symbol WithoutTranspose(Symbol name);
 
   void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right, int64_t axis,
             std::vector<LineId>& out);
+  // Cuts the left side, which `from` ranks hold, into `parts`, and joins these to the right side, which `to` ranks
+  // hold.
+  void EmitRankByRank(LineId line, Stage stage, const FusedStatement& fused,
+                      const std::vector<std::vector<Symbol>>& parts, int64_t from, int64_t to,
+                      std::vector<LineId>& out);
 
   struct Transpose {
     Symbol written;    // "a^T"

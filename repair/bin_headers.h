@@ -28,7 +28,7 @@ struct BinHeaders {
 
 // Reads the headers of all files of an attempt that end in .safetensors. Everything in them is untrusted. DATA_LOSS
 // (FILE_MISSING): there is no bin; (FILE_TRUNCATED): a bin has another length than its header says; (BAD_SAFETENSORS):
-// a header is not what was written, or a file has a name that no bin has. FAILED_PRECONDITION (FORMAT_TOO_NEW). Else
+// a header was not written so, or a file has a name that no bin has. FAILED_PRECONDITION (FORMAT_TOO_NEW). Else
 // the errors of storage. The message names the file.
 absl::StatusOr<BinHeaders> ReadBinHeaders(PosixStorage& storage, const std::string& job, int64_t step,
                                           uint32_t attempt);

@@ -35,8 +35,8 @@ struct RepairReport {
 // coordinator serves the root. If the manifest reads, only the files can be damaged, which no repair mends: it verifies
 // them without the lock.
 //
-// A damaged tombstone may look like a damaged manifest, and the files of an aborted attempt may be complete. So what is
-// left of the verdict must show that it was a manifest.
+// A damaged tombstone may look like a damaged manifest, and the files of an aborted attempt may be complete. So the
+// rest of the verdict must show that it was a manifest.
 //
 // The report is filled as far as the repair came. NOT_FOUND (NOT_COMMITTED): the step was never committed.
 // FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root; (COMMIT_UNPROVEN): nothing proves the commit and

@@ -7,6 +7,8 @@ import shutil
 import sys
 import tempfile
 
+import pytest
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 os.environ.setdefault("CAIRN_BIN_DIR", str(REPOSITORY / "dist/bin"))
 for directory in (REPOSITORY / "tests", REPOSITORY / "dist/python"):
@@ -26,3 +28,22 @@ atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True
 def pytest_configure(config):
     config.addinivalue_line("markers", "interop: compares with another library (tools/test --interop)")
     config.addinivalue_line("markers", "browser: looks at the web page in a real browser (tools/test --browser)")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A root for checkpoints that is not there yet."""
+    return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def controls(tmp_path, monkeypatch):
+    """Sets the stand-in for NCCL in the agents that start from now on. All ranks are on one device."""
+    path = tmp_path / "controls"
+    monkeypatch.setenv("STAND_IN_NCCL", str(path))
+
+    def write(*settings):
+        path.write_text("\n".join(("shared_device 1", *settings)) + "\n")
+
+    write()
+    return write

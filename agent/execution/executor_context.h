@@ -1,4 +1,4 @@
-// What an agent is told at its start, and what the parts that carry out its session's decisions share.
+// Holds the options of an agent, and the context that the parts share which carry out its session's decisions.
 #ifndef CAIRN_AGENT_EXECUTION_EXECUTOR_CONTEXT_H_
 #define CAIRN_AGENT_EXECUTION_EXECUTOR_CONTEXT_H_
 
@@ -51,11 +51,11 @@ struct AgentOptions {
   bool shared_memory = true;
   // Loads take from the slab what it still holds of the last committed save.
   bool slab_loads = true;
-  // Whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory.
+  // Says whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory.
   v1::NcclSupport::Policy nccl = v1::NcclSupport::NEVER;
   // The network between the machines may see what NCCL sends: it is plain text.
   bool nccl_trusted_network = false;
-  // The device of cairn-gpu-worker.
+  // cairn-gpu-worker uses this device.
   uint32_t nccl_device = 0;
   WorkerProcessOptions gpu_worker = {};
   absl::Duration register_timeout = absl::Seconds(20);
@@ -63,10 +63,10 @@ struct AgentOptions {
   std::function<void(const absl::Status&)> on_fatal;
 };
 
-// All outlive the executors.
+// All of these outlive the executors.
 struct ExecutorContext {
   const AgentOptions& options;
-  // The boot id of this machine's kernel. Agents with the same one can share memory.
+  // This is the boot id of the machine's kernel. Agents with the same one can share memory.
   const std::string& boot_id;
   PosixStorage& storage;
   RootGuard& root;

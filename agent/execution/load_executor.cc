@@ -11,6 +11,7 @@
 #include "agent/transport/host_round_fetcher.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
+#include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -50,7 +51,7 @@ void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
   if (load.consumer == nullptr) return;
   if (exchange.way() == v1::Exchange::HOST) {
     Log(LogLevel::kInfo, "transport",
-        {{"load", number}, {"transport", absl::StrCat("grpc (nccl: ", exchange.reason(), ")")}});
+        {{"load", number}, {"transport", TransportText({{v1::TRANSPORT_GRPC}, exchange.reason()})}});
     return load.consumer->GoByHost(exchange.reason());
   }
   if (const absl::Status begun = BeginExchange(load, exchange.group()); !begun.ok()) Fail(number, begun);
@@ -339,7 +340,7 @@ void LoadExecutor::EndNow(uint64_t number) {
          {"bytes", read.bytes_done},
          {"storage_bytes", read.storage_bytes},
          {"path", v1::IoPath_Name(read.io_path)},
-         {"transport", load.consumer->transport()}});
+         {"transport", TransportText(load.consumer->transport())}});
     StopServing(load);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));

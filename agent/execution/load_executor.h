@@ -24,7 +24,7 @@
 
 namespace cairn {
 
-// Thread-safe. What becomes of a load is told to the session.
+// Tells the session what becomes of each load. Thread-safe.
 class LoadExecutor {
  public:
   explicit LoadExecutor(ExecutorContext context);
@@ -34,12 +34,12 @@ class LoadExecutor {
   void Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
   // The trainer has filled the memory that this rank lends in a reshard.
   void LendSource(uint64_t number);
-  // How the load's bytes go that waited for that.
+  // Says how those bytes of the load go that have waited for it.
   void DecideExchange(uint64_t number, const v1::Exchange& exchange);
   // Frees all that the load holds; its consumers here and elsewhere end.
   void End(uint64_t number);
 
-  // What delivers a load's bytes to its trainer; null before it has begun to read and after its end.
+  // Returns the consumer that delivers a load's bytes to its trainer; null before the load reads and after its end.
   std::shared_ptr<LoadConsumer> Find(uint64_t number, uint64_t trainer);
   // Tells the session how far a load is, before the next tick would.
   void Report(uint64_t number);
@@ -80,7 +80,7 @@ class LoadExecutor {
 
   ActiveLoad FindActive(uint64_t number);
   void Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
-  // Memory for the source of a reshard.
+  // Makes the memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
   absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order,
                                                           std::shared_ptr<SlabImage> slab);

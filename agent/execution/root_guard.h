@@ -26,10 +26,10 @@ class RootGuard {
   // The coordinator has taken this proof.
   void Accepted(std::string proof);
 
-  // Before a write or a load: OK if the root is the directory that was last proven, or another one that holds the same
-  // proof.
+  // Is called before a write or a load. OK: the root is the directory that was last proven, or another one that holds
+  // the same proof.
   // FAILED_PRECONDITION (ROOT_MISMATCH): it holds another one, or none; the agent registers again. NOT_FOUND
-  // (ROOT_MISSING). Others of storage.
+  // (ROOT_MISSING), and others of storage.
   absl::Status Check();
 
  private:

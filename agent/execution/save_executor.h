@@ -59,7 +59,7 @@ class SaveExecutor {
     }
   };
 
-  // What is lent of the slab of the save that is being written or awaits its verdict.
+  // The part of the slab that is lent for the save that is being written or awaits its verdict.
   struct Lent {
     uint64_t save = 0;
     TransferService::Key key;
@@ -68,7 +68,7 @@ class SaveExecutor {
 
   void MakeSlabNow(uint64_t bytes);
   void EndImages();
-  // What the thread of a write does.
+  // Runs in the thread of a write.
   void Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
              const std::shared_ptr<SharedMemory>& slab);
   // Logs how a write ended and tells the session.

@@ -27,7 +27,7 @@ class BufferPool {
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the message has what is needed, the budget, and what is held of it.
   absl::StatusOr<std::shared_ptr<SharedMemory>> Make(const std::string& name, uint64_t bytes);
 
-  // A populated buffer of at least `bytes`. What it holds is undefined.
+  // Returns a populated buffer of at least `bytes`. Its contents are undefined.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT).
   absl::StatusOr<std::shared_ptr<SharedMemory>> Take(uint64_t bytes);
   void GiveBack(std::shared_ptr<SharedMemory> buffer);

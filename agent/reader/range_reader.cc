@@ -25,7 +25,7 @@
 namespace cairn {
 namespace {
 
-// cachestat(2), Linux 6.5; not in Debian 12's headers.
+// These are for cachestat(2) of Linux 6.5. Debian 12's headers do not have it.
 struct CacheRange {
   uint64_t offset;
   uint64_t bytes;
@@ -38,7 +38,7 @@ struct CacheStat {
   uint64_t recently_evicted;
 };
 
-// What one request to fetch ahead asks for: the kernel cuts a larger one to what the disk takes at once.
+// One request to fetch ahead asks for so much. The kernel cuts a larger one to what the disk takes at once.
 constexpr uint64_t kFetchBytes = uint64_t{1} << 20;
 
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
@@ -159,7 +159,7 @@ absl::Status RangeReader::WrittenAnew() const {
 absl::Status RangeReader::Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) {
   CAIRN_RETURN_IF_ERROR(ReadRange(way, offset, size, to, in_place));
   if (!modified_ns_.has_value()) return absl::OkStatus();
-  // What was written before these bytes were read has changed the time by now.
+  // A write that came before these bytes were read has changed the time by now.
   struct stat info;
   if (fstat(buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", path_);
   return ModifiedNs(info) == *modified_ns_ ? absl::OkStatus() : WrittenAnew();

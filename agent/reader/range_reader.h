@@ -29,7 +29,8 @@ struct ReadCounters {
   std::atomic<uint64_t> slab = 0;      // not from storage, but from what this agent still had in its slab
 
   uint64_t storage() const { return cached + direct + buffered; }
-  // The way that most bytes of storage took. If none was read there, the slab; unspecified if nothing was read at all.
+  // Returns the way that most bytes of storage took. It is the slab if none was read there, and unspecified if nothing
+  // was read at all.
   v1::IoPath io_path() const;
 };
 
@@ -46,7 +47,7 @@ class RangeReader {
   // `path` is below the root. A file without checksums has `modified_ns`, when it was modified last, or 0 if nobody
   // knows: then Open and Read notice that it was written anew since, but for two seconds, which some file systems do
   // not tell apart. DATA_LOSS (FILE_MISSING): it is not there; (FILE_TRUNCATED): it does not have `file_bytes`;
-  // (BAD_FOREIGN_FILE): it was written anew. Others of storage.
+  // (BAD_FOREIGN_FILE): it was written anew; and others of storage.
   static absl::StatusOr<std::unique_ptr<RangeReader>> Open(PosixStorage& storage, const std::string& path,
                                                            uint64_t file_bytes, const RangeReaderOptions& options,
                                                            ReadCounters& counters,
@@ -57,9 +58,9 @@ class RangeReader {
   // cache. Such a range is best read in parts that fit the processor's cache.
   Way Begin(uint64_t offset, uint64_t size);
 
-  // Reads [offset, offset + size) to `to`, the range or a part of one that Begin was asked for. With `in_place`, `to`
-  // and `offset` are equal modulo kReadAlignment and up to the next multiples of it on both sides the memory around may
-  // be overwritten; without it nothing around is touched.
+  // Reads [offset, offset + size) to `to`. Begin was asked for this range, or for one that it is a part of. With
+  // `in_place`, `to` and `offset` are equal modulo kReadAlignment, and the memory around may be overwritten up to the
+  // next multiples of it on both sides; without it nothing around is touched.
   // DATA_LOSS (FILE_TRUNCATED): the file ends before; (BAD_FOREIGN_FILE). UNAVAILABLE (STORAGE_ERROR) and others of
   // storage.
   absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place);
@@ -67,7 +68,7 @@ class RangeReader {
     return Read(Begin(offset, size), offset, size, to, in_place);
   }
 
-  // For messages.
+  // The path for messages.
   const std::string& path() const { return path_; }
 
  private:

@@ -19,13 +19,6 @@ bool RoundLedger::Released(uint32_t round) const {
                      [&](uint32_t consumer) { return released_below_.at(consumer) > round; });
 }
 
-bool RoundLedger::all_released() const {
-  for (uint32_t round = 0; round < rounds(); ++round) {
-    if (!Released(round)) return false;
-  }
-  return true;
-}
-
 std::optional<uint32_t> RoundLedger::NextToRead() const {
   if (all_read() || (read_ >= 2 && !Released(read_ - 2))) return std::nullopt;
   return read_;

@@ -33,7 +33,6 @@ class RoundLedger {
 
   uint32_t rounds() const { return static_cast<uint32_t>(consumers_.size()); }
   bool all_read() const { return read_ == rounds(); }
-  bool all_released() const;
 
  private:
   bool Released(uint32_t round) const;

@@ -18,7 +18,7 @@ namespace {
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
 uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 
-// What comes through the page cache is read and checked in parts that a core's second-level cache holds.
+// Bytes that come through the page cache are read and checked in parts that a core's second-level cache holds.
 constexpr uint64_t kCachedPartBytes = uint64_t{256} << 10;
 
 std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad8)); }

@@ -30,9 +30,9 @@ struct RoundReaderOptions {
 
 // Reads the rounds of one load. Each file's header is read and compared with the manifest's checksum. An item that a
 // read covers whole is checked by its CRC32C of the manifest; of the others the blocks that a read touches are checked
-// by those of the file's header, for which the rest of a block is read too. What comes from the slab is checked in the
-// same way, after it was copied to where nobody writes: a file is read from storage instead, and the log says so, if
-// the slab is given up meanwhile or does not hold what the manifest says. Thread-safe but for ReadRound.
+// by those of the file's header, for which the rest of a block is read too. Bytes of the slab are checked in the same
+// way, after they were copied to where nobody writes. A file is read from storage instead, and the log says so, if the
+// slab is given up meanwhile or does not hold what the manifest says. Thread-safe but for ReadRound.
 class RoundReader {
  public:
   // `plan` must outlive it; `directory` is put before its files' paths ("<job>").
@@ -50,7 +50,7 @@ class RoundReader {
 
   // Planned bytes that were read and verified.
   uint64_t bytes_done() const { return bytes_done_; }
-  // What storage gave, with alignment and verification.
+  // Counts what storage gave, with alignment and verification.
   const ReadCounters& counters() const { return counters_; }
 
  private:

@@ -335,7 +335,7 @@ void Agent::ApplyToPage(const v1::ArmOrder& order) {
   host_.Do([&](Session& session, absl::Time) { session.OnControlPage(order.number(), status); });
 }
 
-// What changes without an event: deadlines, the writer's progress, the trainer's step.
+// Takes up what changes without an event: deadlines, the writer's progress, the trainer's step.
 void Agent::Tick() {
   std::optional<int64_t> told_step;
   absl::Time told_at = absl::InfinitePast();

@@ -37,7 +37,7 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Reads a bin with nothing of Cairn's: JSON by another library, checksums bit by bit.
+// Reads a bin with nothing of Cairn's. Another library reads the JSON, and checksums are computed bit by bit.
 void CheckBin(const std::string& path, const RankLayout& layout, const std::vector<uint32_t>& items,
               const std::vector<std::string>& contents, const v1::FileResult& result) {
   const std::string bytes = ReadAll(path);
@@ -78,7 +78,7 @@ TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheVerdict) 
   ASSERT_TRUE(begun.ok()) << begun.status();
   EXPECT_EQ(begun->placements_size(), 6);
   std::vector<std::string> contents = Contents(*layout);
-  // What the trainer leaves behind an object's end must not reach the file.
+  // Bytes that the trainer leaves behind an object's end must not reach the file.
   ASSERT_TRUE(trainer.Fill(*begun, contents).ok());
   EXPECT_EQ(begun->check_items_size(), 2) << "shared objects, whoever writes them";
   ASSERT_TRUE(trainer
@@ -97,7 +97,7 @@ TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheVerdict) 
   }
   EXPECT_EQ(written.result().files(0).object_sizes(0), 4096u);
   EXPECT_EQ(written.result().files(1).object_sizes(0), 77u);
-  // What the trainer says of its objects and what was written of them can be compared.
+  // The trainer's checksums of its objects can be compared with those that were written.
   ASSERT_EQ(written.replica_checksums_size(), 2);
   EXPECT_EQ(written.replica_checksums(0).crc32c(), written.result().files(1).item_checksums(0));
   EXPECT_EQ(written.replica_checksums(0).object_bytes(), 77u);

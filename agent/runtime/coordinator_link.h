@@ -1,6 +1,6 @@
 // The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop,
-// and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses. What an
-// overloaded coordinator refuses waits as long as it says, while the loop goes on (link_pace.h).
+// and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses. A call
+// that an overloaded coordinator refuses waits as long as it says, while the loop goes on (link_pace.h).
 //
 // A coordinator may come back at another address under the same name, while packets to the old address vanish. A
 // connection notices that only after its keepalive. So a new channel is made after each call that could not reach the
@@ -35,15 +35,15 @@ namespace cairn {
 struct CoordinatorLinkOptions {
   std::string address;
   std::shared_ptr<TokenSource> tokens;
-  // All of it but the identity.
+  // It has everything but the identity.
   v1::RegisterAgentRequest registration;
   // The first reads what stands below the root, to show at each registration that it is the coordinator's storage. The
   // second is told when the coordinator has taken it.
   std::function<std::string()> read_root_proof;
   std::function<void(const std::string& proof)> on_registered;
-  // For people.
+  // The coordinator's root, which people read.
   std::string root;
-  // The trainer's step now.
+  // Returns the trainer's step now.
   std::function<std::optional<int64_t>()> current_step;
   // A rank that another agent holds, or a world size that others disagree with, is asked for again so long: after a
   // crash the lease of the one before must end first. So long, too, for a root that is not the coordinator's (yet), and
@@ -69,27 +69,27 @@ class CoordinatorLink {
   // Sends the state now rather than at the end of the current wait.
   void Nudge();
 
-  // Answered by the session's events.
+  // The session's events answer these.
   void PutLayout(RankLayoutPtr layout);
   void GetPlan(std::string digest, std::string known);
   void GetPeers(std::vector<uint32_t> ranks);
 
-  // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
+  // Asks for one page of the job's committed checkpoints. `done` is called on one of gRPC's threads.
   void ListCheckpoints(v1::ListCheckpointsRequest request,
                        std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
-  // Asks for a save of the job. `done` as above.
+  // Asks for a save of the job. `done` is called as above.
   void CreateCheckpoint(v1::CreateCheckpointRequest request, std::function<void(absl::StatusOr<v1::Checkpoint>)> done);
-  // Sets what is kept of the job. `done` as above.
+  // Sets what is kept of the job. `done` is called as above.
   void SetRetention(v1::SetRetentionRequest request,
                     std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done);
-  // Change what the job keeps: delete a checkpoint or what a policy does not keep, pin one, name one. `done` as above.
+  // These delete a checkpoint, or all that a policy does not keep, pin one, and name one. `done` is called as above.
   void Delete(v1::DeleteCheckpointRequest request,
               std::function<void(absl::StatusOr<v1::DeleteCheckpointResponse>)> done);
   void Prune(v1::PruneCheckpointsRequest request,
              std::function<void(absl::StatusOr<v1::PruneCheckpointsResponse>)> done);
   void Pin(v1::PinCheckpointRequest request, std::function<void(absl::StatusOr<v1::PinCheckpointResponse>)> done);
   void Tag(v1::TagCheckpointRequest request, std::function<void(absl::StatusOr<v1::TagCheckpointResponse>)> done);
-  // The job as the coordinator sees it. `done` as above.
+  // Asks for the job as the coordinator sees it. `done` is called as above.
   void GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done);
 
  private:

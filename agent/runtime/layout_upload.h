@@ -1,4 +1,4 @@
-// A layout on its way to the coordinator, part by part.
+// Sends a layout to the coordinator, part by part.
 #ifndef CAIRN_AGENT_RUNTIME_LAYOUT_UPLOAD_H_
 #define CAIRN_AGENT_RUNTIME_LAYOUT_UPLOAD_H_
 

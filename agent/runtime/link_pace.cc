@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// Shorter and longer by at most so much than what the coordinator said.
+// A delay is shorter or longer than the coordinator said by at most this part of it.
 constexpr double kJitter = 0.2;
 
 }  // namespace

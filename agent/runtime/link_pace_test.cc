@@ -84,7 +84,7 @@ TEST_F(LinkPaceTest, LostAgents_OfAWorldOf16384_ComeEvenlyOverOneLease) {
     ASSERT_LT(after, absl::Seconds(10));
     ++in_slice[static_cast<size_t>(absl::ToDoubleSeconds(after) * 10)];
   }
-  // Eight standard deviations.
+  // This is eight standard deviations above the mean.
   EXPECT_LT(*std::max_element(in_slice.begin(), in_slice.end()), 164 + 8 * 13);
 }
 

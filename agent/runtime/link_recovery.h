@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// Decides by the reasons of the errors. A function of errors and `now`; not thread-safe.
+// Decides by the reasons of the errors. It is a function of errors and `now`. Not thread-safe.
 class LinkRecovery {
  public:
   // A conflict that may end by itself is asked again for this long: see CoordinatorLinkOptions::register_timeout.

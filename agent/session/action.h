@@ -1,4 +1,4 @@
-// What a session wants done: the shell carries it out, and tells the session what became of it.
+// Actions say what a session wants done. The shell carries them out, and tells the session what became of them.
 #ifndef CAIRN_AGENT_SESSION_ACTION_H_
 #define CAIRN_AGENT_SESSION_ACTION_H_
 
@@ -19,7 +19,7 @@ namespace cairn {
 
 using ReadPlanPtr = std::shared_ptr<const v1::ReadPlan>;
 
-// What the shell is to do. Each is answered by the event named.
+// The shell answers each action by the event that its comment names.
 namespace action {
 
 // Upload a layout that the coordinator lacks. -> OnLayoutPut
@@ -29,7 +29,7 @@ struct PutLayout {
 // Fetch this rank's part of a plan. -> OnPlan
 struct GetPlan {
   std::string digest;
-  // The part that this rank had last: if it has the same to do, nothing need be sent. Empty for none.
+  // Names the part that this rank had last, so that nothing need be sent if it has the same to do. Empty for none.
   std::string known;
 };
 // Ask where the agents of these ranks are. -> OnPeers

@@ -71,12 +71,13 @@ void RankLoad::Describe(v1::BeginLoadResponse& response) const {
 }
 
 void RankLoad::Describe(v1::EndLoadResponse& response) const {
-  // What a reshard takes from memory is not read from storage.
+  // A reshard takes bytes from memory. They do not count as read from storage.
   response.set_bytes_read(read_bytes);
   response.set_total_bytes_read(order.total_bytes_read());
   response.set_unique_bytes(order.unique_bytes());
   response.set_storage_bytes(order.storage_bytes());
-  response.set_transport(transport);
+  for (const v1::Transport each : transport.transports) response.add_transports(each);
+  response.set_nccl_refusal(transport.nccl_refusal);
   response.set_io_path(order.io_path() == v1::IO_PATH_UNSPECIFIED ? io_path : order.io_path());
 }
 

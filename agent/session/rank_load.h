@@ -15,10 +15,11 @@
 #include "agent/session/action.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
+#include "common/rpc/transport_use.h"
 
 namespace cairn {
 
-// What RankLoads keeps of each; it makes the transitions.
+// The state of one load. RankLoads makes the transitions.
 struct RankLoad {
   // True when the trainer can begin to receive.
   bool Begun() const;
@@ -28,10 +29,10 @@ struct RankLoad {
   void End();
   // Takes this rank's part of the order's plan. INTERNAL: it is another one.
   absl::Status TakePlan(const std::string& bytes, uint32_t own_rank);
-  // What the trainer is told when it has begun, and when it has ended.
+  // Tells the trainer how the load has begun, and how it has ended.
   void Describe(v1::BeginLoadResponse& response) const;
   void Describe(v1::EndLoadResponse& response) const;
-  // What the coordinator is told.
+  // Returns what the coordinator is told.
   v1::LoadState State() const;
 
   uint64_t number = 0;
@@ -44,7 +45,7 @@ struct RankLoad {
   std::optional<SlabDescription> source_memory;
   bool source_staged = false;
   // Says what the slab still held when the trainer called. The coordinator is told that for as long as the load is: it
-  // plans by that, and so does its successor. Whether the slab is used is decided anew when the plan has come.
+  // plans by that, and so does its successor. When the plan has come, it is decided anew whether the slab is used.
   KeptSavePtr kept;
   bool fallback = false;
   bool strict = true;
@@ -63,7 +64,7 @@ struct RankLoad {
   uint64_t bytes_done = 0;
   uint64_t storage_bytes = 0;
   v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
-  std::string transport;
+  TransportUse transport;
   absl::Status error;
 };
 

@@ -129,7 +129,7 @@ absl::StatusOr<v1::EndLoadResponse> RankLoads::End(const v1::EndLoadRequest& req
     Advance();
   }
   if (!load.error.ok()) {
-    // What all ranks are told names more than what this one knew when it gave up: whom it waited for, what to do next.
+    // The error for all ranks says more than this rank knew when it gave up: whom it waited for, and what to do next.
     if (load.ended || !request.has_error()) return load.error;
     response.set_pending(true);
     return response;
@@ -223,7 +223,7 @@ void RankLoads::TakeExchange(RankLoad& load, const v1::Exchange& exchange) {
 
 void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
   const bool failed = order.action() == v1::LoadOrder::FAILED;
-  // What the coordinator says is told to all ranks, and holds what this rank had said.
+  // The coordinator tells all ranks one error, which holds what this rank had said.
   if (load.error.ok() || failed) {
     absl::Status verdict = StatusFromProto(order.error());
     if (!verdict.ok()) load.error = std::move(verdict);

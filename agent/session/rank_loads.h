@@ -16,6 +16,7 @@
 #include "agent/session/session_context.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
+#include "common/rpc/transport_use.h"
 
 namespace cairn {
 
@@ -38,7 +39,7 @@ class RankLoads {
   // True when the load's verdict is known: nothing more comes.
   bool HasEnded(uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> End(const v1::EndLoadRequest& request);
-  // What the trainer has not copied yet fails with `error`.
+  // Loads that the trainer has not copied to its end fail with `error`.
   void OnTrainerLost(uint64_t trainer, const absl::Status& error);
 
   // --- With the coordinator.
@@ -57,9 +58,9 @@ class RankLoads {
     uint64_t storage_bytes = 0;
     v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
     bool all_read = false;
-    std::string transport = {};  // as EndLoadResponse.transport
+    TransportUse transport = {};
   };
-  // The memory for a reshard's source.
+  // Says which memory a reshard's source has got.
   void OnSource(uint64_t number, SlabDescription memory);
   void OnProgress(uint64_t number, const Progress& progress);
   void OnFailed(uint64_t number, const absl::Status& status);

@@ -61,9 +61,9 @@ struct RankSave {
   // True if this step was committed once. Only the coordinator, which asks storage, knows whether that still stands.
   bool ask_first = false;
   absl::Time stage_deadline = absl::InfiniteFuture();
-  // Until then the trainer is told nothing, because the coordinator may still name the ranks for which this one has
+  // The trainer is told nothing until then, because the coordinator may still name the ranks for which this one has
   // waited in vain.
-  absl::Time blame_deadline = absl::InfinitePast();
+  absl::Time naming_deadline = absl::InfinitePast();
   v1::SaveState::Phase phase = v1::SaveState::BEGUN;
   // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
   SaveImagePtr staged;

@@ -96,7 +96,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
 
 bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) {
   if (save.told || save.trainer != request.trainer_incarnation() || save.id == 0) return true;
-  // What is written, or read by other ranks, must not change, and it is that which a commit holds.
+  // Bytes that are being written, or read by other ranks, must not change: a commit holds them.
   if (save.Staged() && (save.phase != v1::SaveState::STAGED || save.write_attempt != 0)) return true;
   if (!save.error.ok() || save.layout->digest == request.layout().digest()) return false;
   // Without a word, by an interrupt: the trainer is told of the call that it makes now.
@@ -128,11 +128,11 @@ absl::Status RankSaves::AwaitTurn(RankSave& save, const v1::BeginSaveRequest& re
 }
 
 absl::Status RankSaves::ErrorToTell(RankSave& save, absl::Time now) const {
-  const bool waited = save.blame_deadline != absl::InfinitePast();
-  const absl::Status blame =
-      waited && save.order.action() == v1::SaveOrder::ABORT ? StatusFromProto(save.order.error()) : absl::OkStatus();
-  if (!blame.ok()) return blame;
-  return waited && now < save.blame_deadline ? absl::OkStatus() : save.error;
+  if (save.naming_deadline == absl::InfinitePast()) return save.error;
+  if (save.order.action() == v1::SaveOrder::ABORT) {
+    if (absl::Status named = StatusFromProto(save.order.error()); !named.ok()) return named;
+  }
+  return now < save.naming_deadline ? absl::OkStatus() : save.error;
 }
 
 absl::Status RankSaves::CheckRoom() const {

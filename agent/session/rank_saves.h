@@ -41,7 +41,7 @@ class RankSaves {
   absl::Status Cancel(const v1::CancelSaveRequest& request);
   // This trainer is not asked about any more.
   void ForgetQuestions(uint64_t trainer) { asked_.TrainerGone(trainer); }
-  // What the trainer has not staged yet fails with `error`.
+  // Saves that the trainer has not staged yet fail with `error`.
   void OnTrainerLost(uint64_t trainer, const absl::Status& error);
 
   // --- With the coordinator.
@@ -59,7 +59,7 @@ class RankSaves {
   // `waiting_for`: ranks that have not staged what this one writes for them.
   void OnWriteProgress(uint64_t save, uint64_t bytes_done, std::vector<uint32_t> waiting_for = {});
   void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result);
-  // Deadlines.
+  // Ends the saves whose deadline has passed.
   void OnTick(absl::Time now);
   // Takes every step that has become possible.
   void Advance();
@@ -77,8 +77,8 @@ class RankSaves {
  private:
   RankSave* Find(int64_t step);
   RankSave* FindById(uint64_t id);
-  // Whether a call for the step of `save` is not the one that began it, repeated, nor may take its place. One that was
-  // given up without a word is ended.
+  // Returns whether a call for the step of `save` has to wait for the save's end: it is not the call that began it,
+  // repeated, and may not take its place. Ends a save that was given up without a word.
   bool IsNextCall(RankSave& save, const v1::BeginSaveRequest& request);
   // Lets the next call of a step wait. Errors: why its time is over.
   absl::Status AwaitTurn(RankSave& save, const v1::BeginSaveRequest& request, absl::Time now);

@@ -1,4 +1,4 @@
-// What the coordinator orders of the saves, and what follows from that, from the writer's reports and from the clock.
+// Takes the coordinator's orders for the saves, the writer's reports and the clock, and does what follows from them.
 #include <algorithm>
 #include <utility>
 
@@ -10,9 +10,9 @@
 namespace cairn {
 namespace {
 
-// What the coordinator may take to name those that a rank has waited for. A client waits five seconds beyond its
-// timeout.
-constexpr absl::Duration kBlameGrace = absl::Seconds(3);
+// The coordinator has this long to name those that a rank has waited for. A client waits five seconds beyond its
+// timeout, so it still hears the names.
+constexpr absl::Duration kNamingTime = absl::Seconds(3);
 
 }  // namespace
 
@@ -129,8 +129,8 @@ void RankSaves::End(RankSave& save, const v1::SaveOrder& verdict) {
   context_.Changed();
 }
 
-// What was written item by item, by another plan than it was staged by, lies in the slab in another form than the
-// files'.
+// A save may be written by another plan than it was staged by, item by item. The slab then holds another form than the
+// files, and is no image of them.
 void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& verdict) {
   if (save.phase != v1::SaveState::WRITTEN || save.staged != save.target) return;
   if (verdict.attempt() != 0 && verdict.attempt() != save.write_attempt) return;
@@ -313,7 +313,7 @@ absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
         absl::StrCat(rank, ": the coordinator was not heard of within the timeout of the save of step ", save.step),
         metadata);
   }
-  save.blame_deadline = now + kBlameGrace;
+  save.naming_deadline = now + kNamingTime;
   return MakeError(Reason::kRankLate,
                    absl::StrCat(rank, " waited for other ranks for the whole timeout of its save of step ", save.step,
                                 ": they have not called save or prepare, so there is no plan"),

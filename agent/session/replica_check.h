@@ -18,7 +18,7 @@ namespace cairn {
 // Shared objects are in `must` whatever is asked and whoever writes them: the list of them follows from the layout
 // alone, so no change of plans on the way can leave one out.
 struct ReplicaChecklist {
-  // Ascending.
+  // They ascend.
   std::vector<uint32_t> must;
   // Shards that the trainer may check as far as its time allows, beginning with the first.
   std::vector<uint32_t> may;
@@ -29,7 +29,8 @@ struct ReplicaChecklist {
 // The most shards that one save may sample.
 inline constexpr size_t kMostSampled = 256;
 
-// `check_all`: every replica, not a sample. `sample`: shards in rotation, from number `first` on.
+// With `check_all` every replica must be checked. With `sample` shards may be checked in rotation, from number `first`
+// on.
 ReplicaChecklist MakeReplicaChecklist(const SaveImage& image, bool check_all, bool sample, uint32_t first);
 
 // Takes what the trainer found, as the coordinator is told.

@@ -13,14 +13,14 @@
 
 namespace cairn {
 
-// One file of the image. In the slab stand, from `slab_offset` (a multiple of 4096): the header, the data, and zeros
-// up to the next multiple of 4096.
+// One file of the image. The header, the data, and zeros up to the next multiple of 4096 stand in the slab from
+// `slab_offset` on, which is a multiple of 4096 as well.
 struct ImageFile {
   std::string name;
   uint64_t slab_offset = 0;
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
-  // In the order of the file; numbers for SaveImage::ItemAt.
+  // Numbers for SaveImage::ItemAt, in the order of the file.
   std::vector<uint32_t> item;
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
@@ -54,11 +54,11 @@ struct SaveImage {
   std::vector<MovedOut> moved_out;
   // The size of the whole image, a multiple of 4096; 0 if this rank stages nothing.
   uint64_t slab_bytes = 0;
-  // Header and data of all files.
+  // Counts the headers and data of all files.
   uint64_t file_bytes = 0;
   // By item of the layout: where it lies in the slab, kNotStaged if it does not.
   std::vector<uint64_t> slab_offset;
-  // Shards that this rank holds but does not stage, to be compared with what their writer wrote. Ascending.
+  // This rank holds these shards but does not stage them. They are compared with what their writer wrote. They ascend.
   std::vector<uint32_t> replica;
 
   static constexpr uint64_t kNotStaged = UINT64_MAX;

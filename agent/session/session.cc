@@ -47,7 +47,7 @@ absl::Status Session::OnRegistered(const v1::RegisterAgentResponse& response) {
 void Session::OnUnregistered() {
   context_.registered = false;
   known_revision_ = 0;
-  // What the old coordinator said about plans is the old one's; a new one may have found it again, and will say so.
+  // The old coordinator's word about plans is over. A new one may have found them again, and will say so.
   plans_.ForgetCurrent();
   current_plan_error_ = absl::OkStatus();
   refused_puts_.clear();

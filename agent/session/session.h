@@ -51,7 +51,7 @@ class Session {
   // True while progress is worth reporting more often than the lease needs.
   bool active() const { return !saves_.empty() || loads_.active(); }
 
-  // What the writer and the reader report goes there directly.
+  // The writer and the reader report to these directly.
   RankSaves& saves() { return saves_; }
   RankLoads& loads() { return loads_; }
 
@@ -79,19 +79,20 @@ class Session {
   void OnControlPage(uint64_t number, v1::ArmState::Status status);
   // The groups that this rank builds or is in now.
   void OnGroups(std::vector<v1::GroupState> groups);
-  // Deadlines.
+  // Ends what has passed its deadline.
   void OnTick(absl::Time now) { saves_.OnTick(now); }
 
   // --- With the trainer. Errors are those of LocalAgentService.
 
-  // Whether this trainer may have the rank. `previous_agent`: the incarnation of the agent that it was attached to
-  // last, 0 if it never was: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
+  // Checks whether this trainer may have the rank. `previous_agent` is the incarnation of the agent to which it was
+  // attached last, or 0: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
   absl::Status CheckAttach(uint64_t trainer, uint64_t previous_agent) const;
-  // After CheckAttach. Takes the place of the trainer that is attached.
+  // Gives the rank to this trainer in place of the one that is attached. CheckAttach must have allowed it.
   void Attach(uint64_t trainer);
-  // The trainer has ended or detached, also one that is not attached any more. What is staged goes on.
+  // Is called when a trainer has ended or detached, also one that was replaced. Staged saves go on.
   void OnTrainerGone(uint64_t trainer, TrainerEnd how);
-  // FAILED_PRECONDITION (NOT_REGISTERED); ABORTED (STALE_INCARNATION) if another trainer has taken its place.
+  // FAILED_PRECONDITION (NOT_REGISTERED): no trainer is attached. ABORTED (STALE_INCARNATION): another one has taken
+  // its place.
   absl::Status CheckAttached(uint64_t trainer) const;
   std::optional<uint64_t> attached_trainer() const { return trainer_; }
   // Makes a layout known, so that calls may name it by digest. It is kept as long as the trainer, a save or a load that

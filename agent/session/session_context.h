@@ -1,4 +1,4 @@
-// What the parts of one session share: who it is, what it knows of its coordinator, and what it wants done.
+// The parts of one session share a context: who it is, what it knows of its coordinator, and what it wants done.
 #ifndef CAIRN_AGENT_SESSION_SESSION_CONTEXT_H_
 #define CAIRN_AGENT_SESSION_SESSION_CONTEXT_H_
 

@@ -65,12 +65,12 @@ class SessionHost {
   // what the session has told by it must not be lost.
   bool Forget(const std::shared_ptr<Waiter>& waiter);
 
-  // Deadlines and whatever changed without an event.
+  // Lets the session look at its deadlines, and at whatever changed without an event.
   void Tick() {
     Do([](Session& session, absl::Time now) { session.OnTick(now); });
   }
 
-  // Waits until the session's version is not `version`, at most for `timeout`. The version then.
+  // Waits until the session's version is not `version`, at most for `timeout`. Returns the version then.
   uint64_t WaitForChange(uint64_t version, absl::Duration timeout);
   // Called under no lock whenever the version has changed.
   void SetOnChange(std::function<void()> on_change);

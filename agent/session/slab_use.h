@@ -20,7 +20,7 @@ enum class TrainerEnd {
 // and begins no save before its last copy has ended (local_agent_service.proto), so only others have to be kept apart.
 class SlabUse {
  public:
-  // Whether the next save may be this trainer's.
+  // Returns whether the next save may be this trainer's.
   bool AllowedTo(uint64_t trainer) const {
     if (writer_ != 0 && writer_ != trainer) return false;
     return !lent_ || mapped_;

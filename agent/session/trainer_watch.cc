@@ -66,7 +66,7 @@ void TrainerWatch::Run() {
       watched = watched_;
     }
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-    // What a trainer sends is for others to read: of a connection only the end counts, which poll always tells.
+    // Others read what a trainer sends. Only the end of a connection counts here, and poll always tells it.
     for (const Watched& one : watched) {
       polled.push_back({one.fd->get(), static_cast<short>(one.end == TrainerEnd::kEnded ? POLLIN : 0), 0});
     }

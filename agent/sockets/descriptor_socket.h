@@ -20,7 +20,7 @@
 
 namespace cairn {
 
-// The agent that listens at a descriptor socket.
+// Names the agent that listens at a descriptor socket.
 struct SocketOwner {
   std::string job;
   uint32_t rank = 0;
@@ -67,8 +67,8 @@ class DescriptorSocket {
 };
 
 // A consumer calls this. `path` is the descriptor socket of an agent that must run as the user `owner`. Waits at most a
-// few seconds. What comes is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody there, or the
-// id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
+// few seconds. The descriptor is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody is there,
+// or the id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner);
 // Asks whose descriptor socket stands at `path`. Waits and fails as ReceiveDescriptor; an agent of an older version
 // does not know the question: UNAVAILABLE (AGENT_UNREACHABLE).

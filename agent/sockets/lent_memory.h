@@ -16,11 +16,10 @@ namespace cairn {
 // Mapped read-only for as long as it lives. Thread-safe.
 class LentMemory {
  public:
-  // The first `bytes` of what the agent whose descriptor socket is `path` offers under `id`. That agent must run as the
-  // user `owner`.
-  // UNAVAILABLE (AGENT_UNREACHABLE), PERMISSION_DENIED (PEER_UID): as ReceiveDescriptor. FAILED_PRECONDITION
-  // (MEMORY_UNSEALED): somebody could still write to it or cut it off. UNAVAILABLE (TRANSPORT_FAILED): it has fewer
-  // bytes. RESOURCE_EXHAUSTED (MEMORY_LIMIT).
+  // Maps the first `bytes` of the memory that an agent offers under `id` at its descriptor socket `path`. That agent
+  // must run as the user `owner`. UNAVAILABLE (AGENT_UNREACHABLE), PERMISSION_DENIED (PEER_UID): as ReceiveDescriptor.
+  // FAILED_PRECONDITION (MEMORY_UNSEALED): somebody could still write to it or cut it off. UNAVAILABLE
+  // (TRANSPORT_FAILED): it has fewer bytes. RESOURCE_EXHAUSTED (MEMORY_LIMIT).
   static absl::StatusOr<std::shared_ptr<LentMemory>> Map(const std::string& path, uint64_t id, uint64_t bytes,
                                                          uid_t owner);
   ~LentMemory();

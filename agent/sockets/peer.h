@@ -13,7 +13,7 @@
 namespace cairn {
 
 struct Peer {
-  // 0 if the peer lives in another pid namespace.
+  // It is 0 if the peer lives in another pid namespace.
   pid_t pid = 0;
   uid_t uid = 0;
 };
@@ -37,8 +37,8 @@ struct Caller {
 // here, so its process is asked for by SO_PEERPIDFD, which Linux has since 6.5.
 PeerEnd EndOf(int fd, const Peer& peer);
 
-// SO_PEERCRED of a connected Unix socket: the credentials at the time of its connect(2).
-// UNAVAILABLE (STORAGE_ERROR): no such socket.
+// Returns SO_PEERCRED of a connected Unix socket: the credentials at the time of its connect(2).
+// UNAVAILABLE (STORAGE_ERROR): it is no such socket.
 absl::StatusOr<Peer> PeerOf(int fd);
 
 // Says which users may use an agent: its own always, others by --allow-uid.

@@ -1,4 +1,4 @@
-// The directory of the agent's Unix sockets: ours, and closed to others.
+// Makes and checks the directory of the agent's Unix sockets, which must be ours and closed to others.
 #ifndef CAIRN_AGENT_SOCKETS_SOCKET_DIRECTORY_H_
 #define CAIRN_AGENT_SOCKETS_SOCKET_DIRECTORY_H_
 
@@ -19,8 +19,8 @@ std::string DefaultSocketDirectory(const std::string& job, uint32_t rank);
 // directory.
 absl::Status PrepareSocketDirectory(const std::string& path, bool others_may_enter);
 
-// A listening socket at `path` with mode 0600 (0666 if others may enter). What stood there is removed, unless somebody
-// answers there. FAILED_PRECONDITION (SOCKET_DIRECTORY): another agent uses it, or it cannot be made.
+// Makes a listening socket at `path` with mode 0600 (0666 if others may enter). A socket that stood there is removed,
+// unless somebody answers there. FAILED_PRECONDITION (SOCKET_DIRECTORY): another agent uses it, or it cannot be made.
 absl::StatusOr<UniqueFd> ListenOnUnixSocket(const std::string& path, bool others_may_enter);
 
 }  // namespace cairn

@@ -25,7 +25,7 @@ std::optional<uint64_t> ReadNumber(const std::string& path) {
   return number;
 }
 
-// The value behind `key` in lines of "key value" or "key:  value kB".
+// Returns the value behind `key` in lines of "key value" or "key:  value kB".
 uint64_t ReadKey(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string line;

@@ -19,8 +19,9 @@ struct MemoryLimit {
   uint64_t used = 0;
 };
 
-// Limits that hold now: of every control group above this process (version 1: Documentation/admin-guide/cgroup-v1/
-// memory.rst, version 2: cgroup-v2.rst), and the machine's MemAvailable. `root` is put before all paths.
+// Returns the limits that hold now: those of every control group above this process (for version 1 see
+// Documentation/admin-guide/cgroup-v1/memory.rst, for version 2 cgroup-v2.rst), and the machine's MemAvailable. `root`
+// is put before all paths.
 std::vector<MemoryLimit> ReadMemoryLimits(const std::string& root = "");
 
 // RESOURCE_EXHAUSTED (MEMORY_LIMIT): `bytes` more do not fit `budget` (0: none) besides the `held` bytes that count

@@ -12,15 +12,16 @@
 
 namespace cairn {
 
-// Mapped readable and writable for as long as it lives. Its size is sealed, so that no holder of the descriptor can
-// cut it off under another. Only its owner's processes can open it anew. Thread-safe but for the bytes themselves.
+// Memory that is mapped readable and writable for as long as this lives. Its size is sealed, so that no holder of the
+// descriptor can cut it off under another. Only its owner's processes can open it anew. Thread-safe but for the bytes
+// themselves.
 class SharedMemory {
  public:
   // FAILED_PRECONDITION (MEMORY_UNSEALED): this kernel cannot keep readers from writing. To be asked once, at the
   // start.
   static absl::Status CheckSealing();
 
-  // `bytes` > 0, rounded up to whole pages. All zero. No page is there yet: see Populate.
+  // Makes memory of `bytes` > 0, rounded up to whole pages. It is all zero, and no page is there yet: see Populate.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(const std::string& name, uint64_t bytes);
   ~SharedMemory();

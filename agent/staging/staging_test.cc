@@ -97,7 +97,7 @@ TEST_F(MemoryLimitTest, CheckMemory_Budget_CountsWhatIsHeld) {
   EXPECT_TRUE(ReadMemoryLimits("/nowhere").empty());
 }
 
-// The trainer's side, by the rules in local_agent_service.proto.
+// Does what a trainer does, by the rules in local_agent_service.proto.
 class TrainerPage {
  public:
   explicit TrainerPage(ControlPage& page) : words_(reinterpret_cast<uint64_t*>(page.memory()->data())) {}

@@ -36,13 +36,13 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   void ChangeMembership();
   // The rank counts as absent when agents ask where it is.
   void Hide(uint32_t rank);
-  // Registrations are refused by this error; OK: no more.
+  // Refuses registrations by this error. OK: refuses them no more.
   void Refuse(absl::Status error);
   // The next `count` uploads and downloads are refused with this error.
   void RefuseTransfers(int count, absl::Status error);
   // Waits until so many of them have been refused. Fails the test after ten seconds.
   void AwaitRefusals(int count);
-  // The same for registrations.
+  // Waits for so many refused registrations.
   void AwaitRegistrationRefusals(int count);
 
   v1::RegisterAgentRequest registration(uint32_t rank);

@@ -13,7 +13,7 @@
 
 namespace cairn::testing {
 
-// A mapping of an agent's memory.
+// Maps an agent's memory.
 class Mapping {
  public:
   static absl::StatusOr<std::unique_ptr<Mapping>> Open(const v1::SlabReference& reference, bool writable);
@@ -27,7 +27,7 @@ class Mapping {
   const uint64_t bytes_;
 };
 
-// One thread at a time.
+// One thread uses it at a time.
 class FakeTrainer {
  public:
   explicit FakeTrainer(const std::string& address, uint64_t incarnation = 0);

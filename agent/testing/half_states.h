@@ -12,7 +12,7 @@
 
 namespace cairn::testing {
 
-// The half of this rank, 0 or 1: rows of the first two tensors, columns of the third.
+// Returns the half of this rank, which is 0 or 1: it has rows of the first two tensors and columns of the third.
 RankLayoutPtr HalfLayout(uint32_t rank);
 
 // The whole state, as one rank holds it after the load.

@@ -41,7 +41,7 @@ v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std:
                              const std::string& plan_digest, const std::vector<MovedInShard>& moved,
                              const std::vector<std::pair<uint32_t, uint32_t>>& out);
 
-// CRC32C bit by bit, from its definition: independent of common/base/crc32c.
+// Computes CRC32C bit by bit, from its definition and independently of common/base/crc32c.
 uint32_t SlowCrc32c(const std::string& bytes);
 
 // Bytes that depend on the name and the position.

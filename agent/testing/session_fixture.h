@@ -18,7 +18,7 @@
 namespace cairn {
 namespace testing {
 
-// What a coordinator of epoch 5 says of these ranks: the agent of rank r has the incarnation 100 + r.
+// Returns what a coordinator of epoch 5 says of these ranks. The agent of rank r has the incarnation 100 + r.
 inline v1::GetTransferPeersResponse PeersOf(const std::vector<uint32_t>& ranks, uint64_t membership_epoch = 0) {
   v1::GetTransferPeersResponse response;
   response.set_coordinator_epoch(5);
@@ -33,7 +33,7 @@ inline v1::GetTransferPeersResponse PeersOf(const std::vector<uint32_t>& ranks, 
 
 }  // namespace testing
 
-// Rank 3 of 8 of the job "demo", under the coordinator epoch 5. It knows `layout`.
+// A session of rank 3 of 8 of the job "demo", under the coordinator epoch 5. It knows `layout`.
 class SessionFixture : public ::testing::Test {
  protected:
   static constexpr uint64_t kTrainer = 77;
@@ -47,10 +47,10 @@ class SessionFixture : public ::testing::Test {
     session_.AddLayout(layout_);
   }
 
-  // What the session would tell the coordinator now.
+  // Returns what the session would tell the coordinator now.
   v1::AgentState State() { return session_.BuildRequest(std::nullopt).state(); }
 
-  // `timeout`: in seconds.
+  // `timeout` is in seconds.
   absl::StatusOr<v1::BeginSaveResponse> BeginSave(uint64_t trainer, int64_t step, int timeout) {
     v1::BeginSaveRequest request;
     request.set_trainer_incarnation(trainer);
@@ -362,7 +362,7 @@ class TrainersOfARank : public ::testing::Test {
     file.set_header_crc32c(static_cast<uint32_t>(1000 + step));
     return file;
   }
-  // What the rest of the job decides about a save that this rank's trainer has left.
+  // The rest of the job decides so about a save that this rank's trainer has left.
   void Abort(int64_t step) { Order(step, v1::SaveOrder::ABORTED, MakeError(Reason::kTrainerLost, "lost")); }
 
   const RankLayoutPtr layout_ = testing::MakeLayout(

@@ -67,7 +67,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
     const auto alive = weak.lock();
     if (alive == nullptr || !host.Forget(alive)) return;
     if (!timer || !held.Claim()) return;
-    // What is pending may say what it waits for.
+    // A pending answer may say what it waits for.
     auto last = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
     if (last.ok()) *response = *std::move(last);
     held.AnswerClaimed(last.status());

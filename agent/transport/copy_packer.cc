@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxDimensions = 64;
 
-// Products of two numbers of 64 bits.
+// Holds products of two numbers of 64 bits.
 __extension__ typedef __int128 Wide;
 __extension__ typedef unsigned __int128 UnsignedWide;
 

@@ -12,7 +12,7 @@
 
 namespace cairn {
 
-// Bytes that a copy moves. INVALID_ARGUMENT (BAD_REQUEST): negative extents, or 2^63 bytes or more.
+// Returns how many bytes a copy moves. INVALID_ARGUMENT (BAD_REQUEST): negative extents, or 2^63 bytes or more.
 absl::StatusOr<uint64_t> CopyBytes(const v1::Copy& copy);
 
 // INVALID_ARGUMENT (BAD_REQUEST): the source of `copy` does not lie within [0, buffer_bytes). Copies come from the
@@ -29,11 +29,11 @@ struct CopyWindow {
   uint64_t bytes = 0;
 };
 
-// `copies` in their order, in windows of at most `max_bytes` (> 0); what is larger is split. At least one window.
-// INVALID_ARGUMENT (BAD_REQUEST): extents and strides that differ in number, and errors of CopyBytes.
+// Cuts `copies`, in their order, into windows of at most `max_bytes` (> 0), of which there is at least one. A larger
+// copy is split. INVALID_ARGUMENT (BAD_REQUEST): extents and strides that differ in number, and errors of CopyBytes.
 absl::StatusOr<std::vector<CopyWindow>> CutIntoWindows(const std::vector<v1::Copy>& copies, uint64_t max_bytes);
 
-// `copy` with its source packed at `source_offset`, row-major.
+// Returns `copy` with its source packed at `source_offset`, row-major.
 v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset);
 
 // Packs copies one after the other, in pieces. Not thread-safe.

@@ -24,7 +24,7 @@ v1::Copy Make(uint64_t offset, uint64_t element, std::vector<int64_t> extent, st
   return copy;
 }
 
-// Elements one by one, from the definition.
+// Takes the elements one by one, as the definition says.
 void Walk(const std::string& buffer, const v1::Copy& copy, int dimension, int64_t offset, std::string& packed) {
   if (dimension == copy.extents_size()) {
     packed += buffer.substr(static_cast<size_t>(offset), copy.element_bytes());
@@ -127,7 +127,7 @@ TEST(CopyPackerTest, Pack_RandomCopiesInAnyPieces_KeepsTheirOrder) {
       std::string one;
       Walk(buffer, copies.back(), 0, static_cast<int64_t>(copies.back().source_offset()), one);
       EXPECT_EQ(*CopyBytes(copies.back()), one.size());
-      // What the consumer makes of it finds each element in the packed bytes.
+      // The consumer's copy finds each element in the packed bytes.
       std::string again;
       Walk(one, PackedCopy(copies.back(), 0), 0, 0, again);
       EXPECT_EQ(again, one);

@@ -19,7 +19,7 @@ namespace cairn {
 // A window of contiguous bytes, which is sent from where it lies. Others are packed.
 bool IsContiguous(const CopyWindow& window);
 
-// For one thread, but for Cancel.
+// One thread uses it, but any may call Cancel.
 class ExchangeSource {
  public:
   // `memory` outlives it.
@@ -28,8 +28,8 @@ class ExchangeSource {
 
   // Makes room for what one step packs.
   absl::Status MakeRoom(uint64_t bytes, BufferPool& pool);
-  // Blocks until a round stands of which `consumer` takes; it is the one that Send sends from then. The errors of the
-  // lender; CANCELLED (INTERRUPTED) after Cancel.
+  // Blocks until a round stands of which `consumer` takes. Send then sends from it. It has the errors of the lender,
+  // and CANCELLED (INTERRUPTED) after Cancel.
   absl::Status Await(uint32_t round, uint32_t consumer);
   // Gives the worker the round that stands.
   absl::Status Map();

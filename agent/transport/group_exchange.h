@@ -64,7 +64,7 @@ class GroupExchange {
   void Stop();
 
  private:
-  // What is received in one step; the trainer copies out of it while the next one is received.
+  // Receives the bytes of one step. The trainer copies out of it while the next step is received elsewhere.
   struct Slot {
     std::shared_ptr<SharedMemory> memory;
     uint64_t id = 0;

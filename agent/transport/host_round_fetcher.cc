@@ -28,7 +28,7 @@ constexpr absl::Duration kFetchTimeout = absl::Minutes(10);
 
 }  // namespace
 
-// One AwaitRound. Without `done` it only tells a release.
+// One call of AwaitRound. Without `done` it only tells a release.
 struct HostRoundFetcher::Call {
   bool only_releases() const { return done == nullptr; }
 

@@ -368,13 +368,16 @@ void LoadConsumer::Stop(const absl::Status& why) {
   windows_.clear();
 }
 
-std::string LoadConsumer::transport() {
+TransportUse LoadConsumer::transport() {
   MutexLock lock(mutex_);
-  std::string used = mapped_used_ ? "shared-memory" : "";
-  if (nccl_used_) absl::StrAppend(&used, used.empty() ? "" : "+", "nccl");
-  if (fetched_used_) absl::StrAppend(&used, used.empty() ? "" : "+", "grpc");
-  if (fetched_used_ && !nccl_refusal_.empty()) absl::StrAppend(&used, " (nccl: ", nccl_refusal_, ")");
-  return used;
+  TransportUse use;
+  if (mapped_used_) use.transports.push_back(v1::TRANSPORT_SHARED_MEMORY);
+  if (nccl_used_) use.transports.push_back(v1::TRANSPORT_NCCL);
+  if (fetched_used_) {
+    use.transports.push_back(v1::TRANSPORT_GRPC);
+    use.nccl_refusal = nccl_refusal_;
+  }
+  return use;
 }
 
 }  // namespace cairn

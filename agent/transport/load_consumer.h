@@ -23,6 +23,7 @@
 #include "cairn/v1/local_agent_service.pb.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
+#include "common/rpc/transport_use.h"
 
 namespace cairn {
 
@@ -93,8 +94,8 @@ class LoadConsumer {
   // The trainer has copied all batches.
   void ReleaseAll();
 
-  // "shared-memory", "nccl", "grpc" or "grpc (nccl: REASON)", joined by '+'; empty if nothing came from another rank.
-  std::string transport();
+  // Says how bytes came from other ranks so far.
+  TransportUse transport();
 
  private:
   // One rank that bytes come from.

@@ -23,7 +23,7 @@ class OfferSenderTest : public ::testing::Test {
   static OfferSenderOptions Options() {
     return {.job = "demo", .plan_digest = "plan", .consumer_rank = 2, .load_token = "secret"};
   }
-  // A window of `count` single bytes.
+  // Returns a window of `count` single bytes.
   static OfferedCopies Window(uint32_t round, uint32_t window, size_t count) {
     OfferedCopies offered{.round = round, .window = window};
     for (size_t at = 0; at < count; ++at) {

@@ -113,7 +113,7 @@ absl::Status ShardFetcher::CheckPassing(Source& source, const absl::Status& erro
     if (now - failing_since < options_.unreachable_timeout) return absl::OkStatus();
     return Failed(source, std::string(error.message()));
   }
-  // What the agent before had staged is gone.
+  // The bytes that the agent before had staged are gone.
   if (HasReason(error, Reason::kStaleIncarnation)) return Failed(source, "its agent was restarted");
   return error;
 }

@@ -32,9 +32,9 @@ struct ShardFetcherOptions {
   absl::Duration unreachable_timeout = absl::Seconds(15);
 };
 
-// The host transport. Same machine (equal boot id, and the source's descriptor socket answers): the source's slab is
-// mapped and copied out of. Else the bytes come over gRPC. The way is chosen when a source is first needed and logged;
-// it never changes silently.
+// Takes shards over the host transport. If the source is on the same machine (the boot ids are equal, and its
+// descriptor socket answers), its slab is mapped and copied out of. Else the bytes come over gRPC. The way is chosen
+// when a source is first needed, and logged; it never changes silently.
 class ShardFetcher final : public ShardSource {
  public:
   // `target` says what comes from whom, `peers` where those are; `order` brings the secret.

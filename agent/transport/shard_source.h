@@ -19,8 +19,8 @@ class ShardSource {
   virtual ~ShardSource() = default;
 
   // Copies [offset, offset + bytes) of shard `index` to `to`, which is the caller's and is not touched after the
-  // return. Blocks until the rank that holds the shard has staged and all is there, an error, or Stop: who is late is
-  // for the coordinator to decide, whose order to abort stops this. A rank that cannot be reached is not waited for
+  // return. Blocks until the rank that holds the shard has staged and all is there, until an error, or until Stop. The
+  // coordinator decides who is late, and its order to abort stops this. A rank that cannot be reached is not waited for
   // without end.
   // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached, was restarted or sends something else;
   // CANCELLED (SAVE_CANCELLED): stopped; FAILED_PRECONDITION (MEMORY_UNSEALED), and others of the source.

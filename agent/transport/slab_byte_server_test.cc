@@ -70,7 +70,7 @@ TEST(SaveImageTest, MakeSaveImage_PlanMovesWhatCannotBe_IsRefused) {
   const auto layout = MakeLayout({Whole("a", DType::kUint8, {10}), Whole("b", DType::kUint8, {20})}, {});
   const testing::MovedInShard in = {3, 0, Whole("m", DType::kUint8, {5})};
   EXPECT_TRUE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0, 2}}, "p", {in}, {{1, 3}})).ok());
-  // Not written, written twice, moved out and written, moved to itself, no such shard.
+  // In these plans a shard is not written, written twice, moved out and written, moved to itself, or does not exist.
   EXPECT_FALSE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0}}, "p", {in}, {})).ok());
   EXPECT_FALSE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0, 2}, {2}}, "p", {in}, {})).ok());
   EXPECT_FALSE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0}}, "p", {}, {{0, 3}})).ok());

@@ -1,4 +1,4 @@
-// How a consumer says which bytes of which agent it wants.
+// Makes the identity by which a consumer says which bytes of which agent it wants.
 #ifndef CAIRN_AGENT_TRANSPORT_TRANSFER_IDENTITY_H_
 #define CAIRN_AGENT_TRANSPORT_TRANSFER_IDENTITY_H_
 

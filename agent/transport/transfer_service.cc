@@ -96,7 +96,7 @@ absl::StatusOr<TransferService::Served> TransferService::ServedFor(const grpc::C
   const std::string what = transfer.load_number() != 0
                                ? "the load"
                                : absl::StrCat("step ", transfer.step(), " attempt ", transfer.attempt());
-  // What is not known has no token to check: its callers learn only that.
+  // An unknown transfer has no token to check. Its callers learn only that it is unknown.
   if (served == served_.end()) {
     return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", options_.rank, ": ", what, " is not known here"),
                      {{"rank", absl::StrCat(options_.rank)}});

@@ -20,7 +20,8 @@ struct TransferServiceOptions {
   std::string job;
   uint32_t rank = 0;
   uint64_t incarnation = 0;
-  // What is asked of every call now; none if it is empty. Besides it every load has a token of its own.
+  // Returns the token that every call must bring now; an empty one asks for none. Besides it every load has a token of
+  // its own.
   std::function<std::string()> token;
 };
 

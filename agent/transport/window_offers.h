@@ -1,4 +1,4 @@
-// What the consumers of an exchange over NCCL tell a source: which windows of its rounds they take.
+// The consumers of an exchange over NCCL tell a source by these which windows of its rounds they take.
 #ifndef CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 #define CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 
@@ -26,7 +26,7 @@ struct OfferedCopies {
   CopyWindow copies;
 };
 
-// What came to this rank, for one exchange. Thread-safe.
+// Keeps the offers that came to this rank, for one exchange. Thread-safe.
 class WindowOffers {
  public:
   // All may take of memory that has one round of `bytes`.
@@ -35,7 +35,7 @@ class WindowOffers {
   explicit WindowOffers(const v1::ReadPlan& plan);
 
   // INVALID_ARGUMENT (BAD_REQUEST): the parts do not follow one another, windows do not ascend, copies lie outside of
-  // the source, the consumer has no part in a round, or there are too many. What a consumer has sent before is kept
+  // the source, the consumer has no part in a round, or there are too many. Earlier parts of the consumer are kept
   // then.
   absl::Status Take(const v1::OfferWindowsRequest& request);
 

@@ -1,4 +1,4 @@
-// What is to be written of a save by one rank, and how.
+// Says what one rank has to write of a save, and how.
 #ifndef CAIRN_AGENT_WRITER_BIN_WRITE_JOB_H_
 #define CAIRN_AGENT_WRITER_BIN_WRITE_JOB_H_
 
@@ -20,19 +20,19 @@ struct BinWriterOptions {
   int io_threads = 2;
   // The size of one write, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
-  // False: never O_DIRECT.
+  // False: O_DIRECT is never used.
   bool direct = true;
   // The system call, for tests that make it fail or write less.
   std::function<ssize_t(int, const void*, size_t, off_t)> pwrite;
 };
 
 struct BinWriteJob {
-  // Below the root, made by the coordinator: "<job>/<step>/<attempt>". It must hold `nonce`
+  // The coordinator has made this directory below the root: "<job>/<step>/<attempt>". It must hold `nonce`
   // (common/storage/attempt_owner.h) before anything is written.
   std::string directory;
   uint64_t nonce = 0;
-  // Where the items lie in the slab, and the files to write. If these are different images of one layout, every item is
-  // copied once more on its way.
+  // Say where the items lie in the slab, and which files to write. If these are different images of one layout, every
+  // item is copied once more on its way.
   SaveImagePtr staged;
   SaveImagePtr target;
   // True lengths of the layout's objects, in its order. The rest of each slot is zeroed in the slab.
@@ -43,7 +43,7 @@ struct BinWriteJob {
   // Copies [offset, offset + bytes) of target->moved_in[index] to `to`; waits until they are there. Called from the
   // writer's threads, only if shards are moved in. Its error ends the job.
   std::function<absl::Status(size_t index, uint64_t offset, uint64_t bytes, char* to)> fetch_moved;
-  // What the headers say beside the items: whose files they are.
+  // The headers say these beside the items, so that it is known whose files they are.
   std::string job;
   int64_t step = 0;
   uint32_t attempt = 0;

@@ -88,7 +88,7 @@ class Run {
     uint64_t chunk = 0;
     bool check = false;
   };
-  // The chunks of all files, one after the other.
+  // Walks through the chunks of all files, one after the other.
   struct Cursor {
     size_t file = 0;
     uint64_t chunk = 0;

@@ -16,7 +16,7 @@ namespace cairn {
 
 struct BinWriteOutcome {
   v1::WriteResult result;
-  // "direct", or "buffered" where the file system refused O_DIRECT for at least one file.
+  // It is "direct", or "buffered" where the file system refused O_DIRECT for at least one file.
   std::string path;
 };
 

@@ -134,7 +134,7 @@ class BinWriterTest : public ::testing::Test {
       {Whole("a", DType::kFloat32, {1000}), Whole("b", DType::kFloat32, {700, 1024}), Whole("c", DType::kUint8, {5}),
        Whole("d", DType::kFloat32, {900, 1001}), Whole("e", DType::kFloat32, {0, 4})},
       {Object("o", 8192)});
-  // A shard of another rank: a flat piece of 3 MB.
+  // This is a shard of another rank: a flat piece of 3 MB.
   const StoredItem moved_ = [] {
     StoredItem item = Whole("m", DType::kFloat32, {1000, 1000});
     item.flat = FlatRange{10, 800'010};

@@ -27,8 +27,8 @@ class ItemChecksummer {
   // over. Thread-safe.
   std::vector<Fragment> Touch(uint64_t offset, const char* bytes, uint64_t size) const;
 
-  // From the fragments of all chunks, in the order of the data: per item its CRC32C and its blocks'. `object_bytes` is
-  // left 0.
+  // Returns for each item its CRC32C and those of its blocks, from the fragments of all chunks in the order of the
+  // data. `object_bytes` is left 0.
   std::vector<ItemChecksums> Combine(std::span<const std::vector<Fragment>> chunks) const;
 
  private:

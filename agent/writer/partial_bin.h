@@ -57,7 +57,7 @@ class PartialBin {
  private:
   // Returns where each item begins in the data, and where the last one ends.
   std::vector<uint64_t> Begins() const;
-  // By chunk: whether bytes of other ranks' shards stand in it.
+  // Says of each chunk whether bytes of other ranks' shards stand in it.
   std::vector<bool> ChunksMovedIn() const;
   // data[begin, begin + size) of the target, from where the items lie in the staged image, and from other ranks; with
   // `moved_only` only the latter.
@@ -77,7 +77,7 @@ class PartialBin {
   const uint64_t chunks_;
   const std::vector<bool> moves_in_;  // by chunk
   UniqueFd fd_;
-  // What stands under these names was made here.
+  // True: this object has made the files of these names.
   bool made_partial_ = false;
   bool made_final_ = false;
   std::atomic<bool> buffered_ = false;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kBytes = 5 * 8192 + 100;
 
-// A bin of one tensor, in chunks of 8192 bytes.
+// Writes a bin of one tensor, in chunks of 8192 bytes.
 class PartialBinTest : public ::testing::Test {
  protected:
   PartialBinTest() {

@@ -47,7 +47,7 @@ double AtOnce(uint32_t ranks, Work work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// CPU seconds of a process.
+// Returns the CPU seconds of a process.
 double CpuOf(pid_t process) {
   std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});

@@ -19,7 +19,7 @@
 namespace cairn {
 namespace {
 
-// In the child, between fork and exec.
+// Runs in the child, between fork and exec.
 [[noreturn]] void Become(char* const* arguments, int input, int output, const char* log) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   dup2(input, STDIN_FILENO);

@@ -16,7 +16,7 @@ namespace cairn {
 // Killed at the end, if it still runs; it also ends if this process does. Not thread-safe.
 class ChildProcess {
  public:
-  // No process.
+  // Makes an object without a process.
   ChildProcess() = default;
   // Its standard error goes to the end of the file `log`; it inherits this process's if `log` is empty.
   // NOT_FOUND (FILE_MISSING): there is no such program.
@@ -25,7 +25,7 @@ class ChildProcess {
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
 
-  // The next line of its standard output. UNAVAILABLE (INTERNAL): it ended, or wrote none before `timeout`.
+  // Returns the next line of its standard output. UNAVAILABLE (INTERNAL): it ended, or wrote none before `timeout`.
   absl::StatusOr<std::string> ReadLine(absl::Duration timeout);
   void CloseInput() { input_ = UniqueFd(); }
   // SIGKILL, and waits for the end.
@@ -33,7 +33,7 @@ class ChildProcess {
 
   // Since its start, of all its threads: user and system time.
   absl::Duration CpuTime() const;
-  // Resident memory now and at its largest, in bytes.
+  // Return the resident memory now and at its largest, in bytes.
   uint64_t Resident() const { return Status("VmRSS:"); }
   uint64_t PeakResident() const { return Status("VmHWM:"); }
 

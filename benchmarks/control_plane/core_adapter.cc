@@ -65,7 +65,7 @@ class CoreUnderTest::Core {
   Job& job() { return *job_; }
   std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
 
-  // The result of an action that succeeds, handed back.
+  // Hands back the result of an action that succeeds.
   void Answer(absl::Time now, const CoreAction& action) {
     InCore(now, [&](const Moment& moment) { std::visit([&](const auto& what) { Give(what, moment); }, action.what); });
   }

@@ -3,8 +3,8 @@
 //   core_benchmark [--ranks N] [--budget SECONDS]
 //
 // A job of so many ranks registers, declares layouts, idles, and saves twice. Every call into the core is timed by
-// itself. One line of JSON on standard output, a table on standard error. If it takes longer than the budget, what was
-// timed so far is printed, and how far it came.
+// itself. It prints one line of JSON on standard output, and a table on standard error. If it takes longer than the
+// budget, it prints the times so far, and how far it came.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -25,7 +25,7 @@ namespace {
 constexpr int kIdleRounds = 2;
 constexpr int kMaxIdleEvents = 20'000;
 constexpr int kTicks = 20;
-// What the first ranks cost says nothing about a full job.
+// The cost of the first ranks says nothing about a full job.
 constexpr double kFull = 0.9;
 
 class SizeRun {

@@ -39,7 +39,7 @@ class EventLoop {
   std::multimap<absl::Time, Task> timers_;  // equal times in the order in which they were set
 };
 
-// Monotonic; the one clock of the benchmark.
+// Returns the time of the one clock of the benchmark, which is monotonic.
 absl::Time SteadyNow();
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// All thin agents of a job.
+// Runs all thin agents of a job.
 #ifndef CAIRN_BENCHMARKS_CONTROL_PLANE_FLEET_H_
 #define CAIRN_BENCHMARKS_CONTROL_PLANE_FLEET_H_
 
@@ -22,7 +22,7 @@ namespace cairn {
 
 struct FleetOptions {
   std::string address;
-  // Empty for a server without storage.
+  // It is empty for a server without storage.
   std::string root;
   std::string job = "crowd";
   int ranks = 64;
@@ -53,10 +53,10 @@ struct MilestoneTimes {
   absl::Time last = absl::InfinitePast();
 };
 
-// Used in the thread of the loop.
+// It is used in the thread of the loop.
 class Fleet {
  public:
-  // The errors of opening the root.
+  // Fails as opening the root does.
   static absl::StatusOr<std::unique_ptr<Fleet>> Make(EventLoop& loop, FleetOptions options);
   // Waits for the calls under way.
   ~Fleet();

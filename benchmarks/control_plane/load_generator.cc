@@ -1,9 +1,9 @@
-// Thousands of thin agents against a real coordinator: what its control plane costs.
+// Runs thousands of thin agents against a real coordinator, and measures what its control plane costs.
 //
 //   load_generator SCENARIO --ranks N [--tensors T] [--empty-server] ...
 //
-// One line of JSON on standard output, a table on standard error. README.md says what the scenarios are, and what one
-// machine shows.
+// It prints one line of JSON on standard output, and a table on standard error. README.md says what the scenarios are,
+// and what one machine shows.
 #include <cstdio>
 #include <filesystem>
 #include <string>

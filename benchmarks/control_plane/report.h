@@ -17,7 +17,7 @@ class Report {
   // A name is that of the JSON, with its unit: "cpu_s". `text` is for people.
   void Add(const std::string& name, double value, const std::string& text);
   void Add(const std::string& name, std::string_view value, const std::string& text);
-  // Seconds.
+  // Adds a time in seconds.
   void Add(const std::string& name, absl::Duration value, const std::string& text);
   void Print() const;
 

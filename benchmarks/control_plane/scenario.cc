@@ -22,9 +22,9 @@
 namespace cairn {
 namespace {
 
-// What follows a verdict belongs to its save: each agent says that it has heard it.
+// The messages after a verdict belong to its save: each agent says that it has heard it.
 constexpr absl::Duration kSettle = absl::Milliseconds(500);
-// The objects of sharded_model.h.
+// A layout of sharded_model.h has so many objects.
 constexpr int kObjects = 2;
 constexpr double kKiB = 1024;
 // Kernel priorities: the crowd of "mixed" gives way to the job whose orders are timed.

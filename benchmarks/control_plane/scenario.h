@@ -11,9 +11,9 @@
 namespace cairn {
 
 struct ScenarioOptions {
-  // "idle", "first-save", "save", "load", "restart", "mixed".
+  // It is "idle", "first-save", "save", "load", "restart" or "mixed".
   std::string name;
-  // Without address, root and job.
+  // The address, the root and the job are not set.
   FleetOptions fleet;
   // The number of ranks that load; `fleet.ranks` have saved.
   int target_ranks = 0;
@@ -24,9 +24,9 @@ struct ScenarioOptions {
   absl::Duration patience = absl::Minutes(2);
   // The small job of "mixed" has so many ranks.
   int small_ranks = 64;
-  // Against the empty server: not "load" and not "restart".
+  // True: it runs against the empty server, which does neither "load" nor "restart".
   bool empty_server = false;
-  // The programs.
+  // These are the paths of the programs.
   std::string coordinator;
   std::string empty_server_path;
   std::string generator;

@@ -25,7 +25,7 @@ class ServerUnderTest {
   ~ServerUnderTest();
 
   const std::string& address() const { return address_; }
-  // Empty for the empty server.
+  // Returns the root; it is empty for the empty server.
   const std::string& root() const { return root_; }
   const ChildProcess& process() const { return process_; }
   // Kills it as kill -9 does, and starts it again at the same address.

@@ -13,8 +13,9 @@ struct ShardedModel {
   int width = 1;
 };
 
-// The serialized cairn.v1.Layout of one of `world_size` ranks: a band of rows of every tensor, an object that all ranks
-// hold ("meta") and one that each rank has of its own ("rng"). In items of a WritePlan: the tensors, then these two.
+// Returns the serialized cairn.v1.Layout of one of `world_size` ranks. It has a band of rows of every tensor, an object
+// that all ranks hold ("meta") and one that each rank has of its own ("rng"). The items of a WritePlan are the tensors,
+// then these two.
 std::string LayoutOf(const ShardedModel& model, int rank, int world_size);
 
 }  // namespace cairn

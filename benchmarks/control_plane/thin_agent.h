@@ -42,7 +42,8 @@ enum class Milestone {
   kRefused,  // the agent would end: another process has its rank
 };
 
-// Messages of one kind. Bytes are those of the messages with gRPC's five before each, without the headers of HTTP/2.
+// Counts messages of one kind. Bytes are those of the messages with gRPC's five before each, without the headers of
+// HTTP/2.
 struct Traffic {
   uint64_t calls = 0;
   uint64_t up_bytes = 0;
@@ -66,7 +67,7 @@ struct AgentCounters {
 
 // Holds what all agents of a process share. It must outlive them.
 struct AgentSurroundings {
-  // As those of the loop, for the owner of these agents.
+  // These do what those of the loop do, for the owner of these agents.
   void Post(std::function<void()> task) { loop.Post(this, std::move(task)); }
   void After(absl::Duration delay, std::function<void()> task) { loop.After(this, delay, std::move(task)); }
 
@@ -110,7 +111,7 @@ struct LoadInWork {
   v1::LoadOrder order;
 };
 
-// Used in the thread of the loop only. It may be destroyed when Stop was called and no call is under way.
+// It is used in the thread of the loop only. It may be destroyed when Stop was called and no call is under way.
 class ThinAgent {
  public:
   ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<grpc::Channel> channel, ThinAgentOptions options);

@@ -51,7 +51,7 @@ Function* Real(const char* name) {
 
 }  // namespace
 
-// Before the C library's.
+// These come before the C library's.
 extern "C" {
 
 int fsync(int fd) {

@@ -1,5 +1,5 @@
-// Engine and queries in process: CPU seconds of BuildMapping and of all queries of a request, without JSON.
-//   bazel run //benchmarks/aoa:engine_benchmark -- request.json [repetitions]
+// Measures the CPU seconds of BuildMapping and of all queries of a request, in process and without JSON.
+//   bazel run //benchmarks/mapping:engine_benchmark -- request.json [repetitions]
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>

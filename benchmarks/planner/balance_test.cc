@@ -56,7 +56,7 @@ TEST(BalanceTest, MakeSavePlan_Llama405B_HeaviestWriterIsBounded) {
   const Loads alone = LoadsOf(layouts, MovePolicy::kNever);
   const Loads moved = LoadsOf(layouts, MovePolicy::kAuto);
   EXPECT_EQ(alone.total, moved.total);
-  // 405.8e9 parameters, 2 + 12 bytes each.
+  // There are 405.8e9 parameters of 2 + 12 bytes each.
   EXPECT_NEAR(static_cast<double>(moved.total), 14 * 405.85e9, 14 * 0.2e9);
   ExpectBalanced(moved);
 }
@@ -66,7 +66,7 @@ TEST(BalanceTest, MakeSavePlan_DeepSeekV3_HeaviestWriterIsBounded) {
   const Loads alone = LoadsOf(layouts, MovePolicy::kNever);
   const Loads moved = LoadsOf(layouts, MovePolicy::kAuto);
   EXPECT_EQ(alone.total, moved.total);
-  // 671e9 parameters without the module for multi-token prediction, 2 + 12 bytes each.
+  // There are 671e9 parameters of 2 + 12 bytes each, without the module for multi-token prediction.
   EXPECT_NEAR(static_cast<double>(moved.total), 14 * 671e9, 14 * 2e9);
   ExpectBalanced(moved);
 }

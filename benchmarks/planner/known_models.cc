@@ -86,7 +86,8 @@ std::vector<LayoutDescription> Llama405B(int64_t data_parallel) {
           parameters.push_back(Cut("model.norm.weight", {kHidden}, -1, t, kTp));
           parameters.push_back(Cut("lm_head.weight", {kVocab, kHidden}, 0, t, kTp));
         }
-        // What tensor parallelism does not cut lies at the same places of all buffers of the group: the first keeps it.
+        // Parameters that tensor parallelism does not cut lie at the same places of all buffers of the group: the first
+        // keeps them.
         std::vector<Parameter> own;
         LayoutDescription& layout = layouts.emplace_back();
         for (Parameter& parameter : parameters) {

@@ -42,7 +42,8 @@ double CpuSeconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// The memory of this process in GiB, as /proc tells it: "VmRSS" now, "VmHWM" the largest since ResetPeak.
+// Returns the memory of this process in GiB, as /proc tells it: "VmRSS" is that of now, "VmHWM" the largest since
+// ResetPeak.
 double ResidentGiB(const char* what) {
   std::FILE* file = std::fopen("/proc/self/status", "r");
   char line[256];

@@ -56,8 +56,8 @@ class CondVar {
   void NotifyAll() { condition_.notify_all(); }
 
  private:
-  // The standard library adds the timeout to the time of its clock, in 64 bits of nanoseconds: 292 years. What is
-  // longer would end in the past.
+  // The standard library adds the timeout to the time of its clock, in 64 bits of nanoseconds: 292 years. A
+  // longer one would end in the past.
   static constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365 * 100);
 
   std::condition_variable condition_;

@@ -1,4 +1,4 @@
-// Random identifiers: incarnations, request ids, tokens.
+// Makes random identifiers: incarnations, request ids, tokens.
 #ifndef CAIRN_COMMON_BASE_RANDOM_ID_H_
 #define CAIRN_COMMON_BASE_RANDOM_ID_H_
 

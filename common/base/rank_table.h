@@ -34,14 +34,14 @@ class RankTable {
     pages_.clear();
   }
 
-  // Also of a rank beyond the size.
+  // Returns a rank's value, also that of a rank beyond the size.
   const T& operator[](size_t rank) const {
     static const T kUnchanged{};
     const Page* page = PageOf(rank);
     return page == nullptr || rank >= size_ ? kUnchanged : (*page)[rank % kPageRanks];
   }
   const T& front() const { return (*this)[0]; }
-  // For changes. Makes the table as large as the rank needs it.
+  // Returns a rank's value so that it can be changed. Makes the table as large as the rank needs it.
   T& At(size_t rank) {
     size_ = std::max(size_, rank + 1);
     const size_t page = rank / kPageRanks;

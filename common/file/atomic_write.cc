@@ -67,7 +67,7 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
   if (error != 0 && (options.replace || error != EEXIST)) {
     return {ErrnoError(error, options.replace ? "rename" : "link", path), !IsRefusedName(error)};
   }
-  // What stood there is synced too, because its maker may not have come to its own fsync, or that fsync may have
+  // A file that stood there is synced too, because its maker may not have come to its own fsync, or that fsync may have
   // failed. The temporary name has just changed the directory, so this fsync has something to write and can fail: see
   // PosixStorage::SettleDirectory.
   if (options.durable == Durable::kAll && Fsync(directory) != 0) {

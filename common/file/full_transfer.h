@@ -16,7 +16,7 @@ namespace cairn {
 int WriteFully(int fd, std::string_view bytes);
 // The same for bytes that stand in many places: they are written one behind the other, in large pieces.
 int WriteFully(int fd, std::span<const std::string_view> pieces);
-// The same at `offset`.
+// Does the same at `offset`.
 int WriteFullyAt(int fd, std::string_view bytes, uint64_t offset);
 
 // Reads `size` bytes at `offset`; `got` is less only where the file ends. Returns the errno, or 0.

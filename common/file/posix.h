@@ -23,7 +23,7 @@
 
 namespace cairn {
 
-// Thread-safe. What is done to many files is done several at a time, by the caller and HelperThreads of this storage.
+// Works on many files several at a time, with the caller and HelperThreads of this storage. Thread-safe.
 // Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
 // path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
 class PosixStorage {
@@ -95,8 +95,8 @@ class PosixStorage {
   // Renames within one directory, durably, and replaces nothing. kExists: something stands at `to`, and `from` was
   // left.
   PutResult Rename(std::string_view from, std::string_view to);
-  // Removes a file or a directory with all below it, to a depth of kMaxDepth; absent is fine. Durable. A directory is
-  // listed once, its files go several at a time, and what has gone is synced once at the end, in the directory above:
+  // Removes a file or a directory with all below it, to a depth of kMaxDepth; absent is fine. It is durable at the end.
+  // A directory is listed once, its files go several at a time, and their end is synced once, in the directory above:
   // after a power cut before that, any of it may stand there again.
   absl::Status RemoveAll(std::string_view path);
   // The same for many in one directory, which must exist.

@@ -28,7 +28,7 @@ std::string goes_while_listed;  // if set, no entry of a directory says what it 
 
 }  // namespace
 
-// Before the C library's.
+// This comes before the C library's.
 extern "C" int fsync(int fd) {
   static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
   ++fsyncs;

@@ -1,6 +1,6 @@
-// The header of any safetensors file, such as Hugging Face's: names, dtypes, shapes, positions.
+// Reads the header of any safetensors file, such as Hugging Face's: names, dtypes, shapes, positions.
 //
-// Format: huggingface/safetensors README, "Format".
+// The format stands in the README of huggingface/safetensors, under "Format".
 #ifndef CAIRN_COMMON_FORMAT_PLAIN_HEADER_H_
 #define CAIRN_COMMON_FORMAT_PLAIN_HEADER_H_
 

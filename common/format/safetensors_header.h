@@ -2,8 +2,9 @@
 // also holds what Cairn needs to rebuild the manifest and to check any part of the data. docs/storage_format.md has it
 // byte by byte.
 //
-// Format: huggingface/safetensors README, "Format". Its length depends only on the items, not on their checksums or on
-// the objects' true lengths, so all positions of a file are known before a byte is written.
+// The format stands in the README of huggingface/safetensors, under "Format". The header's length depends only on the
+// items, not on their checksums or on the objects' true lengths, so all positions of a file are known before a byte is
+// written.
 #ifndef CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_
 #define CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_
 
@@ -88,9 +89,9 @@ struct ParsedHeader {
   // The data begins here in the file: it counts the 8 bytes of length and the padding.
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
-  // Ordered by position.
+  // They are ordered by position.
   std::vector<ParsedItem> items;
-  // Absent in files of earlier versions.
+  // It is absent in files of earlier versions.
   std::optional<BinIdentity> identity;
   AliasList aliases;
 };

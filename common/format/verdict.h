@@ -37,7 +37,7 @@ struct Deletion {
   // Says for people who wanted it, or which policy.
   std::string cause;
   absl::Time time = absl::UnixEpoch();
-  // A sound checkpoint of the job that stood then.
+  // This sound checkpoint of the job stood then.
   int64_t remaining_step = 0;
   // The rest is as the manifest said; empty, and a world of no ranks, if it could not be read.
   std::string request_id;
@@ -54,7 +54,7 @@ std::string EncodeVerdict(const Verdict& verdict);
 // Returns the bytes of a deletion, in the same form.
 std::string EncodeDeletion(const Deletion& deletion);
 
-// Checks by the head and the checksum, in linear time, that the bytes are what a writer put there. It does not decode
+// Checks by the head and the checksum, in linear time, that a writer has put these bytes there. It does not decode
 // the record. DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as DecodeVerdict.
 absl::Status CheckVerdict(std::string_view bytes);
 

@@ -1,5 +1,6 @@
 // Reads and writes protobuf's wire format without messages: plans hold millions of small numbers, and building an
-// object for each would cost more than everything else. Encoding: protobuf.dev/programming-guides/encoding.
+// object for each would cost more than everything else. The encoding stands in
+// protobuf.dev/programming-guides/encoding.
 #ifndef CAIRN_COMMON_FORMAT_WIRE_H_
 #define CAIRN_COMMON_FORMAT_WIRE_H_
 

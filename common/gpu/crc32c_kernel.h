@@ -1,4 +1,4 @@
-// The kernel that computes CRC32C on a GPU, and what its results mean on the host.
+// The kernel that computes CRC32C on a GPU, and how the host makes checksums of its results.
 #ifndef CAIRN_COMMON_GPU_CRC32C_KERNEL_H_
 #define CAIRN_COMMON_GPU_CRC32C_KERNEL_H_
 
@@ -17,9 +17,6 @@ inline int64_t Crc32cBlocksOf(int64_t bytes) {
 
 // Returns the CRC32C of an array of `bytes` bytes from the raw CRCs of its blocks, as the kernel computes them.
 uint32_t Crc32cOfBlocks(const uint32_t* raw, int64_t bytes);
-
-// Returns the raw CRC of one block, computed as the kernel does it, but on the host.
-uint32_t Crc32cBlockOnHost(const void* data, uint32_t bytes);
 
 }  // namespace cairn
 

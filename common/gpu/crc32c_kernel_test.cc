@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "common/gpu/testing/crc32c_block_on_host.h"
 
 namespace cairn {
 namespace {

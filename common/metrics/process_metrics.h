@@ -19,7 +19,7 @@ class ProcessMetrics final : public prometheus::Collectable {
 // A family with one number and no labels, which was measured just now.
 prometheus::MetricFamily MeasuredGauge(const std::string& name, const std::string& help, double value);
 prometheus::MetricFamily MeasuredCounter(const std::string& name, const std::string& help, double value);
-// A family without numbers. AddMeasured puts in numbers that have labels.
+// Returns a family without numbers. AddMeasured puts in numbers that have labels.
 prometheus::MetricFamily EmptyFamily(const std::string& name, const std::string& help, prometheus::MetricType type);
 void AddMeasured(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels, double value);
 

@@ -33,8 +33,8 @@ class Argument {
   Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
   // Makes it a mistake to give both.
   Argument& Excludes(const Argument& other);
-  // Takes the value from the environment if the argument is not given. Of several calls, the last one whose variable is
-  // set counts.
+  // Takes the value from the environment if the argument is not given. If it is called several times, the last variable
+  // counts that is set.
   Argument& FromEnvironment(const std::string& variable);
   // Takes one value each time that it is given, as it stands; otherwise "[a]" would be read as a list.
   Argument& OneEachTime();
@@ -49,7 +49,7 @@ class Argument {
   CLI::Option* option_;
 };
 
-// The program or one of its commands.
+// Reads the arguments of the program, or of one of its commands.
 class Command {
  public:
   // Declares an argument. `names` is "--long,-s", or "NAME" for a positional argument. T is bool for a flag; else it is

@@ -21,7 +21,7 @@ std::atomic<int> threads_left = INT_MAX;
 
 }  // namespace
 
-// Before the C library's.
+// This comes before the C library's.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
                               void* argument) noexcept {
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);

@@ -19,7 +19,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(50);
 }  // namespace
 
 struct WorkerPool::Worker {
-  // Since when the thread waits for storage.
+  // The thread waits for storage since then.
   absl::Time since = absl::InfiniteFuture();
   bool stalled = false;
 };

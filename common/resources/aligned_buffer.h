@@ -16,8 +16,8 @@ inline constexpr size_t kIoAlignment = 4096;
 
 constexpr size_t RoundUpToIo(size_t bytes) { return (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment; }
 
-// Holds at least `size` bytes, zeroed at first; a page takes memory when it is first touched. Movable, not copyable.
-// Throws std::bad_alloc as `new` does, which WithMemory catches.
+// Holds at least `size` bytes, zeroed at first; a page takes memory when it is first touched. It can be moved, not
+// copied. Throws std::bad_alloc as `new` does, which WithMemory catches.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

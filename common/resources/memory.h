@@ -1,5 +1,5 @@
-// The system may refuse memory. What comes from the wire or from a file can ask for much of it; then the task that
-// needed it ends, and not the process.
+// The system may refuse memory. A message or a file can ask for much of it; then the task that needed it ends, and not
+// the process.
 #ifndef CAIRN_COMMON_RESOURCES_MEMORY_H_
 #define CAIRN_COMMON_RESOURCES_MEMORY_H_
 

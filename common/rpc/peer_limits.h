@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// Ranks in one request.
+// One request names at most so many ranks.
 inline constexpr size_t kMaxTransferPeers = 4096;
 // These bound what an agent may say of itself at its registration.
 inline constexpr size_t kMaxTransferAddressBytes = 300;

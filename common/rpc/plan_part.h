@@ -1,5 +1,5 @@
-// A rank's part of a plan begins with the plan's digest. What follows is equal in two plans if the rank has the same to
-// do in both. So if one rank's layout changes, the others need not be sent a new part.
+// A rank's part of a plan begins with the plan's digest. The rest is equal in two plans if the rank has the same to do
+// in both. So if one rank's layout changes, the others need not be sent a new part.
 #ifndef CAIRN_COMMON_RPC_PLAN_PART_H_
 #define CAIRN_COMMON_RPC_PLAN_PART_H_
 

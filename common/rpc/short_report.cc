@@ -20,7 +20,7 @@ using google::protobuf::internal::WireFormatLite;
 // A coordinator that leaves more requests than this without an answer is sent whole states again.
 constexpr size_t kMostSent = 8;
 
-// The bytes of each field of a serialized message, by the number of the field.
+// Returns the bytes of each field of a serialized message, by the number of the field.
 std::map<int, std::string_view> FieldsOf(const std::string& bytes) {
   std::map<int, std::string_view> fields;
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()),

@@ -9,9 +9,9 @@
 
 namespace cairn {
 
-// The agent's side: knows which of its states the coordinator may hold. That is the state of the last request that was
-// answered, or of any that was sent since, because a call that was given up may have come all the same. What is the
-// same in all of these is left out. Not thread-safe.
+// Is the agent's side, and knows which of its states the coordinator may hold. That is the state of the last request
+// that was answered, or of any that was sent since, because a call that was given up may have come all the same. A
+// field that is the same in all of these is left out. Not thread-safe.
 class ReportShortener {
  public:
   // The agent has registered, so the coordinator holds nothing of it that counts. `allowed`: it takes short reports.

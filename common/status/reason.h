@@ -19,7 +19,7 @@ namespace cairn {
 inline constexpr std::string_view kErrorDomain = "cairn.v1";
 
 enum class Reason {
-  // Requests.
+  // These are about requests.
   kBadJobName,
   kBadStep,
   kBadName,
@@ -27,7 +27,7 @@ enum class Reason {
   kBadRequest,
   kMessageTooLarge,
   kUnsupported,
-  // Layouts.
+  // These are about layouts.
   kBadDtype,
   kBadShape,
   kShapeOverflow,
@@ -45,7 +45,7 @@ enum class Reason {
   kUnexpectedNames,
   kEmptyLayout,
   kLayoutChanged,
-  // Membership.
+  // These are about membership.
   kRankConflict,
   kRankOutOfRange,
   kWorldSizeMismatch,
@@ -71,7 +71,7 @@ enum class Reason {
   kRetentionUnreadable,
   kJobNotFound,
   kPlanUnknown,
-  // Storage.
+  // These are about storage.
   kChecksumMismatch,
   kFileTruncated,
   kFileMissing,
@@ -90,7 +90,7 @@ enum class Reason {
   kRootMismatch,
   kStorageStalled,
   kCommitUnproven,
-  // Machine.
+  // These are about the machine.
   kMemoryLimit,
   kMemoryUnsealed,
   kSocketDirectory,
@@ -108,7 +108,7 @@ enum class Reason {
   kTornSnapshot,
   kNcclUnavailable,
   kInternal,
-  // Mappings (AOA).
+  // These are about mappings (AOA).
   kMappingSyntax,
   kMappingMacro,
   kMappingUnknownName,
@@ -116,7 +116,7 @@ enum class Reason {
   kMappingDtype,
   kMappingUncovered,
   kMappingRange,
-  // Training data.
+  // These are about training data.
   kInputUnreadable,
   kBadJsonLine,
   kInvalidUtf8,
@@ -144,8 +144,8 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
 // Makes an error with this reason. `message` names job, step, rank, file or tensor. The numbers and names in it should
 // stand in `metadata` too ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor").
-// Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit. What
-// is not printable in them (common/base/printable.h), but for line breaks and tabs, is spelled as "\xNN".
+// Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit. A
+// character that is not printable (common/base/printable.h), but for line breaks and tabs, is spelled as "\xNN".
 absl::Status MakeError(Reason reason, std::string_view message, const ErrorMetadata& metadata = {});
 
 // Returns the reason that `status` carries; nothing for OK and for errors that Cairn did not make.

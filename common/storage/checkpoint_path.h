@@ -61,7 +61,7 @@ struct CheckpointName {
   std::optional<int64_t> step;
   // The name in "JOB@NAME". Otherwise it is empty.
   std::string tag;
-  // True for "JOB@latest". What reads a checkpoint takes "JOB" alone for the same; what changes one does not.
+  // True for "JOB@latest". Commands that read a checkpoint take "JOB" alone for the same; those that change one do not.
   bool latest = false;
 };
 // Reads "JOB@STEP", "JOB@latest", "JOB@NAME" of a tag, or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).

@@ -61,7 +61,7 @@ struct AttemptRecord {
   std::string request_id;
   // The time that the manifest or the tombstone names; of a deleted attempt that of its commit.
   absl::Time time = absl::UnixEpoch();
-  // The lengths of the manifest's files, headers included.
+  // The sum of the lengths of the manifest's files, headers included.
   uint64_t bytes = 0;
   uint32_t world_size = 0;       // of a deleted attempt 0 if its manifest could not be read
   std::string plan_digest;       // of a manifest
@@ -106,11 +106,11 @@ struct StepRecord {
 // Returns the lineage of the committed ones of a job's steps. `steps` must be all of them.
 CommittedLines LinesOf(const std::vector<StepRecord>& steps);
 
-// Only reads. Thread-safe. Everything comes from listing, so no pointer file can be stale. What was read once, damaged
-// or not, is remembered by the identity of the file, so a file that was removed and written anew is read anew. A record
-// counts as damaged when it was read twice, the second time past the page cache, and gave the same bytes. If it gave
-// other bytes, that is a STORAGE_ERROR, which is not remembered. A fault of one step does not keep the others from
-// being read.
+// Only reads. Thread-safe. Everything comes from listing, so no pointer file can be stale. A record that was read once,
+// damaged or not, is remembered by the identity of the file, so a file that was removed and written anew is read anew.
+// A record counts as damaged when it was read twice, the second time past the page cache, and gave the same bytes. If
+// it gave other bytes, that is a STORAGE_ERROR, which is not remembered. A fault of one step does not keep the others
+// from being read.
 class CheckpointStore {
  public:
   // `storage` must outlive it.

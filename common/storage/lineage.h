@@ -29,7 +29,7 @@ struct ResumePoint {
   int64_t step = 0;
 };
 
-// The lineage of a job's committed steps. Immutable; a value.
+// The lineage of a job's committed steps. It is an immutable value.
 class CommittedLines {
  public:
   struct Commit {

@@ -10,10 +10,10 @@
 
 namespace cairn {
 
-// 32 random bytes in hexadecimal.
+// A secret is 32 random bytes in hexadecimal.
 inline constexpr size_t kSecretLength = 64;
 
-// Returns what stands at `path`. DATA_LOSS (FILE_MISSING): there is nothing; (FILE_TRUNCATED): it is no secret. Else
+// Returns the secret at `path`. DATA_LOSS (FILE_MISSING): there is nothing; (FILE_TRUNCATED): it is no secret. Else
 // the errors of storage.
 absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view path);
 

@@ -12,8 +12,8 @@
 
 namespace cairn {
 
-// Returns the names of the jobs that have a directory of a step or rules of what is kept, by name. What else stands
-// below the root is passed over, and so is what lies more than 8 directories deep; but a directory that cannot be
+// Returns the names of the jobs that have a directory of a step or rules of what is kept, by name. Everything
+// else below the root is passed over, and so are directories more than 8 levels deep; but a directory that cannot be
 // listed is an error. At most 10,000 directories are looked at: RESOURCE_EXHAUSTED (OVERLOADED).
 absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage);
 

@@ -15,8 +15,8 @@ namespace cairn {
 // file's pages from the page cache, as far as the kernel allows. It gives a second opinion on bytes that look damaged.
 absl::StatusOr<std::string> ReadUncached(PosixStorage& storage, std::string_view path, uint64_t max_bytes);
 
-// UNAVAILABLE (STORAGE_ERROR): the second opinion is another one, so nobody can say what `question` asks. `file`: its
-// whole path.
+// UNAVAILABLE (STORAGE_ERROR): the second opinion is another one, so nobody can say what `question` asks. `file` is
+// its whole path.
 absl::Status GaveOtherBytes(const std::string& file, std::string_view question);
 
 }  // namespace cairn

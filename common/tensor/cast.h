@@ -14,8 +14,8 @@
 
 namespace cairn {
 
-// The dtype of the source, then the dtype after each cast. If there are fewer than two entries, the bytes stay as they
-// are.
+// Holds the dtype of the source, then the dtype after each cast. If there are fewer than two entries, the bytes stay as
+// they are.
 using CastChain = std::vector<DType>;
 
 // Returns true if elements of this dtype can be cast. Others lose their meaning without scales (float8, quantised

@@ -45,7 +45,7 @@ struct DTypeInfo {
   std::string_view safetensors;
 };
 
-// All dtypes but kUnspecified.
+// Returns all dtypes but kUnspecified.
 std::span<const DTypeInfo> DTypeTable();
 // `dtype` must not be kUnspecified.
 const DTypeInfo& InfoOf(DType dtype);

@@ -10,8 +10,9 @@
 
 namespace cairn {
 
-// For every index vector within `extent` it copies element_bytes bytes from source_offset + sum(index * source_stride)
-// to target_offset + sum(index * target_stride). All numbers are bytes. Without extent it is one contiguous copy.
+// Describes a copy. For every index vector within `extent` it copies element_bytes bytes from source_offset + sum(index
+// * source_stride) to target_offset + sum(index * target_stride). All numbers are bytes. Without extent it is one
+// contiguous copy.
 struct StridedCopy {
   int64_t source_offset = 0;
   int64_t target_offset = 0;

@@ -10,8 +10,9 @@
 
 namespace cairn {
 
-// For every index vector within the extents it copies one element from source + sum(index * source_stride) to target +
-// sum(index * target_stride). Strides are in bytes and may be negative. No two index vectors may have the same target.
+// Describes a copy. For every index vector within the extents it copies one element from source + sum(index *
+// source_stride) to target + sum(index * target_stride). Strides are in bytes and may be negative. No two index vectors
+// may have the same target.
 struct TiledCopy {
   struct Dimension {
     int64_t extent = 0;

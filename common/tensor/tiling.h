@@ -11,18 +11,18 @@
 
 namespace cairn {
 
-// A box in a pool of numbers: its ndim offsets, then its ndim sizes.
+// Points to a box in a pool of numbers: its ndim offsets, then its ndim sizes.
 using PackedBox = const int64_t*;
 
 // Returns true if the non-empty `boxes`, which must lie inside the tensor and have its number of dimensions, hold each
 // of its elements exactly once. Equal boxes count as overlapping.
 //
-// Algorithm: boxes tile the tensor exactly if their indicator functions add up to the tensor's. The difference of a
+// Boxes tile the tensor exactly if their indicator functions add up to the tensor's. The difference of a
 // function in one axis turns a box into two faces with opposite signs, and a sum of functions with bounded support is
 // zero exactly if its difference is. So axis by axis every box becomes faces, and equal faces cancel (a hash table adds
 // up their signs). The tiling is exact if nothing is left after the last axis. In regular tilings the first axis
-// cancels everything but the border. Cost: O(n) for one cut axis and for grids, O(2^ndim * n) at worst; 16 bytes per
-// box and face.
+// cancels everything but the border. It takes O(n) for one cut axis and for grids, O(2^ndim * n) at worst, and 16 bytes
+// per box and face.
 bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes);
 
 struct TilingFault {

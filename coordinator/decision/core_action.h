@@ -21,7 +21,7 @@
 
 namespace cairn {
 
-// What ended an attempt, as it stands in storage.
+// The record that ended an attempt, as it stands in storage.
 struct VerdictSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -42,7 +42,7 @@ struct VerdictSummary {
   // Set for a manifest that was not deleted.
   Lineage lineage;
 
-  // Whether it may be loaded: it makes its step a committed one.
+  // Returns whether it may be loaded: it makes its step a committed one.
   bool stands() const { return committed && !deleted; }
 };
 
@@ -54,16 +54,16 @@ struct Leftover {
   bool deleted = false;    // it is a deletion: loads that have begun may read the files still
 };
 
-// Asks what storage knows of the job. Answered by Job::OnRecovered.
+// Asks what storage knows of the job. Job::OnRecovered takes the answer.
 struct RecoverJob {};
 
-// Asks what storage knows of one step now. Answered by Job::OnStepRead.
+// Asks what storage knows of one step now. Job::OnStepRead takes the answer.
 struct ReadStep {
   int64_t step = 0;
   uint64_t ticket = 0;
 };
 
-// Plans a save of these layouts, by rank. Answered by Job::OnSavePlanned.
+// Plans a save of these layouts, by rank. Job::OnSavePlanned takes the answer.
 struct PlanSave {
   std::string key;  // identifies layouts and nodes; echoed
   std::vector<std::string> layout;
@@ -73,7 +73,8 @@ struct PlanSave {
 // Finds a number for a new attempt at a step: above every verdict and directory of the step and above `above`. Puts
 // tombstones on attempts that have no verdict and removes the files of those that have a tombstone. Compares the plan's
 // names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A step that
-// is committed is taken only with `overwrite`, or if it is left behind. Answered by Job::OnReserved.
+// is committed is taken only with `overwrite`, or if it is left behind. Job::OnReserved takes the
+// answer.
 struct ReserveAttempt {
   int64_t step = 0;
   uint32_t above = 0;
@@ -86,7 +87,7 @@ struct ReserveAttempt {
 };
 
 // Makes the manifest, and compares the checksums of replicas on the way. Shared objects that differ are an error;
-// tensors that differ are one only with `replicas_must_match`. Answered by Job::OnManifest.
+// tensors that differ are one only with `replicas_must_match`. Job::OnManifest takes the answer.
 struct MakeManifest {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -109,7 +110,7 @@ struct BinFile {
 using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
 
 // Puts the record that ends an attempt, if none stands there. A manifest is put only if the attempt's directory holds
-// `nonce`, and all `bins` in their sizes. Answered by Job::OnVerdict.
+// `nonce`, and all `bins` in their sizes. Job::OnVerdict takes the answer.
 struct PutVerdict {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -122,7 +123,7 @@ struct PutVerdict {
 };
 
 // Removes an attempt's directory. This action is given only when a tombstone stands, or a deletion and nobody reads the
-// files. Answered by Job::OnRemoved.
+// files. Job::OnRemoved takes the answer.
 struct RemoveFiles {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -138,18 +139,19 @@ struct KnownSteps {
   std::vector<int64_t> committed;  // of these, the committed ones
 };
 
-// Plans a load of these target layouts, by rank. If there are source layouts, it is a reshard. Answered by
-// Job::OnLoadPlanned.
+// Plans a load of these target layouts, by rank. If there are source layouts, it is a reshard.
+// Job::OnLoadPlanned takes the answer.
 struct PlanLoad {
   uint64_t number = 0;  // of the operation; no rank's own
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   bool fallback = false;        // ... that is not proven to be damaged
-  // Says what is looked at in storage: not every checkpoint that the job ever had. Null: all.
+  // Storage is read for these steps only, and not for every checkpoint that the job ever had. Null: for all.
   std::shared_ptr<const KnownSteps> known;
   std::vector<std::string> layout;
   std::vector<std::string> node;
-  // By rank: ranks with the same name share memory, and one with none shares it with nobody. Empty if nobody asks.
+  // Has a name for each rank: those with the same name share memory, and one with none shares it with nobody. It is
+  // empty if nobody asks.
   std::vector<std::string> memory;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
@@ -165,8 +167,8 @@ struct PlanLoad {
   uint64_t ticket = 0;
 };
 
-// Puts the record by which a committed or damaged step is deleted. Its files stay until RemoveFiles. Answered by
-// Job::OnStepsChanged.
+// Puts the record by which a committed or damaged step is deleted. Its files stay until RemoveFiles.
+// Job::OnStepsChanged takes the answer.
 struct DeleteStep {
   int64_t step = 0;
   std::string cause;
@@ -203,7 +205,7 @@ struct PruneSteps {
 struct SetRetention {
   PrunePolicy policy;
 };
-// What is done about steps that have ended. One is under way at a time, because each looks at what the others leave.
+// A change of steps that have ended. One is under way at a time, because each looks at what the others leave.
 struct ChangeSteps {
   std::variant<DeleteStep, DeleteReplaced, PinStep, TagStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
@@ -244,7 +246,7 @@ struct Reserved {
 
 // The result of a PutVerdict.
 struct PutOutcome {
-  // What stands there now, durably.
+  // The record that stands there now, durably.
   absl::StatusOr<VerdictSummary> standing;
   // True: `standing` is an error, but the record may stand there all the same, or may come to stand there later. False:
   // it does not stand there.
@@ -259,7 +261,7 @@ struct PlannedSave {
   // By this token an agent knows that its peer takes part in the save. It cannot be guessed, and it is the same after a
   // restart.
   std::string transfer_token;
-  // As long as somebody has it, agents find the plan by its digest. Null in simulations.
+  // As long as somebody has it, agents find the plan by its digest. It is null in simulations.
   std::shared_ptr<const void> hold;
 };
 

@@ -94,7 +94,7 @@ struct JobContext {
   // if they hear of it in the answer to their next report.
   bool orders_outdated = false;
   std::vector<int> waking;
-  // The job's group for exchanges over NCCL. Null where nothing is exchanged: in tests of single parts.
+  // The job's group for exchanges over NCCL. It is null where nothing is exchanged: in tests of single parts.
   Groups* groups = nullptr;
 
   uint64_t NewTicket() { return effects.next_ticket++; }

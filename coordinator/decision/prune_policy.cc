@@ -18,7 +18,7 @@ std::optional<double> ScoreOf(const PruneCandidate& candidate, const BestRule& r
   return std::nullopt;
 }
 
-// Returns the index of the best candidate that is sound. `order`: indices, the newest first.
+// Returns the index of the best candidate that is sound. `order` has the indices, the newest first.
 std::optional<size_t> BestOf(const std::vector<PruneCandidate>& candidates, const std::vector<size_t>& order,
                              const BestRule& rule, const std::function<bool(int64_t step)>& is_sound) {
   std::vector<std::pair<double, size_t>> scored;

@@ -45,9 +45,9 @@ struct PruneChoice {
 
 // Says what becomes of every candidate, in their order, which is ascending. `is_sound` says whether a committed step's
 // manifest can be read and its files stand there. It is asked only of steps that may stay because they are sound, the
-// newest first; superseded ones come last. Of those that go it is not asked: whoever deletes them looks, and leaves
-// alone what is not sound.
-// What is not sound does not count among the newest, and is not the best. If no step is sound, nothing is pruned.
+// newest first; superseded ones come last. It is not asked of those that go: whoever deletes them looks, and leaves
+// alone those that are not sound.
+// A step that is not sound does not count among the newest, and is not the best. If none is sound, nothing is pruned.
 //
 // If values are equal, the newest is the best. NaN and infinities are no values. While no sound step has the metric of
 // a rule, nothing is pruned: a rule that nobody can follow must not delete what it was meant to keep.

@@ -49,8 +49,8 @@ void AddLastCommitted(const JobContext& context, ErrorMetadata& metadata) {
   }
 }
 
-// The ranks that an agent's error says it is about, such as the peer that did not answer; else the agent's own. What an
-// agent says is untrusted.
+// Returns the ranks that an agent's error says it is about, such as the peer that did not answer; else the agent's own.
+// An agent's word is not trusted.
 std::vector<int> RanksOf(const RankError& error) {
   std::vector<int> ranks;
   const auto metadata = MetadataOf(error.error);

@@ -26,9 +26,9 @@ struct Operation {
   uint32_t attempt = 0;
 };
 
-// "demo@120 attempt 1: ranks 2, 3 are late in phase staging: rank 2 ...; last committed step 100". At most eight ranks
-// are named, then a count. The phase is that of the rank that is farthest behind. Metadata: "job", "step", "attempt",
-// "ranks", "phase", "last_committed".
+// Makes an error such as "demo@120 attempt 1: ranks 2, 3 are late in phase staging: rank 2 ...; last committed step
+// 100". It names at most eight ranks, then a count. The phase is that of the rank that is farthest behind. The metadata
+// has "job", "step", "attempt", "ranks", "phase" and "last_committed".
 absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,
                          std::vector<NamedRank> named_ranks);
 
@@ -65,7 +65,7 @@ struct RankError {
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
                             const std::vector<RankError>& errors);
 
-// "5s", "1m30s": with tenths below ten seconds.
+// Returns for example "5s" or "1m30s", with tenths below ten seconds.
 std::string Seconds(absl::Duration duration);
 
 }  // namespace cairn

@@ -29,7 +29,7 @@ class ShownRanks {
     const uint32_t first = std::min<uint32_t>(page.first_rank(), 1u << 30);
     return ShownRanks(static_cast<int>(first), static_cast<int>(first + most));
   }
-  // The first kNoteworthy different ones of `ranks`.
+  // Shows the first kNoteworthy different ones of `ranks`.
   static ShownRanks Of(const std::vector<int>& ranks) {
     ShownRanks shown(0, 0);
     for (const int rank : ranks) {

@@ -12,7 +12,7 @@ namespace {
 using v1::GroupState;
 using v1::NcclSupport;
 
-// The length that NCCL demands.
+// NCCL demands this length.
 constexpr size_t kUniqueIdBytes = 128;
 constexpr size_t kMostErrorBytes = 300;
 // A step with all of a rank's peers must fit into one packet to its worker.

@@ -22,7 +22,7 @@
 
 namespace cairn {
 
-// How the bytes of one operation go.
+// Says how the bytes of one operation go.
 struct ExchangeWay {
   enum class Kind {
     kNone,       // NCCL does not come into question: no agent wants it, or all share memory
@@ -37,7 +37,7 @@ struct ExchangeWay {
   bool refused = false;
 };
 
-// The group of one job. A function of calls and `now`. Not thread-safe.
+// The group of one job. It is a function of calls and `now`. Not thread-safe.
 class Groups {
  public:
   // A group that is not complete after this time is given up.
@@ -60,12 +60,12 @@ class Groups {
   // to be moved between ranks that share no memory, where that is known.
   ExchangeWay Want(const Membership& members, bool inherited, absl::Time now,
                    std::optional<uint64_t> bytes = std::nullopt);
-  // By rank, a name for the memory that its agent shares with others; empty if it shares none. Nothing at all if NCCL
-  // does not come into question.
+  // Returns for each rank a name for the memory that its agent shares with others, empty if it shares none; and nothing
+  // at all if NCCL does not come into question.
   static std::vector<std::string> MemoryOf(const Membership& members);
   // How an operation goes that was undecided, now that all its ranks are ready to send.
   ExchangeWay Settle(const Membership& members, absl::Time now);
-  // Whether all ranks of the group are in it.
+  // Returns whether all ranks of the group are in it.
   bool IsReady(uint64_t number) const;
   // An operation goes on that uses the group, or waits for it.
   void Use(uint64_t number, absl::Time now);
@@ -103,7 +103,7 @@ class Groups {
   };
 
   static bool SomebodyWants(const Membership& members);
-  // Whether some bytes cannot go through shared memory.
+  // Returns whether some bytes cannot go through shared memory.
   static bool NeedsTransport(const Membership& members);
   static bool SomebodyRequires(const Membership& members);
   // Why the ranks may not, or cannot, have a group; empty if they may.

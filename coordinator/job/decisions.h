@@ -18,7 +18,7 @@ namespace cairn {
 // Not thread-safe: the server calls it under a lock, and executes the actions outside of the lock.
 class Decisions {
  public:
-  // `layouts`: of all jobs.
+  // `layouts` are those of all jobs.
   explicit Decisions(const DecisionOptions& options,
                      std::shared_ptr<LayoutTable> layouts = std::make_shared<LayoutTable>())
       : options_(options), layouts_(std::move(layouts)) {}

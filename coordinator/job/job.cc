@@ -87,7 +87,7 @@ bool Job::restless() const {
          saves_.restless();
 }
 
-// Agents.
+// These are the calls of agents.
 
 absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request, const Moment& moment) {
   JobContext& context = Begin(moment);
@@ -265,7 +265,7 @@ void Job::Advance(JobContext& context) {
     step_changes_.Advance(loads_, verdicts_, context);
     leftovers_.Advance(saves_, loads_, verdicts_, context);
     if (context.now >= next_forget_) Forget(context.now);
-    // What a verdict is made of may have changed.
+    // A verdict may have to be made of other things now.
     context.waking.insert(context.waking.end(), members_.asking().begin(), members_.asking().end());
   }
   RefreshOrders(context);

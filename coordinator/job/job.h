@@ -1,5 +1,5 @@
 // One job. It brings each event to the parts that it concerns, and then lets them take, in a fixed order, every step
-// that has become possible. What is known and decided is in the parts.
+// that has become possible. The parts hold all that is known and decided.
 #ifndef CAIRN_COORDINATOR_JOB_JOB_H_
 #define CAIRN_COORDINATOR_JOB_JOB_H_
 
@@ -35,10 +35,10 @@
 
 namespace cairn {
 
-// A function of events and time. Not thread-safe.
+// It is a function of events and time. Not thread-safe.
 class Job {
  public:
-  // What it is given besides its name must outlive it.
+  // All arguments but the name must outlive it.
   Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -71,8 +71,8 @@ class Job {
   // agents that come back after the coordinator's restart.
   std::optional<absl::StatusOr<v1::Checkpoint>> Create(const v1::CreateCheckpointRequest& request, bool patient,
                                                        const Moment& moment);
-  // `known_epoch` is the epoch of the coordinator that has told the caller of this request before, 0 for none. What
-  // that coordinator knew may come back with the agents.
+  // `known_epoch` is the epoch of the coordinator that has told the caller of this request before, 0 for none. The
+  // agents may bring back what that coordinator knew.
   std::optional<absl::StatusOr<v1::Checkpoint>> Get(const CheckpointKey& key, uint64_t known_epoch,
                                                     const Moment& moment);
   std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, const Moment& moment);
@@ -93,7 +93,7 @@ class Job {
   // whole a second for 16,384 ranks, so that no number of askers keeps the coordinator busy. Its revision is above
   // `known`, unless the job's own is not.
   std::shared_ptr<const v1::Job> SharedView(const Moment& moment, int stalled_storage_calls, uint64_t known);
-  // The job in a few numbers.
+  // Returns the job in a few numbers.
   v1::JobSummary Summary(const Moment& moment) const;
 
   // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator was
@@ -113,9 +113,9 @@ class Job {
   void OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& changed, const Moment& moment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
 
-  // Says what the incremental bookkeeping has missed: compares it with what follows from looking at everything, at the
-  // time of the last tick or step, because what time brings later waits for the next one. Empty if it has missed
-  // nothing. For tests: it costs much.
+  // Returns what the incremental bookkeeping has missed; empty if nothing. It is compared with a look at everything, at
+  // the time of the last tick or step, because later changes by time wait for the next one. Only tests call it: it
+  // costs much.
   std::string Inconsistency();
 
   // Lets go of the oldest save plan that is kept for saves to come, and of its layouts. False if there is none.

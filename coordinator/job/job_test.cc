@@ -18,7 +18,7 @@ namespace {
 
 class JobTest : public TwoRankFixture {
  protected:
-  // Asks for a save, as `cairn save` does. `timeout`: in seconds.
+  // Asks for a save, as `cairn save` does. `timeout` is in seconds.
   void Request(const std::string& id, std::optional<int64_t> timeout) {
     v1::CreateCheckpointRequest request;
     request.set_job(kJob);

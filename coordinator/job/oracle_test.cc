@@ -1,5 +1,5 @@
-// What is kept with every event is compared with what a look at everything gives (Job::Inconsistency). Each test plants
-// one fault in what is kept, and the comparison must name it.
+// Compares the bookkeeping of every event with what a look at everything gives (Job::Inconsistency). Each test plants
+// one fault in the bookkeeping, and the comparison must name it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -102,7 +102,7 @@ class World : private Simulation {
   template <typename Function>
   void InCore(Function function) {
     function(decisions_->At(now_, now_));
-    // What is kept with every event must be what follows from looking at everything.
+    // The bookkeeping of every event must be what follows from looking at everything.
     if (Job* job = decisions_->Find(kJob); job != nullptr) {
       if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
     }
@@ -159,7 +159,7 @@ class World : private Simulation {
     });
   }
 
-  // Agents.
+  // These are moves of agents.
 
   v1::AgentIdentity Identity(const Rank& rank) const {
     v1::AgentIdentity identity;
@@ -265,7 +265,7 @@ class World : private Simulation {
     });
   }
 
-  // Trainers.
+  // These are moves of trainers.
 
   // All call save of the step, some a little later than others.
   void BeginRound(int64_t step) {

@@ -137,7 +137,7 @@ bool StepChanges::OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>&
 }
 
 void StepChanges::AddTo(ChangedSteps& sum, const ChangedSteps& part, std::optional<int64_t> after) {
-  // The steps up to `after` had their turn. What was to become of the others was chosen anew.
+  // The steps up to `after` had their turn. The fate of the others was chosen anew.
   const auto had_turn = [&](const PruneChoice& choice) { return after.has_value() && choice.step <= *after; };
   std::erase_if(sum.choices, std::not_fn(had_turn));
   std::copy_if(part.choices.begin(), part.choices.end(), std::back_inserter(sum.choices), std::not_fn(had_turn));

@@ -21,7 +21,7 @@ class TimelineTest : public TwoRankFixture {
     EXPECT_EQ(timelines.size(), 1U);
     return timelines.empty() ? v1::Timeline() : timelines.front()->View();
   }
-  // "call 2", "write 3 for 1": the parts in seconds.
+  // Returns the parts with their seconds, as in "call 2" or "write 3 for 1".
   static std::vector<std::string> Told(const google::protobuf::RepeatedPtrField<v1::TimelineSpan>& spans) {
     std::vector<std::string> told;
     for (const v1::TimelineSpan& span : spans) {

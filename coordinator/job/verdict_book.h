@@ -63,7 +63,7 @@ class VerdictBook {
   // Returns whether steps were asked about that are not forgotten yet.
   bool restless() const { return !reads_.empty(); }
   void Forget(absl::Time now);
-  // Returns whether lines() is what follows from the verdicts. For tests.
+  // Returns whether lines() is what follows from the verdicts. Only tests call it.
   bool IsConsistent() const;
 
  private:

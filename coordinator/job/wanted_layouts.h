@@ -29,8 +29,8 @@ class WantedLayouts {
   // Adds the layouts that the rank's agent is asked for.
   void AddTo(int rank, v1::SynchronizeAgentResponse& response) const;
 
-  // Returns whether these are the layouts that the members name and that are missing. For tests: it looks at every
-  // member.
+  // Returns whether these are the layouts that the members name and that are missing. Only tests call it: it looks at
+  // every member.
   bool IsConsistent(const Membership& members, const LayoutTable& layouts) const;
 
  private:

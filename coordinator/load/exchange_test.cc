@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/testing/job_fixture.h"
@@ -74,7 +75,12 @@ class ExchangeTest : public JobFixture {
   v1::SynchronizeAgentResponse Orders(int rank) { return job().OrdersFor(rank, At()); }
   v1::LoadOrder Order(int rank) { return Orders(rank).loads(0); }
   Exchange::Way Way(int rank) { return Order(rank).exchange().way(); }
-  std::string Transport() { return job().View(At()).loads(0).transport(); }
+  // Returns how the first load's bytes go, as people read it.
+  std::string Transport() {
+    const v1::Load load = job().View(At()).loads(0);
+    if (load.exchange_transport() == v1::TRANSPORT_UNSPECIFIED) return "";
+    return TransportText({{load.exchange_transport()}, load.nccl_refusal()});
+  }
   // Both ranks do what the orders about groups say.
   void Join() {
     for (const bool joined : {false, true}) {

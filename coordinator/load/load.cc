@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/load/load_state.h"
@@ -85,7 +86,7 @@ void Load::SetPhase(Phase phase, JobContext& context) {
 
 void Load::Drop() {
   ranks_.ChangeKept([](Rank& rank) {
-    // What late calls are known by, and what was loaded.
+    // Late calls are known by these, and people are told by these what was loaded.
     v1::LoadState kept;
     kept.set_trainer_incarnation(rank.state.trainer_incarnation());
     kept.set_number(rank.state.number());
@@ -421,19 +422,20 @@ bool Load::TakeWay(ExchangeWay way, JobContext& context) {
     return false;
   }
   if (way_.kind != ExchangeWay::Kind::kUndecided) {
-    context.Log(LogLevel::kInfo, "exchange_way", {{"load", id_}, {"transport", transport()}});
+    context.Log(LogLevel::kInfo, "exchange_way",
+                {{"load", id_}, {"transport", TransportText({{exchange_transport()}, way_.reason})}});
   }
   return true;
 }
 
-std::string Load::transport() const {
+v1::Transport Load::exchange_transport() const {
   switch (way_.kind) {
     case ExchangeWay::Kind::kGroup:
-      return "nccl";
+      return v1::TRANSPORT_NCCL;
     case ExchangeWay::Kind::kHost:
-      return absl::StrCat("grpc (nccl: ", way_.reason, ")");
+      return v1::TRANSPORT_GRPC;
     default:
-      return "";
+      return v1::TRANSPORT_UNSPECIFIED;
   }
 }
 

@@ -48,14 +48,16 @@ class Load {
   Phase phase() const { return phase_; }
   // Nothing while only "the latest" is wanted, and for a reshard or an import.
   std::optional<int64_t> wanted_step() const;
-  // Whether it reads this step, wants it, or has begun to look for the one that it takes.
+  // Returns whether it reads this step, wants it, or has begun to look for the one that it takes.
   bool MayRead(int64_t step) const;
   bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
   const absl::Status& error() const { return error_; }
 
-  // Whether `state` is the rank's call in this operation: its trainer and the trainer's own number for it name it.
+  // Returns whether `state` is the rank's call in this operation: its trainer and the trainer's own number for it name
+  // it.
   bool Has(int rank, const v1::LoadState& state) const;
-  // Whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has ended.
+  // Returns whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has
+  // ended.
   bool Takes(const Member& member, const v1::LoadState& state) const;
   void Join(const Member& member, const v1::LoadState& state, JobContext& context);
   // The rank's call, with its trainer and number; null if it has none here.
@@ -67,7 +69,7 @@ class Load {
   void OnMember(int rank, JobContext& context);
   // Does everything that follows from the state and the time. It looks at every rank; see Save::Advance for when.
   void Advance(JobContext& context);
-  // Whether a report or a member has made a step possible since the last Advance.
+  // Returns whether a report or a member has made a step possible since the last Advance.
   bool attention() const { return attention_; }
   void Fail(absl::Status error, JobContext& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
@@ -77,7 +79,7 @@ class Load {
   // The load as people see it, with the ranks of `shown`.
   v1::Load View(const JobContext& context, const ShownRanks& shown) const;
   NoteworthyRanks Noteworthy(const JobContext& context) const;
-  // Whether the ranks are counted as they are. For tests: it looks at every rank.
+  // Returns whether the ranks are counted as they are. Only tests call it: it looks at every rank.
   bool IsConsistent() const;
 
  private:
@@ -110,7 +112,7 @@ class Load {
   // The ranks that owe bytes to others, or for whose call others wait.
   std::vector<int> Owing(const JobContext& context) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
-  // Looks at one rank's agent and trainer. Of a rank that has not begun, an agent counts only when it was heard since
+  // Looks at one rank's agent and trainer. While a rank has not begun, its agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
@@ -135,14 +137,14 @@ class Load {
   bool CheckErrors(JobContext& context);
   // Adds to `error` which step to load instead, if the error is damage of the checkpoint.
   absl::Status WithOlderStep(absl::Status error, const JobContext& context) const;
-  // Whether every agent has said what it holds to a coordinator that has restarted.
+  // Returns whether every agent has said what it holds to a coordinator that has restarted.
   bool AnswersAreIn(const JobContext& context) const;
-  // Whether all ranks may still come into an operation that began under an earlier coordinator.
+  // Returns whether all ranks may still come into an operation that began under an earlier coordinator.
   bool CheckInherited(JobContext& context);
   bool CheckAgreement(JobContext& context);
   // See PlanLoad::calls_digest.
   std::string CallsDigest() const;
-  // Whether the ranks that read already do it with this token, so that others can join them.
+  // Returns whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
   // Returns whether each rank lends what others take of it.
   bool AllLend() const { return (IsReshard() ? counts_.staged : counts_.reading) == ranks_.size(); }
@@ -150,8 +152,8 @@ class Load {
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);
   void AddExchange(v1::LoadOrder& order) const;
-  // For people: "nccl", or "grpc (nccl: REASON)"; empty while it is not decided, and if NCCL is not wanted.
-  std::string transport() const;
+  // Unspecified while it is not decided, and if NCCL is not wanted.
+  v1::Transport exchange_transport() const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.

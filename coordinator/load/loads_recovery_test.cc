@@ -37,7 +37,7 @@ TEST_F(LoadsRecoveryTest, Load_RestartedCoordinator_EndsAtOnceWhatNotAllAreInAny
 }
 
 TEST_F(LoadsRecoveryTest, Load_RestartedCoordinator_TakesTheCallThatWasNotToldOfThePlan) {
-  // In whichever order they come back.
+  // They may come back in either order.
   for (const int first : {0, 1}) {
     Start(2);
     const v1::LoadState calls[] = {In(Call(0, 5), v1::LoadState::READING), Call(1, 2)};

@@ -1,4 +1,4 @@
-// Loads, also of agents that can use NCCL, and reshards, in a storm of faults: every call ends, and as soon as all
+// Runs loads, also of agents that can use NCCL, and reshards in a storm of faults. Every call ends, and as soon as all
 // ranks call without further faults, they meet. A failing seed prints how to run it alone: CAIRN_SIMULATION_SEED=N.
 #include <gtest/gtest.h>
 

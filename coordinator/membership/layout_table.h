@@ -17,8 +17,8 @@ namespace cairn {
 
 class LayoutHold;
 
-// A layout is kept while somebody holds it: the agent that reports it, or a plan. Of the layouts that nobody holds,
-// only the newest stay. The bytes themselves are elsewhere. Thread-safe, because jobs share it; must outlive its holds.
+// A layout is kept while somebody holds it: the agent that reports it, or a plan. Only the newest of the layouts stay
+// that nobody holds. The bytes themselves are elsewhere. Thread-safe, because jobs share it; must outlive its holds.
 class LayoutTable {
  public:
   static constexpr size_t kUnheldKept = 16;
@@ -33,7 +33,7 @@ class LayoutTable {
   void DropUnheld();
   // Returns the layouts that have ceased to be kept since the last call.
   std::vector<std::string> TakeDropped();
-  // Held or here.
+  // Counts the layouts that somebody holds or that are here.
   size_t size() const;
 
  private:

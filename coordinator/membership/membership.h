@@ -61,7 +61,7 @@ struct Member {
 
 using MemberSlots = RankTable<std::unique_ptr<Member>>;  // null: no agent
 
-// The members by ascending rank, for loops: `for (const auto& [rank, member] : members)`.
+// Gives the members by ascending rank to loops: `for (const auto& [rank, member] : members)`.
 class MemberRange {
  public:
   struct Entry {
@@ -153,14 +153,14 @@ class Membership {
   const std::set<int>& asking() const { return asking_; }
   // The number of members that report a save of the step.
   size_t reporting(int64_t step) const;
-  // The ranks without an agent, ascending. Costs a look at every rank.
+  // Returns the ranks without an agent, ascending. It looks at every rank.
   std::vector<int> Absent() const;
   // The trainer that was attached to the rank last, also through an agent that has ended; 0 for none.
   uint64_t LastTrainer(int rank) const;
   // +1 whenever the set of (rank, incarnation) changes.
   uint64_t epoch() const { return epoch_; }
 
-  // Says what the counts have missed, by a look at every member. Empty if they have missed nothing. For tests.
+  // Returns what the counts have missed, by a look at every member; empty if nothing. Only tests call it.
   std::string Inconsistency() const;
 
  private:

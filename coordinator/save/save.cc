@@ -114,7 +114,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
                      before.attempt() != state.attempt() || before.plan_digest() != state.plan_digest() ||
                      before.awaited_ranks_size() != state.awaited_ranks_size();
   if (!moved) return;
-  // What is durable stays durable, whatever a message that was overtaken says.
+  // Durable files stay durable, whatever a message says that was overtaken.
   if (Written(rank) && !Failed(state)) return;
   const auto counts = counts_;
   Count(rank, -1);

@@ -80,7 +80,7 @@ class Save {
   // A person gives the save up. This is as Abort; but if a manifest was handed out, a tombstone is put at the same
   // path, and whichever record stands decides.
   void Cancel(JobContext& context);
-  // STORAGE_STALLED: the outcome is unknown, for longer than the storage timeout. OK otherwise.
+  // Returns STORAGE_STALLED if the outcome has been unknown for longer than the storage timeout. OK otherwise.
   const absl::Status& stalled() const { return stalled_; }
 
   // The results of this save's actions. Those of an older action (by its ticket) are ignored.
@@ -107,8 +107,8 @@ class Save {
   v1::Checkpoint View(const JobContext& context) const;
   v1::Checkpoint View(const JobContext& context, const ShownRanks& shown) const;
   NoteworthyRanks Noteworthy(const JobContext& context) const;
-  // Says what of the counts and of what follows from the plan is not what a look at everything gives. Empty if all is.
-  // For tests.
+  // Returns in which of its counts, and of its conclusions from the plan, a look at everything finds something else;
+  // empty if in none. Only tests call it.
   std::string Inconsistency() const;
 
   // When a save is aborted, some trainers have not heard of it, because the save waited for them, or because their
@@ -117,8 +117,8 @@ class Save {
   // call is in".
   // `state` is a call that belongs to no other attempt. If an answer is owed to it, the call is held.
   void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
-  // What an agent does not speak of any more, its trainer has heard. The first report of a rank that had not come back
-  // to this coordinator when the save was aborted tells whose trainer is owed.
+  // Notes that trainers have heard of the end, when their agents do not speak of the save any more. The first report of
+  // a rank that had not come back to this coordinator when the save was aborted tells whose trainer is owed.
   void NoteTold(const Member& member, const JobContext& context);
   // Calls that were held for long enough are answered.
   void AnswerOwed(JobContext& context);
@@ -291,7 +291,7 @@ class Save {
   absl::Time remove_time_ = absl::InfiniteFuture();
   std::optional<Leftover> leftover_;
   VerdictSummary verdict_;
-  // After an abort: Rank::owed_known counts.
+  // True after an abort: Rank::owed_known counts.
   bool owes_unknown_ = false;
   int owed_answered_ = 0;
   const std::shared_ptr<OperationTimeline> timeline_;

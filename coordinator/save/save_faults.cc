@@ -45,9 +45,9 @@ std::optional<MemberFault> Save::LookAt(int index, JobContext& context) {
     const bool same = trainer.attached() && trainer.incarnation() == rank.trainer;
     if (rank.trainer == 0 || Failed(rank.state) || same) return std::nullopt;
     if (!Staged(rank.state)) return MemberFault{true, DetailOf(index, rank, context)};
-    // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted. What
-    // was staged before that is of an earlier life of the job. Ranks that have not begun would add their part of this
-    // one.
+    // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted. A rank
+    // that staged before that did so in an earlier life of the job. Ranks that have not begun would add their part of
+    // this one.
     if (counts_.begun == ranks_.size() || attempt_ > 0 || !trainer.attached()) return std::nullopt;
     return MemberFault{true, "another trainer took its place before all ranks had begun the save"};
   }

@@ -134,7 +134,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
                                  : standing->error,
           context);
   } else if (!standing->error.ok() && standing->error.message() != error_.message()) {
-    // Another one's. Our own comes back without its metadata, which a tombstone does not hold.
+    // It is another one's. Our own comes back without its metadata, which a tombstone does not hold.
     error_ = standing->error;
   }
   context.orders_changed = true;

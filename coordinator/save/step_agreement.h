@@ -22,11 +22,11 @@ class StepAgreement {
   enum class State { kIdle, kArming, kAgreeing, kAgreed, kDisarming };
 
   State state() const { return state_; }
-  // The step under way; only unless kIdle.
+  // The step under way. There is none when kIdle.
   int64_t step() const { return step_; }
 
-  // Asks for an agreement on `step`, or on one that the ranks can still reach. Nothing while one is under way, or while
-  // ranks or their steps are missing.
+  // Asks for an agreement on `step`, or on one that the ranks can still reach. Does nothing while one is under way, or
+  // while ranks or their steps are missing.
   // FAILED_PRECONDITION (STEP_PASSED): `step` was given and a rank has passed it.
   absl::Status Want(std::optional<int64_t> step, JobContext& context);
   // Gives up: armed ranks are disarmed. If the ranks have agreed already, nothing is taken back; the agreement is only
@@ -55,7 +55,7 @@ class StepAgreement {
   // True if an earlier coordinator began it, so that nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
 
-  // Returns whether the answers are counted as the members give them. For tests: it looks at every member.
+  // Returns whether the answers are counted as the members give them. Only tests call it: it looks at every member.
   bool IsConsistent(const Membership& members) const;
 
  private:

@@ -1,6 +1,6 @@
-// Bounds how much work of uploads and downloads waits for the coordinator's workers. What would wait too long is
-// refused, and its caller is told when its turn comes, so that thousands of agents which come at once stand in a line
-// that takes no memory here.
+// Bounds how much work of uploads and downloads waits for the coordinator's workers. A request that would wait too long
+// is refused, and its caller is told when its turn comes, so that thousands of agents which come at once stand in a
+// line that takes no memory here.
 //
 // Heartbeats need no admission, because they are answered without a worker.
 #ifndef CAIRN_COORDINATOR_SERVER_ADMISSION_H_

@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// First in, first out. A rank that waits already keeps its place, so that none waits for ever, however often all ranks
-// are woken. Not thread-safe.
+// A queue, first in, first out. A rank that waits already keeps its place, so that none waits for ever, however often
+// all ranks are woken. Not thread-safe.
 class AskQueue {
  public:
   bool empty() const { return order_.empty(); }

@@ -25,7 +25,7 @@ std::atomic<int> opens = 0;
 
 }  // namespace
 
-// Before the C library's.
+// This comes before the C library's.
 extern "C" int fsync(int fd) {
   static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
   ++fsyncs;

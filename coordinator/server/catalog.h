@@ -25,23 +25,23 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class Catalog {
  public:
-  // `began`: when this coordinator took the root, by the clock of the storage. Unfinished files from before that were
-  // left by a predecessor.
+  // This coordinator took the root at `began`, by the clock of the storage. A predecessor has left the unfinished files
+  // from before that.
   explicit Catalog(PosixStorage& storage, absl::Time began = absl::InfinitePast())
       : storage_(storage), store_(storage), began_(began) {}
 
-  // Everything about a job; empty for a job that never saved. A verdict that cannot be read counts as damaged, and so
-  // does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes unfinished
-  // files that predecessors have left.
+  // Returns everything about a job; empty for a job that never saved. A verdict that cannot be read counts as damaged,
+  // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
+  // unfinished files that predecessors have left.
   absl::StatusOr<Recovered> Recover(const std::string& job);
-  // The same of one step.
+  // Returns the same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
   // The steps that are committed or damaged, ascending; of those in `among`, if it is given, which must ascend.
   absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job,
                                                       const std::optional<std::vector<int64_t>>& among = std::nullopt);
 
   using ManifestPtr = std::shared_ptr<const Manifest>;
-  // The manifest of a committed step, or of the latest.
+  // Returns the manifest of a committed step, or of the latest.
   // NOT_FOUND (NOT_COMMITTED), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<ManifestPtr> ReadManifest(const std::string& job, std::optional<int64_t> step);
   // The newest manifest but those of `except` that can be read at all, no matter what became of its files and of newer
@@ -54,12 +54,11 @@ class Catalog {
     ManifestPtr manifest;
     std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
   };
-  // The newest committed step that is not superseded, whose manifest can be read and whose files stand there in their
-  // lengths. With `fallback`,
-  // steps that are proven to be damaged (see IsProvenDamage) are passed over. Without it, and if the damage is not
-  // proven, the error of that step is returned.
-  // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one. `known`, if it
-  // is not null, spares reading the records of all steps, as long as storage has no others.
+  // Finds the newest committed step that is not superseded, whose manifest can be read and whose files stand there in
+  // their lengths. With `fallback`, steps that are proven to be damaged (see IsProvenDamage) are passed over. Without
+  // it, and if the damage is not proven, the error of that step is returned. NOT_FOUND (NOT_COMMITTED). If none of the
+  // newest 64 is sound, the error is that of the newest one. `known`, if it is not null, spares reading the records of
+  // all steps, as long as storage has no others.
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback, const KnownSteps* known = nullptr);
 
   // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in
@@ -92,7 +91,7 @@ class Catalog {
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
-  // Returns what ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
+  // Returns what ends an attempt. DATA_LOSS (FILE_MISSING): nothing does yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
   // (FORMAT_TOO_NEW).
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
@@ -103,7 +102,7 @@ class Catalog {
   std::optional<int64_t> NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted);
   // The same steps as far as `known` says them; nothing if storage has other checkpoints than these.
   std::optional<std::vector<int64_t>> CurrentOf(const std::string& job, const KnownSteps& known);
-  // `current`: as ReadCurrent. `read` gives the record of one of these steps.
+  // `current` is that of ReadCurrent. `read` gives the record of one of these steps.
   using ReadRecord = std::function<StepRecord(int64_t step)>;
   absl::StatusOr<SoundCheckpoint> FindSoundIn(const std::string& job, const std::vector<int64_t>& current,
                                               bool fallback, const ReadRecord& read);

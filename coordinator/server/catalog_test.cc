@@ -155,7 +155,7 @@ TEST_F(CatalogTest, Recover_UnreadableVerdict_IsThatStepsTroubleAlone) {
 
 class SoundCheckpointTest : public CatalogTest {
  protected:
-  // A committed step with two files of 4096 bytes of header each.
+  // Commits a step with two files, each with a header of 4096 bytes.
   void CommitWithFiles(int64_t step) {
     Manifest manifest = SomeManifest(step, 1);
     const std::string directory = root_ + "/" + AttemptDirectory("demo", step, 1);

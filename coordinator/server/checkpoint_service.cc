@@ -157,7 +157,7 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
                             if (!job.ok()) return job.status();
                             auto checkpoint = (*job)->Get(key, known_epoch, moment);
                             if (!checkpoint.has_value() || !checkpoint->ok()) return checkpoint;
-                            // What came back from before a restart is told only if it is certain.
+                            // A save that came back from before a restart is told only if it is certain.
                             const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING &&
                                                 !(*checkpoint)->has_step() && known_epoch != 0 && known_epoch != epoch;
                             const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;

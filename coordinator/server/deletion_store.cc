@@ -58,7 +58,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
       CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, catalog_.Read(job, action.step, attempt.attempt));
       changed.deleted.push_back(std::move(summary));
     }
-    // What cannot be read today may be a checkpoint tomorrow.
+    // An attempt that cannot be read today may be a checkpoint tomorrow.
     if (attempt.kind == AttemptRecord::Kind::kDamaged && !IsProvenDamage(attempt.error)) return attempt.error;
     if (attempt.kind == AttemptRecord::Kind::kManifest || attempt.kind == AttemptRecord::Kind::kDamaged) {
       doomed.push_back(&attempt);

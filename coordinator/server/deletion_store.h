@@ -70,8 +70,8 @@ class DeletionStore {
 
  private:
   absl::StatusOr<ChangedSteps> Untag(const std::string& job, const std::string& tag);
-  // A sound checkpoint but `except`: `latest` if that is one, else the newest. Nothing if there is none. If it is
-  // `latest`, a job with many checkpoints takes no longer than one with few.
+  // Finds a sound checkpoint other than `except`: `latest` if that is one, else the newest; nothing if there is none.
+  // If it is `latest`, a job with many checkpoints takes no longer than one with few.
   std::optional<int64_t> FindSound(const std::string& job, std::optional<int64_t> latest,
                                    std::optional<int64_t> except = std::nullopt);
   // As Delete. `remains` is asked for a sound checkpoint of another step, whose record is durable.

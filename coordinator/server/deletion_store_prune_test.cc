@@ -1,4 +1,4 @@
-// Prunes of the DeletionStore.
+// Tests prunes of the DeletionStore.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -62,7 +62,7 @@ TEST_F(DeletionStorePruneTest, Prune_StorageIsSlow_StopsAndGoesOn) {
     EXPECT_EQ(pruned->choices.back().why, "the newest");
     if (!pruned->stopped_after.has_value()) break;
     prune.after = pruned->stopped_after;
-    // What is pinned while a prune goes on stays.
+    // A step that is pinned while a prune goes on stays.
     if (actions == 3) {
       ASSERT_TRUE(store_->Pin(kJob, {7, true, ""}).ok());
     }

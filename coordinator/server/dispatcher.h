@@ -217,7 +217,7 @@ class Dispatcher {
   // Makes it if it is new. All that is no job's name shares one, which never has a job.
   std::shared_ptr<Cell> CellOf(const std::string& job);
   std::vector<std::shared_ptr<Cell>> Cells();
-  // The moment of an event of the job.
+  // Makes the moment of an event of the job.
   Moment Now(Cell& cell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Says that time has passed, and returns it on the clock that stands still while the process does not run.
   absl::Time Running();

@@ -26,7 +26,7 @@ std::string JoinNames(const std::vector<std::string>& names) {
   return text;
 }
 
-// `steps`: ascending.
+// Returns the last of `steps`, which ascend, that is below `step`.
 std::optional<int64_t> NewestBelow(const std::vector<int64_t>& steps, int64_t step) {
   const auto place = std::lower_bound(steps.begin(), steps.end(), step);
   return place == steps.begin() ? std::nullopt : std::optional(*std::prev(place));

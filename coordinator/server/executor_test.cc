@@ -65,7 +65,7 @@ class ExecutorTest : public testing::Test {
     EXPECT_TRUE(planned.ok()) << planned.status();
     return *std::move(planned);
   }
-  // What both ranks report when they have written, with the checksum 77 for every item.
+  // Returns what both ranks report when they have written, with the checksum 77 for every item.
   MakeManifest Written(int64_t step, uint32_t attempt, const PlannedSave& plan) {
     MakeManifest action{step, attempt, plan.plan_digest, "request"};
     for (int rank = 0; rank < 2; ++rank) {

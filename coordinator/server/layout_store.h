@@ -1,4 +1,4 @@
-// The layouts that agents uploaded, by digest.
+// Keeps the layouts that agents uploaded, by digest.
 #ifndef CAIRN_COORDINATOR_SERVER_LAYOUT_STORE_H_
 #define CAIRN_COORDINATOR_SERVER_LAYOUT_STORE_H_
 
@@ -34,11 +34,11 @@ class LayoutStore {
   // Adds a chunk of `agent`'s upload (a new digest or offset 0 starts it anew) and returns where the next one begins;
   // the whole length when the layout is there. INVALID_ARGUMENT (BAD_REQUEST): an offset that is not the next one, more
   // bytes than announced, or another digest. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more than kMaxLayoutBytes, a chunk
-  // above kMaxChunkBytes, or no room. `job`: the agent's.
+  // above kMaxChunkBytes, or no room. `job` is the agent's.
   absl::StatusOr<uint64_t> PutChunk(const std::string& agent, const std::string& digest, uint64_t total_bytes,
                                     uint64_t offset, const std::string& chunk, const std::string& job = "");
-  // A whole layout. INVALID_ARGUMENT (BAD_REQUEST): the bytes have another digest. RESOURCE_EXHAUSTED
-  // (MESSAGE_TOO_LARGE): no room. `job`: whose bound it counts for; none's if it is empty.
+  // Adds a whole layout. INVALID_ARGUMENT (BAD_REQUEST): the bytes have another digest. RESOURCE_EXHAUSTED
+  // (MESSAGE_TOO_LARGE): no room. It counts for the bound of `job`, and for none if that is empty.
   absl::Status Put(const std::string& digest, std::string bytes, const std::string& job = "");
 
   // Returns null if the layout is not there (any more).

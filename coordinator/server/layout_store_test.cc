@@ -30,7 +30,7 @@ TEST(LayoutStoreTest, PutChunk_WrongChunks_AreRefused) {
   EXPECT_TRUE(HasReason(store.PutChunk("a", digest, 10, 5, "567890").status(), Reason::kBadRequest)) << "too long";
   EXPECT_TRUE(HasReason(store.PutChunk("a", digest, 10, 5, "xxxxx").status(), Reason::kBadRequest)) << "other bytes";
   EXPECT_EQ(store.Get(digest), nullptr);
-  // From the beginning again.
+  // The upload begins again.
   EXPECT_EQ(*store.PutChunk("a", digest, 10, 0, "0123456789"), 10u);
   EXPECT_TRUE(
       HasReason(store.PutChunk("a", Digest("y"), kMaxLayoutBytes + 1, 0, "y").status(), Reason::kMessageTooLarge));

@@ -24,7 +24,7 @@ grpc::ServerUnaryReactor* MonitoringService::ListTimelines(grpc::CallbackServerC
     status = MakeError(Reason::kBadRequest, "the page token was not given by this coordinator");
   }
   if (!status.ok()) return FinishNow(context, status);
-  // What it makes has a bound, and waits for nothing.
+  // The answer has a bound, and is made without waiting.
   *response = operations_.List(*request, before);
   return FinishNow(context, absl::OkStatus());
 }

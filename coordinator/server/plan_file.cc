@@ -30,7 +30,7 @@ constexpr size_t kMaxRanks = size_t{1} << 17;
 // The names of nodes by rank; the file has each name once.
 constexpr uint64_t kMaxNodeBytes = uint64_t{16} << 20;
 
-// Fields of the index. Unknown ones are passed over.
+// The fields of the index. Unknown ones are passed over.
 enum Field : uint32_t {
   kBins = 1,
   kMoves = 2,        // 0 never, 1 auto

@@ -51,12 +51,12 @@ class PlanFile {
   static absl::StatusOr<PlanFile> Open(UniqueFd fd, const std::string& path);
 
   const PlanInputs& inputs() const { return inputs_; }
-  // The distinct ones, by digest.
+  // Returns the distinct ones, sorted by digest.
   const std::vector<Layout>& layouts() const { return layouts_; }
   // Returns null if there is no layout of this digest.
   const Layout* Find(std::string_view digest) const;
-  // The bytes of one of layouts(). They have its CRC32C; the caller checks the digest. NOT_FOUND (PLAN_UNKNOWN): they
-  // have not; the errors of errno_error.h.
+  // Reads the bytes of one of layouts(). They have its CRC32C; the caller checks the digest. NOT_FOUND (PLAN_UNKNOWN):
+  // they have another one; and the errors of errno_error.h.
   absl::StatusOr<std::string> ReadLayout(const Layout& layout) const;
 
  private:

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<Listed>> ListPlans(PosixStorage& storage) {
   return listed;
 }
 
-// Whether a plan of `bytes` is one too many beside `kept`, which are newer.
+// Returns whether a plan of `bytes` is one too many beside `kept`, which are newer.
 bool IsOneTooMany(size_t kept, uint64_t kept_bytes, uint64_t bytes) {
   return kept >= kRecordsKept || (kept >= kPlansWarmed && kept_bytes + bytes > kRecordBytesKept);
 }

@@ -30,10 +30,10 @@ namespace cairn {
 // holds: a plan by which a save goes is found until its end, however many jobs there are. Plans of loads are only in
 // memory, and as long as somebody holds them. Thread-safe; methods block on planning and, but for MakeSave, on storage.
 //
-// What is resident for one rank of 16,384 with 300 tensors each (fully sharded; Megatron with a distributed optimizer):
-// its layout in the LayoutStore, 24 and 31 kB; the plan of a save, 23 and 20 kB; no part of it, since a part is made
-// when it is asked for (0.6 kB); the plan of a load, 16 and 48 kB, which are its part. benchmarks/coordinator measures
-// them.
+// One rank of 16,384 with 300 tensors each (fully sharded; Megatron with a distributed optimizer) keeps these in
+// memory: its layout in the LayoutStore, 24 and 31 kB; the plan of a save, 23 and 20 kB; no part of it, since a part is
+// made when it is asked for (0.6 kB); the plan of a load, 16 and 48 kB, which are its part. benchmarks/coordinator
+// measures them.
 class PlanStore {
  public:
   // `save`: the options of all save plans.
@@ -57,19 +57,19 @@ class PlanStore {
   // (PLAN_UNKNOWN): a layout's bytes are gone.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
-  // `keepers`: as LoadOptions::keepers.
+  // `keepers` goes to LoadOptions::keepers.
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                     const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish,
                                     std::vector<int> keepers = {});
-  // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
+  // Returns what these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
   absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
-  // From memory of one layout to memory of the other; `layout` and `source_layout` by rank.
+  // Plans copies from memory of one layout to memory of the other. `layout` and `source_layout` are by rank.
   absl::StatusOr<ReshardPlan> MakeReshard(const std::vector<std::string>& source_layout,
                                           const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
-  // FindSave and PartFor find the plan for as long as the result lives. Of a save only what its plan was made from is
-  // kept: its layouts must stay as long in the layout store, or on disk; of a load the plan itself, since nobody can
+  // FindSave and PartFor find the plan for as long as the result lives. A save keeps only what its plan was made from,
+  // and its layouts must stay as long in the layout store, or on disk. A load keeps the plan itself, since nobody can
   // make one again.
   std::shared_ptr<const void> HoldSave(const std::string& digest, const std::vector<std::string>& layout,
                                        const std::vector<std::string>& node);
@@ -78,8 +78,8 @@ class PlanStore {
 
   // A plan that was made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
-  // The serialized part of a rank. It is made when it is asked for, and kept for further chunks if it has more than
-  // one. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
+  // Returns the serialized part of a rank. It is made when it is asked for, and kept for further chunks if it has more
+  // than one. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
   absl::StatusOr<std::shared_ptr<const std::string>> PartFor(const std::string& digest, int rank);
 
  private:
@@ -109,7 +109,7 @@ class PlanStore {
     uint64_t bytes = 0;  // about what it takes
   };
   void Keep(const SavePlan& plan, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What somebody holds under a digest: a plan, or what the plan of a save was made from.
+  // Somebody holds this under a digest: a plan, or what the plan of a save was made from.
   struct Held {
     std::optional<SavePlan> save;
     std::optional<LoadPlan> load;
@@ -121,8 +121,8 @@ class PlanStore {
   // Moves it to the front. Null if it is not there.
   const SavePlan* Take(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // In memory. All ranks of a job ask for their parts at once, and a plan of a save that is not here is made anew for
-  // each.
+  // So many are kept in memory. All ranks of a job ask for their parts at once, and a plan of a save that is not here
+  // is made anew for each.
   static constexpr size_t kSavesKept = 64;
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
@@ -142,7 +142,7 @@ class PlanStore {
   };
   std::list<Part> parts_ ABSL_GUARDED_BY(mutex_);
   size_t part_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // What is on disk, newest first. Only the one thread that writes uses it.
+  // These are on disk, newest first. Only the one thread that writes uses it.
   std::list<Kept> kept_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Writing> to_write_ ABSL_GUARDED_BY(mutex_);  // newest first

@@ -24,7 +24,7 @@ std::atomic<int> renames = 0;
 
 }  // namespace
 
-// Before the C library's.
+// This comes before the C library's.
 extern "C" int fsync(int fd) {
   static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
   ++fsyncs;
@@ -105,7 +105,7 @@ TEST_F(PlanStoreTest, Persist_ManyPlans_AreBoundedWhileTheCoordinatorRuns) {
     layouts.Drop(newest);
     ASSERT_LE(Files().size(), 16u);
   }
-  // What an older plan shares with a newer one stays; a coordinator that starts finds the newest.
+  // Files that an older plan shares with a newer one stay; a coordinator that starts finds the newest.
   LayoutStore found(1 << 20);
   PlanStore next(*storage_, found, SaveOptions());
   const auto recovered = next.Recover();
@@ -194,7 +194,7 @@ TEST_F(PlanStoreTest, Recover_DamagedPlanOrFilesOfAnEarlierForm_AreMadeAnew) {
     PlanStore next(*storage_, found, SaveOptions());
     EXPECT_EQ(next.Recover().value().size(), 19u);
     EXPECT_TRUE(HasReason(next.FindSave(digest).status(), Reason::kPlanUnknown));
-    // What agents upload again makes the same plan, and the file is whole again.
+    // Layouts that agents upload again make the same plan, and the file is whole again.
     Upload(found);
     EXPECT_EQ(Keep(next), digest);
   }

@@ -24,7 +24,7 @@ namespace cairn {
 namespace {
 
 constexpr int kWorkers = 4;
-// The layouts of all jobs, and of one.
+// The layouts of all jobs, and those of one job, take at most so many bytes.
 constexpr uint64_t kLayoutCapacity = uint64_t{2} << 30;
 constexpr uint64_t kJobLayoutCapacity = uint64_t{1} << 30;
 // The longest time in one piece in which the coordinator may say of itself that it could not listen.
@@ -144,9 +144,9 @@ class CoordinatorServer::Impl {
     bool under_way ABSL_GUARDED_BY(mutex) = false;
   };
 
-  // One call on the way that agents' calls take: through a connection, its reading, and the queues behind it. Where no
-  // connection to the own port comes about, it takes the queues alone. A connection that is lost says nothing of
-  // agents' ones, so its call ends with an error at once. Only when the last call has ended.
+  // Makes one call on the way that agents' calls take: through a connection, its reading, and the queues behind it.
+  // Where no connection to the own port comes about, it takes the queues alone. A connection that is lost says nothing
+  // of agents' ones, so its call ends with an error at once. The last call must have ended.
   void CallSelf(std::function<void()> ended) {
     {
       MutexLock lock(self_call_state_->mutex);

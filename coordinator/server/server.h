@@ -27,7 +27,7 @@ struct ServerOptions {
   // Checks whether this process still serves the root. It is asked before everything that is decided in storage:
   // EpochFile::Check.
   std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); };
-  // Makes the root one that coordinators refuse which know no deletions: EpochFile::RaiseFormat.
+  // Raises the root's format, so that coordinators which know no deletions refuse it: EpochFile::RaiseFormat.
   std::function<absl::Status()> raise_format = [] { return absl::OkStatus(); };
 };
 

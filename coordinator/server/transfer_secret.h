@@ -14,7 +14,7 @@ namespace cairn {
 // Immutable; thread-safe.
 class TransferSecret {
  public:
-  // Reads it, or makes it. The errors of storage; DATA_LOSS (FILE_TRUNCATED): what stands there is no secret.
+  // Reads it, or makes it. It has the errors of storage; DATA_LOSS (FILE_TRUNCATED): the file holds no secret.
   static absl::StatusOr<TransferSecret> Load(PosixStorage& storage);
 
   // The token by which an agent shows that it takes part in a save with this plan.

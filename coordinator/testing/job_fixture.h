@@ -131,7 +131,7 @@ class JobFixture : public testing::Test {
     state.set_layout_digest(Layout(rank));
     return state;
   }
-  // In attempt 1 of the step.
+  // Returns the state of a save in attempt 1 of the step.
   static v1::SaveState InAttempt(int rank, int64_t step, v1::SaveState::Phase phase, uint64_t call = 1) {
     v1::SaveState state = Begun(rank, step, call);
     state.set_phase(phase);

@@ -24,7 +24,7 @@ class Simulation {
   explicit Simulation(uint64_t seed) : random_(seed) {}
 
   bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
-  // From 0 to n - 1.
+  // Returns a number from 0 to n - 1.
   int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
 
   // Never, if `delay` is infinite. Events of one moment happen in the order in which they were asked for.

@@ -133,7 +133,7 @@ void OperationTimeline::Thin() {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) order.push_back(static_cast<int>(rank));
   const size_t each = std::min<size_t>(16, order.size());
   for (size_t mark = 0; mark < ranks_.front().marks.size(); ++mark) {
-    // What never came is the latest of all.
+    // A mark that never came is the latest of all.
     const auto time = [&](int rank) { return static_cast<uint64_t>(ranks_[static_cast<size_t>(rank)].marks[mark]); };
     std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(each), order.end(),
                       [&](int a, int b) { return std::pair(time(b), a) < std::pair(time(a), b); });

@@ -75,8 +75,8 @@ class OperationTimeline {
   struct Stretch {
     v1::TimelineSpan::Phase phase = v1::TimelineSpan::PHASE_UNSPECIFIED;
     absl::Duration begin, end;
-    // The rank that ended it. If the operation was given up in it, the first ranks that it waited for. Empty if it
-    // waited for no rank.
+    // This rank ended it. If the operation was given up in it, these are the first ranks for which it waited. It is
+    // empty if it waited for no rank.
     std::vector<int> last_ranks;
     // That rank was so much later than the one in the middle; not set for one that never came.
     absl::Duration behind;

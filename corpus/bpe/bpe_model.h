@@ -12,7 +12,7 @@
 
 namespace cairn::corpus {
 
-// Tokens and merges of a byte-level vocabulary. Built once, then immutable and thread-safe.
+// Holds tokens and merges of a byte-level vocabulary. It is built once, then immutable and thread-safe.
 class BpeModel {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};

@@ -22,7 +22,7 @@ TokenizerFile SmallFile() {
   return file;
 }
 
-// All single bytes, each with its value as rank, and then these.
+// Returns all single bytes, each with its value as rank, and then these.
 std::vector<std::pair<std::string, uint32_t>> Ranks(const std::vector<std::string>& more = {}) {
   std::vector<std::pair<std::string, uint32_t>> ranks;
   for (int byte = 0; byte < 256; ++byte) ranks.emplace_back(std::string(1, static_cast<char>(byte)), byte);

@@ -29,7 +29,7 @@ class CompiledPattern {
   std::string pattern_;
 };
 
-// The matcher of one thread. Not thread-safe; the pattern must outlive it.
+// Matches for one thread. Not thread-safe; the pattern must outlive it.
 class PatternMatcher {
  public:
   explicit PatternMatcher(const CompiledPattern& pattern);

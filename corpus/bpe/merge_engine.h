@@ -1,8 +1,8 @@
 // Decides, in BPE training, which pairs merge and in which order.
 //
-// Algorithm 1 of Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (ACL 2016),
-// computed incrementally. Every pair has its count and a list of the places where it stood when it came into being. A
-// merge visits only its own places, and adds up per neighbour what it does to neighbouring pairs before it changes
+// It computes algorithm 1 of Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units"
+// (ACL 2016), incrementally. Every pair has its count and a list of the places where it stood when it came into being.
+// A merge visits only its own places, and adds up per neighbour what it does to neighbouring pairs before it changes
 // their counts. The next pair comes from a heap, whose stale entries are corrected when they come to the top. The words
 // are in shards that work side by side on each merge (word_shard.h); the counts are in one place.
 #ifndef CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
@@ -64,7 +64,7 @@ class MergeEngine {
   // matter which word is in which shard.
   size_t shards() const;
 
-  // Makes room in a shard for `words` words, which have `bytes` bytes together. Optional.
+  // Makes room in a shard for `words` words, which have `bytes` bytes together. It need not be called.
   void Reserve(size_t shard, uint64_t words, uint64_t bytes);
 
   // Adds a word, which must not be empty. If a word is given twice, its counts add up. RESOURCE_EXHAUSTED

@@ -11,7 +11,7 @@
 
 namespace cairn::corpus {
 
-// A trie of byte strings. It is immutable after construction; thread-safe.
+// Matches byte strings by a trie. It is immutable after construction; thread-safe.
 class SpecialMatcher {
  public:
   struct Match {

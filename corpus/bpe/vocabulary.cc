@@ -33,7 +33,7 @@ Json PretokenizerJson(const BpeVocabulary& vocabulary) {
   return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, ByteLevelJson(false, false)})}};
 }
 
-// What a special token is for can only be told by its name. These are the names in common use, the likeliest first.
+// Only its name tells what a special token is for. These are the names in common use, the likeliest first.
 const std::pair<const char*, std::vector<const char*>> kRoles[] = {
     {"bos_token", {"<|begin_of_text|>", "<s>", "<bos>", "[BOS]"}},
     {"eos_token", {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|eos|>"}},

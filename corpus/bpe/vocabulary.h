@@ -29,7 +29,7 @@ std::string TokenizerJson(const BpeVocabulary& vocabulary);
 // This one is tokenizer_config.json: the class that opens tokenizer.json, and which special tokens are eos_token,
 // pad_token and so on, by their names in common use.
 std::string TokenizerConfigJson(const BpeVocabulary& vocabulary);
-// {"token": id, ...}, ascending by id. Tokens are in the byte-level alphabet, special tokens as they are.
+// Writes {"token": id, ...}, ascending by id. Tokens are in the byte-level alphabet, special tokens as they are.
 std::string VocabJson(const BpeVocabulary& vocabulary);
 // It has one line "left right" per merge, in order, below a line with the version.
 std::string MergesTxt(const BpeVocabulary& vocabulary);

@@ -60,7 +60,7 @@ class WordShard {
   WordShard(const WordShard&) = delete;
   WordShard& operator=(const WordShard&) = delete;
 
-  // Makes room for `words` words with `bytes` bytes together. Optional.
+  // Makes room for `words` words with `bytes` bytes together. It need not be called.
   void Reserve(uint64_t words, uint64_t bytes);
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are more than 4 Gi bytes of words.
   absl::Status AddWord(std::string_view word, uint64_t count);

@@ -12,7 +12,7 @@
 namespace cairn::corpus {
 
 // Several threads may put the words of several tables together if each does another one of `parts`. The part of a word
-// depends only on the word. Otherwise not thread-safe.
+// depends only on the word. Nothing else is thread-safe.
 class WordTable {
  public:
   // Adds 1 for each word of `text`, which the ascending `ends` cut from `begin` on. Memory up to `readable_end`, at or

@@ -134,26 +134,6 @@ absl::Status IndexedReader::VisitModes(Visitor<int8_t> visitor) const {
   return Visit<int8_t>(header_.modes_offset(), multimodal_ ? header_.sequences : 0, visitor);
 }
 
-absl::StatusOr<std::string> IndexedReader::ReadSequence(uint64_t sequence) const {
-  const std::string idx = IdxPath(prefix_);
-  if (sequence >= header_.sequences) {
-    return Corrupt(idx, absl::StrCat("there is no sequence ", sequence, " among ", header_.sequences));
-  }
-  int32_t length;
-  int64_t pointer;
-  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), idx, &length, 4, kIndexHeaderBytes + 4 * sequence));
-  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), idx, &pointer, 8, header_.pointers_offset() + 8 * sequence));
-  const uint64_t bytes = static_cast<uint64_t>(std::max(length, 0)) * IndexedDtypeBytes(header_.dtype);
-  if (length < 0 || pointer < 0 || bytes > bin_bytes_ || static_cast<uint64_t>(pointer) > bin_bytes_ - bytes) {
-    return Corrupt(idx, absl::StrCat("sequence ", sequence, " has ", length, " tokens at byte ", pointer,
-                                     " of a .bin of ", bin_bytes_, " bytes"));
-  }
-  std::string tokens(static_cast<size_t>(bytes), '\0');
-  CAIRN_RETURN_IF_ERROR(
-      ReadAt(bin_fd_.get(), BinPath(prefix_), tokens.data(), tokens.size(), static_cast<uint64_t>(pointer)));
-  return tokens;
-}
-
 namespace {
 
 // Handles the common case of VerifyIndexed() without a branch per sequence. Returns whether lengths and pointers of a

@@ -45,10 +45,6 @@ class IndexedReader {
   absl::Status VisitDocuments(Visitor<int64_t> visitor) const;
   absl::Status VisitModes(Visitor<int8_t> visitor) const;
 
-  // Returns the tokens of one sequence as they lie in .bin. INDEX_CORRUPT: the number is out of range, or the index is
-  // damaged.
-  absl::StatusOr<std::string> ReadSequence(uint64_t sequence) const;
-
  private:
   IndexedReader(std::string prefix, UniqueFd idx_fd, UniqueFd bin_fd);
   template <typename T>

@@ -39,7 +39,7 @@ class GzipSource final : public ByteSource {
     while (state_->avail_out == room) {
       if (state_->avail_in == 0 && !ended_) CAIRN_RETURN_IF_ERROR(Fill());
       if (between_ && state_->avail_in > 0) {
-        // What follows is padding or another member.
+        // Padding or another member follows.
         if (*state_->next_in == 0) {
           padded_ = true;
           ++state_->next_in;

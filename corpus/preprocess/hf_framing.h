@@ -20,7 +20,7 @@ struct HfFiles {
 // NOT_FOUND (INPUT_UNREADABLE): there is no tokenizer.json, or it cannot be read.
 absl::StatusOr<HfFiles> ReadHfFiles(const std::string& path);
 
-// Returns the framing that AutoTokenizer (transformers 5) uses. What comes before and after a text is taken from the
+// Returns the framing that AutoTokenizer (transformers 5) uses. The ids before and after a text are taken from the
 // post-processor of tokenizer.json (ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing, or a Sequence of
 // them); add_bos_token and add_eos_token of tokenizer_config.json have no effect beside a tokenizer.json.
 // end_of_document is the eos_token, else the sep_token, else none. INVALID_ARGUMENT (BAD_TOKENIZER): the files are

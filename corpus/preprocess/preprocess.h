@@ -52,7 +52,6 @@ struct PreprocessReport {
 // Takes memory for about 12 batches per worker, and a few times that of the longest document. After an error, nothing
 // that this call wrote stands under the output's names.
 //
-//
 // BAD_REQUEST: there is no key, a key is given twice, or workers or partitions are below 1. INPUT_UNREADABLE.
 // BAD_JSON_LINE: names the first bad line by its file and number. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY,
 // STORAGE_ERROR: the output cannot be written.

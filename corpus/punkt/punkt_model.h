@@ -42,7 +42,7 @@ struct PunktModel {
   }
 };
 
-// The texts of the four files of a language in nltk's punkt_tab.
+// Holds the texts of the four files of a language in nltk's punkt_tab.
 struct PunktFiles {
   std::string abbrev_types;   // abbrev_types.txt: one type per line
   std::string sent_starters;  // sent_starters.txt: one type per line

@@ -68,7 +68,7 @@ class ScratchFile {
   // Does the same and waits for the result.
   absl::Status ReadNow(char* data, size_t bytes, uint64_t offset) const;
 
-  // Makes durable what was written. FSYNC_FAILED.
+  // Makes all writes durable. FSYNC_FAILED.
   absl::Status Sync();
   // Gives the stretch's space back to the file system, if that is possible.
   void Discard(const ScratchExtent& extent);

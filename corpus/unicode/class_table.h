@@ -9,7 +9,8 @@
 
 namespace cairn::corpus {
 
-// The bits of a character's class. No bit is set for anything else (punctuation, symbols, controls, unassigned).
+// These are the bits of a character's class. No bit is set for anything else (punctuation, symbols, controls,
+// unassigned).
 enum CharClass : uint8_t {
   kLetter = 1,  // \p{L}
   kNumber = 2,  // \p{N}

@@ -54,7 +54,7 @@ inline std::string Call(const std::string& callable, const std::vector<std::stri
 inline std::string Object(const std::string& type, const std::string& state) { return type + ")\x81" + state + "b"; }
 inline std::string Persistent(const std::string& name) { return name + "Q"; }
 
-// The whole pickle of a value.
+// Returns the whole pickle of a value.
 inline std::string Pickle(const std::string& value) { return "\x80\x02" + value + "."; }
 
 }  // namespace cairn::pickle_writer

@@ -29,7 +29,7 @@ using ::testing::IsEmpty;
 
 constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
 
-// A random program: its variables and its statements.
+// Makes a random program: its variables and its statements.
 struct Program {
   struct Variable {
     std::string name;
@@ -300,7 +300,7 @@ TEST(MappedLoadTest, MappedLoad_PlantedFault_IsCaught) {
   EXPECT_GE(caught * 10, planted * 9);
 }
 
-// Named cases.
+// These are cases with names.
 
 Saved SaveWhole(const std::vector<std::pair<std::string, Array>>& arrays) {
   Contents contents;

@@ -16,7 +16,7 @@ namespace cairn {
 
 struct NameMatch {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // For each tensor of the target, the tensor of the checkpoint that it equals, or kNone.
+  // Each tensor of the target equals this tensor of the checkpoint, or kNone.
   std::vector<uint32_t> source_of;
   // A mapping fills this: the boxes that become parts of those targets that equal no stored tensor.
   std::vector<AxisMap> links;

@@ -20,7 +20,7 @@ class SharedObjectCopies {
   // `object` is its number in the manifest. False for one that only its owner gets.
   bool Has(uint32_t object) const { return number_[object] != kOwn; }
 
-  // Bytes of an object in the buffer of a round.
+  // Some bytes of an object in the buffer of a round.
   struct Piece {
     uint32_t round;
     uint32_t reader;  // index of the rank that reads it

@@ -54,7 +54,7 @@ HeaderLengths::HeaderLengths(const LayoutSet& set) : set_(set) {
     const auto escapes = static_cast<uint64_t>(
         std::count_if(tensor.name.begin(), tensor.name.end(), [](char c) { return c == '"' || c == '\\'; }));
     const DTypeInfo& info = InfoOf(tensor.dtype);
-    // DCP_SHARDING_INFO has, besides name and offsets: ":{", key, "[]", "}".
+    // Besides name and offsets, DCP_SHARDING_INFO has ":{", the key, "[]" and "}".
     uint64_t fixed = 2 + Key(13) + 2 + 1;
     // "cairn" has ":{", dtype, global shape, checksum, "}".
     fixed += 2 + Key(5) + 4 + info.name.size() + 1 + Key(12) + 2 +

@@ -250,7 +250,7 @@ TEST(MovesTest, Moves_TwoHeavyRanks_StayInTheNodeAndMoveEachShardOnce) {
   }
   for (const auto& [name, times] : written) EXPECT_EQ(times, 1) << name;
   EXPECT_EQ(written.size(), 17u);
-  // What one side gets is what the other gives, by number and by name.
+  // One side gets exactly the shards that the other one gives, by number and by name.
   std::vector<v1::WritePlan> parts(4);
   for (int r = 0; r < 4; ++r) ASSERT_TRUE(parts[static_cast<size_t>(r)].ParseFromString(plan->PartFor(r)));
   size_t moved = 0;

@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-// The checksum and true length of an object. For a shard the length is known.
+// Holds the checksum and the true length of an object. The length of a shard is known.
 struct Content {
   uint32_t crc32c = 0;
   uint64_t object_bytes = 0;

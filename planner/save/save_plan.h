@@ -43,7 +43,7 @@ struct CommitInfo {
   std::string request_id;
   uint32_t world_size = 0;
   absl::Time commit_time;
-  // For example "cairn 0.1.0".
+  // This program writes it, for example "cairn 0.1.0".
   std::string writer;
 };
 

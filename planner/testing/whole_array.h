@@ -47,7 +47,7 @@ Array Part(const Array& in, size_t axis, int64_t begin, int64_t size);
 // The parts one behind the other along an axis; there must be one at least.
 Array Joined(const std::vector<const Array*>& parts, size_t axis);
 
-// The array with each value rounded to the dtype.
+// Returns the array with each value rounded to the dtype.
 Array Cast(Array in, DType dtype);
 
 // The bytes that a rank with the whole tensor holds.

@@ -69,8 +69,8 @@ class DeviceCopyList(_native.CopyList):
 
 
 class Devices:
-    """What one client has of the driver. It opens the driver when the first array on a device comes. Thread-safe, but
-    copies follow one another."""
+    """Holds what one client has of the driver. It opens the driver when the first array on a device comes. Thread-safe,
+    but copies follow one another."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a mapping may end while it is held
@@ -78,7 +78,7 @@ class Devices:
         self._process = os.getpid()
         self._numbers: weakref.WeakKeyDictionary[Mapping, int] = weakref.WeakKeyDictionary()  # that may be pinned
         self._settled: weakref.WeakSet[Mapping] = weakref.WeakSet()  # pinned, or refused to be
-        # What a copy that hangs may still touch.
+        # A copy that hangs may still touch these.
         self._held: list[object] = []
         self._closed = False
 
@@ -99,7 +99,7 @@ class Devices:
         return self._copy(copies, True, memory, timeout)
 
     def to_devices(self, copies: DeviceCopyList, memory: object, timeout: float) -> DeviceReport:
-        """Makes copies to devices, through the ring. Otherwise as to_host()."""
+        """Makes copies to devices, through the ring. Otherwise it does as to_host() does."""
         return self._copy(copies, False, memory, timeout)
 
     def _copy(self, copies: DeviceCopyList, to_host: bool, memory: object, timeout: float) -> DeviceReport:

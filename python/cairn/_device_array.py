@@ -11,16 +11,16 @@ import numpy
 
 from cairn._errors import Error
 
-# What __cuda_array_interface__ calls the default streams.
+# __cuda_array_interface__ calls the default streams by these numbers.
 _LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
-# As many as a layout may have.
+# A layout may have as many.
 _MOST_DIMENSIONS = 64
 # So many layouts are remembered, of arrays that described themselves so before.
 _MOST_LAYOUTS = 4096
 
 
 class _Flags(NamedTuple):
-    """What numpy's arrays say under the same names."""
+    """Says what numpy's arrays say under the same names."""
 
     c_contiguous: bool
     writeable: bool
@@ -226,7 +226,7 @@ class _Description:
         result = self._integers(given, "strides")
         if len(result) != len(shape):
             raise self._unsound(f"the shape {shape} and the strides {result}")
-        # What is never walked may have any stride.
+        # A dimension that is never walked may have any stride.
         result = tuple(step if extent > 1 else itemsize for extent, step in zip(shape, result, strict=True))
         if min(result, default=0) < 0:
             raise self.error("BAD_REQUEST", f"has strides on the device that are negative: {result}",

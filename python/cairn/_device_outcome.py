@@ -1,4 +1,4 @@
-"""What the native helper says of a copy between GPUs and the host: as a report, or as an error."""
+"""Makes reports and errors of what the native helper says of a copy between GPUs and the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_PINNED, CAPTURING, TORN, UNGUARDED, TOO_LONG = 5, 6, 7, 8, 9
 
 
 class Outcome(ctypes.Structure):
-    """struct CairnDeviceOutcome."""
+    """Has the fields of struct CairnDeviceOutcome."""
 
     _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("path", ctypes.c_int64),
                 ("bytes", ctypes.c_int64), ("detour_bytes", ctypes.c_int64), ("reordered", ctypes.c_int64),

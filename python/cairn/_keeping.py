@@ -1,4 +1,4 @@
-"""What is kept of a job's checkpoints: deletions, rules, pins, tags and metrics."""
+"""Changes what is kept of a job's checkpoints: deletions, rules, pins, tags and metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BestRule = str | tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class PruneChoice:
-    """What a prune does with a checkpoint.
+    """Says what a prune does with a checkpoint.
 
     Attributes:
       pruned: it is deleted; in a dry run, it would be.

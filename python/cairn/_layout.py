@@ -121,7 +121,7 @@ class LayoutBuilder:
         self._shard_order: list[int] = []
 
     def declare(self, state: dict[str, Any], writable: bool = False, length_prefix: bool = False) -> Declared:
-        """Raises Error for what no layout can say. What a layout can say, the coordinator judges for all ranks.
+        """Raises Error for what no layout can say. All else is for the coordinator to judge, for all ranks.
 
         Args:
           state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value.

@@ -152,9 +152,10 @@ def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, end
             device: DeviceReport | None) -> LoadReport:
     passed_over = [{"step": each.step, "reason": _wire.error_from_status(each.error).reason}
                    for each in begun.passed_over_steps]
+    path = _wire.enum_text("cairn.v1.IoPath", ended.io_path)
     return LoadReport(step, objects, list(begun.missing_names), list(begun.unexpected_names), ended.bytes_read,
-                      ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, _wire.IO_PATHS[ended.io_path],
-                      begun.mapping_report, passed_over, device, ended.transport)
+                      ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, path,
+                      begun.mapping_report, passed_over, device, _wire.transport_text(ended))
 
 
 def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,

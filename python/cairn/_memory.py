@@ -1,4 +1,4 @@
-"""Memory shared with the agent: descriptors from its socket, looked at and mapped; the control page."""
+"""Maps memory that the agent shares, whose descriptors come from its socket and are checked; the control page."""
 
 from __future__ import annotations
 

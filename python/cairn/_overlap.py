@@ -140,7 +140,7 @@ class Guards:
 
 
 class _Hook:
-    """What an optimizer calls before its step. It keeps no client alive."""
+    """An optimizer calls it before its step. It keeps no client alive."""
 
     def __init__(self, guards: Guards) -> None:
         self._guards = weakref.ref(guards)
@@ -213,7 +213,7 @@ def current_streams() -> dict[int, int]:
 
 
 def _spans(value: Any) -> Iterator[tuple[int, int]]:
-    """Yields the memory of all arrays on devices in nested dicts and lists. What is on the host has none."""
+    """Yields the memory of all arrays on devices in nested dicts and lists. Arrays on the host give none."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, (list, tuple)):

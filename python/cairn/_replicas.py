@@ -72,7 +72,7 @@ class Sampler:
         result: list[int] = []
         before = self._clock()
         while len(result) < len(items):
-            # What was put aside is for an item that costs more than one save allows.
+            # The time that was put aside is for an item that costs more than one save allows.
             batch, size = self._next_batch(declared, items, len(result),
                                            min(self._aside, share - spent) if result else self._aside)
             if not batch:

@@ -1,4 +1,4 @@
-"""What a trainer asks the coordinator for through its agent: a save at a step of the job's choice, what is kept."""
+"""Asks the coordinator through the agent: for a save at a step of the job's choice, and for what is kept."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class StagingReport:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What a load or a reshard did.
+    """Says what a load or a reshard did.
 
     Attributes:
       step: that was loaded; None of an import or a reshard.
@@ -135,7 +135,7 @@ class LoadReport:
     transport: str = ""
 
     def __repr__(self) -> str:
-        """What was done, in one line; objects and names by their number."""
+        """Returns one line that says what was done, with the numbers of objects and names."""
         parts = [f"step={self.step}"] if self.step is not None else []
         parts += [f"{self.unique_bytes} bytes, {self.total_bytes_read} read ({self.path})",
                   f"{len(self.objects)} objects"]

@@ -19,7 +19,7 @@ _CHECKED_SAVES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What is asked of a save; see Client.save.
+    """Says what is asked of a save; see Client.save.
 
     Attributes:
       resumed_from: the checkpoint from which the training has gone on; None if it has loaded none.
@@ -41,7 +41,7 @@ class Saver:
     """
 
     def __init__(self, session: _session.Session, slabs: _memory.MappingCache, devices: _device.Devices) -> None:
-        """`slabs` has room for one slab. What is mapped there is given to nobody else."""
+        """`slabs` has room for one slab. Memory that is mapped there is given to nobody else."""
         self.sampler = _replicas.Sampler()
         self._session = session
         self._verdicts = Verdicts(session)
@@ -118,7 +118,7 @@ class Saver:
         self.settle(started + timeout)
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
-        # What is wrong with it must not end an attempt that other ranks have begun.
+        # A fault in it must not end an attempt that other ranks have begun.
         covered = None if overlap is None else self._guards.cover(_overlap.parts_of(overlap))
         while True:
             begun, agent = self._begin(wish, declared, deadline, timeout)

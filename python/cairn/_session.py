@@ -87,7 +87,7 @@ class Session:
         self._closed: str | None = None  # why
         self._replaced = False
 
-    # Beginning and going on.
+    # These begin the session, and let it go on.
 
     def attach(self, patience: float) -> None:
         """Makes sure that the session is attached to the agent's current process, for which it waits.
@@ -141,7 +141,7 @@ class Session:
             self.attach(0.0)
         return self._lease_ttl or _DEFAULT_LEASE
 
-    # Losing the rank.
+    # These are for a session that loses the rank.
 
     def check(self) -> None:
         """Raises BAD_REQUEST, or STALE_INCARNATION for good, if the session has ended, as every call does then."""

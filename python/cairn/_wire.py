@@ -7,6 +7,7 @@ another version of Cairn's protos) meets no conflict in protobuf's default pool.
 from __future__ import annotations
 
 import importlib.resources
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,8 +61,26 @@ def enum_numbers(name: str) -> dict[str, int]:
     return {value.name: value.number for value in _POOL.FindEnumTypeByName(name).values}
 
 
-# Maps the number of an IoPath to the word that people read, such as "cached".
-IO_PATHS = {number: name.removeprefix("IO_PATH_").lower() for name, number in enum_numbers("cairn.v1.IoPath").items()}
+def enum_name(name: str, number: int) -> str:
+    """Returns the name of a value of an enum, such as "COMMITTED"; "unknown (9)" for a number of a later version."""
+    value = _POOL.FindEnumTypeByName(name).values_by_number.get(number)
+    return f"unknown ({number})" if value is None else str(value.name)
+
+
+def enum_text(name: str, number: int) -> str:
+    """Returns the word that people read for a value of a file's enum, such as "cached" for IO_PATH_CACHED."""
+    value = enum_name(name, number)
+    if value.startswith("unknown ("):
+        return value
+    prefix = re.sub(r"(?<=.)([A-Z])", r"_\1", name.rsplit(".", 1)[-1]).upper() + "_"
+    return value.removeprefix(prefix).lower().replace("_", "-")
+
+
+def transport_text(ended: Message) -> str:
+    """Returns how a load's bytes came from other ranks, as in "shared-memory+grpc (nccl: REASON)"."""
+    refusal = f" (nccl: {ended.nccl_refusal})" if ended.nccl_refusal else ""
+    words = (enum_text("cairn.v1.Transport", number) for number in ended.transports)
+    return "+".join(word + refusal if word == "grpc" else word for word in words)
 
 
 class Method:

@@ -117,7 +117,7 @@ class Client(_keeping.Keeper):
         self._watch.start(self._session)
         _OPEN.add(self)
 
-    # The session.
+    # These are about the session.
 
     def _leave(self) -> None:
         """Gives up the memory of a session that another trainer has ended, if nothing copies into it."""
@@ -356,7 +356,7 @@ class Client(_keeping.Keeper):
             self._saver.settle(time.monotonic() + timeout)
             return self._loader.reshard(source_state, target_state, strict, timeout)
 
-    # Looking around, and keeping.
+    # These look at the job, and change what is kept.
 
     def _change(self, name: str, request: _wire.Message) -> _wire.Message:
         """See Keeper._change."""

@@ -25,7 +25,6 @@ from cairn._errors import Error
 from cairn.client import Client
 
 _LOG = logging.getLogger("cairn")
-_STATES = {number: name for name, number in _wire.enum_numbers("cairn.v1.Checkpoint.State").items()}
 # The save is asked about this often, and each answer is waited for this long, in seconds.
 _INTERVAL = 0.1
 # The coordinator's own verdict comes so long before the grace period ends.
@@ -127,7 +126,7 @@ class Watch:
                     raise
                 late = error
             else:
-                state = _STATES[checkpoint.state]
+                state = _wire.enum_name("cairn.v1.Checkpoint.State", checkpoint.state)
                 if state == "COMMITTED":
                     return int(checkpoint.step)
                 if checkpoint.HasField("error"):

@@ -26,7 +26,7 @@
 namespace cairn::testing {
 namespace {
 
-// A running binary, and where it listens.
+// A running binary with the address at which it listens.
 struct Service {
   Process process;
   std::string address;

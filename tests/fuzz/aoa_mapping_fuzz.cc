@@ -1,5 +1,5 @@
 // Builds mappings from any statements over a fixed set of tensors. The first byte chooses direction and options. A
-// mapping that is accepted must answer every output, and the parts of an answer must tile what was asked for.
+// mapping that is accepted must answer every output, and the parts of an answer must tile the box that was asked for.
 #include <cstdint>
 #include <cstdlib>
 #include <optional>

@@ -1,4 +1,4 @@
-// Tokenizer files are downloaded from anywhere, so no content may crash the loader, or the encoder of what it loaded.
+// Tokenizer files are downloaded from anywhere, so no content may crash the loader, or the encoder that it made.
 // The first byte chooses the kind of file.
 #include <cstddef>
 #include <cstdint>

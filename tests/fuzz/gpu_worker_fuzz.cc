@@ -113,8 +113,8 @@ void Converse(WorkerSocket& agent, std::string_view input) {
 }  // namespace
 }  // namespace cairn
 
-// The worker answers or refuses, and ends when the agent has closed its end. What it maps are files of their own, so a
-// step that went outside of its memory would end the process.
+// The worker answers or refuses, and ends when the agent has closed its end. It maps files of their own, so a step that
+// went outside of its memory would end the process.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   setenv("NCCL_HOSTID", "fuzz", 1);
   int ends[2] = {-1, -1};

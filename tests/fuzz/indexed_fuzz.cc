@@ -15,7 +15,8 @@ std::string Prefix() {
 
 }  // namespace
 
-// The first byte says how long .bin is, and the rest is .idx. What Verify accepts must be readable to its end.
+// The first byte says how long .bin is, and the rest is .idx. Sequences that Verify accepts must lie in .bin one after
+// the other, and fill it.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string prefix = Prefix();
   if (size == 0) return 0;
@@ -25,13 +26,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto reader = cairn::corpus::IndexedReader::Open(prefix);
   if (reader.ok()) {
     const bool sound = cairn::corpus::VerifyIndexed(**reader, true).ok();
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < (*reader)->header().sequences; ++i) {
-      const auto tokens = (*reader)->ReadSequence(i);
-      if (sound && !tokens.ok()) std::abort();
-      if (tokens.ok()) bytes += tokens->size();
-    }
-    if (sound && bytes != (*reader)->bin_bytes()) std::abort();
+    const uint64_t token_bytes = cairn::corpus::IndexedDtypeBytes((*reader)->header().dtype);
+    uint64_t end = 0;
+    const auto follow = [&](const int32_t* lengths, const int64_t* pointers, size_t count) {
+      for (size_t i = 0; i < count; ++i) {
+        if (sound && (lengths[i] < 0 || static_cast<uint64_t>(pointers[i]) != end)) std::abort();
+        end += token_bytes * static_cast<uint64_t>(lengths[i]);
+      }
+      return absl::OkStatus();
+    };
+    const bool visited = (*reader)->VisitLengthsAndPointers(follow).ok();
+    if (sound && (!visited || end != (*reader)->bin_bytes())) std::abort();
   }
   unlink((prefix + ".bin").c_str());
   unlink((prefix + ".idx").c_str());

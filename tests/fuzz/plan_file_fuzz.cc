@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kHead = 36;
 
-// What is accepted lies within the file, and every rank has a layout.
+// An index that is accepted lies within the file, and every rank has a layout.
 void Check(const std::string& bytes) {
   cairn::UniqueFd fd(memfd_create("plan", MFD_CLOEXEC));
   if (!fd.valid() || cairn::WriteFully(fd.get(), bytes) != 0) std::abort();

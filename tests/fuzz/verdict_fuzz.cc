@@ -7,7 +7,7 @@
 
 namespace {
 
-// What a decoder accepts must be the same after it was written and read again.
+// A record that a decoder accepts must be the same after it was written and read again.
 void Check(const std::string& bytes) {
   if (const auto deletion = cairn::DecodeDeletion(bytes); deletion.ok()) {
     const auto again = cairn::DecodeDeletion(cairn::EncodeDeletion(*deletion));

@@ -23,7 +23,7 @@ using cuda::Result;
 
 constexpr size_t kBytes = size_t{1} << 20;
 
-// Device memory with a stream, for one case.
+// Has device memory and a stream for one case.
 struct Device {
   explicit Device(const GpuDriver& driver, unsigned stream_flags = cuda::kStreamNonBlocking) : call(driver.call()) {
     if (call.memory_allocate(&memory, kBytes) != cuda::kSuccess) std::abort();
@@ -146,7 +146,7 @@ std::vector<ContractCase> Cases() {
     cases.push_back({name, std::move(run)});
   };
 
-  // Beginning.
+  // These are about the beginning.
   add("init_again", [](const GpuDriver& d) { return d.NameOf(d.call().init(0)); });
   add("init_with_flags", [](const GpuDriver& d) { return d.NameOf(d.call().init(1)); });
   add("init_in_a_forked_child", [](const GpuDriver& d) {
@@ -167,7 +167,7 @@ std::vector<ContractCase> Cases() {
     return d.NameOf(d.call().get_error_name(123456, &name));
   });
 
-  // Contexts.
+  // These are about contexts.
   add("copy_without_a_context", [](const GpuDriver& d) {
     Device device(d);
     char byte = 0;
@@ -193,7 +193,7 @@ std::vector<ContractCase> Cases() {
     return std::string(first == second ? "one" : "two");
   });
 
-  // Device memory.
+  // These are about device memory.
   add("allocate_nothing", [](const GpuDriver& d) {
     DevicePointer memory = 0;
     return d.NameOf(d.call().memory_allocate(&memory, 0));
@@ -244,7 +244,7 @@ std::vector<ContractCase> Cases() {
     return ask(device.memory + kBytes - 1) + ", " + ask(AddressOf(pages.bytes));
   });
 
-  // Pinned memory.
+  // These are about pinned memory.
   add("register_shared_memory", [](const GpuDriver& d) {
     const Pages pages;
     const Result there = d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable);
@@ -414,7 +414,7 @@ std::vector<ContractCase> Cases() {
     return d.NameOf(asked) + ", " + d.NameOf(own) + " " + std::to_string(status) + ", " + EndCapture(d, device.stream);
   });
 
-  // Kernels.
+  // These are about kernels.
   add("module_that_is_no_ptx", [](const GpuDriver& d) {
     cuda::Module module = nullptr;
     return d.NameOf(d.call().module_load(&module, "this is no PTX"));

@@ -1,4 +1,4 @@
-// What Cairn relies on of CUDA's driver, as small cases. A case is asked of the stand-in and of a real driver alike.
+// Small cases show what Cairn relies on of CUDA's driver. A case is asked of the stand-in and of a real driver alike.
 #ifndef CAIRN_TESTS_GPU_CONTRACT_CASES_H_
 #define CAIRN_TESTS_GPU_CONTRACT_CASES_H_
 

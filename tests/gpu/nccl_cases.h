@@ -1,4 +1,4 @@
-// What Cairn relies on of NCCL, as small cases of two ranks. A case is asked of the stand-in and of the library alike.
+// Small cases of two ranks show what Cairn relies on of NCCL. A case is asked of the stand-in and of the library alike.
 #ifndef CAIRN_TESTS_GPU_NCCL_CASES_H_
 #define CAIRN_TESTS_GPU_NCCL_CASES_H_
 
@@ -21,7 +21,7 @@ struct NcclRank {
 
 struct NcclCase {
   std::string name;
-  // Whether the ranks say that they are on different machines, so that they may share a device.
+  // True if the ranks say that they are on different machines, so that they may share a device.
   bool apart = true;
   // The rank whose process ends as soon as it has run; -1 for none.
   int dying_rank = -1;

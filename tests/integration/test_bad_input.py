@@ -16,11 +16,6 @@ WHOLE = noise((64, 16), np.float32, 1)
 FLAGS = {"coordinator_flags": ["--phase-timeout=10s", "--lease-ttl=3s"]}
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def saved(cluster, make, step=1, **options):
     """Returns what saving make(rank) says on every rank."""
     return on_ranks(cluster, lambda rank, client: client.save(step, make(rank), timeout=20, **options).wait(60),

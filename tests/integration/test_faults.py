@@ -21,11 +21,6 @@ FLAGS = {"coordinator_flags": ["--phase-timeout=3s", "--lease-ttl=2s"]}
 WHOLE = noise((64, 16), np.float32, 1)
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def state(rank, world):
     return {"w": rows(WHOLE, rank, world), "o": {"step": 1}}
 

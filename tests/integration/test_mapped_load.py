@@ -15,11 +15,6 @@ from testing.ranks import command, command_json, on_ranks, reasons, rows
 HEADS, KV_HEADS, HEAD, HIDDEN, FFN, LAYERS = 8, 4, 6, 40, 72, 3
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def bfloat16(array: np.ndarray) -> np.ndarray:
     """Returns the bits of the nearest bfloat16, ties to even, by arithmetic on float64."""
     bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)

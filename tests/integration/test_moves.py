@@ -15,11 +15,6 @@ FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
 SIZES = {0: [20, 20, 20, 10, 10, 10, 10, 5, 5, 5, 5, 2, 2, 2, 1, 1], 1: [15], 2: [5]}
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def whole(rank: int, index: int, step: int = 1) -> np.ndarray:
     return noise((SIZES[rank][index] * 1024, 4), np.float32, 100 * rank + index + 1000 * step)
 

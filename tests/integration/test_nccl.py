@@ -14,36 +14,7 @@ import pytest
 import cairn
 from testing.parallel import WHOLE, layout
 from testing.ranks import blank, command, ended, noise, on_ranks, rows, until
-from testing.stand_in_gpu import LIBRARY as LIBCUDA
-
-LIBNCCL = pathlib.Path(os.environ.get(
-    "CAIRN_STAND_IN_NCCL", LIBCUDA.parents[1] / "nccl" / "libcairn_stand_in_nccl.so"))
-FIRST = int(os.environ.get("CAIRN_NCCL_SEED", "1"))
-RUNS = 200 if os.environ.get("CAIRN_EXHAUSTIVE") else 4
-FLAGS = {"coordinator_flags": ["--phase-timeout=60s", "--lease-ttl=2s"]}
-
-
-def agent_flags(*more, nccl="auto", libnccl=LIBNCCL) -> list[str]:
-    return ["--shared-memory=never", "--round-bytes=2MiB", f"--nccl={nccl}", f"--libcuda={LIBCUDA}",
-            f"--libnccl={libnccl}", *more]
-
-
-@pytest.fixture
-def controls(tmp_path, monkeypatch):
-    """Sets the stand-in for NCCL; all ranks are on one device."""
-    path = tmp_path / "controls"
-    monkeypatch.setenv("STAND_IN_NCCL", str(path))
-
-    def write(*settings):
-        path.write_text("\n".join(("shared_device 1", *settings)) + "\n")
-
-    write()
-    return write
-
-
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
+from testing.stand_in_nccl import FIRST, FLAGS, RUNS, agent_flags
 
 
 def reshard(cluster, source, target, errors=False) -> list:

@@ -17,11 +17,6 @@ from testing.ranks import blank, call_coordinator, noise, on_ranks, reasons, row
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def empty(state: dict) -> dict:
     return {name: blank(shard) for name, shard in state.items()}
 

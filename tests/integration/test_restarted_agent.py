@@ -15,11 +15,6 @@ WHOLE = noise((64, 16), np.float32, 1)
 FLAGS = ["--phase-timeout=10m", "--lease-ttl=5m"]
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def state(rank):
     return {"w": rows(WHOLE, rank, 2)}
 

@@ -8,11 +8,6 @@ import cairn
 from testing.ranks import blank, noise, on_ranks, rows
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def model(seed=0) -> dict[str, np.ndarray]:
     return {
         "embedding": noise((1003, 16), np.float32, seed),

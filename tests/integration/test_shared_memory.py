@@ -25,11 +25,6 @@ FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
 SHAPE = (256, 1024)
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
 def values(step: int) -> dict:
     return {"w": np.full(SHAPE, step, np.int32), "step": step}
 

@@ -61,11 +61,6 @@ def load(rank: int, client, axis: int = 0, step: int | None = None):
 
 
 @pytest.fixture
-def root(tmp_path):
-    return tmp_path / "checkpoints"
-
-
-@pytest.fixture
 def cluster(root):
     with cairn.local.Cluster(ranks=RANKS, root=root, **FLAGS) as made:
         yield made

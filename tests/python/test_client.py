@@ -245,6 +245,14 @@ def test_load_that_times_out_is_given_up_and_named(agent, client, monkeypatch):
     assert caught.value.metadata["job"] == client.job and caught.value.metadata["step"] == "9"
 
 
+def test_load_reports_paths_of_a_later_agent_as_unknown(agent, client, monkeypatch):
+    client.save(4, {"w": np.zeros(3)}).wait()
+    monkeypatch.setattr(agent, "EndLoad",
+                        lambda request: agent._response("EndLoad", io_path=99, transports=["TRANSPORT_NCCL", 98]))
+    report = client.load({"w": np.zeros(3)}, step=4)
+    assert report.path == "unknown (99)" and report.transport == "nccl+unknown (98)"
+
+
 def test_client_of_another_process_is_refused(agent, client):
     reader, writer = os.pipe()
     child = os.fork()

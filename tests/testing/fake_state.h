@@ -33,7 +33,7 @@ class FakeState {
  public:
   explicit FakeState(const FakeAgentOptions& options);
 
-  // The serialized v1::Layout of this rank.
+  // Returns the serialized v1::Layout of this rank.
   const std::string& layout() const { return layout_; }
   const std::string& layout_digest() const { return layout_digest_; }
 

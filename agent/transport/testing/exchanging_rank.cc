@@ -128,7 +128,7 @@ absl::Status ExchangingRank::Train(char* target) {
   while (true) {
     std::promise<absl::StatusOr<LoadConsumer::Received>> promised;
     auto received = promised.get_future();
-    // What is held is not released yet, so the exchange must not write over it.
+    // Held batches are not released yet, so the exchange must not write over them.
     consumer_->Receive(std::exchange(released_, {}), [&](auto& answer) {
       promised.set_value(std::move(answer));
       return true;

@@ -60,7 +60,7 @@ class ExchangingRank {
   // Copies all that comes into `target`: each batch only when the next one stands in memory too, or when none is left.
   // Copies nothing if `target` is null. May run beside the others.
   absl::Status Train(char* target);
-  // Any thread.
+  // Any thread may call it.
   absl::Status AwaitError() { return error_.get_future().get(); }
   absl::Status broken();
   size_t offered();

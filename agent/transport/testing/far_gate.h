@@ -1,4 +1,4 @@
-// The way to a gate at another agent, without the network.
+// Stands for the way to a gate at another agent, without the network.
 #ifndef CAIRN_AGENT_TRANSPORT_TESTING_FAR_GATE_H_
 #define CAIRN_AGENT_TRANSPORT_TESTING_FAR_GATE_H_
 

@@ -20,7 +20,7 @@ namespace cairn::testing {
 // must have been released by all. Thread-safe, but for Read.
 class SlowRounds final : public ByteServer {
  public:
-  // What stands in a round is the part of `file` that begins at the round's number times `round_bytes`.
+  // A round holds the part of `file` that begins at the round's number times `round_bytes`.
   SlowRounds(const v1::ReadPlan& plan, std::string file, uint64_t round_bytes, BufferPool& pool);
 
   // Reads one round, if there is room. Returns false if there is none.

@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// For how many of its turns a trainer waits for the others' agreement.
+// A trainer waits for the others' agreement for so many of its turns.
 constexpr int kArmWaits = 20;
 
 }  // namespace

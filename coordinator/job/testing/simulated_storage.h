@@ -15,8 +15,8 @@ namespace cairn {
 // A step, and the number of an attempt to save it.
 using AttemptKey = std::pair<int64_t, uint32_t>;
 
-// Carries out what the server's stores do with files: each action at once and whole. What fails, hangs or comes late is
-// the caller's affair. Not thread-safe.
+// Carries out what the server's stores do with files, each action at once and whole. The caller makes actions fail,
+// hang or come late. Not thread-safe.
 class SimulatedStorage {
  public:
   explicit SimulatedStorage(int world_size) : world_size_(world_size) {}

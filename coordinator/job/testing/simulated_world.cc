@@ -90,7 +90,7 @@ Moment SimulatedWorld::Now() {
 
 void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
   event(Now());
-  // What is kept with every event must be what follows from looking at everything.
+  // The bookkeeping of every event must be what follows from looking at everything.
   if (Job* job = decisions_->Find(kJob); job != nullptr) Check(job->Inconsistency());
   std::vector<CoreAction> actions = decisions_->TakeActions();
   for (const LogEvent& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
@@ -204,7 +204,7 @@ SimulatedWorld::Answer SimulatedWorld::Remove(const RemoveFiles& remove) {
 
 SimulatedWorld::Answer SimulatedWorld::Change(const ChangeSteps& change, const absl::Status& failure, bool orphaned) {
   absl::StatusOr<ChangedSteps> changed = ChangedSteps();
-  // What follows an overwrite may have taken effect when it fails.
+  // An action that follows an overwrite may have taken effect when it fails.
   if (failure.ok() || std::holds_alternative<DeleteReplaced>(change.change)) changed = storage_.Change(change);
   if (orphaned) {
     // The next coordinator may have read storage before, so only the one after it hears of these.

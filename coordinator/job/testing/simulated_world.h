@@ -61,7 +61,7 @@ class SimulatedWorld : private Simulation {
   }
   void Restart(SimulatedAgent& agent);
 
-  // The coordinator. Its generation tells the results of a dead one from those of the living.
+  // These are of the coordinator. Its generation tells the results of a dead one from those of the living.
   void StartCoordinator();
   // Returns when the coordinator runs next: now, if nothing stops it.
   absl::Time CoordinatorRuns() const;
@@ -69,7 +69,7 @@ class SimulatedWorld : private Simulation {
   void InCore(const std::function<void(const Moment&)>& event);
   void Tick();
 
-  // Storage. What a dead coordinator had on the way still happens, but nobody hears of it.
+  // These are of storage. Actions that a dead coordinator had on the way still happen, but nobody hears of them.
   absl::Duration StorageDelay();
   void Execute(uint64_t generation, const CoreAction& action);
   Answer Reserve(const ReserveAttempt& reserve, const absl::Status& failure, bool orphaned);
@@ -78,7 +78,7 @@ class SimulatedWorld : private Simulation {
   Answer Change(const ChangeSteps& change, const absl::Status& failure, bool orphaned);
   VerdictSummary PutInStorage(const PutVerdict& put);
 
-  // Agents and trainers.
+  // These are of agents and trainers.
   void Send(std::function<void()> deliver);
   void Synchronize(SimulatedAgent& agent);
   void Register(SimulatedAgent& agent);
@@ -91,7 +91,7 @@ class SimulatedWorld : private Simulation {
   void Ask();
   void Delete();
 
-  // Processes that crash and freeze.
+  // Crashes and freezes processes.
   void Disturb();
   // After the calm nothing hangs, and nothing is left over.
   void CheckQuiet();

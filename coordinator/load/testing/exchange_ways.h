@@ -19,7 +19,7 @@ class ExchangeWays {
   // Notes the id of a group. Returns "", or that the group had another one before.
   std::string TakeId(const v1::GroupOrder& order);
 
-  // Returns what the rank was told; UNDECIDED if nothing.
+  // Returns what the rank was told, and UNDECIDED if it was told nothing.
   v1::Exchange WayOf(const std::string& token, int rank) const;
   // Returns whether the ranks from 0 to `ranks` - 1 all go by this group.
   bool AllGoBy(uint64_t group, const std::string& token, int ranks) const;

@@ -11,7 +11,7 @@ namespace cairn {
 namespace {
 
 constexpr char kJob[] = "sim";
-// With a number of 16 digits, as long as an id of NCCL.
+// With a number of 16 digits before it, this is as long as an id of NCCL.
 const std::string& kIdEnd = *new std::string(112, 'i');
 constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
 constexpr absl::Duration kLease = absl::Seconds(4);
@@ -39,7 +39,7 @@ LoadWorld::LoadWorld(uint64_t seed, int ranks, Calls calls)
 
 void LoadWorld::InCore(const std::function<void(const Moment&)>& event) {
   event(decisions_->At(now_, now_));
-  // What is kept with every event must be what follows from looking at everything.
+  // The bookkeeping of every event must be what follows from looking at everything.
   if (Job* job = decisions_->Find(kJob); job != nullptr) {
     if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
   }

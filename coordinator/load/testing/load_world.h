@@ -32,14 +32,14 @@ class LoadWorld : private Simulation {
   // Returns the first violation, or "".
   std::string Run();
 
-  // What ranks were told, so that a test sees that the storm was neither too bad nor too mild.
+  // These count what ranks were told, so that a test sees that the storm was neither too bad nor too mild.
   int loads() const { return loads_; }
   int failures() const { return failures_; }
   int given_up() const { return given_up_; }
   int exchanges() const { return exchanges_; }  // over NCCL
 
  private:
-  // A rank: its agent and its trainer.
+  // A rank is its agent and its trainer.
   struct Rank {
     int rank = 0;
     uint64_t agent = 0;
@@ -47,7 +47,7 @@ class LoadWorld : private Simulation {
     bool registered = false;
     uint64_t sequence = 0;
     uint64_t trainer = 0;  // 0: none
-    // By trainer and number: what the agent tells.
+    // The agent tells these, which are found by trainer and number.
     std::map<std::pair<uint64_t, uint64_t>, v1::LoadState> calls;
     uint64_t number = 0;  // of the trainer's last call
     bool calling = false;
@@ -82,10 +82,10 @@ class LoadWorld : private Simulation {
   static void Fail(v1::LoadState& state, Reason reason, const std::string& what);
   // The trainer calls, unless it is in a call.
   void Begin(Rank& rank, absl::Duration timeout);
-  // What the trainer does now and then.
+  // Lets the trainer do what it does now and then.
   void Train(Rank& rank);
 
-  // One way over the network.
+  // Delivers one way over the network.
   void Send(const std::function<void()>& deliver);
 
   v1::AgentIdentity Identity(const Rank& rank) const;

@@ -1,5 +1,5 @@
-// What tests of loads share: a job of a few ranks with the committed steps 3, 5 and 7, what its agents say of their
-// calls, and what they are told.
+// Tests of loads share a job of a few ranks with the committed steps 3, 5 and 7, what its agents say of their calls,
+// and what they are told.
 #ifndef CAIRN_COORDINATOR_LOAD_TESTING_LOADS_FIXTURE_H_
 #define CAIRN_COORDINATOR_LOAD_TESTING_LOADS_FIXTURE_H_
 
@@ -33,7 +33,7 @@ class LoadsFixture : public JobFixture {
     }
     Recover(recovered);
   }
-  // What the rank's agent says: its trainer (0: none), and its calls.
+  // Reports for the rank's agent its trainer (0: none) and its calls.
   void Report(int rank, uint64_t trainer, const std::vector<v1::LoadState>& calls = {}) {
     v1::AgentState state = StateWith(trainer);
     for (const v1::LoadState& call : calls) *state.add_loads() = call;

@@ -46,7 +46,7 @@ class DeletionFixture : public testing::Test {
                                                         return raise_;
                                                       }});
   }
-  // A checkpoint with one file.
+  // Commits a checkpoint with one file.
   void Commit(int64_t step, uint32_t attempt = 1, std::vector<Metric> metrics = {}) {
     Manifest manifest;
     manifest.job = kJob;

@@ -113,7 +113,7 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, client: Client | None = None) -> None:
-        """As CairnWriter."""
+        """Takes what CairnWriter takes."""
         super().__init__()
         self.checkpoint_id: str | os.PathLike[str] | None = path
         self._given_client = client
@@ -184,7 +184,7 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
         return report
 
     def _bytes(self, name: str) -> io.BytesIO:
-        """Returns an object as the planner reads it. What is pickled here was made by this process."""
+        """Returns an object as the planner reads it. This process has made the values that are pickled here."""
         found = _opaque.find(self._objects[name], name)
         if found is not None:
             raise Error("UNSUPPORTED", f"{found[0]!r} is {found[1].description}, which is not known here",

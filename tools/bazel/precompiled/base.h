@@ -1,4 +1,4 @@
-// What most files of Cairn include; see precompiled.bzl. Never included by name.
+// Most files of Cairn include these; see precompiled.bzl. No file includes this one by name.
 #ifndef CAIRN_TOOLS_BAZEL_PRECOMPILED_BASE_H_
 #define CAIRN_TOOLS_BAZEL_PRECOMPILED_BASE_H_
 

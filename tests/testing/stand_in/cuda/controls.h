@@ -1,4 +1,4 @@
-// What tests set of the stand-in for CUDA's driver, and what they may ask it. A test gets these functions by dlsym.
+// By these functions tests set what the stand-in for CUDA's driver does, and ask it. A test gets them by dlsym.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_
 
@@ -38,15 +38,15 @@ int64_t cairn_stand_in_count(const char* name);
 // Returns where the host can read and write the device memory at an address; null if there is none.
 void* cairn_stand_in_alias(unsigned long long device);
 
-// For the stand-in for NCCL, which works in streams and on memory of this one.
-// Adds work to a stream. Returns false if there is no such stream.
+// Adds work to a stream. Returns false if there is no such stream. The stand-in for NCCL calls it, because it works in
+// streams and on memory of this one.
 bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument);
 // Returns where the host can reach these bytes; null unless they are a device's memory or pinned memory of the host.
 void* cairn_stand_in_reach(const void* address, uint64_t bytes);
 // Returns the device whose context is current in this thread; -1 for none.
 int64_t cairn_stand_in_current_device();
 
-// Back to the beginning: all settings, and all counts of calls. What was allocated stays.
+// Sets all settings and all counts of calls back to the beginning. Allocated memory stays.
 void cairn_stand_in_reset();
 
 // Says that this library is the stand-in.

@@ -1,4 +1,4 @@
-// What all calls of the stand-in begin with, and how they give work to streams.
+// All calls of the stand-in begin with these, and give work to streams by these.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_ENTRY_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_CUDA_ENTRY_H_
 
@@ -20,8 +20,8 @@ std::vector<cuda::Context>& Current();
 cuda::Context ContextOf(int device);
 int DeviceOf(cuda::Context context);
 
-// Counts a call, and returns what a fault makes of it. With `in_context` the call needs a current context. One that is
-// not `safe` ends the captures that it may disturb, unless the thread is relaxed about them.
+// Counts a call, and returns the result that a fault gives it. With `in_context` the call needs a current context. A
+// call that is not `safe` ends the captures that it may disturb, unless the thread is relaxed about them.
 cuda::Result Enter(const char* function, bool in_context, bool safe = true);
 
 // Counts a call, and does the part that faults have in it: it may hang, or return true and a result.

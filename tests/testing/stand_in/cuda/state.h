@@ -32,7 +32,7 @@ class Queue {
   int64_t last();
   bool IsDone(int64_t ticket);
   void Await(int64_t ticket);
-  // Whether it waits for the default stream, and that one for it.
+  // Returns whether it waits for the default stream, and that one for it.
   bool blocking() const { return blocking_; }
 
  private:
@@ -42,7 +42,7 @@ class Queue {
 };
 
 // A device's memory, in a file that processes can hand to each other. It is used up as long as somebody maps it or has
-// a handle of it, in whatever process. Made, used and dropped with the state's mutex held.
+// a handle of it, in whatever process. It is made, used and dropped with the state's mutex held.
 class Physical {
  public:
   // Takes memory of a device of this process.
@@ -107,7 +107,7 @@ struct EventState {
   bool captured = false;
 };
 
-// A stream that records a graph. What is enqueued in it does not run.
+// A stream that records a graph. Work that is enqueued in it does not run.
 struct Capture {
   int mode = cuda::kCaptureGlobal;
   std::thread::id thread;
@@ -170,7 +170,7 @@ struct State {
   // Sets `pages` to where the bytes are reached, if they are pinned.
   HostKind KindOf(uintptr_t address, size_t bytes, char** pages = nullptr) const;
   int64_t RegisteredBytes() const;
-  // Whether all of it is pinned, in one range or in several that follow one another.
+  // Returns whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
   // Returns what is used of one device, or of all if it is negative, with what others hold of memory that was freed

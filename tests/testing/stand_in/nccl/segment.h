@@ -33,7 +33,7 @@ class Letter {
   enum class State : uint32_t { kNone, kSent, kTaken, kRefused };
 
   State state() const { return state_.load(std::memory_order_acquire); }
-  // By the sender.
+  // The sender calls it.
   void Send(const char* bytes);
   void Clear() { state_.store(State::kNone, std::memory_order_release); }
   // By the receiver of a letter that was sent. Reads bytes from `offset` of it: returns how many; 0 if the sender is
@@ -53,7 +53,7 @@ class Segment {
 
   // Returns the descriptor of a new one; -1 on failure.
   static int Create(int ranks);
-  // Takes the descriptor. Null on failure.
+  // Takes the descriptor. Returns null on failure.
   static std::shared_ptr<Segment> Map(int fd, int ranks);
   ~Segment();
 

@@ -1,0 +1,32 @@
+// Names of the values of a protobuf's enum. A peer of another version may send numbers that this build does not know:
+// they are shown as "unknown (9)", while protobuf's own X_Name gives an empty string for them.
+#ifndef CAIRN_COMMON_BASE_ENUM_TEXT_H_
+#define CAIRN_COMMON_BASE_ENUM_TEXT_H_
+
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/generated_enum_reflection.h"
+
+namespace cairn {
+
+// Returns the name as it stands in the .proto file, such as "COMMITTED".
+std::string EnumName(const google::protobuf::EnumDescriptor& descriptor, int number);
+
+template <typename Enum>
+std::string EnumName(Enum value) {
+  return EnumName(*google::protobuf::GetEnumDescriptor<Enum>(), static_cast<int>(value));
+}
+
+// Returns the name in the form for people, in lower case, without the name of the enum and with '-' between words: the
+// value IO_PATH_DIRECT of IoPath is "direct", and TRANSPORT_SHARED_MEMORY of Transport is "shared-memory".
+std::string EnumText(const google::protobuf::EnumDescriptor& descriptor, int number);
+
+template <typename Enum>
+std::string EnumText(Enum value) {
+  return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), static_cast<int>(value));
+}
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_BASE_ENUM_TEXT_H_

@@ -1,0 +1,56 @@
+#include "common/process/ending.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace cairn {
+
+Ending::Ending() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  signal_fd_ = UniqueFd(signalfd(-1, &signals_, SFD_CLOEXEC));
+  error_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+}
+
+void Ending::OnError(const absl::Status& error) {
+  {
+    MutexLock lock(mutex_);
+    if (!error_.ok()) return;
+    error_ = error;
+  }
+  const uint64_t one = 1;
+  (void)!write(error_fd_.get(), &one, sizeof one);
+}
+
+int Ending::Await(absl::Duration pause, const std::function<void()>& meanwhile) {
+  const int milliseconds =
+      pause == absl::InfiniteDuration() ? -1 : static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(pause), 1));
+  pollfd polled[] = {{signal_fd_.get(), POLLIN, 0}, {error_fd_.get(), POLLIN, 0}};
+  while (true) {
+    const int ready = poll(polled, 2, milliseconds);
+    if (ready == 0) meanwhile();
+    if (ready > 0) break;
+  }
+  if (polled[0].revents == 0) return 0;
+  signalfd_siginfo received = {};
+  (void)!read(signal_fd_.get(), &received, sizeof received);
+  return static_cast<int>(received.ssi_signo);
+}
+
+void Ending::LetSignalsThrough() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+
+absl::Status Ending::Error() {
+  MutexLock lock(mutex_);
+  return error_;
+}
+
+}  // namespace cairn

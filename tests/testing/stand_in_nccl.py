@@ -1,0 +1,23 @@
+"""Agents that exchange bytes over the stand-in for NCCL. The fixture `controls` says what it does."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from testing.stand_in_gpu import LIBRARY as LIBCUDA
+
+LIBRARY = pathlib.Path(os.environ.get(
+    "CAIRN_STAND_IN_NCCL", LIBCUDA.parents[1] / "nccl" / "libcairn_stand_in_nccl.so"))
+
+# Runs with random faults have the seeds from FIRST on.
+FIRST = int(os.environ.get("CAIRN_NCCL_SEED", "1"))
+RUNS = 200 if os.environ.get("CAIRN_EXHAUSTIVE") else 4
+
+FLAGS = {"coordinator_flags": ["--phase-timeout=60s", "--lease-ttl=2s"]}
+
+
+def agent_flags(*more, nccl="auto", libnccl=LIBRARY) -> list[str]:
+    """Returns the flags of agents that share no memory, so that their bytes need a transport."""
+    return ["--shared-memory=never", "--round-bytes=2MiB", f"--nccl={nccl}", f"--libcuda={LIBCUDA}",
+            f"--libnccl={libnccl}", *more]
