@@ -1,7 +1,7 @@
 // Tells held calls that their time is over.
 //
-// gRPC's own alarm would do, but each of them wakes another thread when it fires and when it is cancelled. A coordinator
-// holds and answers thousands of calls a second, and this was a quarter of its CPU time for them.
+// gRPC's own alarm would do, but each of them wakes another thread when it fires and when it is cancelled. A
+// coordinator holds and answers thousands of calls a second, and this was a quarter of its CPU time for them.
 #ifndef CAIRN_COMMON_RPC_CALL_TIMER_H_
 #define CAIRN_COMMON_RPC_CALL_TIMER_H_
 
@@ -33,9 +33,7 @@ class CallTimer {
   struct Entry {
     absl::Time time;
     uint64_t number = 0;
-    bool operator<(const Entry& other) const {
-      return time != other.time ? time < other.time : number < other.number;
-    }
+    bool operator<(const Entry& other) const { return time != other.time ? time < other.time : number < other.number; }
   };
 
   // Returns the process's timer, which is never destroyed. The first caller starts its thread, which ends the process
