@@ -19,7 +19,8 @@ inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr uint32_t kProtocolVersion = 1;
 
 // Prepares a builder: it sets limits and a keepalive that fits MakeChannel's, allows no compression (a small message
-// could swell to hundreds of megabytes), and lets no other process share the port. The caller adds ports and services.
+// could swell to hundreds of megabytes), and lets no other process share the port. Starts the timer of held calls. The
+// caller adds ports and services.
 void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes = kMaxMessageBytes);
 
 // FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token file.
