@@ -72,7 +72,7 @@ def check_load(cluster, step: int):
     def work(rank, client):
         target = {f"unit{r}.w{i}": blank(rows(whole(r, i, step), rank, cluster.ranks))
                   for r in SIZES for i in range(len(SIZES[r]))} | {"flat": np.zeros(50_011, np.float32)}
-        client.load(target, step)
+        client.load(target, step, strict=False)  # what else was saved is not of interest
         for r in SIZES:
             for i in range(len(SIZES[r])):
                 expected = rows(whole(r, i, step), rank, cluster.ranks)
@@ -97,7 +97,7 @@ def transports(cluster, step: int) -> list[str]:
     """Returns how the shards came to each rank, by what its agent has written into its log."""
     found = []
     for agent in cluster.agents:
-        line = re.findall(rf"event=written step={step} .*", agent.log.read_text())[-1]
+        line = re.findall(rf"event=written .*\bstep={step} .*", agent.log.read_text())[-1]
         found.append(re.search(r'transport=("[^"]*"|\S*)', line).group(1).strip('"'))
     return found
 
@@ -125,7 +125,7 @@ def test_files_are_those_of_the_host_transport(tmp_path, controls):
                 until(lambda: "transport=nccl" in cluster.coordinator.log.read_text(), text="the coordinator's word")
     for step in (1, 2):
         host, nccl = written["never", step], written["require", step]
-        assert host.keys() == nccl.keys() and len(host) == 3
+        assert host.keys() == nccl.keys() and len(host) >= 3
         for name in host:
             assert host[name] == nccl[name], (step, name)
 
