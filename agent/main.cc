@@ -122,8 +122,8 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "require: such an operation fails if they cannot")
       .OneOf({"never", "auto", "require"});
   add("--nccl-saves", flags.nccl_saves,
-      "the same for shards that move in a save; this version never uses NCCL for them")
-      .OneOf({"never"});
+      "the same for shards that move between ranks in a save; the trainers share their GPUs with it meanwhile")
+      .OneOf({"never", "auto", "require"});
   app.AddFlag("--nccl-trusted-network", flags.agent.nccl_trusted_network,
               "the network between the machines may see the bytes, which NCCL sends as plain text")
       .FromEnvironment("CAIRN_NCCL_TRUSTED_NETWORK");
@@ -160,6 +160,12 @@ std::string HostName() {
   return name;
 }
 
+cairn::v1::NcclSupport::Policy PolicyNamed(const std::string& name) {
+  return name == "never"  ? cairn::v1::NcclSupport::NEVER
+         : name == "auto" ? cairn::v1::NcclSupport::AUTO
+                          : cairn::v1::NcclSupport::REQUIRE;
+}
+
 absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   Settings settings = {flags.agent, flags.address_file, flags.metrics_listen, absl::ZeroDuration()};
   cairn::AgentOptions& agent = settings.agent;
@@ -177,9 +183,8 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   agent.shared_memory = flags.shared_memory == "auto";
   agent.direct_io = flags.io == "auto";
   agent.slab_loads = flags.slab_loads == "auto";
-  agent.nccl = flags.nccl == "never"  ? cairn::v1::NcclSupport::NEVER
-               : flags.nccl == "auto" ? cairn::v1::NcclSupport::AUTO
-                                      : cairn::v1::NcclSupport::REQUIRE;
+  agent.nccl = PolicyNamed(flags.nccl);
+  agent.nccl_saves = PolicyNamed(flags.nccl_saves);
   std::error_code unknown;  // then there is no worker, and NCCL is not used
   agent.gpu_worker.program =
       std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "cairn-gpu-worker";

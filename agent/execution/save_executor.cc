@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/transport/shard_fetcher.h"
 #include "agent/transport/slab_byte_server.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
@@ -41,8 +40,7 @@ void SaveExecutor::Tick() {
     writing = writing_;
   }
   if (writing == nullptr) return;
-  const std::vector<uint32_t> waiting_for =
-      writing->moved_in != nullptr ? writing->moved_in->waiting_for() : std::vector<uint32_t>();
+  const std::vector<uint32_t> waiting_for = writing->moves->waiting_for();
   context_.host.Do([&](Session& session, absl::Time) {
     session.saves().OnWriteProgress(writing->save, writing->bytes_done, waiting_for);
   });
@@ -154,29 +152,34 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
   if (writer_.joinable()) writer_.join();  // the session has heard of its end
   auto run = std::make_shared<WriterRun>();
   run->save = order.save;
-  if (!order.target->moved_in.empty()) {
-    ShardFetcherOptions options;
-    options.job = context_.options.job;
-    options.rank = context_.options.rank;
-    options.boot_id = context_.boot_id;
-    options.token = context_.tokens.Current();
-    options.shared_memory = context_.options.shared_memory;
-    run->moved_in = std::make_shared<ShardFetcher>(order.target, order.order, order.peers, std::move(options));
-  }
   std::shared_ptr<SharedMemory> slab;
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
-    writing_ = run;
     slab = slab_;
+    run->moves = std::make_unique<SaveMoves>(context_, order, slab);
+    writing_ = run;
   }
   auto writer =
       StartThread(absl::StrCat("to write step ", order.step), [this, order, run, slab] { Write(order, run, slab); });
   if (writer.ok()) {
     writer_ = *std::move(writer);
+    DecideMoves(order.save, order.order.exchange());
   } else {
     EndWrite(order, *run, writer.status(), 0);
   }
+}
+
+// Not on the thread that executes actions: it may make memory.
+void SaveExecutor::DecideMoves(uint64_t save, const v1::Exchange& exchange) {
+  slabs_.Post([this, save, exchange] {
+    std::shared_ptr<WriterRun> writing;
+    {
+      MutexLock lock(mutex_);
+      writing = writing_;
+    }
+    if (writing != nullptr && writing->save == save) writing->moves->Decide(exchange);
+  });
 }
 
 void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
@@ -188,11 +191,9 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
   job.job = context_.options.job;
   job.step = order.step;
   job.attempt = order.attempt;
-  if (run->moved_in != nullptr) {
-    job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
-      return run->moved_in->Fetch(index, offset, bytes, to);
-    };
-  }
+  job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
+    return run->moves->Fetch(index, offset, bytes, to);
+  };
   const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
   absl::StatusOr<BinWriteOutcome> outcome =
       WithMemory(absl::StrCat("to write step ", order.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
@@ -200,6 +201,8 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
         CAIRN_RETURN_IF_ERROR(context_.root.Check());
         return WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
       });
+  if (!outcome.ok()) run->moves->Stop();  // nobody need wait for what this rank sends
+  run->moves->AwaitEnd();
   if (HasReason(outcome.status(), Reason::kRootMismatch)) {
     outcome = Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
   }
@@ -208,7 +211,7 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
 
 void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& run,
                             absl::StatusOr<BinWriteOutcome> outcome, double seconds) {
-  const std::string transport = run.moved_in != nullptr ? run.moved_in->transport() : "";
+  const std::string transport = run.moves->transport();
   if (outcome.ok()) {
     context_.counters.Wrote(order.target->file_bytes, seconds);
     Log(LogLevel::kInfo, "written",

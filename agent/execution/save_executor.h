@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
+#include "agent/execution/save_moves.h"
 #include "agent/reader/slab_image.h"
 #include "agent/staging/shared_memory.h"
-#include "agent/transport/shard_source.h"
 #include "agent/transport/transfer_service.h"
 #include "agent/writer/bin_writer.h"
 #include "common/base/mutex.h"
@@ -37,6 +37,8 @@ class SaveExecutor {
   void GiveUpSlab();
   void StartWrite(const action::StartWrite& order);
   void StopWrite(uint64_t save);
+  // Says how the shards of the save that is written move.
+  void DecideMoves(uint64_t save, const v1::Exchange& exchange);
   void EndLending(uint64_t save);
 
   // Tells the session how far the write is.
@@ -52,10 +54,10 @@ class SaveExecutor {
     uint64_t save = 0;
     std::atomic<bool> stop = false;
     std::atomic<uint64_t> bytes_done = 0;
-    std::shared_ptr<ShardSource> moved_in;  // null if nothing comes from other ranks
+    std::unique_ptr<SaveMoves> moves;
     void Stop() {
       stop = true;
-      if (moved_in != nullptr) moved_in->Stop();
+      moves->Stop();
     }
   };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agent/gpu/group_turn.h"
 #include "agent/gpu/worker_process.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/base/mutex.h"
@@ -18,12 +19,13 @@
 
 namespace cairn {
 
-// A group that all ranks have joined. `worker` and `steps` are used by one exchange at a time.
+// A group that all ranks have joined. `worker` and `steps` are for the exchange that has the turn.
 struct GroupWorker {
   uint64_t number = 0;
   std::vector<uint32_t> ranks;  // of the job, by rank of the group
   std::unique_ptr<WorkerProcess> worker;
   uint64_t steps = 0;  // that the worker was given
+  GroupTurn turn;
 };
 
 struct GroupKeeperOptions {

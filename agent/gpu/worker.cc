@@ -195,14 +195,15 @@ absl::Status Worker::Map(const worker::Map& map, const UniqueFd& descriptor) {
     return Refused("memory that is known, or one too many");
   struct stat file = {};
   if (!descriptor.valid() || fstat(descriptor.get(), &file) != 0 || map.bytes() == 0 || file.st_size < 0 ||
-      map.bytes() > static_cast<uint64_t>(file.st_size)) {
+      map.bytes() > static_cast<uint64_t>(file.st_size) ||
+      map.offset() > static_cast<uint64_t>(file.st_size) - map.bytes()) {
     return Refused("memory without a descriptor, or larger than its file");
   }
   Memory memory;
   memory.bytes = map.bytes();
   memory.writable = map.writable();
   void* data = mmap(nullptr, memory.bytes, memory.writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
-                    descriptor.get(), 0);
+                    descriptor.get(), static_cast<off_t>(map.offset()));
   if (data == MAP_FAILED) {
     return MakeError(Reason::kMemoryLimit,
                      absl::StrCat("mapping ", memory.bytes, " bytes: ", std::generic_category().message(errno)));

@@ -176,12 +176,9 @@ absl::StatusOr<uint64_t> WorkerProcess::Join(const worker::Join& join, absl::Dur
   return event.joined().device_bytes();
 }
 
-absl::Status WorkerProcess::Map(uint64_t memory, uint64_t bytes, bool writable, int descriptor,
-                                absl::Duration timeout) {
+absl::Status WorkerProcess::Map(const worker::Map& map, int descriptor, absl::Duration timeout) {
   worker::WorkerRequest request;
-  request.mutable_map()->set_memory(memory);
-  request.mutable_map()->set_bytes(bytes);
-  request.mutable_map()->set_writable(writable);
+  *request.mutable_map() = map;
   return Ask(request, descriptor, worker::WorkerEvent::kMapped, timeout).status();
 }
 

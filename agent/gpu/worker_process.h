@@ -43,7 +43,7 @@ class WorkerProcess {
   absl::StatusOr<std::string> MakeUniqueId(absl::Duration timeout);
   // Returns what the group takes of the device's memory.
   absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
-  absl::Status Map(uint64_t memory, uint64_t bytes, bool writable, int descriptor, absl::Duration timeout);
+  absl::Status Map(const worker::Map& map, int descriptor, absl::Duration timeout);
   absl::Status Unmap(uint64_t memory, absl::Duration timeout);
   // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the worker waits for other ranks. UNAVAILABLE
   // (TRANSPORT_FAILED) if the worker itself does not answer any more.

@@ -33,6 +33,14 @@ struct File {
   char* data = nullptr;
 };
 
+worker::Map Memory(uint64_t number, uint64_t bytes, bool writable) {
+  worker::Map map;
+  map.set_memory(number);
+  map.set_bytes(bytes);
+  map.set_writable(writable);
+  return map;
+}
+
 class WorkerProcessTest : public testing::Test {
  protected:
   WorkerProcessTest() {
@@ -88,8 +96,8 @@ class WorkerProcessTest : public testing::Test {
     ASSERT_TRUE(first.ok() && other.ok()) << first << other;
     for (int i = 0; i < 2; ++i) {
       std::memset(pair.out[i].data, 'a' + i, kBytes);
-      ASSERT_TRUE(pair.worker[i]->Map(1, kBytes, false, pair.out[i].fd.get(), kLimit).ok());
-      ASSERT_TRUE(pair.worker[i]->Map(2, kBytes, true, pair.in[i].fd.get(), kLimit).ok());
+      ASSERT_TRUE(pair.worker[i]->Map(Memory(1, kBytes, false), pair.out[i].fd.get(), kLimit).ok());
+      ASSERT_TRUE(pair.worker[i]->Map(Memory(2, kBytes, true), pair.in[i].fd.get(), kLimit).ok());
     }
   }
 
@@ -236,7 +244,7 @@ TEST_F(WorkerProcessTest, Map_MoreThanTheFileHas_IsRefused) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(MakePair(pair));
   const File file;
-  const absl::Status mapped = pair.worker[0]->Map(3, 2 * kBytes, false, file.fd.get(), kLimit);
+  const absl::Status mapped = pair.worker[0]->Map(Memory(3, 2 * kBytes, false), file.fd.get(), kLimit);
   EXPECT_NE(mapped.message().find("larger than its file"), std::string::npos) << mapped;
 }
 

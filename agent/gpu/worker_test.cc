@@ -180,6 +180,14 @@ TEST_F(WorkerTest, Map_WhatIsNotThere_IsRefused) {
   ExpectRefusedInGroup(MapRequest(2, 0), file_.get());
   ExpectRefusedInGroup(MapRequest(2, kBytes + 1), file_.get());
   ExpectRefusedInGroup(MapRequest(2, UINT64_MAX), file_.get());
+  for (const uint64_t offset : {uint64_t{4096}, uint64_t{kBytes}, UINT64_MAX}) {
+    WorkerRequest part = MapRequest(2, kBytes);
+    part.mutable_map()->set_offset(offset);
+    ExpectRefusedInGroup(part, file_.get());
+  }
+  WorkerRequest crooked = MapRequest(2, 64);
+  crooked.mutable_map()->set_offset(100);
+  ExpectRefusedInGroup(crooked, file_.get());
   ExpectRefusedInGroup(MapRequest(1), file_.get());  // the number is taken
 }
 

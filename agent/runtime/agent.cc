@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 }
 
 void Agent::MakeGroups() {
-  if (options_.nccl == v1::NcclSupport::NEVER) return;
+  if (options_.nccl == v1::NcclSupport::NEVER && options_.nccl_saves == v1::NcclSupport::NEVER) return;
   GroupKeeperOptions groups;
   groups.rank = options_.rank;
   groups.device = options_.nccl_device;
@@ -147,9 +147,11 @@ void Agent::MakeGroups() {
 v1::NcclSupport Agent::ProbeNccl() const {
   v1::NcclSupport support;
   support.set_policy(options_.nccl);
+  support.set_saves_policy(options_.nccl_saves);
   support.set_trusted_network(options_.nccl_trusted_network);
   support.set_shared_memory(options_.shared_memory);
-  if (options_.nccl != v1::NcclSupport::NEVER && options_.world_size > 1) {
+  const bool used = options_.nccl != v1::NcclSupport::NEVER || options_.nccl_saves != v1::NcclSupport::NEVER;
+  if (used && options_.world_size > 1) {
     cairn::ProbeNccl(options_.gpu_worker, kProbeTimeout, support);
   }
   return support;
@@ -284,6 +286,8 @@ void Agent::Execute(Action action) {
     saves_->StartWrite(*write);
   } else if (const auto* stop = std::get_if<action::StopWrite>(&action)) {
     saves_->StopWrite(stop->save);
+  } else if (const auto* moves = std::get_if<action::DecideMoves>(&action)) {
+    saves_->DecideMoves(moves->save, moves->exchange);
   } else if (const auto* lending = std::get_if<action::EndLending>(&action)) {
     saves_->EndLending(lending->save);
   } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {

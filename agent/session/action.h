@@ -52,9 +52,10 @@ struct StartWrite {
   SaveImagePtr staged;
   SaveImagePtr target;
   std::vector<uint64_t> object_bytes;
-  // Has the secret for what is moved in; what is moved out is lent to whoever has it.
+  // Has the secret for what is moved in; what is moved out is lent to whoever has it. Says how shards move, too.
   v1::SaveOrder order;
-  // Those whose shards are moved in. One that no agent holds is missing.
+  // Those whose shards are moved in, and the one that keeps the gate of an exchange. One that no agent holds is
+  // missing.
   PeerMap peers;
 };
 // Nobody needs this save's slab any more: what was lent of it is taken back.
@@ -64,6 +65,11 @@ struct EndLending {
 // Stop the writer of this save; its files are removed unless all were complete. -> OnWriteEnded
 struct StopWrite {
   uint64_t save = 0;
+};
+// It is decided how a save's shards move that waited for that, or they go another way than was decided.
+struct DecideMoves {
+  uint64_t save = 0;
+  v1::Exchange exchange;
 };
 // Write into the control page. -> OnControlPage
 struct ControlPage {
@@ -107,8 +113,8 @@ struct StopRead {
 
 using Action =
     std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
-                 action::GiveUpSlab, action::EndLending, action::StopWrite, action::ControlPage, action::StartRead,
-                 action::LendSource, action::DecideExchange, action::FollowGroups, action::StopRead>;
+                 action::GiveUpSlab, action::EndLending, action::StopWrite, action::DecideMoves, action::ControlPage,
+                 action::StartRead, action::LendSource, action::DecideExchange, action::FollowGroups, action::StopRead>;
 
 struct SlabDescription {
   uint64_t descriptor_id = 0;

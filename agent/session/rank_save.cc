@@ -32,9 +32,11 @@ void RankSave::Fail(absl::Status why) {
   if (phase != v1::SaveState::STOPPED) phase = v1::SaveState::FAILED;
 }
 
-std::vector<uint32_t> RankSave::Sources() const {
+std::vector<uint32_t> RankSave::Peers() const {
   std::set<uint32_t> ranks;
   for (const MovedIn& moved : target->moved_in) ranks.insert(moved.from_rank);
+  if (order.exchange().ranks_size() > 0) ranks.insert(order.exchange().ranks(0));
+  ranks.erase(target->rank);
   return {ranks.begin(), ranks.end()};
 }
 

@@ -39,8 +39,9 @@ struct RankSave {
   bool OrderedToGoOn() const;
   // The first error counts.
   void Fail(absl::Status why);
-  // The ranks whose shards the target takes in, ascending.
-  std::vector<uint32_t> Sources() const;
+  // The ranks whose agents the writer speaks with, ascending: those whose shards the target takes in, and the one that
+  // keeps the gate of an exchange.
+  std::vector<uint32_t> Peers() const;
   // Takes what the trainer says of its staged state: the lengths of its objects, and checksums.
   // INVALID_ARGUMENT (BAD_REQUEST): it does not fit the layout or the checklist.
   absl::Status TakeStaged(const v1::CommitStagingRequest& request);
@@ -79,6 +80,7 @@ struct RankSave {
   uint32_t write_attempt = 0;
   uint64_t write_nonce = 0;
   uint64_t bytes_done = 0;
+  v1::Exchange::Way way = v1::Exchange::WAY_UNSPECIFIED;  // that the writer was told last for moved shards
   std::vector<uint32_t> waiting_for;
   v1::WriteResult result;
   absl::Status error;

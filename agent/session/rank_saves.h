@@ -107,6 +107,8 @@ class RankSaves {
   // Takes over the order's plan. True if the save is to be written by what is its target then.
   bool FollowPlan(RankSave& save);
   void Write(RankSave& save);
+  // Tells the writer how shards move, if it was told something else.
+  void DecideMoves(RankSave& save);
 
   SessionContext& context_;
   RankPlans& plans_;

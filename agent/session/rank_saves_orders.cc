@@ -151,7 +151,9 @@ void RankSaves::Advance(RankSave& save) {
   if (save.phase != v1::SaveState::STAGING && !save.Staged()) return;
   if (!save.OrderedToGoOn() || !FollowPlan(save)) return;
   if (save.order.action() != v1::SaveOrder::WRITE) return;
-  if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) return;
+  if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) {
+    return DecideMoves(save);
+  }
   if (save.phase == v1::SaveState::WRITING) return StopWriter(save);  // another attempt: its files are given up
   Write(save);
 }
@@ -211,7 +213,7 @@ bool RankSaves::FollowPlan(RankSave& save) {
 
 void RankSaves::Write(RankSave& save) {
   // The peers are asked for while the trainer still stages.
-  std::optional<PeerMap> peers = plans_.WantPeers(save.Sources());
+  std::optional<PeerMap> peers = plans_.WantPeers(save.Peers());
   if (save.phase == v1::SaveState::STAGING || writer_ || !peers.has_value()) return;
   save.phase = v1::SaveState::WRITING;
   save.write_attempt = save.order.attempt();
@@ -222,8 +224,23 @@ void RankSaves::Write(RankSave& save) {
   writer_stopping_ = false;
   if (!save.target->moved_out.empty()) slab_.use().Lend();
   save.waiting_for.clear();
+  save.way = save.order.exchange().way();
   context_.Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged,
                                  save.target, save.object_bytes, save.order, *std::move(peers)});
+}
+
+void RankSaves::DecideMoves(RankSave& save) {
+  const bool undecided = save.way == v1::Exchange::UNDECIDED || save.way == v1::Exchange::GROUP;
+  if (save.phase != v1::SaveState::WRITING || !undecided) return;
+  v1::Exchange exchange = save.order.exchange();
+  if (!save.order.has_exchange()) {  // of a coordinator that has restarted since, and wants no NCCL
+    exchange.set_way(v1::Exchange::HOST);
+    exchange.set_reason("the coordinator has restarted");
+  }
+  if (exchange.way() == save.way) return;
+  if (exchange.way() != v1::Exchange::HOST && exchange.way() != v1::Exchange::GROUP) return;
+  save.way = exchange.way();
+  context_.Do(action::DecideMoves{save.id, std::move(exchange)});
 }
 
 void RankSaves::OnWriteProgress(uint64_t id, uint64_t bytes_done, std::vector<uint32_t> waiting_for) {

@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 
 namespace cairn {
@@ -26,9 +28,16 @@ class AnswerBox {
     changed_.NotifyAll();
   }
   // Blocks until there is an answer, and takes it out, or until there is an error.
-  absl::StatusOr<Answer> Take() {
+  absl::StatusOr<Answer> Take() { return *Take(absl::InfiniteDuration()); }
+  // The same; returns nothing when the time is over.
+  std::optional<absl::StatusOr<Answer>> Take(absl::Duration timeout) {
+    const absl::Time until = Clock::Real().SteadyNow() + timeout;
     MutexLock lock(mutex_);
-    while (error_.ok() && !answer_.has_value()) changed_.Wait(mutex_);
+    while (error_.ok() && !answer_.has_value()) {
+      const absl::Duration left = until - Clock::Real().SteadyNow();
+      if (left <= absl::ZeroDuration()) return std::nullopt;
+      changed_.WaitFor(mutex_, left);
+    }
     if (!error_.ok()) return error_;
     return *std::exchange(answer_, std::nullopt);
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
@@ -104,6 +105,11 @@ uint32_t GroupExchange::IndexOf(uint32_t rank) const {
 }
 
 absl::Status GroupExchange::Exchange() {
+  if (!group_->turn.Take(options_.turn_timeout)) {
+    return MakeError(Reason::kTransportFailed, "an exchange over NCCL: cairn-gpu-worker is busy with another one",
+                     {{"ranks", absl::StrCat(options_.rank)}});
+  }
+  const absl::Cleanup give_back = [this] { group_->turn.GiveBack(); };
   CAIRN_RETURN_IF_ERROR(TakeWindows());
   CAIRN_RETURN_IF_ERROR(MakeMemory());
   CAIRN_RETURN_IF_ERROR(Agree());

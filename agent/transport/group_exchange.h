@@ -37,6 +37,8 @@ struct GroupExchangeOptions {
   PeerMap peers;  // the other ranks of the group
   // A step that has not ended after this time is given up, and its peers are named.
   absl::Duration stall_timeout = absl::Seconds(5);
+  // An exchange that ends may keep the worker for so long.
+  absl::Duration turn_timeout = absl::Seconds(10);
   // For the trainer, which copies out of what was received.
   std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
   std::function<void(uint64_t)> withdraw;

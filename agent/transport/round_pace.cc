@@ -1,5 +1,6 @@
 #include "agent/transport/round_pace.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -9,7 +10,7 @@ RoundPace::~RoundPace() {
   if (far_ != nullptr) far_->Stop();
 }
 
-absl::Status RoundPace::Await(uint32_t round) {
+absl::Status RoundPace::Await(uint32_t round, absl::Duration timeout) {
   const auto done = [answers = answers_](const auto& opened) {
     if (opened.ok()) {
       answers->Put(Open());
@@ -17,14 +18,16 @@ absl::Status RoundPace::Await(uint32_t round) {
       answers->Put(opened.status());
     }
   };
+  uint64_t call = 0;
   if (far_ != nullptr) {
     far_->Await(round, round, done);
-    return answers_->Take().status();
+  } else {
+    call = own_->Await(rank_, round, round, done);
   }
-  const uint64_t call = own_->Await(rank_, round, round, done);
-  const absl::Status ended = answers_->Take().status();
-  own_->Forget(call);
-  return ended;
+  const auto ended = answers_->Take(timeout);
+  if (own_ != nullptr) own_->Forget(call);
+  if (ended.has_value()) return ended->status();
+  return MakeError(Reason::kTimedOut, absl::StrCat("not all ranks have come within ", absl::FormatDuration(timeout)));
 }
 
 void RoundPace::Pass(uint32_t below) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "agent/transport/answer_box.h"
 #include "agent/transport/round_fetcher.h"
 #include "agent/transport/round_gate.h"
@@ -26,7 +27,8 @@ class RoundPace {
   // Says that this rank is ready for the round, and blocks until all ranks are.
   // CANCELLED (INTERRUPTED) after Cancel; UNAVAILABLE (TRANSPORT_FAILED) names the rank whose agent keeps the gate and
   // cannot be reached.
-  absl::Status Await(uint32_t round);
+  // DEADLINE_EXCEEDED (TIMED_OUT): not all are within the time.
+  absl::Status Await(uint32_t round, absl::Duration timeout = absl::InfiniteDuration());
   // Says that this rank holds up nobody below this round. Does not wait.
   void Pass(uint32_t below);
   void Cancel();

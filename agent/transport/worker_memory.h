@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/gpu/gpu_worker.pb.h"
 #include "agent/gpu/group_keeper.h"
 #include "agent/staging/shared_memory.h"
 
@@ -25,17 +26,26 @@ class WorkerMemory {
 
   // Returns the number by which the worker knows the memory. The same memory is mapped once.
   absl::StatusOr<uint64_t> Map(const std::shared_ptr<SharedMemory>& memory, bool writable);
+  // The same for a part of memory that is not mapped yet. The worker can never write to it: the memory is sealed, and
+  // the descriptor is one to read. `offset` is a multiple of 4096. Also the errors of SharedMemory::OpenReadOnly.
+  absl::StatusOr<uint64_t> MapPart(const std::shared_ptr<SharedMemory>& memory, uint64_t offset, uint64_t bytes);
   // Takes all of it back.
   absl::Status UnmapAll();
   // Returns how long the worker may take to give back all that it has now.
   absl::Duration patience() const { return PatienceFor(bytes_); }
 
  private:
+  struct Mapped {
+    std::shared_ptr<SharedMemory> memory;
+    uint64_t bytes = 0;
+  };
+
+  absl::StatusOr<uint64_t> Map(std::shared_ptr<SharedMemory> memory, worker::Map map, int descriptor);
   absl::Duration PatienceFor(uint64_t bytes) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const absl::Duration grace_;
-  std::vector<std::shared_ptr<SharedMemory>> mapped_;  // the worker counts them from 1
+  std::vector<Mapped> mapped_;  // the worker counts them from 1
   std::atomic<uint64_t> bytes_ = 0;
 };
 

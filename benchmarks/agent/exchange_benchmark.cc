@@ -129,8 +129,13 @@ int main(int count, char** arguments) {
     Need(memory.status());
     std::memset((*memory)->data(), 0, bytes);
     cairn::WorkerProcess& process = joined[rank]->worker();
-    Need(process.Map(kSource, bytes, false, joined[rank]->source_memory().fd(), absl::Minutes(1)));
-    Need(process.Map(kTarget, bytes, true, (*memory)->fd(), absl::Minutes(1)));
+    cairn::worker::Map map;
+    map.set_memory(kSource);
+    map.set_bytes(bytes);
+    Need(process.Map(map, joined[rank]->source_memory().fd(), absl::Minutes(1)));
+    map.set_memory(kTarget);
+    map.set_writable(true);
+    Need(process.Map(map, (*memory)->fd(), absl::Minutes(1)));
     received.push_back(*std::move(memory));
   }
   const auto one_group = [&] {

@@ -232,8 +232,9 @@ constexpr ReasonInfo kTable[] = {
      "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save "
      "without overlap."},
     {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
-     "An agent has --nccl=require, and the bytes of an operation cannot go over NCCL.",
-     "Mend what the message says, or give the agents --nccl=auto."},
+     "An agent has --nccl=require (or --nccl-saves=require, for a save), and the bytes of an operation cannot go over "
+     "NCCL.",
+     "Mend what the message says, or give the agents --nccl=auto (--nccl-saves=auto)."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
      "A mapping statement cannot be parsed.", "Correct the statement at the position named."},

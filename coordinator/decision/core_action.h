@@ -256,8 +256,14 @@ struct PutOutcome {
 struct PlannedSave {
   std::string plan_digest;
   uint64_t bytes = 0;  // of all files
-  // Pairs of ranks (from, to): the second writes shards of the first. The pairs ascend, and each is there once.
-  std::vector<std::pair<int, int>> moves;
+  // The rank `to` writes shards of the rank `from`.
+  struct Move {
+    int from = 0;
+    int to = 0;
+    uint64_t bytes = 0;
+  };
+  // Each pair is there once; they ascend.
+  std::vector<Move> moves;
   // By this token an agent knows that its peer takes part in the save. It cannot be guessed, and it is the same after a
   // restart.
   std::string transfer_token;

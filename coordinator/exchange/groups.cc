@@ -22,8 +22,13 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-bool Wants(const NcclSupport& nccl) {
-  return nccl.policy() == NcclSupport::AUTO || nccl.policy() == NcclSupport::REQUIRE;
+NcclSupport::Policy PolicyOf(const Member& member, ExchangeUse use) {
+  return use == ExchangeUse::kLoads ? member.nccl.policy() : member.nccl.saves_policy();
+}
+
+bool Wants(const Member& member, ExchangeUse use) {
+  const NcclSupport::Policy policy = PolicyOf(member, use);
+  return policy == NcclSupport::AUTO || policy == NcclSupport::REQUIRE;
 }
 
 std::string NameOf(int rank, const Member& member) {
@@ -32,16 +37,16 @@ std::string NameOf(int rank, const Member& member) {
 
 }  // namespace
 
-bool Groups::SomebodyWants(const Membership& members) {
+bool Groups::SomebodyWants(const Membership& members, ExchangeUse use) {
   for (const auto& [rank, member] : members.members()) {
-    if (Wants(member.nccl)) return true;
+    if (Wants(member, use)) return true;
   }
   return false;
 }
 
-std::vector<std::string> Groups::MemoryOf(const Membership& members) {
+std::vector<std::string> Groups::MemoryOf(const Membership& members, ExchangeUse use) {
   std::vector<std::string> memory;
-  if (!SomebodyWants(members) || !members.complete() || !NeedsTransport(members)) return memory;
+  if (!SomebodyWants(members, use) || !members.complete() || !NeedsTransport(members)) return memory;
   for (const auto& [rank, member] : members.members()) {
     memory.push_back(member.nccl.shared_memory() ? member.boot_id : "");
   }
@@ -60,21 +65,23 @@ bool Groups::NeedsTransport(const Membership& members) {
   return false;
 }
 
-bool Groups::SomebodyRequires(const Membership& members) {
+bool Groups::SomebodyRequires(const Membership& members, ExchangeUse use) {
   for (const auto& [rank, member] : members.members()) {
-    if (member.nccl.policy() == NcclSupport::REQUIRE) return true;
+    if (PolicyOf(member, use) == NcclSupport::REQUIRE) return true;
   }
   return false;
 }
 
-std::string Groups::Refusal(const Membership& members) {
+std::string Groups::Refusal(const Membership& members, ExchangeUse use) {
   if (members.world_size() > static_cast<int>(kMostRanks)) {
     return absl::StrCat("a group has at most ", kMostRanks, " ranks");
   }
   const Member* first = nullptr;
   for (const auto& [rank, member] : members.members()) {
     const NcclSupport& nccl = member.nccl;
-    if (!Wants(nccl)) return absl::StrCat(NameOf(rank, member), " has --nccl=never");
+    if (!Wants(member, use)) {
+      return absl::StrCat(NameOf(rank, member), " has --nccl", use == ExchangeUse::kSaves ? "-saves" : "", "=never");
+    }
     if (nccl.version() <= 0) {
       return absl::StrCat(NameOf(rank, member), ": ",
                           nccl.error().empty() ? "no version of NCCL" : nccl.error().substr(0, kMostErrorBytes));
@@ -97,26 +104,29 @@ std::string Groups::Refusal(const Membership& members) {
   return "";
 }
 
-ExchangeWay Groups::OverHost(const Membership& members, std::string reason) const {
-  return {ExchangeWay::Kind::kHost, 0, std::move(reason), SomebodyRequires(members)};
+ExchangeWay Groups::OverHost(const Membership& members, ExchangeUse use, std::string reason) {
+  return {ExchangeWay::Kind::kHost, 0, std::move(reason), SomebodyRequires(members, use)};
 }
 
-ExchangeWay Groups::OverHostForNow(const Membership& members, const Breakage& broken) const {
-  return OverHost(members, absl::StrCat(broken.why, "; tried again after ", absl::FormatDuration(broken.pause)));
+ExchangeWay Groups::OverHostForNow(const Membership& members, ExchangeUse use, const Breakage& broken) {
+  return OverHost(members, use, absl::StrCat(broken.why, "; tried again after ", absl::FormatDuration(broken.pause)));
 }
 
-ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now, std::optional<uint64_t> bytes) {
+ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now, std::optional<uint64_t> bytes,
+                         ExchangeUse use) {
   Advance(members, now);
   const auto range = members.members();
-  if (bytes == uint64_t{0} || !SomebodyWants(members) || !members.complete() || !NeedsTransport(members)) return {};
-  if (std::string refusal = Refusal(members); !refusal.empty()) return OverHost(members, std::move(refusal));
-  if (inherited) return OverHost(members, "the coordinator has restarted");
+  if (bytes == uint64_t{0} || !SomebodyWants(members, use) || !members.complete() || !NeedsTransport(members)) {
+    return {};
+  }
+  if (std::string refusal = Refusal(members, use); !refusal.empty()) return OverHost(members, use, std::move(refusal));
+  if (inherited) return OverHost(members, use, "the coordinator has restarted");
   if (!group_.has_value()) {
     if (broken_.has_value() && broken_->membership_epoch == members.epoch() && now < broken_->until) {
-      return OverHostForNow(members, *broken_);
+      return OverHostForNow(members, use, *broken_);
     }
-    if (bytes.has_value() && *bytes < kLeastBytes && !SomebodyRequires(members)) {
-      return OverHost(members, absl::StrCat("only ", FormatSize(static_cast<int64_t>(*bytes)), " to move"));
+    if (bytes.has_value() && *bytes < kLeastBytes && !SomebodyRequires(members, use)) {
+      return OverHost(members, use, absl::StrCat("only ", FormatSize(static_cast<int64_t>(*bytes)), " to move"));
     }
     Group group;
     group.number = (coordinator_epoch_ << 32) + ++last_number_;
@@ -130,14 +140,27 @@ ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time n
   return {ExchangeWay::Kind::kUndecided, group_->number, "", false};
 }
 
-ExchangeWay Groups::Settle(const Membership& members, absl::Time now) {
+ExchangeWay Groups::Settle(const Membership& members, absl::Time now, const std::string& user, ExchangeUse use) {
   Advance(members, now);
   if (!group_.has_value()) {
-    if (broken_.has_value() && broken_->membership_epoch == members.epoch()) return OverHostForNow(members, *broken_);
-    return OverHost(members, "the agents have changed meanwhile");
+    if (broken_.has_value() && broken_->membership_epoch == members.epoch()) {
+      return OverHostForNow(members, use, *broken_);
+    }
+    return OverHost(members, use, "the agents have changed meanwhile");
   }
   group_->used = now;
-  return {group_->ready ? ExchangeWay::Kind::kGroup : ExchangeWay::Kind::kUndecided, group_->number, "", false};
+  const ExchangeWay undecided = {ExchangeWay::Kind::kUndecided, group_->number, "", false};
+  if (!group_->ready) return undecided;
+  if (!group_->user.empty() && group_->user != user) {
+    if (SomebodyRequires(members, use)) return undecided;
+    return OverHost(members, use, absl::StrCat(group_->user, " uses the group"));
+  }
+  group_->user = user;
+  return {ExchangeWay::Kind::kGroup, group_->number, "", false};
+}
+
+void Groups::Release(uint64_t number, const std::string& user) {
+  if (group_.has_value() && group_->number == number && group_->user == user) group_->user.clear();
 }
 
 bool Groups::IsReady(uint64_t number) const { return group_.has_value() && group_->number == number && group_->ready; }

@@ -22,6 +22,9 @@
 
 namespace cairn {
 
+// Names the policy of the agents that an operation goes by.
+enum class ExchangeUse { kLoads, kSaves };
+
 // Says how the bytes of one operation go.
 struct ExchangeWay {
   enum class Kind {
@@ -59,12 +62,19 @@ class Groups {
   // began under an earlier coordinator, so ranks may move its bytes over the host transport already. `bytes`: what is
   // to be moved between ranks that share no memory, where that is known.
   ExchangeWay Want(const Membership& members, bool inherited, absl::Time now,
-                   std::optional<uint64_t> bytes = std::nullopt);
+                   std::optional<uint64_t> bytes = std::nullopt, ExchangeUse use = ExchangeUse::kLoads);
   // Returns for each rank a name for the memory that its agent shares with others, empty if it shares none; and nothing
   // at all if NCCL does not come into question.
-  static std::vector<std::string> MemoryOf(const Membership& members);
-  // How an operation goes that was undecided, now that all its ranks are ready to send.
-  ExchangeWay Settle(const Membership& members, absl::Time now);
+  static std::vector<std::string> MemoryOf(const Membership& members, ExchangeUse use = ExchangeUse::kLoads);
+  // Returns whether an agent's policy is that an operation fails which cannot go over NCCL.
+  static bool SomebodyRequires(const Membership& members, ExchangeUse use);
+  // How an operation goes that was undecided, now that all its ranks are ready to send. With kGroup the group is that
+  // operation's alone until Release: `user` names it for people. Another one goes over the host meanwhile or, if NCCL
+  // is required, stays undecided.
+  ExchangeWay Settle(const Membership& members, absl::Time now, const std::string& user,
+                     ExchangeUse use = ExchangeUse::kLoads);
+  // This operation has ended.
+  void Release(uint64_t number, const std::string& user);
   // Returns whether all ranks of the group are in it.
   bool IsReady(uint64_t number) const;
   // An operation goes on that uses the group, or waits for it.
@@ -94,6 +104,7 @@ class Groups {
     absl::Time begun;
     absl::Time used;
     bool ready = false;
+    std::string user;  // names the operation that has it; empty for none
   };
   struct Breakage {
     std::string why;
@@ -102,15 +113,14 @@ class Groups {
     absl::Time until;
   };
 
-  static bool SomebodyWants(const Membership& members);
+  static bool SomebodyWants(const Membership& members, ExchangeUse use);
   // Returns whether some bytes cannot go through shared memory.
   static bool NeedsTransport(const Membership& members);
-  static bool SomebodyRequires(const Membership& members);
   // Why the ranks may not, or cannot, have a group; empty if they may.
-  static std::string Refusal(const Membership& members);
-  ExchangeWay OverHost(const Membership& members, std::string reason) const;
+  static std::string Refusal(const Membership& members, ExchangeUse use);
+  static ExchangeWay OverHost(const Membership& members, ExchangeUse use, std::string reason);
   // The same, because the last group has broken.
-  ExchangeWay OverHostForNow(const Membership& members, const Breakage& broken) const;
+  static ExchangeWay OverHostForNow(const Membership& members, ExchangeUse use, const Breakage& broken);
   void GiveUp(std::string why, absl::Time now);
 
   const uint64_t coordinator_epoch_;

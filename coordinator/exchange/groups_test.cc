@@ -96,9 +96,9 @@ TEST_F(GroupsTest, Want_AllAgree_BuildsByTheFirstRanksId) {
   EXPECT_EQ(Orders(2).groups(0).unique_id(), std::string(128, 'i'));
   EXPECT_FALSE(Report(0, way.group, GroupState::READY));
   EXPECT_FALSE(Report(1, way.group, GroupState::READY));
-  EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kUndecided);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kUndecided);
   EXPECT_TRUE(Report(2, way.group, GroupState::READY));
-  EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kGroup);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kGroup);
 }
 
 TEST_F(GroupsTest, Want_NobodyWantsNccl_DoesNotComeIntoQuestion) {
@@ -180,7 +180,7 @@ TEST_F(GroupsTest, Want_ReadyGroup_IsUsedAgain) {
   RegisterAll(2);
   const uint64_t number = Build(2);
   EXPECT_EQ(groups_->Want(*members_, false, now_).group, number);
-  EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kGroup);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kGroup);
 }
 
 TEST_F(GroupsTest, Advance_AnAgentIsReplaced_AbortsAndBuildsAnew) {
@@ -200,7 +200,7 @@ TEST_F(GroupsTest, Apply_OneRankBreaks_TheHostCarriesUntilAnAgentIsReplaced) {
   const uint64_t number = Build(2);
   EXPECT_TRUE(Report(1, number, GroupState::BROKEN, "", "ncclRemoteError"));
   EXPECT_FALSE(groups_->IsReady(number));
-  EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kHost);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kHost);
   EXPECT_EQ(groups_->Want(*members_, false, now_).reason, "rank 1 on n1: ncclRemoteError; tried again after 1m");
   Register(1, 2, Auto());
   EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
@@ -250,7 +250,7 @@ TEST_F(GroupsTest, Advance_OneRankDoesNotJoin_IsNamedAndGivenUp) {
   Report(2, number, GroupState::READY);
   now_ += Groups::kBuildTimeout;
   EXPECT_TRUE(groups_->Advance(*members_, now_));
-  EXPECT_EQ(groups_->Settle(*members_, now_).reason,
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").reason,
             "the group was not complete within 30s: rank 1 has not joined; tried again after 1m");
 }
 
@@ -318,7 +318,7 @@ TEST_F(GroupsTest, Simulation_LateMessagesAndReplacedAgents_NeverMixGroups) {
       if (chance(80)) {
         Report(rank, agent.state.number(), agent.state.phase(), agent.state.unique_id(), "broke");
       }
-      const ExchangeWay way = groups_->Settle(*members_, now_);
+      const ExchangeWay way = groups_->Settle(*members_, now_, "load 1");
       if (way.kind != Kind::kGroup) continue;
       for (int each = 0; each < ranks; ++each) {
         ASSERT_EQ(agents[each].incarnation, incarnation_[each]);
@@ -349,6 +349,48 @@ TEST_F(GroupsTest, Want_LittleIsToBeMovedAndItIsRequired_BuildsAGroup) {
   Register(0, 2, Auto());
   Register(1, 2, required);
   EXPECT_EQ(groups_->Want(*members_, false, now_, 1).kind, Kind::kUndecided);
+}
+
+TEST_F(GroupsTest, Settle_AnotherOperationHasTheGroup_GoesOverTheHostUntilItsEnd) {
+  RegisterAll(2);
+  const uint64_t number = Build(2);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kGroup);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kGroup) << "it has it already";
+  const ExchangeWay way = groups_->Settle(*members_, now_, "load 2");
+  EXPECT_EQ(way.kind, Kind::kHost);
+  EXPECT_EQ(way.reason, "load 1 uses the group");
+  groups_->Release(number, "load 2");
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 2").kind, Kind::kHost) << "it was not load 2's to release";
+  groups_->Release(number, "load 1");
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 2").kind, Kind::kGroup);
+}
+
+TEST_F(GroupsTest, Settle_AnotherOperationHasTheGroupAndNcclIsRequired_Waits) {
+  NcclSupport required = Auto();
+  required.set_policy(NcclSupport::REQUIRE);
+  for (int rank = 0; rank < 2; ++rank) Register(rank, 2, required);
+  const uint64_t number = Build(2);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").kind, Kind::kGroup);
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 2").kind, Kind::kUndecided);
+  groups_->Release(number, "load 1");
+  EXPECT_EQ(groups_->Settle(*members_, now_, "load 2").kind, Kind::kGroup);
+}
+
+TEST_F(GroupsTest, Want_ForASave_GoesByThePolicyOfSaves) {
+  NcclSupport nccl = Auto();
+  nccl.set_saves_policy(NcclSupport::NEVER);
+  for (int rank = 0; rank < 2; ++rank) Register(rank, 2, nccl);
+  EXPECT_EQ(groups_->Want(*members_, false, now_, uint64_t{1} << 30, ExchangeUse::kSaves).kind, Kind::kNone);
+  nccl.set_policy(NcclSupport::NEVER);
+  nccl.set_saves_policy(NcclSupport::AUTO);
+  Register(0, 2, nccl);
+  const ExchangeWay refused = groups_->Want(*members_, false, now_, uint64_t{1} << 30, ExchangeUse::kSaves);
+  EXPECT_EQ(refused.kind, Kind::kHost);
+  EXPECT_EQ(refused.reason, "rank 1 on n1 has --nccl-saves=never");
+  EXPECT_FALSE(refused.refused);
+  Register(1, 2, nccl);
+  EXPECT_EQ(groups_->Want(*members_, false, now_, uint64_t{1} << 30).kind, Kind::kNone) << "nobody wants it for loads";
+  EXPECT_EQ(groups_->Want(*members_, false, now_, uint64_t{1} << 30, ExchangeUse::kSaves).kind, Kind::kUndecided);
 }
 
 TEST_F(GroupsTest, MemoryOf_SomeShareMemory_NamesItByRank) {

@@ -79,7 +79,7 @@ class OracleTest : public JobFixture, public testing::WithParamInterface<Bookkee
     Say(0, first_);
     while (const auto plan = Take<PlanSave>()) {
       PlannedSave planned{"plan", 1};
-      planned.moves = {{0, 1}};
+      planned.moves = {{0, 1, 1}};
       planned.transfer_token = "token";
       job().OnSavePlanned(plan->key, planned, At());
     }

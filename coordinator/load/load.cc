@@ -66,8 +66,10 @@ void Load::SetPhase(Phase phase, JobContext& context) {
   attention_ = context.orders_changed = true;
   // Nobody knows which bytes of it are still under way.
   if (phase == Phase::kFailed && way_.kind == ExchangeWay::Kind::kGroup) {
-    context.groups->Break(way_.group, absl::StrCat("load ", id_, " failed: ", error_.message()), context.now);
+    context.groups->Break(way_.group, absl::StrCat(group_user(), " failed: ", error_.message()), context.now);
   }
+  if (phase == Phase::kDone && way_.kind == ExchangeWay::Kind::kGroup)
+    context.groups->Release(way_.group, group_user());
   if (ended()) {
     timeline_->Finish({context.job, IsReshard() ? v1::Timeline::RESHARD : v1::Timeline::LOAD, wanted_step(), 0,
                        plan_.total_bytes_read, ranks_.size(), error_},
@@ -393,7 +395,7 @@ bool Load::CheckExchange(JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kUndecided) {
     context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
     if (!AllLend()) return true;
-    return TakeWay(context.groups->Settle(context.members, context.now), context);
+    return TakeWay(context.groups->Settle(context.members, context.now, group_user()), context);
   }
   if (way_.kind != ExchangeWay::Kind::kGroup) return true;
   if (context.groups->IsReady(way_.group)) {

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
@@ -152,6 +153,8 @@ class Load {
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);
   void AddExchange(v1::LoadOrder& order) const;
+  // By this name it has its group.
+  std::string group_user() const { return absl::StrCat("load ", id_); }
   // Unspecified while it is not decided, and if NCCL is not wanted.
   v1::Transport exchange_transport() const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);

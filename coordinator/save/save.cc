@@ -170,8 +170,8 @@ std::string Save::Inconsistency() const {
   if (Counted() != counts_)
     return absl::StrCat("the ranks of the save of step ", step_, " are not counted as they are");
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const bool moves = std::any_of(plan_.moves.begin(), plan_.moves.end(), [&](const auto& move) {
-      return static_cast<size_t>(move.first) == rank || static_cast<size_t>(move.second) == rank;
+    const bool moves = std::any_of(plan_.moves.begin(), plan_.moves.end(), [&](const PlannedSave::Move& move) {
+      return static_cast<size_t>(move.from) == rank || static_cast<size_t>(move.to) == rank;
     });
     if (moves != (rank < moving_.size() && moving_[rank])) {
       return absl::StrCat("rank ", rank, " of the save of step ", step_, moves ? " lacks" : " needs no", " token");
@@ -187,7 +187,12 @@ void Save::SetPhase(Phase phase, JobContext& context) {
   phase_ = phase;
   attention_ = true;
   if (!orders_stay) context.orders_changed = true;
-  if (phase == Phase::kAborting) timeline_->Mark(OperationMark::kAborting, context.now);
+  // Those whose bytes are held had nothing to do until all had staged.
+  if (phase == Phase::kWriting && exchange_.undecided()) progress_base_ = context.now;
+  if (phase == Phase::kAborting) {
+    exchange_.GiveUp(error_, context);
+    timeline_->Mark(OperationMark::kAborting, context.now);
+  }
   Touch();
   std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}, {"state", std::string(SavePhaseName(phase))}};
   if (!error_.ok()) fields.emplace_back("error", error_);
@@ -208,7 +213,7 @@ void Save::Advance(JobContext& context) {
 void Save::AdvanceForward(JobContext& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) AdvancePlan(context);
-  if (phase_ == Phase::kAborting || !has_plan()) return;
+  if (phase_ == Phase::kAborting || !has_plan() || !CheckExchange(context)) return;
   if (attempt_ == 0) {
     if (reserve_ticket_ != 0) return;
     reserve_ticket_ = context.NewTicket();
@@ -225,9 +230,7 @@ void Save::AdvanceForward(JobContext& context) {
     context.Do(std::move(reserve));
     return;
   }
-  if (std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return Staged(rank.state); })) {
-    SetPhase(Phase::kWriting, context);
-  }
+  if (AllStaged()) SetPhase(Phase::kWriting, context);
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return Written(rank); })) return;
   if (context.options.check_replicas == ReplicaCheck::kAlways && !CheckReplicasChecked(context)) return;
   SetPhase(Phase::kCommitting, context);
@@ -267,10 +270,14 @@ void Save::AdvancePlan(JobContext& context) {
                     (context.options.check_replicas == ReplicaCheck::kFirst && first);
   progress_base_ = context.now;
   moving_.assign(ranks_.size(), false);
-  for (const auto& [from, to] : plan_.moves) {
-    for (const int rank : {from, to}) moving_[static_cast<size_t>(rank)] = true;
+  for (const PlannedSave::Move& move : plan_.moves) {
+    for (const int rank : {move.from, move.to}) moving_[static_cast<size_t>(rank)] = true;
   }
   attention_ = true;
+  if (const absl::Status refused = exchange_.Begin(step_, plan_, adopted_, context); !refused.ok()) {
+    Abort(OperationError(*ReasonOf(refused), context, operation(), std::string(refused.message())), context);
+    return;
+  }
   TellPlan(context);
   Recount();
   Touch();
@@ -289,6 +296,17 @@ void Save::AdvancePlan(JobContext& context) {
   Abort(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "cannot go on after the coordinator restarted",
                     std::move(other)),
         context);
+}
+
+bool Save::CheckExchange(JobContext& context) {
+  const bool held = exchange_.undecided();
+  const absl::Status refused = exchange_.Advance(AllStaged(), context);
+  if (!refused.ok()) {
+    Abort(OperationError(*ReasonOf(refused), context, operation(), std::string(refused.message())), context);
+    return false;
+  }
+  if (held && !exchange_.undecided()) progress_base_ = context.now;  // bytes were held until now
+  return true;
 }
 
 void Save::TellPlan(JobContext& context) {

@@ -28,6 +28,7 @@
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
+#include "coordinator/save/save_exchange.h"
 #include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
@@ -177,9 +178,10 @@ class Save {
   std::vector<int> Awaited(const JobContext& context) const;
   // Returns whether the rank, one of those that are awaited, is late.
   bool IsLate(int rank, const JobContext& context) const;
-  // `ranks` without those that wait for another rank to stage shards that they write for it. That rank is late, not
-  // they.
+  // `ranks` without those that wait for another rank to stage shards that they write for it, or to stage at all before
+  // shards can move over NCCL. That rank is late, not they.
   std::vector<int> WithoutExcused(std::vector<int> ranks) const;
+  bool AllStaged() const { return counts_.staged == ranks_.size(); }
   // Returns whether another rank waits for shards that it writes and this one lends.
   bool OthersWaitFor(int index) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
@@ -215,6 +217,8 @@ class Save {
   bool CheckDeadlines(JobContext& context);
   // Returns false if a rank staged without checking all its replicas; the save is then aborted.
   bool CheckReplicasChecked(JobContext& context);
+  // Decides how shards move, as far as that can be said now. False: the save cannot go on.
+  bool CheckExchange(JobContext& context);
   void AdvanceForward(JobContext& context);
   void AdvancePlan(JobContext& context);
   void AdvanceCommit(JobContext& context);
@@ -255,6 +259,7 @@ class Save {
   PlannedSave plan_;
   std::vector<bool> moving_;  // by rank: it gives or takes shards by the plan
   bool check_replicas_ = false;
+  SaveExchange exchange_;
 
   uint32_t attempt_ = 0;
   uint64_t attempt_nonce_ = 0;  // stands in the attempt's directory

@@ -142,7 +142,9 @@ bool Save::CheckErrors(JobContext& context) {
 }
 
 std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {
+  const bool held = exchange_.undecided() && !AllStaged();
   std::erase_if(ranks, [&](int rank) {
+    if (held && exchange_.Has(rank) && Staged(ranks_[static_cast<size_t>(rank)].state)) return true;
     const auto& others = ranks_[static_cast<size_t>(rank)].state.awaited_ranks();
     return std::any_of(others.begin(), others.end(),
                        [&](uint32_t other) { return other < ranks_.size() && !Staged(ranks_[other].state); });

@@ -61,6 +61,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       if (static_cast<size_t>(member.rank) < moving_.size() && moving_[static_cast<size_t>(member.rank)]) {
         order.set_transfer_token(plan_.transfer_token);
       }
+      exchange_.AddTo(member.rank, order);
       break;
     case Phase::kAborting: {
       const bool begun = rank != nullptr && rank->begun && rank->agent == member.incarnation;

@@ -234,6 +234,7 @@ void Save::End(Phase phase, JobContext& context) {
                     context.now);
   context.effects.timelines.push_back(timeline_);
   if (phase == Phase::kAborted) OweVerdict(context);
+  if (committed) exchange_.Finish(context);
   // Frees what an ended save does not need any more.
   ranks_.ChangeKept([](Rank& rank) {
     rank.state.clear_result();

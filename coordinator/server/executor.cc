@@ -63,8 +63,13 @@ absl::StatusOr<Recovered> Executor::Run(const std::string& job, const ReadStep& 
 
 absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.MakeSave(action.layout, action.node));
-  return PlannedSave{plan.digest(), plan.total_bytes(), plan.MovePairs(), secret_.TokenFor(plan.digest()),
-                     plans_.HoldSave(plan.digest(), action.layout, action.node)};
+  PlannedSave planned = {plan.digest(),
+                         plan.total_bytes(),
+                         {},
+                         secret_.TokenFor(plan.digest()),
+                         plans_.HoldSave(plan.digest(), action.layout, action.node)};
+  for (const MovingRanks& pair : plan.MovePairs()) planned.moves.push_back({pair.from, pair.to, pair.bytes});
+  return planned;
 }
 
 void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {

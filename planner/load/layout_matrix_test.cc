@@ -94,7 +94,7 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
   if (same) {
     // Each rank reads what it wrote. A shard that was moved before it was written is read by a rank that holds it.
     std::set<int> wrote_for_others;
-    for (const auto& [from, to] : plan->MovePairs()) wrote_for_others.insert(to);
+    for (const MovingRanks& pair : plan->MovePairs()) wrote_for_others.insert(pair.to);
     for (const LoadTotals::RankFile& read : load->totals().reads) {
       const int writer = manifest->files[read.file].rank;
       if (writer != read.rank && !wrote_for_others.contains(writer)) {

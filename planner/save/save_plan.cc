@@ -1,6 +1,7 @@
 #include "planner/save/save_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -90,13 +91,15 @@ std::vector<PlannedMove> SavePlan::Moves() const {
   return moves;
 }
 
-std::vector<std::pair<int, int>> SavePlan::MovePairs() const {
-  std::vector<std::pair<int, int>> pairs;
+std::vector<MovingRanks> SavePlan::MovePairs() const {
+  std::map<std::pair<int, int>, uint64_t> bytes;
   for (const Writers::Move& move : impl_->moves) {
-    pairs.emplace_back(ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)]);
+    bytes[{ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)]}] +=
+        impl_->set->BytesOf(move.shard);
   }
-  std::sort(pairs.begin(), pairs.end());
-  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  std::vector<MovingRanks> pairs;
+  pairs.reserve(bytes.size());
+  for (const auto& [pair, sum] : bytes) pairs.push_back({pair.first, pair.second, sum});
   return pairs;
 }
 

@@ -66,6 +66,12 @@ struct PlannedMove {
   StoredItem item;
 };
 
+struct MovingRanks {
+  int from = 0;
+  int to = 0;
+  uint64_t bytes = 0;
+};
+
 // Immutable, cheap to copy, thread-safe.
 class SavePlan {
  public:
@@ -93,8 +99,8 @@ class SavePlan {
   // Lists everything at once, for people and dry runs. This takes memory for every item.
   std::vector<PlannedFileView> Files() const;
   std::vector<PlannedMove> Moves() const;
-  // Returns the pairs of ranks (from, to) between which shards move, each pair once; ascending.
-  std::vector<std::pair<int, int>> MovePairs() const;
+  // Returns the pairs of ranks between which shards move, each pair once; ascending.
+  std::vector<MovingRanks> MovePairs() const;
 
   // Compares what holders have with what was written. `objects` gets OBJECT_MISMATCH for each shared object, and
   // `tensors` gets REPLICA_MISMATCH for each shard, whose holders report other bytes than its writer; the fault names
