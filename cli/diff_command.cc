@@ -13,6 +13,7 @@
 #include "cli/counted.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/reading_options.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
@@ -37,8 +38,7 @@ struct Arguments {
   std::string second_root;
   bool all = false;
   ChoiceArguments choice;
-  std::string memory = "1GiB";
-  int threads = 2;
+  ReadingArguments reading;
 };
 
 struct Side {
@@ -160,7 +160,7 @@ void Print(const std::vector<ComparedName>& names, const Side& first, const Side
 }
 
 absl::Status Diff(CommandContext& context, const Arguments& arguments) {
-  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   CAIRN_ASSIGN_OR_RETURN(const TensorChoice choice, ReadChoice(arguments.choice));
   // Every file of both sides stays open while it is read.
   RaiseOpenFileLimit();
@@ -175,7 +175,7 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
   std::atomic<uint64_t> done = 0, total = 0;
   CompareOptions options;
   options.memory_bytes = static_cast<uint64_t>(memory);
-  options.threads = arguments.threads;
+  options.threads = arguments.reading.threads;
   InterruptFlag();
   options.interrupted = [] { return InterruptFlag().load(); };
   options.progress = [&](uint64_t bytes, uint64_t of) {
@@ -226,9 +226,7 @@ void AddDiffCommand(Command app, CommandContext& context) {
   command.AddOption("--second-root", arguments->second_root, "The storage of SECOND, if it is another one");
   command.AddFlag("--all", arguments->all, "List also what is the same, with its digest");
   AddChoiceOptions(command, arguments->choice);
-  command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
-      .ShowDefault();
-  command.AddOption("--threads", arguments->threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  AddReadingOptions(command, arguments->reading);
   command.Footer(
       "Examples:\n"
       "  cairn diff demo@1100 demo@1200 --root /checkpoints\n"

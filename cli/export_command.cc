@@ -15,6 +15,7 @@
 #include "cli/counted.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/reading_options.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
@@ -48,8 +49,7 @@ struct Arguments {
   std::string like;
   ChoiceArguments choice;
   std::string max_shard_size = "5GB";
-  std::string memory = "1GiB";
-  int threads = 2;
+  ReadingArguments reading;
 };
 
 // Says what an export has written.
@@ -76,7 +76,7 @@ class Watch {
     WriteExportOptions write;
     write.identity = ExportIdentity(manifest, options, arguments.form);
     write.memory_bytes = static_cast<uint64_t>(memory);
-    write.threads = arguments.threads;
+    write.threads = arguments.reading.threads;
     write.interrupted = [] { return InterruptFlag().load(); };
     write.progress = [this](uint64_t bytes) { done_ = bytes; };
     return write;
@@ -168,7 +168,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   ExportOptions options;
   CAIRN_ASSIGN_OR_RETURN(const int64_t max_shard, ParseSize(arguments.max_shard_size));
-  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
   if (!arguments.like.empty() && arguments.form != kHuggingFace) {
     return MakeError(Reason::kBadRequest, "--like is for --as huggingface");
@@ -246,9 +246,7 @@ void AddExportCommand(Command app, CommandContext& context) {
                     "A model's directory, whose config.json, tokenizer and other small files are copied");
   AddChoiceOptions(command, arguments->choice);
   command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
-  command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
-      .ShowDefault();
-  command.AddOption("--threads", arguments->threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  AddReadingOptions(command, arguments->reading);
   command.Footer(
       "Examples:\n"
       "  cairn export demo@1200 --root /checkpoints --to /models/demo --include 'model.*'\n"

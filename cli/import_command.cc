@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/manifest_view.h"
 #include "cli/progress_line.h"
+#include "cli/reading_options.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
@@ -37,8 +38,7 @@ struct Arguments {
   std::string name;
   std::string root;
   ChoiceArguments choice;
-  std::string memory = "1GiB";
-  int threads = 2;
+  ReadingArguments reading;
 };
 
 // Adds advice for a person whose import was refused.
@@ -56,12 +56,12 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   if (!name.step) {
     return MakeError(Reason::kBadRequest, absl::StrCat("say which step it becomes: ", name.job, "@STEP"));
   }
-  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   std::atomic<uint64_t> done = 0, total = 0;
   ImportOptions options;
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
   options.memory_bytes = static_cast<uint64_t>(memory);
-  options.threads = arguments.threads;
+  options.threads = arguments.reading.threads;
   InterruptFlag();
   options.interrupted = [] { return InterruptFlag().load(); };
   options.progress = [&](uint64_t bytes, uint64_t of) {
@@ -128,9 +128,7 @@ void AddImportCommand(Command app, CommandContext& context) {
   command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();
   AddChoiceOptions(command, arguments->choice);
-  command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
-      .ShowDefault();
-  command.AddOption("--threads", arguments->threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  AddReadingOptions(command, arguments->reading);
   command.Footer(
       "Examples:\n"
       "  cairn import /models/llama --to demo@0 --root /checkpoints\n"
