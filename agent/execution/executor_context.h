@@ -51,8 +51,8 @@ struct AgentOptions {
   bool shared_memory = true;
   // Loads take from the slab what it still holds of the last committed save.
   bool slab_loads = true;
-  // Says whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory: those of loads
-  // and reshards, and shards that move in a save.
+  // Says whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory: those of
+  // loads and reshards, and shards that move in a save.
   v1::NcclSupport::Policy nccl = v1::NcclSupport::NEVER;
   v1::NcclSupport::Policy nccl_saves = v1::NcclSupport::NEVER;
   // The network between the machines may see what NCCL sends: it is plain text.

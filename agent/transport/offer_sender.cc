@@ -71,17 +71,17 @@ absl::StatusOr<std::vector<uint32_t>> OfferSender::Send(const v1::TransferPeer& 
       if (!cancelled_) changed_.WaitFor(mutex_, kRetryPause);
     } while (true);
   }
-  return std::vector<uint32_t>(response.broadcast().begin(), response.broadcast().end());
+  return std::vector<uint32_t>(response.broadcast_windows().begin(), response.broadcast_windows().end());
 }
 
 absl::Status OfferSender::NotTold(uint32_t source, const v1::OfferWindowsResponse& response) const {
   // A source that has not begun the exchange does not know whom it waits for.
   const std::string missing =
-      response.missing().empty() ? absl::StrCat(source) : absl::StrJoin(response.missing(), ", ");
+      response.missing_ranks().empty() ? absl::StrCat(source) : absl::StrJoin(response.missing_ranks(), ", ");
   return MakeError(Reason::kTransportFailed,
-                   absl::StrCat(response.missing_size() > 1 ? "ranks " : "rank ", missing,
-                                response.missing_size() > 1 ? " have" : " has", " not come to the exchange within ",
-                                absl::FormatDuration(options_.others_timeout)),
+                   absl::StrCat(response.missing_ranks_size() > 1 ? "ranks " : "rank ", missing,
+                                response.missing_ranks_size() > 1 ? " have" : " has",
+                                " not come to the exchange within ", absl::FormatDuration(options_.others_timeout)),
                    {{"ranks", missing}});
 }
 

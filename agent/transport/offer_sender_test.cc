@@ -108,7 +108,7 @@ TEST_F(OfferSenderTest, Cancel_CallHangs_EndsItAndAllThatFollow) {
 TEST_F(OfferSenderTest, Send_OthersHaveNotToldYet_AsksAgainAndReturnsWhatIsBroadcast) {
   source_.answer_offer = [calls = 0](v1::OfferWindowsResponse& response) mutable {
     response.set_decided(++calls == 3);
-    if (response.decided()) response.add_broadcast(1);
+    if (response.decided()) response.add_broadcast_windows(1);
   };
   OfferSender sender(Options());
   const auto broadcast = sender.Send(source_.peer(), {Window(0, 0, 1), Window(0, 1, 1)});
@@ -120,8 +120,8 @@ TEST_F(OfferSenderTest, Send_OthersHaveNotToldYet_AsksAgainAndReturnsWhatIsBroad
 TEST_F(OfferSenderTest, Send_OthersNeverTell_NamesThem) {
   source_.answer_offer = [](v1::OfferWindowsResponse& response) {
     response.set_decided(false);
-    response.add_missing(3);
-    response.add_missing(4);
+    response.add_missing_ranks(3);
+    response.add_missing_ranks(4);
   };
   OfferSenderOptions options = Options();
   options.others_timeout = absl::Milliseconds(1);

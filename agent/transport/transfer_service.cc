@@ -187,19 +187,19 @@ grpc::ServerUnaryReactor* TransferService::OfferWindows(grpc::CallbackServerCont
     offers->Forget(*awaited);
     if (!timer || !held.Claim()) return;
     const std::vector<uint32_t> missing = offers->missing();
-    response->mutable_missing()->Assign(missing.begin(), missing.end());
+    response->mutable_missing_ranks()->Assign(missing.begin(), missing.end());
     held.AnswerClaimed(absl::OkStatus());
   });
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  *awaited = offers->AwaitBroadcast(request->transfer().consumer_rank(),
-                                    [call, response](const absl::StatusOr<std::vector<uint32_t>>& broadcast) {
-                                      if (!call->Claim()) return;
-                                      if (broadcast.ok()) {
-                                        response->set_decided(true);
-                                        response->mutable_broadcast()->Assign(broadcast->begin(), broadcast->end());
-                                      }
-                                      call->AnswerClaimed(broadcast.status());
-                                    });
+  *awaited = offers->AwaitBroadcast(
+      request->transfer().consumer_rank(), [call, response](const absl::StatusOr<std::vector<uint32_t>>& broadcast) {
+        if (!call->Claim()) return;
+        if (broadcast.ok()) {
+          response->set_decided(true);
+          response->mutable_broadcast_windows()->Assign(broadcast->begin(), broadcast->end());
+        }
+        call->AnswerClaimed(broadcast.status());
+      });
   if (call->finished()) offers->Forget(*awaited);
   return reactor;
 }

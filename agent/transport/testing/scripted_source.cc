@@ -109,7 +109,7 @@ grpc::Status ScriptedSource::OfferWindows(grpc::ServerContext*, const v1::OfferW
   broadcast(*request,
             [decided](absl::StatusOr<std::vector<uint32_t>> windows) { decided->set_value(std::move(windows)); });
   const auto windows = decided->get_future().get();
-  if (windows.ok()) response->mutable_broadcast()->Assign(windows->begin(), windows->end());
+  if (windows.ok()) response->mutable_broadcast_windows()->Assign(windows->begin(), windows->end());
   return Answer(windows.status());
 }
 
