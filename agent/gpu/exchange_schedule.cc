@@ -19,7 +19,8 @@ std::vector<ExchangeStep> MakeSchedule(const std::vector<ExchangeTransfer>& tran
     if (transfer.bytes > 0) sorted.push_back(transfer);
   }
   std::sort(sorted.begin(), sorted.end(), [](const ExchangeTransfer& a, const ExchangeTransfer& b) {
-    return std::tie(a.round, a.window, a.peer, a.send) < std::tie(b.round, b.window, b.peer, b.send);
+    return std::tie(a.round, a.window, b.broadcast, a.peer, a.send) <
+           std::tie(b.round, b.window, a.broadcast, b.peer, b.send);
   });
   std::vector<ExchangeStep> steps;
   for (const ExchangeTransfer& transfer : sorted) {

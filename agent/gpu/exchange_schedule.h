@@ -2,7 +2,8 @@
 // goes through its own steps in ascending (round, window), with all its transfers of one such pair in one group call.
 //
 // No circle of ranks can wait for each other: among the steps that are not finished, take the smallest. Every rank in
-// it has finished all its smaller steps, so each of them has reached this one, or will without waiting for anybody.
+// it has finished all its smaller steps, so each of them has reached this one, or will without waiting for anybody. A
+// broadcast is in a step of every rank, so the same holds of it.
 //
 // If the bytes come from storage, a rank's round stands in one of two buffers only after it was read, and it is read
 // only after all have released the round before the last one. So a rank goes through a round in this order: it waits
@@ -29,12 +30,16 @@ struct ExchangeTransfer {
   uint64_t bytes = 0;
   // The caller's own number for the transfer.
   size_t index = 0;
+  // All ranks of the group have it, in the same step: `peer` is the rank that sends, also at that rank itself.
+  bool broadcast = false;
 };
 
 struct ExchangeStep {
   uint32_t round = 0;
   uint32_t window = 0;
-  std::vector<ExchangeTransfer> transfers;  // by (peer, send)
+  // First the broadcasts, by peer: NCCL demands that all ranks have them in one order. Then the others, by (peer,
+  // send).
+  std::vector<ExchangeTransfer> transfers;
 
   uint64_t bytes(bool send) const;
 };

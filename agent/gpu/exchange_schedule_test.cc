@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <tuple>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -13,15 +15,28 @@ namespace {
 using Schedules = std::vector<std::vector<ExchangeStep>>;  // by rank
 
 // Returns the transfers of each rank by a random plan, in which any rank may take any number of windows of any round of
-// any other, and skip rounds.
+// any other, and skip rounds. What some rounds of some ranks have goes to all.
 std::vector<std::vector<ExchangeTransfer>> RandomPlan(std::mt19937_64& random) {
   const uint32_t ranks = 2 + static_cast<uint32_t>(random() % 7);
   std::vector<std::vector<ExchangeTransfer>> plan(ranks);
   for (uint32_t source = 0; source < ranks; ++source) {
+    std::set<uint32_t> broadcast;
+    for (uint32_t round = 0; round < 4; ++round) {
+      if (random() % 4 == 0) broadcast.insert(round);
+    }
+    for (const uint32_t round : broadcast) {
+      const uint32_t windows = 1 + static_cast<uint32_t>(random() % 4);
+      for (uint32_t window = 0; window < windows; ++window) {
+        const uint64_t bytes = random() % 5;
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          plan[rank].push_back({source, rank == source, round, window, bytes, plan[rank].size(), true});
+        }
+      }
+    }
     for (uint32_t consumer = 0; consumer < ranks; ++consumer) {
       if (source == consumer || random() % 3 == 0) continue;
       for (uint32_t round = 0; round < 4; ++round) {
-        if (random() % 2 == 0) continue;
+        if (broadcast.contains(round) || random() % 2 == 0) continue;
         const uint32_t windows = 1 + static_cast<uint32_t>(random() % 4);
         for (uint32_t window = 0; window < windows; ++window) {
           const uint64_t bytes = random() % 5;
@@ -36,13 +51,14 @@ std::vector<std::vector<ExchangeTransfer>> RandomPlan(std::mt19937_64& random) {
 }
 
 // Each rank enters its next step when it likes. A step of a rank ends when every peer of it has entered the step that
-// has the other end of the transfer. Returns whether all ranks come to their ends.
+// has the other end of the transfer, and for a broadcast every rank. Returns whether all ranks come to their ends.
 bool AllEnd(const Schedules& schedules, std::mt19937_64& random) {
   std::vector<size_t> at(schedules.size(), 0);
   std::vector<bool> entered(schedules.size(), false);
   using Transfer = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;  // from, to, round, window
   std::map<Transfer, int> open;
   const auto key = [&](uint32_t rank, const ExchangeTransfer& transfer) {
+    if (transfer.broadcast) return Transfer(transfer.peer, transfer.peer, transfer.round, transfer.window);
     return transfer.send ? Transfer(rank, transfer.peer, transfer.round, transfer.window)
                          : Transfer(transfer.peer, rank, transfer.round, transfer.window);
   };
@@ -58,8 +74,10 @@ bool AllEnd(const Schedules& schedules, std::mt19937_64& random) {
       for (const ExchangeTransfer& transfer : step.transfers) ++open[key(rank, transfer)];
       entered[rank] = true;
       idle = 0;
-    } else if (std::all_of(step.transfers.begin(), step.transfers.end(),
-                           [&](const ExchangeTransfer& transfer) { return open[key(rank, transfer)] == 2; })) {
+    } else if (std::all_of(step.transfers.begin(), step.transfers.end(), [&](const ExchangeTransfer& transfer) {
+                 const size_t ends = transfer.broadcast ? schedules.size() : 2;
+                 return open[key(rank, transfer)] == static_cast<int>(ends);
+               })) {
       entered[rank] = false;
       ++at[rank];
       idle = 0;
@@ -80,6 +98,30 @@ TEST(ExchangeScheduleTest, MakeSchedule_OneRank_GroupsByRoundAndWindow) {
   EXPECT_EQ(steps[0].bytes(false), 4);
   EXPECT_EQ(steps[1].window, 1);
   EXPECT_EQ(steps[2].round, 1);
+}
+
+TEST(ExchangeScheduleTest, MakeSchedule_Broadcasts_AllRanksHaveThemInOneOrder) {
+  size_t several = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    std::mt19937_64 random(seed);
+    std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> roots;  // by (round, window)
+    for (const auto& transfers : RandomPlan(random)) {
+      for (const ExchangeStep& step : MakeSchedule(transfers)) {
+        std::vector<uint32_t> own;
+        bool others = false;
+        for (const ExchangeTransfer& transfer : step.transfers) {
+          ASSERT_FALSE(transfer.broadcast && others) << "broadcasts come first";
+          others = others || !transfer.broadcast;
+          if (transfer.broadcast) own.push_back(transfer.peer);
+        }
+        if (own.empty()) continue;
+        several += own.size() > 1 ? 1 : 0;
+        const auto known = roots.try_emplace({step.round, step.window}, own).first;
+        ASSERT_EQ(known->second, own) << "seed " << seed;
+      }
+    }
+  }
+  EXPECT_GT(several, 100u);
 }
 
 TEST(ExchangeScheduleTest, MakeSchedule_RandomPlans_NeverWaitInACircle) {

@@ -172,6 +172,7 @@ absl::Status Worker::Join(const worker::Join& join) {
   nccl::Config config;
   config.blocking = 0;
   config.max_blocks = kMostBlocks;
+  rank_ = join.rank();
   ranks_ = join.ranks();
   const nccl::Result begun =
       nccl_->call().comm_init(&comm_, static_cast<int>(join.ranks()), id, static_cast<int>(join.rank()), &config);
@@ -250,7 +251,8 @@ absl::Status Worker::CheckStep(const worker::Step& step) const {
     const auto found = memory_.find(transfer.memory());
     if (transfer.peer() >= ranks_ || found == memory_.end() || transfer.bytes() == 0 ||
         transfer.offset() > found->second.bytes || transfer.bytes() > found->second.bytes - transfer.offset() ||
-        (!transfer.send() && !found->second.writable)) {
+        (!transfer.send() && !found->second.writable) ||
+        (transfer.broadcast() && transfer.send() != (transfer.peer() == rank_))) {
       return Refused("a transfer outside of the group or of its memory");
     }
   }
@@ -268,6 +270,11 @@ absl::Status Worker::StartStep(const worker::Step& step) {
     if (!begun(result)) break;
     char* bytes = memory_[transfer.memory()].data + transfer.offset();
     const int peer = static_cast<int>(transfer.peer());
+    if (transfer.broadcast()) {
+      // In place, so that the library writes nothing at the rank that sends.
+      result = call.broadcast(bytes, bytes, transfer.bytes(), nccl::kUint8, peer, comm_, stream_);
+      continue;
+    }
     result = transfer.send() ? call.send(bytes, transfer.bytes(), nccl::kUint8, peer, comm_, stream_)
                              : call.receive(bytes, transfer.bytes(), nccl::kUint8, peer, comm_, stream_);
   }

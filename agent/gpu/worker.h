@@ -74,6 +74,7 @@ class Worker {
   cuda::Stream stream_ = nullptr;
   cuda::Event event_ = nullptr;
   nccl::Comm comm_ = nullptr;
+  uint32_t rank_ = 0;  // within the group
   uint32_t ranks_ = 0;
   uint64_t free_before_ = 0;
   bool joining_ = false;

@@ -143,6 +143,38 @@ TEST_F(WorkerProcessTest, Step_TwoWorkers_ExchangeMemoryByDescriptor) {
   EXPECT_TRUE(pair.worker[0]->Unmap(1, kLimit).ok());
 }
 
+TEST_F(WorkerProcessTest, Step_Broadcasts_BringsTheBytesToTheOthers) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(MakePair(pair));
+  // Each of them broadcasts, and worker 1 sends something besides.
+  const auto step = [](uint32_t rank) {
+    worker::Step made;
+    made.set_number(1);
+    for (const uint32_t root : {0, 1}) {
+      worker::Transfer& transfer = *made.add_transfers();
+      transfer.set_peer(root);
+      transfer.set_send(root == rank);
+      transfer.set_broadcast(true);
+      transfer.set_memory(root == rank ? 1 : 2);
+      transfer.set_bytes(kBytes / 2);
+    }
+    worker::Transfer& sent = *made.add_transfers();
+    sent.set_peer(1 - rank);
+    sent.set_send(rank == 1);
+    sent.set_memory(rank == 1 ? 1 : 2);
+    sent.set_offset(kBytes / 2);
+    sent.set_bytes(kBytes / 2);
+    return made;
+  };
+  absl::Status other;
+  std::thread stepping([&] { other = pair.worker[1]->Step(step(1), kLimit); });
+  const absl::Status first = pair.worker[0]->Step(step(0), kLimit);
+  stepping.join();
+  ASSERT_TRUE(first.ok() && other.ok()) << first << other;
+  EXPECT_EQ(std::memcmp(pair.in[0].data, pair.out[1].data, kBytes), 0);
+  EXPECT_EQ(std::memcmp(pair.in[1].data, pair.out[0].data, kBytes / 2), 0);
+}
+
 TEST_F(WorkerProcessTest, Join_OtherVersions_IsRefusedOnBoth) {
   auto first = Start();
   const auto id = first->MakeUniqueId(kLimit);

@@ -210,6 +210,12 @@ TEST_F(WorkerTest, Step_OutsideOfTheMemoryOrTheGroup_IsRefused) {
   ExpectRefusedInGroup(StepRequest(1, {TransferOf(1, 0, 1), TransferOf(1, 0, kBytes + 1)}));
 }
 
+TEST_F(WorkerTest, Step_BroadcastsInTheNameOfAnother_IsRefused) {
+  worker::Transfer received = TransferOf(1, 0, kBytes, /*send=*/false);  // by itself
+  received.set_broadcast(true);
+  ExpectRefusedInGroup(StepRequest(1, {received}));
+}
+
 TEST_F(WorkerTest, Step_ReceivesIntoMemoryThatMayOnlyBeRead_IsRefused) {
   ExpectRefusedInGroup(StepRequest(1, {TransferOf(1, 0, kBytes, /*send=*/false)}));
 }

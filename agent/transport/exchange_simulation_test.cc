@@ -88,8 +88,14 @@ class LoadInWindows {
 
   void PlanSource(uint32_t source) {
     const uint32_t rounds = Below(7);
+    const bool alone = std::count_if(ranks_.begin(), ranks_.end(),
+                                     [&](const Rank& rank) { return rank.machine == ranks_[source].machine; }) == 1;
     for (uint32_t round = 0; round < rounds; ++round) {
       v1::ReadRound& planned = *ranks_[source].plan.add_rounds();
+      if (alone && Below(2) == 0) {
+        PlanBroadcasts(source, round, planned);
+        continue;
+      }
       for (uint32_t consumer = 0; consumer < ranks_.size(); ++consumer) {
         if (Below(2) == 0) continue;
         planned.add_consumers(consumer);
@@ -104,6 +110,18 @@ class LoadInWindows {
           ranks_[source].transfers.push_back({consumer, true, round, window, bytes, 0});
           ranks_[consumer].transfers.push_back({source, false, round, window, bytes, 0});
         }
+      }
+    }
+  }
+
+  // All others take the round alike.
+  void PlanBroadcasts(uint32_t source, uint32_t round, v1::ReadRound& planned) {
+    const uint32_t windows = 1 + Below(3);
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (rank != source) planned.add_consumers(rank);
+      if (rank != source) ranks_[source].consumers.insert(rank);
+      for (uint32_t window = 0; window < windows; ++window) {
+        ranks_[rank].transfers.push_back({source, rank == source, round, window, 1 + window, 0, true});
       }
     }
   }
@@ -214,7 +232,8 @@ class LoadInWindows {
   bool EndStep(uint32_t number, const ExchangeStep& step) {
     Rank& rank = ranks_[number];
     for (const ExchangeTransfer& transfer : step.transfers) {
-      if (open_[KeyOf(number, transfer)] != 2) return false;
+      const int ends = transfer.broadcast ? static_cast<int>(ranks_.size()) : 2;
+      if (open_[KeyOf(number, transfer)] != ends) return false;
     }
     for (const ExchangeTransfer& transfer : step.transfers) rank.unreleased[rank.steps % 2] += transfer.send ? 0 : 1;
     ++rank.steps;
@@ -232,6 +251,7 @@ class LoadInWindows {
     for (const uint32_t consumer : ranks_[number].consumers) ranks_[number].ledger->Release(consumer, below);
   }
   static Transfer KeyOf(uint32_t rank, const ExchangeTransfer& transfer) {
+    if (transfer.broadcast) return Transfer(transfer.peer, transfer.peer, transfer.round, transfer.window);
     return transfer.send ? Transfer(rank, transfer.peer, transfer.round, transfer.window)
                          : Transfer(transfer.peer, rank, transfer.round, transfer.window);
   }

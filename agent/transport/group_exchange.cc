@@ -181,17 +181,31 @@ absl::Status GroupExchange::TakeWindows() {
 
 absl::Status GroupExchange::Agree() {
   std::map<uint32_t, std::vector<OfferedCopies>> taken;
-  for (const HeldWindow& held : receives_) taken[held.rank].push_back(held.window);
-  std::vector<uint32_t> others;
-  for (const uint32_t rank : group_->ranks) {
-    if (rank == options_.rank) continue;
-    others.push_back(rank);
-    const auto peer = options_.peers.find(rank);
-    if (peer == options_.peers.end()) {
-      return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", rank),
-                       {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}});
+  std::map<uint32_t, std::vector<size_t>> numbers;  // in receives_
+  for (size_t i = 0; i < receives_.size(); ++i) {
+    taken[receives_[i].rank].push_back(receives_[i].window);
+    numbers[receives_[i].rank].push_back(i);
+  }
+  std::vector<uint32_t> others = group_->ranks;
+  std::erase(others, options_.rank);
+  for (const uint32_t rank : others) {
+    if (options_.peers.contains(rank)) continue;
+    return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", rank),
+                     {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}});
+  }
+  offers_->Expect(others);  // their calls wait for each other
+  for (const uint32_t rank : others) {
+    const v1::TransferPeer& peer = options_.peers.at(rank);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint32_t> broadcast, sender_.Send(peer, taken[rank]));
+    for (const uint32_t number : broadcast) {
+      if (number >= numbers[rank].size()) {
+        return MakeError(
+            Reason::kTransportFailed,
+            absl::StrCat("rank ", rank, " broadcasts a window that rank ", options_.rank, " does not take"),
+            {{"ranks", absl::StrCat(rank)}});
+      }
+      receives_[numbers[rank][number]].window.broadcast = true;
     }
-    CAIRN_RETURN_IF_ERROR(sender_.Send(peer->second, taken[rank]));
   }
   auto offered = offers_->Await(others, kOfferTimeout);
   if (!offered.ok()) {
@@ -201,7 +215,10 @@ absl::Status GroupExchange::Agree() {
   }
   for (auto& [consumer, windows] : *offered) {
     if (!windows.empty()) consumers_.push_back(consumer);
-    for (OfferedCopies& each : windows) sends_.push_back({std::move(each), consumer});
+    for (OfferedCopies& each : windows) {
+      const bool sent_already = each.broadcast && consumer != others.front();
+      if (!sent_already) sends_.push_back({std::move(each), consumer});
+    }
   }
   return absl::OkStatus();
 }
@@ -210,7 +227,8 @@ std::vector<ExchangeTransfer> GroupExchange::Receives() const {
   std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < receives_.size(); ++i) {
     const OfferedCopies& window = receives_[i].window;
-    transfers.push_back({IndexOf(receives_[i].rank), false, window.round, window.window, window.copies.bytes, i});
+    transfers.push_back(
+        {IndexOf(receives_[i].rank), false, window.round, window.window, window.copies.bytes, i, window.broadcast});
   }
   return transfers;
 }
@@ -219,7 +237,8 @@ std::vector<ExchangeTransfer> GroupExchange::Sends() const {
   std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < sends_.size(); ++i) {
     const OfferedCopies& window = sends_[i].window;
-    transfers.push_back({IndexOf(sends_[i].consumer), true, window.round, window.window, window.copies.bytes, i});
+    const uint32_t peer = IndexOf(window.broadcast ? options_.rank : sends_[i].consumer);
+    transfers.push_back({peer, true, window.round, window.window, window.copies.bytes, i, window.broadcast});
   }
   return transfers;
 }
@@ -271,6 +290,7 @@ absl::Status GroupExchange::RunStep(const ExchangeStep& step) {
   for (const ExchangeTransfer& transfer : step.transfers) {
     worker::Transfer& moved = *request.add_transfers();
     moved.set_peer(transfer.peer);
+    moved.set_broadcast(transfer.broadcast);
     if (transfer.send) {
       source_.Send(sends_[transfer.index].window.copies, moved);
       continue;
@@ -300,7 +320,14 @@ absl::Status GroupExchange::RunStep(const ExchangeStep& step) {
 
 absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeStep& step) const {
   std::set<uint32_t> peers;
-  for (const ExchangeTransfer& transfer : step.transfers) peers.insert(group_->ranks[transfer.peer]);
+  for (const ExchangeTransfer& transfer : step.transfers) {
+    if (transfer.broadcast) {
+      peers.insert(group_->ranks.begin(), group_->ranks.end());  // each of them may be in the way of the others
+    } else {
+      peers.insert(group_->ranks[transfer.peer]);
+    }
+  }
+  peers.erase(options_.rank);
   const std::string named = absl::StrJoin(peers, ", ");
   const std::string where =
       absl::StrCat("window ", step.window, pace_ == nullptr ? "" : absl::StrCat(" of round ", step.round),

@@ -75,7 +75,7 @@ class GroupExchange {
   };
   struct Send {
     OfferedCopies window;
-    uint32_t consumer = 0;
+    uint32_t consumer = 0;  // of a broadcast, one of them
   };
 
   void Run();
@@ -110,7 +110,7 @@ class GroupExchange {
   ExchangeSource source_;
 
   // Only the exchange's thread uses these.
-  std::vector<HeldWindow> receives_;
+  std::vector<HeldWindow> receives_;  // those that come by a broadcast are marked
   std::vector<Send> sends_;
   std::vector<uint32_t> consumers_;  // that take of this rank here
   std::array<Slot, 2> slots_;

@@ -63,6 +63,29 @@ TEST_F(GroupExchangeTest, Start_TrainersKeepABatchWhileTheNextComes_ItsBytesStay
   }
 }
 
+// Each rank takes all of the others', in two pieces, of which one is strided; what it takes besides is its own choice.
+TEST_F(GroupExchangeTest, Start_AllTakeAlike_BroadcastsIt) {
+  std::vector<std::vector<v1::Copy>> taken(kRanks);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    uint64_t at = 0;
+    for (uint32_t source = 0; source < kRanks; ++source) {
+      if (source == rank) continue;
+      taken[rank].push_back(Contiguous(source, 0, at, 300'000));
+      taken[rank].push_back(Strided(source, 300'000, at + 300'000, 500, 300));
+      at += 450'000;
+    }
+    if (rank == 1) taken[rank].push_back(Contiguous(0, 1000, at, 77));
+  }
+  Make(taken);
+  Start();
+  ExpectAllArrives(taken, 900'077);
+  for (auto& rank : ranks_) {
+    rank->StopExchange();
+    EXPECT_TRUE(rank->broken().ok()) << rank->broken();
+    EXPECT_EQ(rank->calls().offered().size(), kRanks - 1) << "one call of each consumer";
+  }
+}
+
 TEST_F(GroupExchangeTest, Start_OneRankTakesNothing_SendsToTheOthers) {
   const std::vector<std::vector<v1::Copy>> taken = {
       {}, {Contiguous(0, 5, 0, 100'000)}, {Strided(0, 9, 0, 1000, 100), Contiguous(0, 0, 100'000, 0)}};

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agent/transport/transfer_identity.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/clock.h"
@@ -52,23 +53,43 @@ std::vector<v1::OfferWindowsRequest> RequestsOf(const std::vector<OfferedCopies>
 
 }  // namespace
 
-absl::Status OfferSender::Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows) {
+absl::StatusOr<std::vector<uint32_t>> OfferSender::Send(const v1::TransferPeer& source,
+                                                        const std::vector<OfferedCopies>& windows) {
+  v1::OfferWindowsResponse response;
+  const absl::Time until = Clock::Real().SteadyNow() + options_.others_timeout;
   const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
   for (v1::OfferWindowsRequest& request : RequestsOf(windows)) {
     *request.mutable_transfer() =
         IdentityOfLoad(options_.job, options_.plan_digest, options_.load_token, options_.consumer_rank, source);
-    if (const absl::Status told = Tell(source, *stub, request); !told.ok()) {
-      return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});
-    }
+    do {
+      if (const absl::Status told = Tell(source, *stub, request, response); !told.ok()) {
+        return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});
+      }
+      if (!request.last() || response.decided()) break;
+      if (Clock::Real().SteadyNow() >= until) return NotTold(source.rank(), response);
+      MutexLock lock(mutex_);
+      if (!cancelled_) changed_.WaitFor(mutex_, kRetryPause);
+    } while (true);
   }
-  return absl::OkStatus();
+  return std::vector<uint32_t>(response.broadcast_windows().begin(), response.broadcast_windows().end());
+}
+
+absl::Status OfferSender::NotTold(uint32_t source, const v1::OfferWindowsResponse& response) const {
+  // A source that has not begun the exchange does not know whom it waits for.
+  const std::string missing =
+      response.missing_ranks().empty() ? absl::StrCat(source) : absl::StrJoin(response.missing_ranks(), ", ");
+  return MakeError(Reason::kTransportFailed,
+                   absl::StrCat(response.missing_ranks_size() > 1 ? "ranks " : "rank ", missing,
+                                response.missing_ranks_size() > 1 ? " have" : " has",
+                                " not come to the exchange within ", absl::FormatDuration(options_.others_timeout)),
+                   {{"ranks", missing}});
 }
 
 absl::Status OfferSender::Tell(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                               const v1::OfferWindowsRequest& request) {
+                               const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response) {
   const absl::Time until = Clock::Real().SteadyNow() + options_.unknown_timeout;
   while (true) {
-    const absl::Status told = Call(source, stub, request);
+    const absl::Status told = Call(source, stub, request, response);
     if (!HasReason(told, Reason::kPlanUnknown) || Clock::Real().SteadyNow() >= until) return told;
     MutexLock lock(mutex_);
     if (!cancelled_) changed_.WaitFor(mutex_, kRetryPause);
@@ -76,7 +97,8 @@ absl::Status OfferSender::Tell(const v1::TransferPeer& source, v1::TransferServi
 }
 
 absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                               const v1::OfferWindowsRequest& request) {
+                               const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response) {
+  response.Clear();
   grpc::ClientContext context;
   PrepareCall(context, kCallTimeout, options_.agent_token);
   {
@@ -84,7 +106,6 @@ absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferServi
     if (cancelled_) return MakeError(Reason::kInterrupted, "the exchange has ended");
     current_ = &context;
   }
-  v1::OfferWindowsResponse response;
   const grpc::Status answered = stub.OfferWindows(&context, request, &response);
   {
     MutexLock lock(mutex_);

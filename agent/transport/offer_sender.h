@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/transport/window_offers.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
@@ -24,6 +25,9 @@ struct OfferSenderOptions {
   std::string agent_token;
   // A source that does not know the load for so long is given up. The coordinator's word usually comes first.
   absl::Duration unknown_timeout = absl::Minutes(2);
+  // The other consumers have to tell the source too within this time. A rank whose worker does not map is named by its
+  // own agent, and an agent that is gone by the coordinator.
+  absl::Duration others_timeout = absl::Minutes(5);
 };
 
 // Thread-safe.
@@ -31,18 +35,22 @@ class OfferSender {
  public:
   explicit OfferSender(OfferSenderOptions options) : options_(std::move(options)) {}
 
-  // Tells one source what this consumer takes. Blocks; one call at a time. A source that has not begun the load yet is
-  // told again. Errors are those of the source, with its rank, and those of a connection.
-  absl::Status Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows);
+  // Tells one source what this consumer takes, and waits until all other ranks have told it too. Returns the numbers of
+  // the windows that come by a broadcast. One call at a time. A source that has not begun the load yet is told again.
+  // Errors are those of the source, with its rank, and those of a connection; UNAVAILABLE (TRANSPORT_FAILED) names
+  // those that have not told. No circle waits if all ranks tell their sources in ascending order: all tell the first
+  // one.
+  absl::StatusOr<std::vector<uint32_t>> Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows);
   // Ends the call that is under way, and all that follow.
   void Cancel();
 
  private:
+  absl::Status NotTold(uint32_t source, const v1::OfferWindowsResponse& response) const;
   // As Call, until the source knows the load.
   absl::Status Tell(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                    const v1::OfferWindowsRequest& request);
+                    const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response);
   absl::Status Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                    const v1::OfferWindowsRequest& request);
+                    const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response);
 
   const OfferSenderOptions options_;
   Mutex mutex_;

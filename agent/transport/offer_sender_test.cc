@@ -84,7 +84,7 @@ TEST_F(OfferSenderTest, Send_MoreThanOneCallHolds_ArrivesWholeAtTheSource) {
 TEST_F(OfferSenderTest, Send_SourceRefuses_NamesItAndSendsNoMore) {
   source_.offer = [](const v1::OfferWindowsRequest&) { return MakeError(Reason::kBadRequest, "too many copies"); };
   OfferSender sender(Options());
-  const absl::Status status = sender.Send(source_.peer(), {Window(0, 0, 10000)});
+  const absl::Status status = sender.Send(source_.peer(), {Window(0, 0, 10000)}).status();
   EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
   EXPECT_NE(status.message().find("from rank 7"), std::string::npos) << status;
   EXPECT_EQ(source_.offered().size(), 1u);
@@ -101,8 +101,34 @@ TEST_F(OfferSenderTest, Cancel_CallHangs_EndsItAndAllThatFollow) {
   asked.get_future().wait();
   sender.Cancel();
   EXPECT_FALSE(sending.get().ok());
-  EXPECT_TRUE(HasReason(sender.Send(source_.peer(), {}), Reason::kInterrupted));
+  EXPECT_TRUE(HasReason(sender.Send(source_.peer(), {}).status(), Reason::kInterrupted));
   EXPECT_EQ(source_.offered().size(), 1u);
+}
+
+TEST_F(OfferSenderTest, Send_OthersHaveNotToldYet_AsksAgainAndReturnsWhatIsBroadcast) {
+  source_.answer_offer = [calls = 0](v1::OfferWindowsResponse& response) mutable {
+    response.set_decided(++calls == 3);
+    if (response.decided()) response.add_broadcast_windows(1);
+  };
+  OfferSender sender(Options());
+  const auto broadcast = sender.Send(source_.peer(), {Window(0, 0, 1), Window(0, 1, 1)});
+  ASSERT_TRUE(broadcast.ok()) << broadcast.status();
+  EXPECT_EQ(*broadcast, std::vector<uint32_t>{1});
+  EXPECT_EQ(source_.offered().size(), 3u);
+}
+
+TEST_F(OfferSenderTest, Send_OthersNeverTell_NamesThem) {
+  source_.answer_offer = [](v1::OfferWindowsResponse& response) {
+    response.set_decided(false);
+    response.add_missing_ranks(3);
+    response.add_missing_ranks(4);
+  };
+  OfferSenderOptions options = Options();
+  options.others_timeout = absl::Milliseconds(1);
+  OfferSender sender(options);
+  const absl::Status error = sender.Send(source_.peer(), {}).status();
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
+  EXPECT_EQ(MetadataOf(error)["ranks"], "3, 4");
 }
 
 TEST_F(OfferSenderTest, Send_TheSourceDoesNotKnowTheLoadYet_TellsItAgain) {
@@ -119,7 +145,7 @@ TEST_F(OfferSenderTest, Send_TheSourceNeverKnowsTheLoad_IsGivenUp) {
   OfferSenderOptions options = Options();
   options.unknown_timeout = absl::Milliseconds(1);
   OfferSender sender(options);
-  const absl::Status error = sender.Send(source_.peer(), {});
+  const absl::Status error = sender.Send(source_.peer(), {}).status();
   EXPECT_TRUE(HasReason(error, Reason::kPlanUnknown)) << error;
   EXPECT_EQ(MetadataOf(error)["ranks"], "7");
 }

@@ -21,6 +21,8 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kLongestWait = absl::Seconds(30);
+// The answer to what a consumer takes waits so long for the other consumers; then it asks again.
+constexpr absl::Duration kOfferWait = absl::Seconds(10);
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 // Streams packed copies. Deletes itself.
@@ -171,13 +173,35 @@ grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(
 
 grpc::ServerUnaryReactor* TransferService::OfferWindows(grpc::CallbackServerContext* context,
                                                         const v1::OfferWindowsRequest* request,
-                                                        v1::OfferWindowsResponse*) {
+                                                        v1::OfferWindowsResponse* response) {
   const auto served = ServedFor(*context, request->transfer());
   if (!served.ok()) return FinishNow(context, served.status());
   if (served->offers == nullptr) {
     return FinishNow(context, MakeError(Reason::kBadRequest, "no exchange over NCCL is expected here"));
   }
-  return FinishNow(context, served->offers->Take(*request));
+  const std::shared_ptr<WindowOffers> offers = served->offers;
+  const absl::Status taken = offers->Take(*request);
+  if (!taken.ok() || !request->last()) return FinishNow(context, taken);
+  auto awaited = std::make_shared<std::atomic<uint64_t>>(0);
+  const auto call = HeldCall::Start(kOfferWait, [offers, awaited, response](HeldCall& held, bool timer) {
+    offers->Forget(*awaited);
+    if (!timer || !held.Claim()) return;
+    const std::vector<uint32_t> missing = offers->missing();
+    response->mutable_missing_ranks()->Assign(missing.begin(), missing.end());
+    held.AnswerClaimed(absl::OkStatus());
+  });
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  *awaited = offers->AwaitBroadcast(
+      request->transfer().consumer_rank(), [call, response](const absl::StatusOr<std::vector<uint32_t>>& broadcast) {
+        if (!call->Claim()) return;
+        if (broadcast.ok()) {
+          response->set_decided(true);
+          response->mutable_broadcast_windows()->Assign(broadcast->begin(), broadcast->end());
+        }
+        call->AnswerClaimed(broadcast.status());
+      });
+  if (call->finished()) offers->Forget(*awaited);
+  return reactor;
 }
 
 }  // namespace cairn

@@ -17,6 +17,20 @@ constexpr uint64_t kMostCopies = uint64_t{1} << 22;
 
 absl::Status Bad(const std::string& what) { return MakeError(Reason::kBadRequest, what); }
 
+bool Alike(const v1::Copy& a, const v1::Copy& b) {
+  const auto equal = [](const auto& one, const auto& other) {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end());
+  };
+  return a.source_offset() == b.source_offset() && a.element_bytes() == b.element_bytes() &&
+         equal(a.extents(), b.extents()) && equal(a.source_strides(), b.source_strides());
+}
+
+bool Alike(const OfferedCopies& a, const OfferedCopies& b) {
+  return a.round == b.round && a.window == b.window && a.copies.copies.size() == b.copies.copies.size() &&
+         std::equal(a.copies.copies.begin(), a.copies.copies.end(), b.copies.copies.begin(),
+                    [](const v1::Copy& one, const v1::Copy& other) { return Alike(one, other); });
+}
+
 }  // namespace
 
 WindowOffers::WindowOffers(const v1::ReadPlan& plan) {
@@ -26,7 +40,97 @@ WindowOffers::WindowOffers(const v1::ReadPlan& plan) {
 }
 
 absl::Status WindowOffers::Take(const v1::OfferWindowsRequest& request) {
+  absl::Status taken;
+  {
+    MutexLock lock(mutex_);
+    taken = TakeLocked(request);
+    Compare();
+  }
+  AnswerWaiting();
+  return taken;
+}
+
+void WindowOffers::Expect(const std::vector<uint32_t>& consumers) {
+  {
+    MutexLock lock(mutex_);
+    expected_ = consumers;
+    Compare();
+  }
+  AnswerWaiting();
+}
+
+std::vector<uint32_t> WindowOffers::Missing() const {
+  std::vector<uint32_t> missing;
+  for (const uint32_t consumer : expected_.value_or(std::vector<uint32_t>())) {
+    const auto offer = offers_.find(consumer);
+    if (offer == offers_.end() || !offer->second.complete) missing.push_back(consumer);
+  }
+  return missing;
+}
+
+std::vector<uint32_t> WindowOffers::missing() {
   MutexLock lock(mutex_);
+  return Missing();
+}
+
+void WindowOffers::Compare() {
+  if (compared_ || !expected_.has_value() || !Missing().empty()) return;
+  compared_ = true;
+  if (expected_->size() < 2) return;  // one consumer is sent to
+  // Where each one's next window stands: windows ascend.
+  std::map<uint32_t, size_t> at;
+  for (OfferedCopies& first : offers_[expected_->front()].windows) {
+    const bool all =
+        first.copies.bytes > 0 && std::all_of(expected_->begin(), expected_->end(), [&](uint32_t consumer) {
+          const std::vector<OfferedCopies>& windows = offers_[consumer].windows;
+          size_t& next = at[consumer];
+          while (next < windows.size() &&
+                 std::tie(windows[next].round, windows[next].window) < std::tie(first.round, first.window)) {
+            ++next;
+          }
+          return next < windows.size() && Alike(windows[next], first);
+        });
+    if (!all) continue;
+    for (const uint32_t consumer : *expected_) {
+      offers_[consumer].windows[at[consumer]].broadcast = true;
+      broadcast_[consumer].push_back(static_cast<uint32_t>(at[consumer]));
+    }
+  }
+}
+
+uint64_t WindowOffers::AwaitBroadcast(uint32_t consumer, Done done) {
+  uint64_t call = 0;
+  {
+    MutexLock lock(mutex_);
+    call = next_call_++;
+    waiting_.emplace(call, Waiting{consumer, std::move(done)});
+    if (!compared_ && !stopped_) return call;
+  }
+  AnswerWaiting();
+  return 0;
+}
+
+void WindowOffers::Forget(uint64_t call) {
+  MutexLock lock(mutex_);
+  waiting_.erase(call);
+}
+
+void WindowOffers::AnswerWaiting() {
+  std::vector<std::pair<Done, absl::StatusOr<std::vector<uint32_t>>>> answers;
+  {
+    MutexLock lock(mutex_);
+    if (!compared_ && !stopped_) return;
+    for (auto& [call, waiting] : waiting_) {
+      absl::StatusOr<std::vector<uint32_t>> answer = broadcast_[waiting.consumer];
+      if (!compared_) answer = MakeError(Reason::kPlanUnknown, "the exchange has ended");
+      answers.emplace_back(std::move(waiting.done), std::move(answer));
+    }
+    waiting_.clear();
+  }
+  for (auto& [done, answer] : answers) done(std::move(answer));
+}
+
+absl::Status WindowOffers::TakeLocked(const v1::OfferWindowsRequest& request) {
   const uint32_t consumer = request.transfer().consumer_rank();
   Offer& kept = offers_[consumer];
   if (kept.complete || request.part() != kept.parts) {
@@ -109,9 +213,12 @@ absl::StatusOr<WindowOffers::ByConsumer> WindowOffers::Await(const std::vector<u
 }
 
 void WindowOffers::Stop() {
-  MutexLock lock(mutex_);
-  stopped_ = true;
-  changed_.NotifyAll();
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    changed_.NotifyAll();
+  }
+  AnswerWaiting();
 }
 
 }  // namespace cairn

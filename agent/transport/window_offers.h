@@ -3,6 +3,7 @@
 #define CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,6 +25,8 @@ struct OfferedCopies {
   uint32_t round = 0;
   uint32_t window = 0;
   CopyWindow copies;
+  // All consumers take it alike: it goes to all of them at once.
+  bool broadcast = false;
 };
 
 // What came to this rank, for one exchange. Thread-safe.
@@ -38,6 +41,20 @@ class WindowOffers {
   // the source, the consumer has no part in a round, or there are too many. What a consumer has sent before is kept
   // then.
   absl::Status Take(const v1::OfferWindowsRequest& request);
+
+  // The consumers of the exchange, to which none is added: from when all have told everything it is known which windows
+  // they take alike.
+  void Expect(const std::vector<uint32_t>& consumers);
+
+  // Numbers in the list of one consumer: of the windows that all take alike. Nothing: some have not told yet.
+  using Done = std::function<void(absl::StatusOr<std::vector<uint32_t>>)>;
+  // Calls `done` once, when all have told; after Stop with NOT_FOUND (PLAN_UNKNOWN), as if the load were not known
+  // here. Returns a number to forget the call by; 0 if `done` was called already.
+  uint64_t AwaitBroadcast(uint32_t consumer, Done done);
+  // `done` will not be called any more, unless it is being called now.
+  void Forget(uint64_t call);
+  // The expected consumers that have not told everything.
+  std::vector<uint32_t> missing();
 
   using ByConsumer = std::map<uint32_t, std::vector<OfferedCopies>>;
   // Waits until all `consumers` have told everything, and gives it away.
@@ -56,12 +73,26 @@ class WindowOffers {
     uint64_t bytes = 0;
     std::optional<std::set<uint32_t>> consumers;  // none: all ranks
   };
+  struct Waiting {
+    uint32_t consumer = 0;
+    Done done;
+  };
   absl::Status Add(const v1::OfferedWindow& offered, uint32_t consumer, bool may_continue, Offer& offer) const;
+  absl::Status TakeLocked(const v1::OfferWindowsRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<uint32_t> Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Finds what all take alike, once all have told.
+  void Compare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerWaiting();
 
   std::vector<Round> rounds_;  // do not change
   Mutex mutex_;
   CondVar changed_;
   std::map<uint32_t, Offer> offers_ ABSL_GUARDED_BY(mutex_);  // by consumer
+  std::optional<std::vector<uint32_t>> expected_ ABSL_GUARDED_BY(mutex_);
+  bool compared_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<uint32_t, std::vector<uint32_t>> broadcast_ ABSL_GUARDED_BY(mutex_);  // numbers, by consumer
+  uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

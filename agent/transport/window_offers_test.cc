@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -51,6 +55,77 @@ TEST(WindowOffersTest, Await_SomeHaveNotTold_NamesThem) {
   const auto all = offers.Await({1, 2, 3}, absl::ZeroDuration());
   EXPECT_TRUE(HasReason(all.status(), Reason::kTimedOut));
   EXPECT_EQ(MetadataOf(all.status())["ranks"], "2, 3");
+}
+
+// What a consumer is told, or nothing.
+std::optional<absl::StatusOr<std::vector<uint32_t>>> Told(WindowOffers& offers, uint32_t consumer) {
+  std::optional<absl::StatusOr<std::vector<uint32_t>>> told;
+  const uint64_t call = offers.AwaitBroadcast(consumer, [&](auto answer) { told = std::move(answer); });
+  offers.Forget(call);
+  return told;
+}
+
+TEST(WindowOffersTest, AwaitBroadcast_AllTakeSomeWindowsAlike_NumbersThemForEach) {
+  WindowOffers offers(100);
+  std::optional<std::vector<uint32_t>> answered;
+  offers.AwaitBroadcast(1, [&](auto answer) { answered = *answer; });
+  offers.Expect({1, 2, 3});
+  for (const uint32_t consumer : {1, 2, 3}) {
+    EXPECT_FALSE(answered.has_value());
+    EXPECT_EQ(offers.missing().size(), 4u - consumer);
+    auto part = Part(consumer, 0, true);
+    Add(0, 0, 10, part);
+    if (consumer != 2) Add(1, 10, 10, part);    // one takes nothing there
+    Add(2, consumer == 3 ? 21 : 20, 10, part);  // one takes other bytes
+    Add(3, 30, 10, part);                       // one takes more
+    if (consumer == 1) *part.mutable_windows(3)->add_copies() = part.windows(0).copies(0);
+    Add(5, 50, 10, part);
+    ASSERT_TRUE(offers.Take(part).ok());
+  }
+  EXPECT_EQ(answered, (std::vector<uint32_t>{0, 4}));
+  EXPECT_EQ(**Told(offers, 2), (std::vector<uint32_t>{0, 3}));
+  EXPECT_EQ(**Told(offers, 3), (std::vector<uint32_t>{0, 4}));
+  const auto all = offers.Await({1, 2, 3}, absl::ZeroDuration());
+  ASSERT_TRUE(all.ok());
+  for (const auto& [consumer, windows] : *all) {
+    for (const OfferedCopies& window : windows) {
+      EXPECT_EQ(window.broadcast, window.window == 0 || window.window == 5) << consumer << " " << window.window;
+    }
+  }
+  EXPECT_EQ(**Told(offers, 2), (std::vector<uint32_t>{0, 3})) << "its first answer may have been lost";
+}
+
+TEST(WindowOffersTest, AwaitBroadcast_OneConsumer_IsSentTo) {
+  WindowOffers offers(100);
+  offers.Expect({1});
+  auto part = Part(1, 0, true);
+  Add(0, 0, 10, part);
+  ASSERT_TRUE(offers.Take(part).ok());
+  EXPECT_TRUE((**Told(offers, 1)).empty());
+}
+
+TEST(WindowOffersTest, AwaitBroadcast_CopiesOfOtherShapes_AreNotAlike) {
+  for (const bool stride : {false, true}) {
+    WindowOffers offers(100);
+    offers.Expect({1, 2});
+    for (const uint32_t consumer : {1, 2}) {
+      auto part = Part(consumer, 0, true);
+      Add(0, 0, 10, part);
+      v1::Copy& copy = *part.mutable_windows(0)->mutable_copies(0);
+      copy.add_extents(stride || consumer == 1 ? 2 : 3);
+      copy.add_source_strides(stride && consumer == 1 ? 20 : 30);
+      ASSERT_TRUE(offers.Take(part).ok());
+    }
+    EXPECT_TRUE((**Told(offers, 1)).empty());
+  }
+}
+
+TEST(WindowOffersTest, AwaitBroadcast_Stopped_IsAnsweredAsIfTheLoadWereNotKnown) {
+  WindowOffers offers(100);
+  offers.Expect({1, 2});
+  EXPECT_FALSE(Told(offers, 1).has_value());
+  offers.Stop();
+  EXPECT_TRUE(HasReason(Told(offers, 1)->status(), Reason::kPlanUnknown));
 }
 
 TEST(WindowOffersTest, Await_AfterStop_EndsAtOnce) {

@@ -126,6 +126,17 @@ def test_ranks_of_one_machine_share_memory_and_others_use_nccl(root, controls):
         assert {report.transport for report in reports[2:]} == {"nccl"}, reports
 
 
+def test_what_all_take_alike_is_broadcast(root, controls):
+    whole = noise((3000, 1024), np.float32, 3)
+    source, _ = halves(whole, 3)
+    with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        save(cluster, 1, source)
+        for report in load(cluster, lambda rank: {"w": rows(whole, 0, 1)}):
+            assert report.transport == "nccl"
+        sent = [int(count) for count in re.findall(r"event=exchanged .*sent_bytes=(\d+)", log_of(cluster))]
+        assert len(sent) == 3 and sum(sent) == whole.nbytes, "each byte goes out once, though two ranks take it"
+
+
 def test_casts_are_those_of_the_host(root, controls):
     whole = np.random.default_rng(5).standard_normal((600, 1024)).astype(np.float32)
     source, _ = halves(whole, 2)

@@ -57,6 +57,9 @@ ExchangingRank::ExchangingRank(uint32_t rank, std::shared_ptr<GroupWorker> group
   std::mt19937 random(rank);
   for (uint64_t at = 0; at < options_.source_bytes; ++at) source_->data()[at] = static_cast<char>(random());
   transfer_.offer = [this](const v1::OfferWindowsRequest& request) { return offers_->Take(request); };
+  transfer_.broadcast = [this](const v1::OfferWindowsRequest& request, ScriptedSource::Decided decided) {
+    offers_->AwaitBroadcast(request.transfer().consumer_rank(), std::move(decided));
+  };
 }
 
 v1::TransferPeer ExchangingRank::peer() const {
@@ -170,6 +173,7 @@ size_t ExchangingRank::offered() {
 }
 
 void ExchangingRank::Stop() {
+  offers_->Stop();  // calls of others end
   if (exchange_ == nullptr) return;
   consumer_->Stop(MakeError(Reason::kInterrupted, "the test has ended"));
   exchange_->Stop();

@@ -1,5 +1,9 @@
 #include "agent/transport/testing/scripted_source.h"
 
+#include <future>
+#include <memory>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/reason.h"
@@ -87,14 +91,26 @@ grpc::Status ScriptedSource::FetchCopies(grpc::ServerContext*, const v1::FetchCo
 }
 
 grpc::Status ScriptedSource::OfferWindows(grpc::ServerContext*, const v1::OfferWindowsRequest* request,
-                                          v1::OfferWindowsResponse*) {
+                                          v1::OfferWindowsResponse* response) {
   absl::Status said = NoScript();
   {
     MutexLock lock(mutex_);
     offered_.push_back(*request);
     if (offer) said = offer(*request);
   }
-  return Answer(said);
+  if (!said.ok() || !request->last()) return Answer(said);
+  response->set_decided(true);
+  if (answer_offer != nullptr) {
+    MutexLock lock(mutex_);
+    answer_offer(*response);
+  }
+  if (broadcast == nullptr) return Answer(said);
+  const auto decided = std::make_shared<std::promise<absl::StatusOr<std::vector<uint32_t>>>>();
+  broadcast(*request,
+            [decided](absl::StatusOr<std::vector<uint32_t>> windows) { decided->set_value(std::move(windows)); });
+  const auto windows = decided->get_future().get();
+  if (windows.ok()) response->mutable_broadcast_windows()->Assign(windows->begin(), windows->end());
+  return Answer(windows.status());
 }
 
 }  // namespace cairn::testing

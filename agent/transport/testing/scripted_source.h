@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
@@ -28,6 +29,12 @@ class ScriptedSource final : public v1::TransferService::Service {
   std::function<absl::Status(const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&)> await;
   std::function<absl::Status(const v1::FetchCopiesRequest&, Bytes&)> fetch;
   std::function<absl::Status(const v1::OfferWindowsRequest&)> offer;
+  // Is called after `offer`, beside other calls, for the last part of a list: says when it is decided which windows
+  // come by a broadcast. Without it none do.
+  using Decided = std::function<void(absl::StatusOr<std::vector<uint32_t>>)>;
+  std::function<void(const v1::OfferWindowsRequest&, Decided)> broadcast;
+  // Changes the answer to the last part.
+  std::function<void(v1::OfferWindowsResponse&)> answer_offer;
 
   // Returns what its consumers are told about it: rank 7, incarnation 11.
   v1::TransferPeer peer() const;
