@@ -70,6 +70,11 @@ std::shared_ptr<SlabImage> SaveExecutor::ImageOf(const KeptSavePtr& kept) {
   return image;
 }
 
+std::shared_ptr<SharedMemory> SaveExecutor::SlabOf(uint64_t id) {
+  MutexLock lock(mutex_);
+  return slab_id_ == id ? slab_ : nullptr;
+}
+
 void SaveExecutor::EndImages() {
   std::vector<std::weak_ptr<SlabImage>> images;
   {

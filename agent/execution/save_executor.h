@@ -33,6 +33,8 @@ class SaveExecutor {
   void MakeSlab(uint64_t bytes);
   // Returns what a load may copy out of the slab; null if that is not the one that holds `kept`.
   std::shared_ptr<SlabImage> ImageOf(const KeptSavePtr& kept);
+  // Returns the slab; null if it is not the one with this id.
+  std::shared_ptr<SharedMemory> SlabOf(uint64_t id);
   // Returns when no load copies from the slab any more.
   void GiveUpSlab();
   void StartWrite(const action::StartWrite& order);

@@ -35,7 +35,7 @@ absl::Status Refused(const std::string& what) { return MakeError(Reason::kBadReq
 }  // namespace
 
 Worker::Worker(UniqueFd socket, WorkerLibraries libraries)
-    : socket_(std::move(socket)), libraries_(std::move(libraries)) {}
+    : socket_(std::move(socket)), libraries_(std::move(libraries)), reader_(libraries_.driver) {}
 
 Worker::~Worker() {
   // The device may still write what a step was to receive, also after the group was aborted: only the end of the
@@ -99,6 +99,8 @@ absl::Status Worker::Handle(const worker::WorkerRequest& request, UniqueFd descr
       return Unmap(request.unmap());
     case worker::WorkerRequest::kStep:
       return StartStep(request.step());
+    case worker::WorkerRequest::kDevice:
+      return ReadDevice(request.device(), descriptor);
     case worker::WorkerRequest::kPing:
     case worker::WorkerRequest::REQUEST_NOT_SET:
       break;
@@ -241,6 +243,12 @@ absl::Status Worker::Unmap(const worker::Unmap& unmap) {
   memory_.erase(found);
   worker::WorkerEvent event;
   event.mutable_unmapped()->set_memory(unmap.memory());
+  return Send(event);
+}
+
+absl::Status Worker::ReadDevice(const worker::DeviceRequest& request, const UniqueFd& descriptor) {
+  worker::WorkerEvent event;
+  CAIRN_ASSIGN_OR_RETURN(*event.mutable_device(), reader_.Handle(request, descriptor));
   return Send(event);
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "agent/gpu/device_reader.h"
 #include "agent/gpu/gpu_worker.pb.h"
 #include "agent/gpu/worker_socket.h"
 #include "common/gpu/driver.h"
@@ -55,6 +56,7 @@ class Worker {
   void Release(const Memory& memory);
   absl::Status CheckStep(const worker::Step& step) const;
   absl::Status StartStep(const worker::Step& step);
+  absl::Status ReadDevice(const worker::DeviceRequest& request, const UniqueFd& descriptor);
 
   // Looks at what the group does.
   bool busy() const { return joining_ || step_.has_value(); }
@@ -86,6 +88,7 @@ class Worker {
   };
   std::optional<RunningStep> step_;
   absl::Duration look_after_;  // the pause before a group at work is looked at again
+  DeviceReader reader_;
 };
 
 }  // namespace cairn

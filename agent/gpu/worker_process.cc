@@ -188,6 +188,15 @@ absl::Status WorkerProcess::Unmap(uint64_t memory, absl::Duration timeout) {
   return Ask(request, -1, worker::WorkerEvent::kUnmapped, timeout).status();
 }
 
+absl::StatusOr<worker::DeviceEvent> WorkerProcess::ReadDevice(const worker::DeviceRequest& asked, int descriptor,
+                                                              absl::Duration timeout) {
+  worker::WorkerRequest request;
+  *request.mutable_device() = asked;
+  CAIRN_ASSIGN_OR_RETURN(worker::WorkerEvent event, Ask(request, descriptor, worker::WorkerEvent::kDevice, timeout));
+  if (event.device().has_refused()) return MakeError(Reason::kDeviceError, event.device().refused().error());
+  return std::move(*event.mutable_device());
+}
+
 absl::Status WorkerProcess::Step(const worker::Step& step, absl::Duration timeout) {
   const absl::Time until = Clock::Real().SteadyNow() + timeout;
   worker::WorkerRequest request;

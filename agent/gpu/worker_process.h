@@ -49,6 +49,11 @@ class WorkerProcess {
   // (TRANSPORT_FAILED) if the worker itself does not answer any more.
   absl::Status Step(const worker::Step& step, absl::Duration timeout);
 
+  // Asks for what device_worker.proto has. UNAVAILABLE (DEVICE_ERROR): the worker refused it, and goes on.
+  // DEADLINE_EXCEEDED (TIMED_OUT).
+  absl::StatusOr<worker::DeviceEvent> ReadDevice(const worker::DeviceRequest& request, int descriptor,
+                                                 absl::Duration timeout);
+
   // Ends what a call waits for, from any thread. The worker aborts and ends.
   void Cancel() { socket_.Close(); }
   // Cancels, and waits until the process is gone. If it outlives the grace, it is killed. May be called from any

@@ -91,6 +91,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                                    agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
+  agent->devices_ = std::make_unique<DeviceExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer, TrainerEnd how) {
     Log(LogLevel::kWarn, "trainer_ended", {{"seen_by", how == TrainerEnd::kEnded ? "process" : "connection"}});
     raw->TrainerGone(trainer, how);
@@ -181,6 +182,7 @@ void Agent::Stop(bool unregister) {
   if (saves_ != nullptr) saves_->Stop();
   if (loads_ != nullptr) loads_->Stop();
   if (groups_ != nullptr) groups_->Stop();
+  if (devices_ != nullptr) devices_->Stop();
 }
 
 bool Agent::Drain(absl::Duration timeout) {
@@ -279,6 +281,7 @@ void Agent::Execute(Action action) {
   } else if (const auto* peers = std::get_if<action::GetPeers>(&action)) {
     link_->GetPeers(peers->ranks);
   } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
+    devices_->LetGoOfSlab();
     saves_->MakeSlab(slab->bytes);
   } else if (std::holds_alternative<action::GiveUpSlab>(action)) {
     saves_->GiveUpSlab();
@@ -302,6 +305,16 @@ void Agent::Execute(Action action) {
     if (groups_ != nullptr) groups_->Follow(follow->orders);
   } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
     loads_->End(stop_read->number);
+  } else if (const auto* await = std::get_if<action::AwaitDeviceMemory>(&action)) {
+    devices_->Await(*await);
+  } else if (const auto* drop = std::get_if<action::DropDeviceMemory>(&action)) {
+    devices_->Drop(*drop);
+  } else if (std::holds_alternative<action::EndDeviceMemory>(action)) {
+    devices_->End();
+  } else if (const auto* copy = std::get_if<action::CopyFromDevice>(&action)) {
+    devices_->Copy(*copy, saves_->SlabOf(copy->slab));
+  } else if (const auto* stop_copy = std::get_if<action::StopDeviceCopy>(&action)) {
+    devices_->StopCopy(stop_copy->copy);
   }
 }
 

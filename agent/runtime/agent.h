@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/execution/device_executor.h"
 #include "agent/execution/executor_context.h"
 #include "agent/execution/load_executor.h"
 #include "agent/execution/root_guard.h"
@@ -103,6 +104,7 @@ class Agent {
   std::unique_ptr<GroupKeeper> groups_;  // null if NCCL is never used
   std::unique_ptr<SaveExecutor> saves_;
   std::unique_ptr<LoadExecutor> loads_;
+  std::unique_ptr<DeviceExecutor> devices_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<TrainerWatch> watch_;
   std::unique_ptr<grpc::Server> transfer_server_;

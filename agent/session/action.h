@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "agent/session/device_memory.h"
 #include "agent/session/kept_save.h"
 #include "agent/session/peer_book.h"
 #include "agent/session/rank_layout.h"
@@ -109,12 +111,37 @@ struct StopRead {
   uint64_t number = 0;
 };
 
+// Await the descriptors of these blocks of the trainer's GPUs. -> OnOfferOpened, then OnOfferTaken
+struct AwaitDeviceMemory {
+  uint64_t offer = 0;
+  std::vector<DeviceBlock> blocks;
+};
+// Give these blocks back.
+struct DropDeviceMemory {
+  std::vector<uint64_t> blocks;
+};
+// Give all blocks back, and end the process that has them. A copy that it makes ends too. -> OnCopied, if one runs
+struct EndDeviceMemory {};
+// Copy from the trainer's GPUs to this slab, within the time; what is not a block yet is opened for that. -> OnCopied
+struct CopyFromDevice {
+  uint64_t copy = 0;
+  uint64_t slab = 0;
+  DeviceMemoryPartsPtr parts;
+  std::vector<DeviceBlock> ipc;
+  absl::Time deadline;
+};
+// Stop these copies, if need be by ending the process that makes them. -> OnCopied
+struct StopDeviceCopy {
+  uint64_t copy = 0;
+};
+
 }  // namespace action
 
-using Action =
-    std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
-                 action::GiveUpSlab, action::EndLending, action::StopWrite, action::DecideMoves, action::ControlPage,
-                 action::StartRead, action::LendSource, action::DecideExchange, action::FollowGroups, action::StopRead>;
+using Action = std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
+                            action::GiveUpSlab, action::EndLending, action::StopWrite, action::DecideMoves,
+                            action::ControlPage, action::StartRead, action::LendSource, action::DecideExchange,
+                            action::FollowGroups, action::StopRead, action::AwaitDeviceMemory, action::DropDeviceMemory,
+                            action::EndDeviceMemory, action::CopyFromDevice, action::StopDeviceCopy>;
 
 struct SlabDescription {
   uint64_t descriptor_id = 0;

@@ -59,6 +59,23 @@ absl::Status RankSave::TakeStaged(const v1::CommitStagingRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status RankSave::CheckWritten(const v1::WriteResult& written) const {
+  if (device_checksum.empty()) return absl::OkStatus();
+  for (size_t i = 0; i < target->file.size() && i < static_cast<size_t>(written.files_size()); ++i) {
+    const std::vector<uint32_t>& items = target->file[i].item;
+    const v1::FileResult& file = written.files(static_cast<int>(i));
+    for (size_t k = 0; k < items.size() && k < static_cast<size_t>(file.item_checksums_size()); ++k) {
+      const auto wanted = device_checksum.find(items[k]);
+      if (wanted == device_checksum.end() || wanted->second == file.item_checksums(static_cast<int>(k))) continue;
+      const std::string& name = target->ItemAt(items[k]).name;
+      return MakeError(Reason::kTornSnapshot,
+                       absl::StrCat(name, ": the bytes that were written are not those that the GPU held at the save"),
+                       {{"tensor", name}});
+    }
+  }
+  return absl::OkStatus();
+}
+
 void RankSave::AddPlacements(v1::BeginSaveResponse& response) const {
   for (uint32_t item = 0; item < staged->slab_offset.size(); ++item) {
     if (staged->slab_offset[item] == SaveImage::kNotStaged) continue;

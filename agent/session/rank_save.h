@@ -8,6 +8,7 @@
 #define CAIRN_AGENT_SESSION_RANK_SAVE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ struct RankSave {
   // Takes what the trainer says of its staged state: the lengths of its objects, and checksums.
   // INVALID_ARGUMENT (BAD_REQUEST): it does not fit the layout or the checklist.
   absl::Status TakeStaged(const v1::CommitStagingRequest& request);
+  // ABORTED (TORN_SNAPSHOT): an item was written that is not what the trainer's GPU held.
+  absl::Status CheckWritten(const v1::WriteResult& written) const;
   // Says where the trainer copies what, and which checksums it makes.
   void AddPlacements(v1::BeginSaveResponse& response) const;
   // Returns what the coordinator is told.
@@ -72,6 +75,8 @@ struct RankSave {
   ReplicaChecklist checklist;  // when STAGING or later
   std::vector<uint64_t> object_bytes;
   std::vector<v1::ReplicaChecksum> replica_checksum;
+  // The CRC32C of items as the trainer's GPUs held them, which must be that of what is written.
+  std::map<uint32_t, uint32_t> device_checksum;
   v1::SaveOrder order;
   uint32_t attempt = 0;
   uint64_t attempt_nonce = 0;

@@ -71,6 +71,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     save->phase = v1::SaveState::STAGING;
     save->stage_deadline = now + TimeoutOf(request);
     save->replica_checksum.clear();
+    save->device_checksum.clear();
     context_.Changed();
   }
   if (!save->error.ok()) {
@@ -169,6 +170,16 @@ absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
   context_.Changed();
   Advance();
   return absl::OkStatus();
+}
+
+absl::StatusOr<RankSave*> RankSaves::FindStaging(uint64_t id, uint64_t trainer) {
+  RankSave* save = FindById(id);
+  if (save != nullptr && save->trainer == trainer && !save->error.ok()) return save->error;
+  if (save != nullptr && save->trainer == trainer && save->phase == v1::SaveState::STAGING) return save;
+  const auto ended = ended_.Tell(id, trainer);
+  if (ended.has_value() && !ended->ok()) return *ended;
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("rank ", context_.options.rank, ": no save ", id, " is being staged"));
 }
 
 absl::StatusOr<v1::WaitSaveResponse> RankSaves::Wait(const v1::WaitSaveRequest& request) {

@@ -37,6 +37,8 @@ class RankSaves {
   // How many saves have been begun.
   uint64_t begun() const { return begun_; }
   absl::Status CommitStaging(const v1::CommitStagingRequest& request);
+  // Returns the save with this id if this trainer stages it now. Errors: as CommitStaging.
+  absl::StatusOr<RankSave*> FindStaging(uint64_t id, uint64_t trainer);
   absl::StatusOr<v1::WaitSaveResponse> Wait(const v1::WaitSaveRequest& request);
   absl::Status Cancel(const v1::CancelSaveRequest& request);
   // This trainer is not asked about any more.

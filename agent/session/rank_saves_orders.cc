@@ -265,6 +265,10 @@ void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result
       save->phase = v1::SaveState::STOPPED;
     } else if (stopping) {
       save->phase = v1::SaveState::STAGED;  // for the next attempt
+    } else if (const absl::Status torn = result.ok() ? save->CheckWritten(*result) : absl::OkStatus(); !torn.ok()) {
+      const std::string rank = absl::StrCat(context_.options.rank);
+      Fail(*save, Annotate(torn, absl::StrCat("rank ", rank),
+                           {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step)}}));
     } else if (result.ok()) {
       save->phase = v1::SaveState::WRITTEN;
       save->bytes_done = save->target->file_bytes;

@@ -241,6 +241,7 @@ void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
     context_.Changed();
     return;
   }
+  devices_.End();
   saves_.OnTrainerLost(trainer, Lost(how, "before its state was staged"));
   loads_.OnTrainerLost(trainer, Lost(how, "while it was loading"));
   trainer_.reset();
@@ -329,6 +330,9 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
 
 absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  if (devices_.CopiesFor(request.save())) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("the copies of save ", request.save(), " have not ended"));
+  }
   return saves_.CommitStaging(request);
 }
 
@@ -339,7 +343,25 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
 
 absl::Status Session::CancelSave(const v1::CancelSaveRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
-  return saves_.Cancel(request);
+  CAIRN_RETURN_IF_ERROR(saves_.Cancel(request));
+  devices_.Advance();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::OfferDeviceMemoryResponse> Session::OfferDeviceMemory(const v1::OfferDeviceMemoryRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return devices_.Offer(request);
+}
+
+absl::StatusOr<v1::CopyFromDeviceResponse> Session::CopyFromDevice(const v1::CopyFromDeviceRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return devices_.Copy(request);
+}
+
+void Session::OnDeviceCopied(uint64_t copy, absl::StatusOr<DeviceCopied> copied) {
+  devices_.OnCopied(copy, std::move(copied));
+  Advance();  // the slab may be free now
+  context_.Changed();
 }
 
 absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequest& request) {
@@ -392,6 +414,7 @@ void Session::OnSlabGivenUp() {
 void Session::Advance() {
   saves_.Advance();
   loads_.Advance();
+  devices_.Advance();
 }
 
 }  // namespace cairn

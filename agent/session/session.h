@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/session/action.h"
+#include "agent/session/device_share.h"
 #include "agent/session/known_layouts.h"
 #include "agent/session/rank_layout.h"
 #include "agent/session/rank_loads.h"
@@ -80,7 +81,10 @@ class Session {
   // The groups that this rank builds or is in now.
   void OnGroups(std::vector<v1::GroupState> groups);
   // Ends what has passed its deadline.
-  void OnTick(absl::Time now) { saves_.OnTick(now); }
+  void OnTick(absl::Time now) {
+    saves_.OnTick(now);
+    devices_.Advance();
+  }
 
   // --- With the trainer. Errors are those of LocalAgentService.
 
@@ -106,10 +110,18 @@ class Session {
   absl::Status CommitStaging(const v1::CommitStagingRequest& request);
   absl::StatusOr<v1::WaitSaveResponse> WaitSave(const v1::WaitSaveRequest& request);
   absl::Status CancelSave(const v1::CancelSaveRequest& request);
+  absl::StatusOr<v1::OfferDeviceMemoryResponse> OfferDeviceMemory(const v1::OfferDeviceMemoryRequest& request);
+  absl::StatusOr<v1::CopyFromDeviceResponse> CopyFromDevice(const v1::CopyFromDeviceRequest& request);
   absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
   absl::Status CommitSource(const v1::CommitSourceRequest& request);
   absl::Status CheckLoad(uint64_t trainer, uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> EndLoad(const v1::EndLoadRequest& request);
+
+  // --- With the trainer's GPUs. As the events of DeviceShare.
+
+  void OnOfferOpened(uint64_t offer, uint64_t descriptor_id) { devices_.OnOfferOpened(offer, descriptor_id); }
+  void OnOfferTaken(uint64_t offer, const absl::Status& status) { devices_.OnOfferTaken(offer, status); }
+  void OnDeviceCopied(uint64_t copy, absl::StatusOr<DeviceCopied> copied);
 
   // --- With the slab.
 
@@ -156,6 +168,7 @@ class Session {
   RankSlab slab_{context_};
   RankSaves saves_{context_, plans_, slab_};
   RankLoads loads_{context_, plans_, slab_};
+  DeviceShare devices_{context_, saves_, slab_};
 };
 
 }  // namespace cairn

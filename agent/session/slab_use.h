@@ -22,13 +22,13 @@ class SlabUse {
  public:
   // Returns whether the next save may be this trainer's.
   bool AllowedTo(uint64_t trainer) const {
-    if (writer_ != 0 && writer_ != trainer) return false;
+    if (agent_copies_ || (writer_ != 0 && writer_ != trainer)) return false;
     return !lent_ || mapped_;
   }
 
   // Returns whether nobody but this trainer can write into it. The trainer itself does not: its copies have ended, and
   // it was not told of the slab since.
-  bool RestsFor(uint64_t trainer) const { return writer_ == 0 || writer_ == trainer; }
+  bool RestsFor(uint64_t trainer) const { return !agent_copies_ && (writer_ == 0 || writer_ == trainer); }
 
   // The trainer was told where the slab is.
   void HandOut(uint64_t trainer) {
@@ -41,6 +41,10 @@ class SlabUse {
   void GaveUp(uint64_t trainer) { mapped_ = mapped_ && writer_ != trainer; }
   // The slab is sealed: whoever has it not mapped yet cannot map it to write any more.
   void Lend() { lent_ = true; }
+  // A process of the agent writes into it, from the trainer's GPUs.
+  void AgentCopies() { agent_copies_ = true; }
+  // It is known to do so no more, or to have ended.
+  void AgentCopiesEnded() { agent_copies_ = false; }
   void TrainerGone(uint64_t trainer, TrainerEnd how) {
     if (writer_ != trainer) return;
     mapped_ = false;
@@ -51,6 +55,7 @@ class SlabUse {
   uint64_t writer_ = 0;  // 0: nobody can write into it
   bool mapped_ = false;  // by the writer, which is attached
   bool lent_ = false;
+  bool agent_copies_ = false;
 };
 
 }  // namespace cairn

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -139,13 +140,42 @@ void DescriptorSocket::Withdraw(uint64_t id) {
   offered_.erase(id);
 }
 
-void DescriptorSocket::Answer(int connection, uint64_t id) {
+uint64_t DescriptorSocket::Await(size_t count, std::function<void(std::vector<UniqueFd>)> on_come) {
+  const uint64_t id = RandomId();
+  MutexLock lock(mutex_);
+  awaited_[id] = {.count = count, .on_come = std::move(on_come)};
+  return id;
+}
+
+void DescriptorSocket::StopAwaiting(uint64_t id) {
+  MutexLock lock(mutex_);
+  awaited_.erase(id);
+}
+
+bool DescriptorSocket::Take(int connection, uint64_t id, std::vector<UniqueFd>& descriptors) {
+  std::function<void(std::vector<UniqueFd>)> on_come;
+  {
+    MutexLock lock(mutex_);
+    const auto awaited = awaited_.find(id);
+    if (awaited == awaited_.end()) return false;
+    if (awaited->second.count == descriptors.size()) {
+      on_come = std::move(awaited->second.on_come);
+      awaited_.erase(awaited);
+    }
+  }
+  if (on_come) on_come(std::move(descriptors));
+  SendAnswer(connection, on_come ? 0 : EINVAL, -1);
+  return true;
+}
+
+void DescriptorSocket::Answer(int connection, uint64_t id, std::vector<UniqueFd> descriptors) {
   if (id == 0) {
     // Some hundred bytes, which a fresh socket's buffer holds; a peer that does not read them is its own fault.
     const std::string answer = OwnerAnswer(owner_);
     (void)send(connection, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
   }
+  if (Take(connection, id, descriptors)) return;
   MutexLock lock(mutex_);
   const auto offered = offered_.find(id);
   if (offered == offered_.end()) return SendAnswer(connection, ENOENT, -1);
@@ -158,6 +188,7 @@ void DescriptorSocket::Serve() {
     UniqueFd fd;
     unsigned char request[8];
     size_t received = 0;
+    std::vector<UniqueFd> descriptors;  // that came with it
     absl::Time deadline;
   };
   std::vector<Connection> connections;
@@ -179,12 +210,17 @@ void DescriptorSocket::Serve() {
       Connection& connection = connections[i];
       bool keep = now < connection.deadline;
       if (polled[i + 2].revents != 0) {
-        const ssize_t got = recv(connection.fd.get(), connection.request + connection.received,
-                                 sizeof(connection.request) - connection.received, MSG_DONTWAIT);
-        if (got > 0) connection.received += static_cast<size_t>(got);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) keep = false;
-        if (connection.received == sizeof(connection.request)) {
-          Answer(connection.fd.get(), FromLittleEndian(connection.request, 8));
+        ReceivedMessage got;
+        const std::span<char> rest(reinterpret_cast<char*>(connection.request) + connection.received,
+                                   sizeof(connection.request) - connection.received);
+        const int error = ReceiveMessage(connection.fd.get(), rest, MSG_DONTWAIT, got);
+        connection.received += got.bytes;
+        std::move(got.descriptors.begin(), got.descriptors.end(), std::back_inserter(connection.descriptors));
+        if (error != 0 ? error != EAGAIN && error != EINTR : got.bytes == 0) keep = false;
+        if (got.truncated || connection.descriptors.size() > kMostDescriptors) keep = false;
+        if (keep && connection.received == sizeof(connection.request)) {
+          Answer(connection.fd.get(), FromLittleEndian(connection.request, 8),
+                 std::exchange(connection.descriptors, {}));
           connection.received = 0;  // a connection may ask for several
           connection.deadline = now + absl::Seconds(kTimeoutSeconds);
         }
@@ -203,7 +239,7 @@ void DescriptorSocket::Serve() {
       SendAnswer(fd.get(), EPERM, -1);
       continue;
     }
-    connections.push_back({std::move(fd), {}, 0, now + absl::Seconds(kTimeoutSeconds)});
+    connections.push_back({std::move(fd), {}, 0, {}, now + absl::Seconds(kTimeoutSeconds)});
   }
 }
 

@@ -1,16 +1,23 @@
 // Hands shared memory to other processes: they connect, send the 8 bytes of a descriptor id (little-endian), and get
 // one byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so knowing one is being told it.
 //
+// It also takes descriptors: for an id that the agent has told it for that, a process sends them with the 8 bytes, and
+// the answer is the byte alone.
+//
 // The id 0 asks whose socket this is. The answer has no descriptor: the byte 0, then the agent's incarnation (8 bytes),
 // its rank (4), the length of its job's name (4, all little-endian) and the name. A path alone does not say that: two
 // containers of one machine often have different sockets under the same path.
 #ifndef CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
 #define CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "agent/sockets/peer.h"
@@ -42,6 +49,12 @@ class DescriptorSocket {
   // No more of it; those who have it keep it.
   void Withdraw(uint64_t id);
 
+  // Waits for a message with `count` descriptors, of which one message may have kMostDescriptors. Returns its id. Then
+  // `on_come` gets them, once, on the socket's thread, which it must not keep.
+  uint64_t Await(size_t count, std::function<void(std::vector<UniqueFd>)> on_come);
+  // No more of it. `on_come` may be running.
+  void StopAwaiting(uint64_t id);
+
   const std::string& path() const { return path_; }
   const SocketOwner& owner() const { return owner_; }
 
@@ -52,9 +65,17 @@ class DescriptorSocket {
     int fd() const { return read_only.valid() ? read_only.get() : memory->fd(); }
   };
 
+  struct Awaited {
+    size_t count = 0;
+    std::function<void(std::vector<UniqueFd>)> on_come;
+  };
+
   DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, UniqueFd listener, UniqueFd wake);
   void Serve();
-  void Answer(int connection, uint64_t id);
+  // `descriptors` came with the request.
+  void Answer(int connection, uint64_t id, std::vector<UniqueFd> descriptors);
+  // Returns false if nothing is awaited under this id.
+  bool Take(int connection, uint64_t id, std::vector<UniqueFd>& descriptors);
 
   const std::string path_;
   const UserPolicy policy_;
@@ -63,6 +84,7 @@ class DescriptorSocket {
   const UniqueFd wake_;  // an eventfd: written once, to end
   Mutex mutex_;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/random_id.h"
+#include "common/file/descriptor_message.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -159,6 +160,60 @@ TEST_F(DescriptorSocketTest, AskOwner_AnAgentTookThePath_NamesTheNewOne) {
   EXPECT_EQ(owner->job, std::string(200, 'j'));
   EXPECT_EQ(owner->rank, 70000);
   EXPECT_EQ(owner->incarnation, UINT64_MAX);
+}
+
+// Sends this id with so many descriptors of one pipe, and returns the answer: 0 or an errno, -1 for none.
+int Give(int connection, uint64_t id, size_t count) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const UniqueFd reader(ends[0]), writer(ends[1]);
+  const std::vector<int> descriptors(count, reader.get());
+  EXPECT_EQ(SendMessage(connection, {reinterpret_cast<const char*>(&id), 8}, descriptors), 0);
+  unsigned char answer = 0;
+  return recv(connection, &answer, 1, 0) == 1 ? answer : -1;
+}
+
+TEST_F(DescriptorSocketTest, Await_AsManyDescriptorsAsWereAskedFor_GivesThemOnce) {
+  std::vector<UniqueFd> came;
+  const uint64_t id = socket_->Await(64, [&](std::vector<UniqueFd> descriptors) { came = std::move(descriptors); });
+  const UniqueFd connection = Connect();
+  EXPECT_EQ(Give(connection.get(), id, 64), 0);
+  ASSERT_EQ(came.size(), 64u);
+  EXPECT_TRUE(came.back().valid());
+  EXPECT_EQ(Give(connection.get(), id, 64), ENOENT) << "once";
+}
+
+TEST_F(DescriptorSocketTest, Await_AnotherNumberOfDescriptors_IsRefusedAndAwaitedStill) {
+  size_t came = 0;
+  const uint64_t id = socket_->Await(2, [&](std::vector<UniqueFd> descriptors) { came = descriptors.size(); });
+  const UniqueFd connection = Connect();
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{3}}) {
+    EXPECT_EQ(Give(connection.get(), id, count), EINVAL) << count;
+  }
+  EXPECT_EQ(Give(connection.get(), id, 2), 0);
+  EXPECT_EQ(came, 2u);
+}
+
+TEST_F(DescriptorSocketTest, StopAwaiting_DescriptorsThatComeLater_AreRefused) {
+  const uint64_t id = socket_->Await(1, [](std::vector<UniqueFd>) { ADD_FAILURE(); });
+  socket_->StopAwaiting(id);
+  EXPECT_EQ(Give(Connect().get(), id, 1), ENOENT);
+}
+
+TEST_F(DescriptorSocketTest, Serve_DescriptorsThatNobodyAwaits_AreClosed) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  const UniqueFd connection = Connect();
+  const uint64_t unknown = 12345;
+  const int given[] = {writer.get()};
+  ASSERT_EQ(SendMessage(connection.get(), {reinterpret_cast<const char*>(&unknown), 8}, given), 0);
+  unsigned char answer = 0;
+  ASSERT_EQ(recv(connection.get(), &answer, 1, 0), 1);
+  EXPECT_EQ(answer, ENOENT);
+  writer = UniqueFd();
+  EXPECT_EQ(read(reader.get(), &answer, 1), 0) << "the pipe ends when nobody has its other end any more";
 }
 
 }  // namespace

@@ -149,6 +149,26 @@ grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* c
       });
 }
 
+grpc::ServerUnaryReactor* LocalService::OfferDeviceMemory(grpc::CallbackServerContext* context,
+                                                          const v1::OfferDeviceMemoryRequest* request,
+                                                          v1::OfferDeviceMemoryResponse* response) {
+  return LongPoll<v1::OfferDeviceMemoryRequest, v1::OfferDeviceMemoryResponse>(
+      agent_.host(), context, *request, response,
+      [](Session& session, const v1::OfferDeviceMemoryRequest& asked, absl::Time) {
+        return session.OfferDeviceMemory(asked);
+      });
+}
+
+grpc::ServerUnaryReactor* LocalService::CopyFromDevice(grpc::CallbackServerContext* context,
+                                                       const v1::CopyFromDeviceRequest* request,
+                                                       v1::CopyFromDeviceResponse* response) {
+  return LongPoll<v1::CopyFromDeviceRequest, v1::CopyFromDeviceResponse>(
+      agent_.host(), context, *request, response,
+      [](Session& session, const v1::CopyFromDeviceRequest& asked, absl::Time) {
+        return session.CopyFromDevice(asked);
+      });
+}
+
 grpc::ServerUnaryReactor* LocalService::CommitStaging(grpc::CallbackServerContext* context,
                                                       const v1::CommitStagingRequest* request,
                                                       v1::CommitStagingResponse*) {

@@ -26,6 +26,12 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
                                     v1::PrepareResponse* response) override;
   grpc::ServerUnaryReactor* BeginSave(grpc::CallbackServerContext* context, const v1::BeginSaveRequest* request,
                                       v1::BeginSaveResponse* response) override;
+  grpc::ServerUnaryReactor* OfferDeviceMemory(grpc::CallbackServerContext* context,
+                                              const v1::OfferDeviceMemoryRequest* request,
+                                              v1::OfferDeviceMemoryResponse* response) override;
+  grpc::ServerUnaryReactor* CopyFromDevice(grpc::CallbackServerContext* context,
+                                           const v1::CopyFromDeviceRequest* request,
+                                           v1::CopyFromDeviceResponse* response) override;
   grpc::ServerUnaryReactor* CommitStaging(grpc::CallbackServerContext* context, const v1::CommitStagingRequest* request,
                                           v1::CommitStagingResponse* response) override;
   grpc::ServerUnaryReactor* WaitSave(grpc::CallbackServerContext* context, const v1::WaitSaveRequest* request,

@@ -7,27 +7,26 @@
 #include <cstring>
 
 namespace cairn {
-namespace {
-
-// A message with more is cut. Nothing here needs more than one; the rest tells a peer that sends too many.
-constexpr size_t kMostDescriptors = 4;
-
-}  // namespace
 
 int SendMessage(int socket, std::string_view bytes, int descriptor) {
+  return SendMessage(socket, bytes, std::span<const int>(&descriptor, descriptor >= 0 ? 1 : 0));
+}
+
+int SendMessage(int socket, std::string_view bytes, std::span<const int> descriptors) {
+  if (descriptors.size() > kMostDescriptors) return EINVAL;
   iovec data = {const_cast<char*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))] = {};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  if (descriptor >= 0) {
+  if (!descriptors.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   }
   while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno != EINTR) return errno;

@@ -220,6 +220,31 @@ DeviceOutcome DeviceCore::Checksum(const std::vector<StagedCopy>& copies, std::v
   return outcome;
 }
 
+DeviceOutcome DeviceCore::FindBlocks(const std::vector<StagedCopy>& copies, std::vector<SharedBlock>& blocks) {
+  DeviceOutcome outcome;
+  try {
+    const std::map<int, Job> jobs = JobsOf(copies, outcome);
+    for (const auto& [ordinal, job] : jobs) {
+      const CurrentContext current(driver, *job.device);
+      for (const uint64_t stream : job.streams) {
+        DeviceEvent event(driver);
+        event.Record(reinterpret_cast<cuda::Stream>(stream));
+        event.Await();
+      }
+    }
+    if (outcome.kind != DeviceOutcome::kDone) return outcome;
+    std::vector<SharedBlocks::Array> arrays;
+    for (const StagedCopy& copy : copies) {
+      const int64_t span = SpanOf(copy.copy);
+      if (span > 0) arrays.push_back({.address = copy.copy.device, .bytes = static_cast<uint64_t>(span)});
+    }
+    blocks = shared.Find(std::move(arrays));
+  } catch (const DriverFailure& failure) {
+    return FailedBy(failure);
+  }
+  return outcome;
+}
+
 void DeviceCore::AwaitAll(const std::map<int, Job>& jobs) {
   for (const auto& [ordinal, job] : jobs) {
     if (job.device == nullptr) continue;
@@ -236,6 +261,7 @@ void DeviceCore::Close() {
   if (devices.empty()) return;
   try {
     const CurrentContext current(driver, *devices.begin()->second);
+    shared.Forget();
     pinned.UnpinAll();
     ring.Free();
     for (auto& [ordinal, digest] : digests) {

@@ -13,6 +13,7 @@
 #include "common/gpu/device_context.h"
 #include "common/gpu/device_digest.h"
 #include "common/gpu/driver.h"
+#include "common/gpu/shared_blocks.h"
 #include "common/gpu/staged_copy.h"
 
 namespace cairn {
@@ -25,7 +26,11 @@ DeviceOutcome FailedBy(const DriverFailure& failure);
 
 class DeviceCore {
  public:
-  DeviceCore(const GpuDriver& given, int64_t slot_bytes) : driver(given), ring(given, slot_bytes), pinned(given) {}
+  DeviceCore(const GpuDriver& given, int64_t slot_bytes)
+      : driver(given),
+        ring(given, slot_bytes),
+        pinned(given),
+        shared(given, [this](int ordinal) -> const DeviceContext& { return Device(ordinal); }) {}
 
   // The part of a run that one device does.
   struct Job {
@@ -37,6 +42,7 @@ class DeviceCore {
   // See DeviceStaging.
   DeviceOutcome Copy(const std::vector<StagedCopy>& copies, int64_t threads);
   DeviceOutcome Checksum(const std::vector<StagedCopy>& copies, std::vector<uint32_t>& checksums);
+  DeviceOutcome FindBlocks(const std::vector<StagedCopy>& copies, std::vector<SharedBlock>& blocks);
   void Close();
 
   // These are the steps of runs. Those that return no outcome throw DriverFailure.
@@ -63,6 +69,7 @@ class DeviceCore {
   StagingRing ring;
   PinnedMemory pinned;
   std::map<int, std::unique_ptr<DeviceContext>> devices;
+  SharedBlocks shared;
   std::map<int, DeviceDigest> digests;
   std::atomic<int64_t> digest_pinned_bytes{0};
 };

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy
 
-from cairn import _native
+from cairn import _device_blocks, _native
 from cairn._device_array import DeviceArray
 from cairn._device_outcome import NOT_PINNED, STALLED, Outcome, error_of, path_of, report_of
 from cairn._errors import Error
@@ -151,6 +151,45 @@ class Devices:
         self._held.append(keep)
         path, fallback = path_of(outcome, copies.names)
         return Overlap(self, handle, copies.names, keep, begun, deadline, path, fallback, outcome.pinned_bytes)
+
+    def find_blocks(self, copies: DeviceCopyList, deadline: float) -> list[_device_blocks.Block]:
+        """Waits until the streams of arrays have done their work, and finds the allocations that the arrays are in.
+
+        Returns:
+          The blocks, ascending. The helper keeps them until it is asked again, or forget_blocks() is called.
+
+        Raises:
+          Error: as to_host().
+        """
+        rows, dimensions = copies.tables()
+        streams = numpy.array(copies.streams, numpy.uint64)
+        outcome = Outcome()
+        begun = time.monotonic()
+        handle = self._open(max(deadline - begun, 0.0))
+        blocks = _LIBRARY.cairn_blocks_find(handle, rows.ctypes.data, len(rows), dimensions.ctypes.data,
+                                            streams.ctypes.data, max(deadline - time.monotonic(), 0.0),
+                                            ctypes.byref(outcome))
+        self._check(outcome, copies.names, copies.owners, time.monotonic() - begun)
+        try:
+            return _device_blocks.read(_LIBRARY.cairn_blocks_data(blocks), _LIBRARY.cairn_blocks_count(blocks))
+        finally:
+            _LIBRARY.cairn_blocks_free(blocks)
+
+    def export_blocks(self, handles: Sequence[int], deadline: float) -> list[int]:
+        """Returns descriptors of blocks that were found last; the caller closes them. Raises as to_host()."""
+        numbers = numpy.array(handles, numpy.uint64)
+        files = numpy.full(len(handles), -1, numpy.int32)
+        outcome = Outcome()
+        begun = time.monotonic()
+        _LIBRARY.cairn_blocks_export(self._open(max(deadline - begun, 0.0)), numbers.ctypes.data, len(numbers),
+                                     max(deadline - time.monotonic(), 0.0), files.ctypes.data, ctypes.byref(outcome))
+        self._check(outcome, (), None, time.monotonic() - begun)
+        return files.tolist()
+
+    def forget_blocks(self) -> None:
+        """Lets go of the blocks that were found last, if the driver answers soon."""
+        if self._handle is not None and not self.busy():
+            _LIBRARY.cairn_blocks_forget(self._handle, _RELEASE_SECONDS, ctypes.byref(Outcome()))
 
     def let_go(self, keep: object) -> None:
         """The copies that `keep` belongs to have ended."""
@@ -398,6 +437,15 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_device_copy.argtypes = [pointer, number, ctypes.c_uint64, pointer, number, pointer, pointer, number,
                                           seconds, pointer]
     library.cairn_device_checksum.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer, pointer]
+    library.cairn_blocks_find.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer]
+    library.cairn_blocks_find.restype = pointer
+    library.cairn_blocks_count.argtypes = [pointer]
+    library.cairn_blocks_count.restype = number
+    library.cairn_blocks_data.argtypes = [pointer]
+    library.cairn_blocks_data.restype = pointer
+    library.cairn_blocks_free.argtypes = [pointer]
+    library.cairn_blocks_export.argtypes = [pointer, pointer, number, seconds, pointer, pointer]
+    library.cairn_blocks_forget.argtypes = [pointer, seconds, pointer]
     library.cairn_overlap_begin.argtypes = [pointer, ctypes.c_uint64, pointer, number, pointer, pointer, pointer,
                                             number, number, number, seconds, pointer]
     library.cairn_overlap_begin.restype = pointer
@@ -408,7 +456,8 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_overlap_free.argtypes = [pointer]
     library.cairn_overlap_free.restype = None
     for function in (library.cairn_device_waiting, library.cairn_device_locate, library.cairn_device_pin,
-                     library.cairn_device_release, library.cairn_device_copy, library.cairn_device_checksum):
+                     library.cairn_device_release, library.cairn_device_copy, library.cairn_device_checksum,
+                     library.cairn_blocks_free, library.cairn_blocks_export, library.cairn_blocks_forget):
         function.restype = None
     return library
 

@@ -97,14 +97,7 @@ def receive_descriptor(path: str, descriptor_id: int, lender: Lender) -> int:
     """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            channel.settimeout(_SOCKET_TIMEOUT)
-            channel.connect(path)
-            _, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
-                                                                _CREDENTIALS.size))
-            if user != lender.user:
-                raise Error("PEER_UID", f"a process of user {user} listens at {path}, not one of the agent's user "
-                            f"{lender.user}", {"uid": str(user)})
-            lender.check(path, channel)
+            _reach(path, channel, lender)
             channel.sendall(struct.pack("<Q", descriptor_id))
             data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     except OSError as error:
@@ -115,6 +108,30 @@ def receive_descriptor(path: str, descriptor_id: int, lender: Lender) -> int:
     for descriptor in descriptors:
         os.close(descriptor)
     _refuse("gave no memory for descriptor", descriptor_id, data)
+
+
+def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Lender) -> None:
+    """Gives the agent at a descriptor socket descriptors that it awaits. Raises as receive_descriptor()."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            _reach(path, channel, lender)
+            socket.send_fds(channel, [struct.pack("<Q", descriptor_id)], files)
+            answer = channel.recv(1)
+    except OSError as error:
+        raise Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}") from None
+    if answer != b"\x00":
+        _refuse("does not take descriptors for", descriptor_id, answer)
+
+
+def _reach(path: str, channel: socket.socket, lender: Lender) -> None:
+    """Connects to the descriptor socket of `lender`. Raises PEER_UID, RANK_CONFLICT, AGENT_UNREACHABLE, OSError."""
+    channel.settimeout(_SOCKET_TIMEOUT)
+    channel.connect(path)
+    _, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user != lender.user:
+        raise Error("PEER_UID", f"a process of user {user} listens at {path}, not one of the agent's user "
+                    f"{lender.user}", {"uid": str(user)})
+    lender.check(path, channel)
 
 
 def _check_seals(descriptor: int, path: str, writable: bool) -> None:

@@ -12,7 +12,7 @@ import numpy
 from cairn._errors import Error
 from cairn._state import Array
 
-_INTERFACE_VERSION = 4
+_INTERFACE_VERSION = 5
 # These are the columns of a row of the copies' table, as in struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)

@@ -46,15 +46,19 @@ class DeviceReport:
 
     Attributes:
       path: the slowest that some array took: "pinned-slab" (straight between the device and the agent's memory),
-        "pinned-ring" (through two pinned buffers; always so in a load) or "pageable" (through the driver's own).
+        "pinned-ring" (through two pinned buffers; always so in a load) or "pageable" (through the driver's own). Better
+        than these are "device-vmm" and "device-ipc": the agent has copied them itself (connect(share_gpu_memory=True)).
       fallback: why it was no better path; "" if it was the best.
       bytes: that were copied.
       copies: calls of the driver that copied them.
       seconds: that it took.
       pinned_bytes: of the host's memory that are pinned.
-      checked: arrays of an overlapped save whose CRC32C the device computed at the save, and found in what was copied.
+      checked: arrays whose CRC32C the device computed at the save: of an overlapped save, those that were found in what
+        was copied; of arrays that the agent has copied, those that it compares with what it writes.
       unchecked: why it could not; "" if it did, or was not asked to.
       bytes_by_path: path -> bytes that took it.
+      shared_bytes: of the GPUs' memory that the agent has part in, and so holds until the next save.
+      freed_bytes: of such memory that no array of this save is in any more, which the agent has given back therefore.
     """
 
     path: str
@@ -66,6 +70,8 @@ class DeviceReport:
     checked: int = 0
     unchecked: str = ""
     bytes_by_path: dict[str, int] = dataclasses.field(default_factory=dict)
+    shared_bytes: int = 0
+    freed_bytes: int = 0
 
     def plus(self, other: DeviceReport | None) -> DeviceReport:
         """Returns the report of both, which are of one load and took the same path."""
@@ -87,7 +93,7 @@ class StagingReport:
         GPUs.
       blocked_seconds: for which save() kept its caller.
       pinned_bytes: of the host's memory that the client keeps pinned.
-      fallback: why `path` is not "pinned-slab"; "" if it is, or is "host".
+      fallback: why `path` is no better one; "" if it is the best that was asked for, or is "host".
       overlapped: whether arrays are copied while the trainer goes on.
       synchronous_because: why not, although save() was asked to; "" otherwise.
     """

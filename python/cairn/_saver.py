@@ -6,7 +6,8 @@ import dataclasses
 import time
 from typing import Any
 
-from cairn import _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _wire
+from cairn import _device, _device_sharing, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _wire
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport, StagingReport
 from cairn._saving import Saving, Verdicts
@@ -40,14 +41,20 @@ class Saver:
       sampler: chooses the replicas that are checked besides those that the coordinator asks for.
     """
 
-    def __init__(self, session: _session.Session, slabs: _memory.MappingCache, devices: _device.Devices) -> None:
-        """`slabs` has room for one slab. Memory that is mapped there is given to nobody else."""
+    def __init__(self, session: _session.Session, slabs: _memory.MappingCache, devices: _device.Devices,
+                 sharing: _device_sharing.Sharing | None = None) -> None:
+        """
+        Args:
+          slabs: has room for one slab. Memory that is mapped there is given to nobody else.
+          sharing: lets the agent copy from devices; None if it is not to.
+        """
         self.sampler = _replicas.Sampler()
         self._session = session
         self._verdicts = Verdicts(session)
         self._slabs = slabs
         self._builder = _layout.LayoutBuilder()
         self._devices = devices
+        self._sharing = sharing
         self._hanging: int | None = None  # a save whose copies from devices did not end in time
         self._guards = _overlap.Guards()
         self._behind: _overlap.Behind | None = None  # the last overlapped save
@@ -67,7 +74,8 @@ class Saver:
             self._give_up_slab(error)
             raise
         on_devices = declared.device_arrays()
-        if on_devices and response.HasField("slab"):
+        # An agent that copies from devices itself pins its own mapping of the slab.
+        if on_devices and response.HasField("slab") and self._sharing is None:
             slab = self._slabs.get(response.slab, self._session.owner, writable=True)
             self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
         return int(response.slab_bytes)
@@ -128,7 +136,7 @@ class Saver:
                     behind = self._stage_behind(step, declared, begun, agent, covered, check)
                     if isinstance(behind, _overlap.Behind):
                         return Saving(self._verdicts, step, begun.save, agent, holder, None,
-                                      behind.staging(time.monotonic() - started), behind, self._guards)
+                                      self._staging_of(behind, time.monotonic() - started), behind, self._guards)
                     why = behind
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started)
@@ -194,11 +202,22 @@ class Saver:
         on_devices = declared.device_arrays()
         report = None
         if on_devices:
-            # Without prepare() this is where the slab is pinned.
-            self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
-            report = _staging.copy_from_devices(declared, begun.placements, slab)
+            shared = _device_sharing.Shared()
+            if self._sharing is not None:
+                shared = self._sharing.copy(declared, begun)
+            if any(isinstance(declared.shards[place.item].array, DeviceArray) and place.item not in shared.items
+                   for place in begun.placements if place.item < len(declared.shards)):
+                # Without prepare() this is where the slab is pinned.
+                self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
+            report = shared.with_others(_staging.copy_from_devices(declared, begun.placements, slab, shared.items))
         _staging.copy_out(declared, begun.placements, slab)
         return report
+
+    def _staging_of(self, behind: _overlap.Behind, blocked_seconds: float) -> StagingReport:
+        staging = behind.staging(blocked_seconds)
+        if self._sharing is None or staging.fallback:
+            return staging
+        return dataclasses.replace(staging, fallback="the trainer copies the arrays of an overlapped save itself")
 
     def _stage_behind(self, step: int, declared: _layout.Declared, begun: _wire.Message, agent: int,
                       covered: _overlap.Covered | str, check: bool | None) -> _overlap.Behind | str:

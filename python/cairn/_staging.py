@@ -30,13 +30,16 @@ def copy_out(declared: _layout.Declared, placement: Iterable[_wire.Message], mem
     copies.run()
 
 
-def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Message],
-                      memory: _memory.Mapping) -> DeviceReport | None:
+def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping,
+                      done: frozenset[int] = frozenset()) -> DeviceReport | None:
     """Copies items of the layout that are on devices to their places in shared memory. None if there are none.
+
+    Args:
+      done: items that are there already.
 
     Raises Error as Devices.to_host.
     """
-    copies, _ = _copies_of(declared, placement, memory)
+    copies, _ = _copies_of(declared, [place for place in placement if place.item not in done], memory)
     if not len(copies):
         return None
     assert declared.devices is not None

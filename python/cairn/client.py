@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex
 from cairn import (
     _agent,
     _device,
+    _device_sharing,
     _discovery,
     _keeping,
     _line,
@@ -49,13 +50,15 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> Client:
+def connect(address: str | None = None, timeout: float = _session.PATIENCE, *,
+            share_gpu_memory: bool = False) -> Client:
     """Connects to one agent.
 
     Args:
       address: the agent's, such as "unix:/run/cairn/0.sock". By default the environment's CAIRN_AGENT gives it: an
         address, one with "{rank}" in it, or a directory; the rank is RANK, SLURM_PROCID or LOCAL_RANK.
       timeout: seconds for which an agent that is just starting is waited for.
+      share_gpu_memory: the agent copies arrays of saves from GPUs itself, where it can (docs/gpu.md).
 
     Returns:
       The client, whose session has begun.
@@ -69,7 +72,7 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> C
     if not isinstance(address, str | None):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
     found = _discovery.find() if address is None else _discovery.Found(address)
-    client = Client(found.address, _timeouts.seconds(timeout, "connect"))
+    client = Client(found.address, _timeouts.seconds(timeout, "connect"), bool(share_gpu_memory))
     try:
         found.check(client.rank, client.job)
     except Error:
@@ -92,7 +95,7 @@ class Client(_keeping.Keeper):
       world_size: number of ranks of the job.
     """
 
-    def __init__(self, address: str, timeout: float) -> None:
+    def __init__(self, address: str, timeout: float, share_gpu_memory: bool = False) -> None:
         """See connect()."""
         self._agent = _agent.Agent(address)
         # There is one slab at a time; what is mapped here is given to nobody else.
@@ -103,7 +106,8 @@ class Client(_keeping.Keeper):
         self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
                                          on_replaced=_weakly(self._leave))
         self._line = _line.Line()
-        self._saver = _saver.Saver(self._session, self._slabs, self._devices)
+        sharing = _device_sharing.Sharing(self._session, self._devices) if share_gpu_memory else None
+        self._saver = _saver.Saver(self._session, self._slabs, self._devices, sharing)
         self._loader = _loading.Loader(self._session, self._devices, self._line)
         self._watch = _watch.SessionWatch()
         try:

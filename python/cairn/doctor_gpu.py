@@ -11,37 +11,61 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 
-from cairn import _device, _device_array
+from cairn import _device, _device_array, _device_blocks
+from cairn._errors import Error
 
 # torch's newer and older names.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+# The driver may take so long to answer.
+_SECONDS = 60.0
 
 
 def report() -> tuple[bool, str]:
-    """Returns whether there is a driver, and lines for people: driver, devices, pinning, path of a save, allocator."""
+    """Returns whether there is a driver, and lines for people: driver, devices, pinning, path of a save, allocator, and
+    what share_gpu_memory=True would do with memory of that allocator."""
     found, text = _device.probe()
     if not found:
         return False, text
     settings = [f"{name}={os.environ[name]}" for name in _ALLOCATOR_SETTINGS if name in os.environ]
-    text += f"{'allocator':<16}{' '.join(settings) or 'no settings'}; {_torch_memory()}\n"
-    return True, text
+    memory, shared = _torch_memory()
+    text += f"{'allocator':<16}{' '.join(settings) or 'no settings'}; {memory}\n"
+    return True, text + (f"{'share memory':<16}{shared}\n" if shared else "")
 
 
-def _torch_memory() -> str:
-    """Asks memory that torch has allocated, because the setting alone does not tell which handles torch chose."""
+def _torch_memory() -> tuple[str, str]:
+    """Asks memory that torch has allocated, because the setting alone does not tell which handles torch chose.
+
+    Returns what it can be exported as, and how it would be shared with the agent; "" if there is nobody to ask.
+    """
     try:
         import torch
     except ImportError:
-        return "there is no torch to ask"
+        return "there is no torch to ask", ""
     if not torch.cuda.is_available() or torch.version.hip is not None:
-        return "torch sees no GPU of CUDA"
+        return "torch sees no GPU of CUDA", ""
     devices = _device.Devices()
     try:
-        types = handle_types(devices, _device_array.of(torch.empty(1 << 20, dtype=torch.uint8, device="cuda")))
+        array = _device_array.of(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
+        return f"memory of torch can be exported as: {handle_types(devices, array)}", sharing(devices, array)
     finally:
         devices.close()
-    return f"memory of torch can be exported as: {types}"
+
+
+def sharing(devices: _device.Devices, array: _device_array.DeviceArray) -> str:
+    """Returns in words how an array's memory would be shared with the agent (share_gpu_memory=True)."""
+    copies = _device.DeviceCopyList()
+    copies.add_device_array("", array, 0, -1, 0)
+    try:
+        kinds = {block.kind: block.why for block in devices.find_blocks(copies, time.monotonic() + _SECONDS)}
+    except Error as error:
+        return f"not possible: {error.message}"
+    if _device_blocks.NOT_SHAREABLE in kinds:
+        return f"not possible: {kinds[_device_blocks.NOT_SHAREABLE]}"
+    if _device_blocks.IPC in kinds:
+        return "by CUDA IPC (device-ipc), if the agent is in this PID namespace; expandable segments need no such thing"
+    return "by descriptors (device-vmm)"
 
 
 def handle_types(devices: _device.Devices, array: _device_array.DeviceArray) -> str:

@@ -284,15 +284,18 @@ class Cluster:
                                 f"{_START_TIMEOUT:g} s; their logs are in {self._directory}")
                 time.sleep(0.01)
 
-    def connect(self, rank: int) -> Client:
+    def connect(self, rank: int, *, share_gpu_memory: bool = False) -> Client:
         """Returns a client of this rank's agent, which is closed with the cluster.
+
+        Args:
+          share_gpu_memory: as in cairn.connect().
 
         Raises:
           Error: RANK_OUT_OF_RANGE, and as cairn.connect().
         """
         if not 0 <= rank < self.ranks:
             raise Error("RANK_OUT_OF_RANGE", f"rank {rank} of a cluster of {self.ranks}")
-        client = connect(self.agents[rank].address)
+        client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory)
         self._clients.append(client)
         return client
 

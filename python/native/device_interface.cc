@@ -180,6 +180,51 @@ void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count
   std::copy(result.begin(), result.end(), checksums);
 }
 
+void* cairn_blocks_find(void* staging, const CairnCopy* arrays, int64_t count, const int64_t* dimensions,
+                        const uint64_t* streams, double seconds, CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::vector<StagedCopy> staged;
+  outcome->index = Read(true, 0, arrays, count, dimensions, streams, false, staged);
+  outcome->kind = -1;
+  if (outcome->index >= 0) return nullptr;
+  std::vector<cairn::SharedBlock> found;
+  Put(Of(staging).staging.FindBlocks(std::move(staged), seconds, &found), Of(staging), outcome);
+  if (outcome->kind != DeviceOutcome::kDone) return nullptr;
+  auto blocks = std::make_unique<std::vector<CairnDeviceBlock>>();
+  for (const cairn::SharedBlock& block : found) {
+    CairnDeviceBlock& to = blocks->emplace_back();
+    to = {.kind = block.kind, .begin = block.begin, .bytes = block.bytes, .handle = block.handle};
+    static_assert(sizeof(to.ipc) == sizeof(block.ipc.bytes) && sizeof(to.uuid) == sizeof(block.uuid.bytes));
+    std::memcpy(to.ipc, block.ipc.bytes, sizeof(to.ipc));
+    std::memcpy(to.uuid, block.uuid.bytes, sizeof(to.uuid));
+    Put(block.why, to.why);
+  }
+  return blocks.release();
+}
+
+int64_t cairn_blocks_count(void* blocks) {
+  return static_cast<int64_t>(static_cast<std::vector<CairnDeviceBlock>*>(blocks)->size());
+}
+
+const CairnDeviceBlock* cairn_blocks_data(void* blocks) {
+  return static_cast<std::vector<CairnDeviceBlock>*>(blocks)->data();
+}
+
+void cairn_blocks_free(void* blocks) { delete static_cast<std::vector<CairnDeviceBlock>*>(blocks); }
+
+void cairn_blocks_export(void* staging, const uint64_t* handles, int64_t count, double seconds, int32_t* files,
+                         CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::vector<cairn::UniqueFd> made;
+  Put(Of(staging).staging.Export({handles, handles + count}, seconds, &made), Of(staging), outcome);
+  for (size_t i = 0; i < made.size(); ++i) files[i] = made[i].release();
+}
+
+void cairn_blocks_forget(void* staging, double seconds, CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  Put(Of(staging).staging.ForgetBlocks(seconds), Of(staging), outcome);
+}
+
 void* cairn_overlap_begin(void* staging, uint64_t pinned, const CairnCopy* copies, int64_t count,
                           const int64_t* dimensions, const uint64_t* streams, const uint8_t* behind, int64_t check,
                           int64_t chunk_bytes, int64_t threads, double seconds, CairnDeviceOutcome* outcome) {

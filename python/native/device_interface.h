@@ -67,6 +67,30 @@ void cairn_device_checksum(void* staging, const struct CairnCopy* copies, int64_
                            const uint64_t* streams, double seconds, uint32_t* checksums,
                            struct CairnDeviceOutcome* outcome);
 
+// As SharedBlock. The text is cut to fit and ends with a zero.
+struct CairnDeviceBlock {
+  int64_t kind;
+  uint64_t begin;
+  uint64_t bytes;
+  uint64_t handle;
+  char ipc[64];
+  char uuid[16];
+  char why[112];
+};
+
+// See DeviceStaging::FindBlocks. Returns what the next three calls take, which cairn_blocks_free frees; null if it has
+// failed.
+void* cairn_blocks_find(void* staging, const struct CairnCopy* arrays, int64_t count, const int64_t* dimensions,
+                        const uint64_t* streams, double seconds, struct CairnDeviceOutcome* outcome);
+int64_t cairn_blocks_count(void* blocks);
+const struct CairnDeviceBlock* cairn_blocks_data(void* blocks);
+void cairn_blocks_free(void* blocks);
+// See DeviceStaging::Export. The caller closes the files.
+void cairn_blocks_export(void* staging, const uint64_t* handles, int64_t count, double seconds, int32_t* files,
+                         struct CairnDeviceOutcome* outcome);
+// See DeviceStaging::ForgetBlocks.
+void cairn_blocks_forget(void* staging, double seconds, struct CairnDeviceOutcome* outcome);
+
 // See DeviceStaging::Overlap. `behind` has a 1 for each copy of an array that only guarded updates change; one that is
 // not packed on both sides is copied at once all the same. Returns null if it has not begun; `outcome` says why.
 void* cairn_overlap_begin(void* staging, uint64_t pinned, const struct CairnCopy* copies, int64_t count,

@@ -228,6 +228,38 @@ DeviceOutcome DeviceStaging::Checksum(std::vector<StagedCopy> copies, double sec
   return outcome;
 }
 
+DeviceOutcome DeviceStaging::FindBlocks(std::vector<StagedCopy> arrays, double seconds,
+                                        std::vector<SharedBlock>* blocks) {
+  auto found = std::make_shared<std::vector<SharedBlock>>();
+  DeviceOutcome outcome =
+      Run(seconds, [arrays = std::move(arrays), found](DeviceCore& core) { return core.FindBlocks(arrays, *found); });
+  if (outcome.kind == DeviceOutcome::kDone) *blocks = std::move(*found);
+  return outcome;
+}
+
+DeviceOutcome DeviceStaging::Export(std::vector<cuda::AllocationHandle> handles, double seconds,
+                                    std::vector<UniqueFd>* files) {
+  auto made = std::make_shared<std::vector<UniqueFd>>();
+  DeviceOutcome outcome = Run(seconds, [handles = std::move(handles), made](DeviceCore& core) -> DeviceOutcome {
+    try {
+      for (const cuda::AllocationHandle handle : handles) made->emplace_back(core.shared.Export(handle));
+    } catch (const DriverFailure& failure) {
+      made->clear();
+      return FailedBy(failure);
+    }
+    return {};
+  });
+  if (outcome.kind == DeviceOutcome::kDone) *files = std::move(*made);
+  return outcome;
+}
+
+DeviceOutcome DeviceStaging::ForgetBlocks(double seconds) {
+  return Run(seconds, [](DeviceCore& core) -> DeviceOutcome {
+    core.shared.Forget();
+    return {};
+  });
+}
+
 bool DeviceStaging::busy() const {
   MutexLock lock(shared_->mutex);
   return shared_->busy;

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "common/file/unique_fd.h"
 #include "common/gpu/driver.h"
+#include "common/gpu/shared_blocks.h"
 #include "common/gpu/staged_copy.h"
 #include "python/native/overlap_state.h"
 
@@ -60,6 +62,14 @@ class DeviceStaging {
   std::string Waiting() const;
   // Returns how much memory is pinned now, with the ring's and that of sums.
   int64_t pinned_bytes() const;
+
+  // Waits until the streams of these arrays have done what they were given, and finds the allocations that the arrays
+  // are in (see SharedBlocks). The host's side of the copies is not looked at.
+  DeviceOutcome FindBlocks(std::vector<StagedCopy> arrays, double seconds, std::vector<SharedBlock>* blocks);
+  // Makes descriptors of allocations that were found last.
+  DeviceOutcome Export(std::vector<cuda::AllocationHandle> handles, double seconds, std::vector<UniqueFd>* files);
+  // Lets go of the allocations that were found last.
+  DeviceOutcome ForgetBlocks(double seconds);
 
   // Gives up all memory and streams, if nothing hangs; otherwise that is done when it goes on. Waits `kCloseSeconds` at
   // most. Returns whether all is given up.

@@ -541,7 +541,13 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     assert lines["allocator"].startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; ")
     assert not any(gpu.held().values()) and gpu.count("used_device_bytes") >= 0
     devices = _device.Devices()
-    assert doctor_gpu.handle_types(devices, _device_array.of(gpu.array(random_array((10,))))) == "nothing"
+    plain = _device_array.of(gpu.array(random_array((10,))))
+    assert doctor_gpu.handle_types(devices, plain) == "nothing"
+    assert doctor_gpu.sharing(devices, plain).startswith("by CUDA IPC (device-ipc)")
+    by_handles = _device_array.of(gpu.array(random_array((10,)), by_handles=True))
+    assert doctor_gpu.sharing(devices, by_handles) == "by descriptors (device-vmm)"
+    closed = _device_array.of(gpu.array(random_array((10,)), by_handles=True, exportable=False))
+    assert doctor_gpu.sharing(devices, closed).startswith("not possible: its allocator")
     devices.close()
     monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")
     found, text = doctor_gpu.report()

@@ -17,15 +17,15 @@ from cairn import _agent, _token, _wire
 LIMIT = 120.0
 
 
-def on_ranks(cluster, work, ranks=None, errors: bool = False) -> list:
-    """Calls work(rank, client) on every rank at once, each with a client of its own. With `errors` it returns
-    exceptions."""
+def on_ranks(cluster, work, ranks=None, errors: bool = False, **options) -> list:
+    """Calls work(rank, client) on every rank at once, each with a client of its own, which is connected with these
+    options. With `errors` it returns exceptions."""
     ranks = range(cluster.ranks) if ranks is None else ranks
     results: dict[int, object] = {}
 
     def run(rank):
         try:
-            with cairn.connect(cluster.agents[rank].address) as client:
+            with cairn.connect(cluster.agents[rank].address, **options) as client:
                 results[rank] = work(rank, client)
         except BaseException as error:
             results[rank] = error

@@ -85,22 +85,23 @@ class StandInGpu:
             self.library.cuDevicePrimaryCtxRelease_v2(0)
             self._stream = None
 
-    def array(self, values, device=0, **interface):
-        return GpuArray(self, numpy.asarray(values), device, interface)
+    def array(self, values, device=0, by_handles=False, exportable=True, **interface):
+        """Makes an array; `by_handles`: of memory as torch's expandable segments have it, 2 MiB behind each handle."""
+        memory = _HandleMemory(self.library, device, exportable) if by_handles else _PlainMemory(self.library, device)
+        return GpuArray(self, numpy.asarray(values), device, interface, memory)
 
 
 class GpuArray:
     """An array on a device, as CuPy and Numba show theirs. Its memory order is that of the values it is made of."""
 
-    def __init__(self, gpu, values, device, interface):
+    def __init__(self, gpu, values, device, interface, memory):
         self._gpu = gpu
-        library, context, address = gpu.library, ctypes.c_void_p(), ctypes.c_uint64()
+        library, context = gpu.library, ctypes.c_void_p()
         assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
-        self._context, self._device = context, device
+        self._context, self._device, self._memory = context, device, memory
         span = sum((n - 1) * s for n, s in zip(values.shape, values.strides)) + values.itemsize if values.size else 1
         with self._current():
-            assert library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(span, 1))) == 0
-        self.address = address.value
+            self.address = memory.allocate(max(span, 1))
         self.values = self._view(values)
         self.values[...] = values
         self.__cuda_array_interface__ = {"shape": values.shape, "strides": values.strides, "version": 3,
@@ -128,10 +129,81 @@ class GpuArray:
                                                 ctypes.c_void_p(stream)) == 0
         return _Pinned(self, memory, values.nbytes)
 
+    def remake(self):
+        """Frees the memory, and makes other memory at the same address."""
+        with self._current():
+            self._memory.remake()
+
     def free(self):
         with self._current():
-            assert self._gpu.library.cuMemFree_v2(ctypes.c_uint64(self.address)) == 0
+            self._memory.free()
         self._gpu.library.cuDevicePrimaryCtxRelease_v2(self._device)
+
+
+class _PlainMemory:
+    def __init__(self, library, device):
+        self._library = library
+        self._address = ctypes.c_uint64()
+
+    def allocate(self, size):
+        assert self._library.cuMemAlloc_v2(ctypes.byref(self._address), ctypes.c_size_t(size)) == 0
+        return self._address.value
+
+    def free(self):
+        assert self._library.cuMemFree_v2(self._address) == 0
+
+
+class _Properties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = (("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location_type", ctypes.c_int),
+                ("device", ctypes.c_int), ("windows", ctypes.c_void_p), ("flags", ctypes.c_ubyte * 8))
+
+
+class _Access(ctypes.Structure):
+    """CUmemAccessDesc."""
+
+    _fields_ = (("location_type", ctypes.c_int), ("device", ctypes.c_int), ("flags", ctypes.c_int))
+
+
+class _HandleMemory:
+    PIECE = 2 << 20
+
+    def __init__(self, library, device, exportable):
+        self._library, self._device, self._exportable = library, device, exportable
+        self._address = ctypes.c_uint64()
+        self._size = 0
+
+    def allocate(self, size):
+        self._size = -(-size // self.PIECE) * self.PIECE
+        assert self._library.cuMemAddressReserve(ctypes.byref(self._address), ctypes.c_size_t(self._size),
+                                                 ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)) == 0
+        self._map()
+        return self._address.value
+
+    def _map(self):
+        properties = _Properties(1, 1 if self._exportable else 0, 1, self._device)
+        for at in range(0, self._size, self.PIECE):
+            handle = ctypes.c_uint64()
+            assert self._library.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(self.PIECE),
+                                             ctypes.byref(properties), ctypes.c_uint64(0)) == 0
+            assert self._library.cuMemMap(ctypes.c_uint64(self._address.value + at), ctypes.c_size_t(self.PIECE),
+                                          ctypes.c_size_t(0), handle, ctypes.c_uint64(0)) == 0
+            assert self._library.cuMemRelease(handle) == 0
+        access = _Access(1, self._device, 3)
+        assert self._library.cuMemSetAccess(self._address, ctypes.c_size_t(self._size), ctypes.byref(access),
+                                            ctypes.c_size_t(1)) == 0
+
+    def remake(self):
+        self._unmap()
+        self._map()
+
+    def _unmap(self):
+        assert self._library.cuMemUnmap(self._address, ctypes.c_size_t(self._size)) == 0
+
+    def free(self):
+        self._unmap()
+        assert self._library.cuMemAddressFree(self._address, ctypes.c_size_t(self._size)) == 0
 
 
 class _Pinned:

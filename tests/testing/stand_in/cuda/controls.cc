@@ -35,7 +35,7 @@ int64_t Settings::* FieldOf(const std::string& name) {
 const int cairn_stand_in = 1;
 
 void cairn::stand_in::ReadSettings() {
-  const char* path = std::getenv("CAIRN_STAND_IN_CUDA_SETTINGS");
+  const char* path = std::getenv("STAND_IN_CUDA");
   if (path == nullptr) return;
   std::ifstream file(path);
   for (std::string what, name; file >> what >> name;) {

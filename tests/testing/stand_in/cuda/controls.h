@@ -5,7 +5,7 @@
 #include <cstdint>
 
 // A process that no test controls, such as a worker, takes settings at its cuInit from the file that the environment's
-// CAIRN_STAND_IN_CUDA_SETTINGS names. Its lines are "set NAME VALUE", "fail FUNCTION NTH RESULT" and "hang FUNCTION".
+// STAND_IN_CUDA names. Its lines are "set NAME VALUE", "fail FUNCTION NTH RESULT" and "hang FUNCTION".
 
 extern "C" {
 

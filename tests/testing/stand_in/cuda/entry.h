@@ -44,7 +44,7 @@ int& CaptureMode();
 // Wants the mutex held.
 std::optional<cuda::Result> Recorded(State& state, cuda::Stream stream);
 
-// Takes what the file says that CAIRN_STAND_IN_CUDA_SETTINGS names, see controls.h. Wants the mutex held.
+// Takes what the file says that STAND_IN_CUDA names, see controls.h. Wants the mutex held.
 void ReadSettings();
 
 // Adds work to a stream, behind what the default stream's rules put before it. Wants the mutex held.

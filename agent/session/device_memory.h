@@ -1,0 +1,51 @@
+// Names memory of the trainer's GPUs that the agent has part in, and copies from there into the slab.
+#ifndef CAIRN_AGENT_SESSION_DEVICE_MEMORY_H_
+#define CAIRN_AGENT_SESSION_DEVICE_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cairn {
+
+// One allocation of the trainer's.
+struct DeviceBlock {
+  uint64_t id = 0;
+  uint64_t bytes = 0;
+  // Set if the trainer cannot export it as a descriptor: a handle of CUDA IPC, and the device's UUID.
+  std::string ipc_handle;
+  std::string device_uuid;
+};
+
+// A part of an item, or all of it.
+struct DeviceMemoryPart {
+  uint32_t item = 0;
+  uint64_t block = 0;
+  uint64_t offset = 0;
+  uint64_t slab_offset = 0;
+  uint64_t bytes = 0;
+};
+
+// Those of an item follow one another.
+using DeviceMemoryPartsPtr = std::shared_ptr<const std::vector<DeviceMemoryPart>>;
+
+// How copies have ended that have not failed.
+struct DeviceCopied {
+  enum class Kind {
+    kDone,
+    kRefused,  // nothing was copied; `why` says what the driver refused
+    kLost,     // nothing was copied, because the process that had the blocks is gone
+  };
+  Kind kind = Kind::kDone;
+  std::string why;
+  // What the devices say is the CRC32C of each part; none if `unchecked` says why they do not.
+  std::vector<uint32_t> checksums;
+  std::string unchecked;
+  // Why the slab is not pinned.
+  std::string unpinned;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_DEVICE_MEMORY_H_
