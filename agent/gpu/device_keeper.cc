@@ -70,9 +70,9 @@ absl::Status DeviceKeeper::TakeNow(const std::vector<DeviceBlock>& blocks, const
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerProcess> worker, Worker());
   for (size_t i = 0; i < blocks.size(); ++i) {
     CAIRN_RETURN_IF_ERROR(Import(*worker, blocks[i], descriptors[i].get(), kTimeout));
-    held_bytes_ += blocks[i].bytes;
+    held_[blocks[i].id] = blocks[i].bytes;
   }
-  Log(LogLevel::kInfo, "device_memory_taken", {{"blocks", blocks.size()}, {"held_bytes", held_bytes_}});
+  Log(LogLevel::kInfo, "device_memory_taken", {{"blocks", blocks.size()}, {"held_bytes", HeldBytes()}});
   return absl::OkStatus();
 }
 
@@ -98,9 +98,16 @@ void DeviceKeeper::Drop(std::vector<uint64_t> blocks) {
       Log(LogLevel::kWarn, "gpu_worker_failed", {{"error", dropped}});
       EndNow("failed");  // the next copy tells the trainer that its blocks are lost
     } else {
-      Log(LogLevel::kInfo, "device_memory_dropped", {{"blocks", blocks.size()}});
+      for (const uint64_t block : blocks) held_.erase(block);
+      Log(LogLevel::kInfo, "device_memory_dropped", {{"blocks", blocks.size()}, {"held_bytes", HeldBytes()}});
     }
   });
+}
+
+uint64_t DeviceKeeper::HeldBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [block, size] : held_) bytes += size;
+  return bytes;
 }
 
 bool DeviceKeeper::IsStopped(uint64_t copy) {
@@ -260,7 +267,7 @@ void DeviceKeeper::EndNow(const char* why) {
     worker_ = nullptr;
   }
   mapped_slab_.reset();
-  held_bytes_ = 0;
+  held_.clear();
   if (ended == nullptr) return;
   ended->End();
   Log(LogLevel::kInfo, "gpu_worker_ended", {{"for", "device memory"}, {"pid", ended->pid()}, {"why", why}});

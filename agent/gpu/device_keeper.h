@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,6 +71,7 @@ class DeviceKeeper {
   absl::Status DropNow(WorkerProcess& worker, const std::vector<uint64_t>& blocks, absl::Duration timeout);
   absl::StatusOr<std::shared_ptr<WorkerProcess>> Worker();
   void EndNow(const char* why);
+  uint64_t HeldBytes() const;
   bool IsStopped(uint64_t copy);
 
   const DeviceKeeperOptions options_;
@@ -81,7 +83,7 @@ class DeviceKeeper {
   // These are of the queue's thread.
   std::optional<uint64_t> mapped_slab_;
   std::string unpinned_;  // why the mapped slab is not pinned
-  uint64_t held_bytes_ = 0;
+  std::map<uint64_t, uint64_t> held_;  // the bytes of each block that the worker has
   TaskQueue queue_{1};
 };
 
