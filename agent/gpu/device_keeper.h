@@ -82,7 +82,7 @@ class DeviceKeeper {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   // These are of the queue's thread.
   std::optional<uint64_t> mapped_slab_;
-  std::string unpinned_;  // why the mapped slab is not pinned
+  std::string unpinned_;               // why the mapped slab is not pinned
   std::map<uint64_t, uint64_t> held_;  // the bytes of each block that the worker has
   TaskQueue queue_{1};
 };
