@@ -138,11 +138,21 @@ std::string MoreText(const v1::Job& job, RanksShown shown) {
 }
 
 // `table` makes the text of the ranks.
+// Says how bytes go between ranks that share no memory, if NCCL comes into question. `Operation`: v1::Checkpoint or
+// v1::Load.
+template <typename Operation>
+std::string TransportLine(const Operation& operation) {
+  if (operation.exchange_transport() == v1::TRANSPORT_UNSPECIFIED) return "";
+  const TransportUse use = {{operation.exchange_transport()}, operation.nccl_refusal()};
+  return absl::StrCat("  transport: ", TransportText(use), "\n");
+}
+
 template <typename MakeTable>
 std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   if (!job.has_checkpoint()) return "";
   const v1::Checkpoint& save = job.checkpoint();
   std::string text = absl::StrCat("\nsave: ", ProgressText(save), "\n");
+  absl::StrAppend(&text, TransportLine(save));
   if (!IsEnded(save)) text += table(save.ranks(), save.phase_counts());
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
@@ -170,10 +180,7 @@ std::string LoadsText(const v1::Job& job, MakeTable table) {
     absl::StrAppend(&text, "load ", load.number(), load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
                     nothing ? "nothing to load: the job has no checkpoint yet" : EnumText(load.state()), "\n");
     if (nothing) continue;
-    if (load.exchange_transport() != v1::TRANSPORT_UNSPECIFIED) {
-      const TransportUse use = {{load.exchange_transport()}, load.nccl_refusal()};
-      absl::StrAppend(&text, "  transport: ", TransportText(use), "\n");
-    }
+    absl::StrAppend(&text, TransportLine(load));
     if (load.has_error()) absl::StrAppend(&text, "  ", ErrorText(StatusFromProto(load.error())), "\n");
     text += table(load.ranks(), load.phase_counts());
   }

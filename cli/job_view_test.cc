@@ -146,6 +146,14 @@ TEST(JobViewTest, JobText_LoadWithATransport_NamesItAndWhyItIsNotNccl) {
   EXPECT_NE(text.find("\n  transport: grpc (nccl: rank 3 has --nccl=never)\n"), std::string::npos) << text;
 }
 
+TEST(JobViewTest, JobText_SaveWithMovedShards_NamesTheirTransport) {
+  v1::Job job = JobWithALateRank();
+  EXPECT_EQ(JobText(stdout, job, std::nullopt).find("transport"), std::string::npos);
+  job.mutable_checkpoint()->set_exchange_transport(v1::TRANSPORT_NCCL);
+  const std::string text = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(text.find("\n  transport: nccl\n"), std::string::npos) << text;
+}
+
 TEST(JobViewTest, Job_NumbersOfALaterCoordinator_AreShownAsUnknown) {
   v1::Job job = JobWithALateRank();
   job.mutable_checkpoint()->mutable_ranks(0)->set_phase(static_cast<v1::RankProgress::Phase>(77));

@@ -229,11 +229,9 @@ constexpr ReasonInfo kTable[] = {
      "trainer."},
     {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
      "A tensor changed on the GPU while a save copied it, or its copy differs from what the GPU has summed; nothing "
-     "was "
-     "committed.",
+     "was committed.",
      "In a save with overlap= call saving.before_update() ahead of whatever changes the tensor outside of its "
-     "optimizer's "
-     "step; in another one change nothing until save() returns."},
+     "optimizer's step; in another one change nothing until save() returns."},
     {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
      "An agent has --nccl=require (or --nccl-saves=require, for a save), and the bytes of an operation cannot go over "
      "NCCL.",

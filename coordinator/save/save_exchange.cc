@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -80,7 +81,8 @@ absl::Status SaveExchange::Take(ExchangeWay way, JobContext& context) {
     return MakeError(Reason::kNcclUnavailable, absl::StrCat("--nccl-saves=require, but ", way_.reason));
   }
   if (way_.kind != ExchangeWay::Kind::kUndecided) {
-    context.Log(LogLevel::kInfo, "exchange_way", {{"step", step_}, {"transport", transport()}});
+    context.Log(LogLevel::kInfo, "exchange_way",
+                {{"step", step_}, {"transport", TransportText({{transport()}, way_.reason})}});
   }
   return absl::OkStatus();
 }
@@ -109,15 +111,20 @@ void SaveExchange::AddTo(int rank, v1::SaveOrder& order) const {
   exchange.set_required(required_);
 }
 
-std::string SaveExchange::transport() const {
+v1::Transport SaveExchange::transport() const {
   switch (way_.kind) {
     case ExchangeWay::Kind::kGroup:
-      return "nccl";
+      return v1::TRANSPORT_NCCL;
     case ExchangeWay::Kind::kHost:
-      return absl::StrCat("grpc (nccl: ", way_.reason, ")");
+      return v1::TRANSPORT_GRPC;
     default:
-      return "";
+      return v1::TRANSPORT_UNSPECIFIED;
   }
+}
+
+void SaveExchange::Describe(v1::Checkpoint& view) const {
+  view.set_exchange_transport(transport());
+  view.set_nccl_refusal(way_.reason);
 }
 
 }  // namespace cairn

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/exchange/groups.h"
@@ -42,11 +43,12 @@ class SaveExchange {
   bool Has(int rank) const { return peers_.contains(static_cast<uint32_t>(rank)); }
   // Tells a rank, if it takes part.
   void AddTo(int rank, v1::SaveOrder& order) const;
-  // For people: "nccl" or "grpc (nccl: REASON)"; empty while it is not decided, and if NCCL is not wanted.
-  std::string transport() const;
+  // Says how shards go; nothing while it is not decided, and if NCCL is not wanted.
+  void Describe(v1::Checkpoint& view) const;
 
  private:
   absl::Status Take(ExchangeWay way, JobContext& context);
+  v1::Transport transport() const;
   // By this name it has its group.
   std::string user() const;
 

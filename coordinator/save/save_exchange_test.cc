@@ -121,6 +121,7 @@ TEST_F(SaveExchangeTest, Save_GroupIsReadyAndAllHaveStaged_GoesOverNccl) {
   Plan();
   EXPECT_EQ(Order(0).action(), v1::SaveOrder::WRITE) << "ranks stage and write their own while the group is built";
   EXPECT_EQ(Way(0), Exchange::UNDECIDED);
+  EXPECT_EQ(job().View(At()).checkpoint().exchange_transport(), v1::TRANSPORT_UNSPECIFIED);
   EXPECT_FALSE(Order(2).has_exchange()) << "it neither gives nor takes";
   Join(SaveState::STAGING);
   Say(0, SaveState::WRITING);
@@ -137,6 +138,7 @@ TEST_F(SaveExchangeTest, Save_GroupIsReadyAndAllHaveStaged_GoesOverNccl) {
     EXPECT_EQ(exchange.window_bytes(), uint64_t{2} << 20) << "two thirds of a read buffer";
     EXPECT_FALSE(exchange.required());
   }
+  EXPECT_EQ(job().View(At()).checkpoint().exchange_transport(), v1::TRANSPORT_NCCL);
 }
 
 TEST_F(SaveExchangeTest, Save_RanksShareMemory_NamesOnlyThePairsThatDoNot) {
@@ -187,6 +189,9 @@ TEST_F(SaveExchangeTest, Save_GroupBreaksInTheExchange_GoesOnOverTheHostAndSaysW
     EXPECT_EQ(Way(rank), Exchange::HOST);
     EXPECT_EQ(Order(rank).exchange().reason(), "rank 0: cairn-gpu-worker was ended by signal 9");
   }
+  const v1::Checkpoint shown = job().View(At()).checkpoint();
+  EXPECT_EQ(shown.exchange_transport(), v1::TRANSPORT_GRPC);
+  EXPECT_EQ(shown.nccl_refusal(), "rank 0: cairn-gpu-worker was ended by signal 9");
   SayAll(SaveState::WRITTEN);
   EXPECT_TRUE(Take<MakeManifest>().has_value()) << "the save is not lost";
 }

@@ -163,6 +163,7 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
     if (!warning_.ok()) *view.mutable_warning() = StatusToProto(warning_);
   }
   SetTimestamp(created_wall_, *view.mutable_create_time());
+  exchange_.Describe(view);
   if (phase_ == Phase::kCommitted) return view;
   const std::vector<int> late_ranks = Noteworthy(context).late;
   RankTally tally;
