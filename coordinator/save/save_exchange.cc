@@ -105,7 +105,12 @@ void SaveExchange::AddTo(int rank, v1::SaveOrder& order) const {
                                                            : v1::Exchange::GROUP);
   exchange.set_group(way_.kind == ExchangeWay::Kind::kGroup ? way_.group : 0);
   exchange.set_reason(way_.reason);
-  for (const auto& [each, others] : peers_) exchange.add_ranks(each);
+  const uint32_t keeper = peers_.begin()->first;
+  if (static_cast<uint32_t>(rank) != keeper) {
+    exchange.add_ranks(keeper);
+  } else {
+    for (const auto& [each, others] : peers_) exchange.add_ranks(each);
+  }
   exchange.mutable_peers()->Assign(peers->second.begin(), peers->second.end());
   exchange.set_window_bytes(window_bytes_);
   exchange.set_required(required_);
