@@ -54,6 +54,18 @@ absl::StatusOr<std::shared_ptr<WorkerProcess>> DeviceKeeper::Worker() {
   return worker;
 }
 
+std::shared_ptr<WorkerProcess> DeviceKeeper::Living(absl::Duration timeout) {
+  std::shared_ptr<WorkerProcess> worker;
+  {
+    MutexLock lock(mutex_);
+    worker = worker_;
+  }
+  // It may have ended since it was asked last, and then nobody has lost more than the blocks.
+  if (worker == nullptr || DropNow(*worker, {}, timeout).ok()) return worker;
+  EndNow("not there any more");
+  return nullptr;
+}
+
 absl::Status DeviceKeeper::Import(WorkerProcess& worker, const DeviceBlock& block, int descriptor,
                                   absl::Duration timeout) {
   worker::DeviceRequest request;
@@ -67,6 +79,7 @@ absl::Status DeviceKeeper::Import(WorkerProcess& worker, const DeviceBlock& bloc
 
 absl::Status DeviceKeeper::TakeNow(const std::vector<DeviceBlock>& blocks, const std::vector<UniqueFd>& descriptors) {
   if (blocks.size() != descriptors.size()) return MakeError(Reason::kInternal, "blocks without descriptors");
+  Living(kTimeout);  // blocks that go with one that has ended are lost, and the next copy says so
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerProcess> worker, Worker());
   for (size_t i = 0; i < blocks.size(); ++i) {
     CAIRN_RETURN_IF_ERROR(Import(*worker, blocks[i], descriptors[i].get(), kTimeout));
@@ -145,20 +158,16 @@ void DeviceKeeper::Copy(Order order) {
 absl::StatusOr<DeviceCopied> DeviceKeeper::CopyNow(const Order& order) {
   std::set<uint64_t> opened;
   for (const DeviceBlock& block : order.ipc) opened.insert(block.id);
-  const bool needs_blocks = std::any_of(order.parts->begin(), order.parts->end(),
-                                        [&](const DeviceMemoryPart& part) { return !opened.contains(part.block); });
-  std::shared_ptr<WorkerProcess> worker;
-  {
-    MutexLock lock(mutex_);
-    worker = worker_;
-  }
-  // It may have ended since it was asked last, and then nobody has lost more than the blocks.
-  if (worker != nullptr && !DropNow(*worker, {}, std::min(kTimeout, Left(order.deadline))).ok()) {
-    EndNow("not there any more");
-    worker = nullptr;
-  }
+  std::shared_ptr<WorkerProcess> worker = Living(std::min(kTimeout, Left(order.deadline)));
   if (IsStopped(order.copy)) return MakeError(Reason::kDeviceError, "the save has ended before its copies began");
-  if (worker == nullptr && needs_blocks) return DeviceCopied{.kind = DeviceCopied::Kind::kLost};
+  // A worker that was started since may have later blocks alone.
+  const bool lost = std::any_of(order.parts->begin(), order.parts->end(), [&](const DeviceMemoryPart& part) {
+    return !opened.contains(part.block) && !held_.contains(part.block);
+  });
+  if (lost) {
+    EndNow("its blocks are offered anew");
+    return DeviceCopied{.kind = DeviceCopied::Kind::kLost};
+  }
   const auto started = Worker();
   if (!started.ok()) {
     return DeviceCopied{.kind = DeviceCopied::Kind::kRefused, .why = std::string(started.status().message())};

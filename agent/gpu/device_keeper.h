@@ -70,6 +70,8 @@ class DeviceKeeper {
   absl::Status Import(WorkerProcess& worker, const DeviceBlock& block, int descriptor, absl::Duration timeout);
   absl::Status DropNow(WorkerProcess& worker, const std::vector<uint64_t>& blocks, absl::Duration timeout);
   absl::StatusOr<std::shared_ptr<WorkerProcess>> Worker();
+  // Returns the worker if it still answers; null if there is none. One that does not is ended.
+  std::shared_ptr<WorkerProcess> Living(absl::Duration timeout);
   void EndNow(const char* why);
   uint64_t HeldBytes() const;
   bool IsStopped(uint64_t copy);

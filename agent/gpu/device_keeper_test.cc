@@ -239,6 +239,18 @@ TEST_F(DeviceKeeperTest, Copy_AfterTheWorkerWasKilled_SaysThatTheBlocksAreLost) 
   EXPECT_EQ(Copy(2, {PartOf(200, 0, 0, 8)})->kind, DeviceCopied::Kind::kDone);
 }
 
+TEST_F(DeviceKeeperTest, Copy_AfterTheWorkerWasKilledAndTookAnotherBlock_SaysThatTheBlocksAreLost) {
+  const ExportedMemory first(gpu_, 0, 1), second(gpu_, 0, 2);
+  ASSERT_TRUE(Take(1, {&first}).ok());
+  kill(Child(), SIGKILL);
+  ASSERT_TRUE(Take(2, {&second}).ok()) << "by a new worker";
+  EXPECT_EQ(Copy(1, {PartOf(100, 0, 0, kBlock), PartOf(200, 0, kBlock, kBlock)})->kind, DeviceCopied::Kind::kLost);
+  ASSERT_TRUE(Take(3, {&first, &second}).ok());
+  EXPECT_EQ(Copy(2, {PartOf(300, 0, 0, kBlock), PartOf(301, 0, kBlock, kBlock)})->kind, DeviceCopied::Kind::kDone);
+  EXPECT_TRUE(Slab(0, kBlock) == first.Part(0, kBlock));
+  EXPECT_TRUE(Slab(kBlock, kBlock) == second.Part(0, kBlock));
+}
+
 TEST_F(DeviceKeeperTest, Copy_WhoseWorkerHangs_EndsByItsDeadlineAndNothingWritesAnyMore) {
   keeper_.reset();
   Begin(absl::Milliseconds(10));

@@ -173,6 +173,10 @@ void Groups::Break(uint64_t number, const std::string& why, absl::Time now) {
   if (group_.has_value() && group_->number == number) GiveUp(why, now);
 }
 
+void Groups::End(uint64_t number) {
+  if (group_.has_value() && group_->number == number) group_.reset();
+}
+
 std::string Groups::WhyBroken(const Membership& members) const {
   return broken_.has_value() && broken_->membership_epoch == members.epoch() ? broken_->why : "";
 }

@@ -81,6 +81,8 @@ class Groups {
   void Use(uint64_t number, absl::Time now);
   // An operation that used the group has failed: nobody knows which bytes are still under way in it.
   void Break(uint64_t number, const std::string& why, absl::Time now);
+  // The same of one that was cancelled: no fault of NCCL's, so the next operation may have another group at once.
+  void End(uint64_t number);
 
   // Why the last group has broken; empty if none has in this membership, or one has been in use since and ended well.
   std::string WhyBroken(const Membership& members) const;

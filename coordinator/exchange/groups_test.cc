@@ -235,6 +235,13 @@ TEST_F(GroupsTest, Want_AGroupHasServedSinceTheLastBroke_WaitsShortlyAgain) {
   }
 }
 
+TEST_F(GroupsTest, End_OfACancelledOperation_LetsTheNextOneHaveAGroupAtOnce) {
+  RegisterAll(2);
+  groups_->End(Build(2));
+  EXPECT_EQ(groups_->WhyBroken(*members_), "");
+  EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
+}
+
 TEST_F(GroupsTest, Apply_AMemberForgetsTheGroupItJoined_BreaksIt) {
   RegisterAll(2);
   const uint64_t number = Build(2);

@@ -93,6 +93,7 @@ void SaveExchange::Finish(JobContext& context) {
 
 void SaveExchange::GiveUp(const absl::Status& why, JobContext& context) {
   if (way_.kind != ExchangeWay::Kind::kGroup) return;
+  if (HasReason(why, Reason::kSaveCancelled)) return context.groups->End(way_.group);
   context.groups->Break(way_.group, absl::StrCat(user(), " failed: ", why.message()), context.now);
 }
 

@@ -253,6 +253,15 @@ TEST_F(SaveExchangeTest, Save_TrainersStageLongerThanAnIdleGroupIsKept_GoesOverN
   EXPECT_EQ(Way(1), Exchange::GROUP);
 }
 
+TEST_F(SaveExchangeTest, Save_IsCancelledInTheExchange_EndsTheGroupWithoutAPause) {
+  Plan();
+  Join(SaveState::STAGING);
+  SayAll(SaveState::WRITING);
+  EXPECT_EQ(Way(1), Exchange::GROUP);
+  (void)job().Cancel({kStep, ""}, At());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(job().OrdersFor(rank, At()).groups_size(), 0);
+}
+
 TEST_F(SaveExchangeTest, Save_IsAbortedInTheExchange_GivesTheGroupUp) {
   Plan();
   Join(SaveState::STAGING);

@@ -133,6 +133,9 @@ class Sharing:
         started = time.monotonic()
         arrays, empty, why = _shareable(declared, begun.placements)
         if not arrays:
+            if self._known:  # what was freed is given back, though there is nothing to copy
+                self._find([], declared.deadline)
+                self._offer([], begun, declared.deadline)
             return Shared(fallback=why)
         for _ in range(2):
             held = self._held()

@@ -201,6 +201,8 @@ class Saver:
         slab = self._slabs.get(begun.slab, self._session.owner, writable=True)
         on_devices = declared.device_arrays()
         report = None
+        if not on_devices and self._sharing is not None:
+            self._sharing.copy(declared, begun)  # there is nothing to copy; what was freed is given back
         if on_devices:
             shared = _device_sharing.Shared()
             if self._sharing is not None:

@@ -224,6 +224,34 @@ def test_a_worker_that_is_killed_between_saves_is_replaced(gpu, cluster):
         check(client, state)
 
 
+@pytest.mark.parametrize("frees", [True, False])
+def test_memory_that_is_new_after_a_worker_was_killed_is_saved_with_the_rest(gpu, cluster, frees):
+    """The next worker gets the new memory first: what the last one had is offered anew."""
+    with cluster.connect(0, share_gpu_memory=True) as client:
+        first, second = (gpu.array(noise(PIECE, seed), by_handles=True) for seed in (1, 2))
+        client.save(1, {"a": first, "b": second}).wait()
+        os.kill(worker_of(cluster), signal.SIGKILL)
+        if frees:
+            second.free()
+            state = {"a": first, "b": gpu.array(noise(PIECE, 3), by_handles=True)}
+        else:
+            state = {"a": first, "b": second, "c": gpu.array(noise(PIECE, 3), by_handles=True)}
+        saving = client.save(2, state)
+        saving.wait()
+        assert saving.device.path == "device-vmm"
+        check(client, state)
+
+
+def test_memory_that_is_freed_is_given_back_by_a_save_without_arrays_on_gpus(gpu, cluster):
+    before = gpu.count("used_device_bytes")
+    with cluster.connect(0, share_gpu_memory=True) as client:
+        array = gpu.array(noise(PIECE, 1), by_handles=True)
+        client.save(1, {"w": array}).wait()
+        array.free()
+        client.save(2, {"w": noise(PIECE, 1)}).wait()
+        until(lambda: gpu.count("used_device_bytes") == before, text="the agent gives it back")
+
+
 def test_a_worker_that_is_killed_while_it_copies_ends_the_save_and_the_next_one_works(gpu, workers, cluster):
     with cluster.connect(0, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
