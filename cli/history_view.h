@@ -26,7 +26,7 @@ struct HistoryEntry {
   std::optional<absl::Duration> duration;
   uint64_t bytes = 0;
   uint32_t world_size = 0;
-  // Of all parts of the operation that a rank ended, this one took longest, and this rank ended it.
+  // This part took longest among those that a rank ended, and this rank ended it.
   std::string slowest_phase;
   std::optional<uint32_t> slowest_rank;
 

@@ -1,4 +1,4 @@
-// The options of the commands that read whole tensors: how much memory and how many threads they use.
+// Commands that read whole tensors have these options: how much memory and how many threads they use.
 #ifndef CAIRN_CLI_READING_OPTIONS_H_
 #define CAIRN_CLI_READING_OPTIONS_H_
 

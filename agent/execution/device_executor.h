@@ -20,11 +20,11 @@ class DeviceExecutor {
   void Await(const action::AwaitDeviceMemory& order);
   void Drop(const action::DropDeviceMemory& order) { keeper_->Drop(order.blocks); }
   void End();
-  // `slab`: the one that the order names; null if it is not there any more.
+  // `slab` is the one that the order names; null if it is not there any more.
   void Copy(const action::CopyFromDevice& order, std::shared_ptr<SharedMemory> slab);
   void StopCopy(uint64_t copy) { keeper_->StopCopy(copy); }
 
-  // The slab is to be replaced.
+  // Lets go of the slab, which is to be replaced.
   void LetGoOfSlab() { keeper_->LetGoOfSlab(); }
 
   // Gives everything back, waits, and begins nothing any more. Idempotent.

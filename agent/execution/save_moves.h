@@ -27,14 +27,14 @@ namespace cairn {
 // Thread-safe.
 class SaveMoves {
  public:
-  // `slab`: what the trainer has staged into. The context outlives this.
+  // The trainer has staged into `slab`. The context outlives this.
   SaveMoves(const ExecutorContext& context, const action::StartWrite& order, std::shared_ptr<SharedMemory> slab);
   // Stops, and waits until no worker uses the slab.
   ~SaveMoves();
 
   // Takes what the coordinator says of the exchange. May make memory.
   void Decide(const v1::Exchange& exchange);
-  // As ShardSource::Fetch.
+  // Does what ShardSource::Fetch says.
   absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to);
   // Blocks until no worker uses the slab: until all that this rank sends has been sent, or is taken from it in another
   // way.
@@ -58,7 +58,7 @@ class SaveMoves {
   const std::string gate_token_;
   std::vector<bool> exchanged_;  // by index of SaveImage::moved_in
   std::shared_ptr<RoundGate> gate_;
-  // Null if nothing is moved in and nothing is exchanged.
+  // It is null if nothing is moved in and nothing is exchanged.
   std::shared_ptr<ShardSource> source_;
   std::shared_ptr<ExchangedShards> exchange_;  // the same, if there is an exchange; else null
 };

@@ -12,8 +12,8 @@
 namespace cairn {
 namespace {
 
-// What needs no copying. The first request opens the driver and makes its context, which takes seconds on large
-// machines.
+// A request that copies nothing may take so long. The first request opens the driver and makes its context, which takes
+// seconds on large machines.
 constexpr absl::Duration kTimeout = absl::Seconds(30);
 // They fit one packet.
 constexpr size_t kPartsInRequest = 1000;
@@ -23,7 +23,7 @@ absl::Duration Left(absl::Time deadline) {
   return std::max(deadline - Clock::Real().SteadyNow(), absl::ZeroDuration());
 }
 
-// What a worker refused, and goes on.
+// Returns whether the worker only refused the request, and goes on.
 bool IsRefusal(const absl::Status& status) { return HasReason(status, Reason::kDeviceError); }
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace cairn {
 
 struct DeviceKeeperOptions {
   WorkerProcessOptions worker;
-  // All are called from a thread of the keeper, without a lock. As DeviceShare::OnOfferTaken and OnCopied: when
+  // All are called from a thread of the keeper, without a lock, for DeviceShare::OnOfferTaken and OnCopied. When
   // `on_copied` is called, nothing writes into the slab any more.
   std::function<void(uint64_t offer, const absl::Status&)> on_taken;
   std::function<void(uint64_t copy, absl::StatusOr<DeviceCopied>)> on_copied;
@@ -57,11 +57,11 @@ class DeviceKeeper {
   void LetGoOfSlab();
   // Gives everything back.
   void End();
-  // The same, waits, and follows no call any more. Idempotent.
+  // Gives everything back, waits for that, and follows no call any more. Idempotent.
   void Stop();
 
  private:
-  // On the queue's thread.
+  // The queue's thread runs these.
   absl::Status TakeNow(const std::vector<DeviceBlock>& blocks, const std::vector<UniqueFd>& descriptors);
   absl::StatusOr<DeviceCopied> CopyNow(const Order& order);
   // Sets up what the copies need. Returns why the driver refuses that; empty if it does not.
@@ -82,7 +82,7 @@ class DeviceKeeper {
   uint64_t stopped_copy_ ABSL_GUARDED_BY(mutex_) = 0;  // this one and all before
   uint64_t running_copy_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // These are of the queue's thread.
+  // The queue's thread alone uses these.
   std::optional<uint64_t> mapped_slab_;
   std::string unpinned_;               // why the mapped slab is not pinned
   std::map<uint64_t, uint64_t> held_;  // the bytes of each block that the worker has

@@ -1,5 +1,5 @@
-// A keeper with a real worker, and this test as trainer and session. The trainer's devices are those of the stand-in
-// for CUDA's driver, which shares memory between processes.
+// Tests a keeper with a real worker; this test plays trainer and session. The trainer's devices are those of the
+// stand-in for CUDA's driver, which shares memory between processes.
 #include "agent/gpu/device_keeper.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ class DeviceKeeperTest : public testing::Test {
     };
     keeper_ = std::make_unique<DeviceKeeper>(std::move(options));
   }
-  // For workers that start from now on.
+  // Counts for workers that start from now on.
   void SetWorkers(const std::string& line) { std::ofstream(settings_) << line << "\n"; }
 
   absl::Status Take(uint64_t offer, const std::vector<const ExportedMemory*>& memory, uint64_t bytes = kBlock) {
@@ -102,7 +102,7 @@ class DeviceKeeperTest : public testing::Test {
     return copied_.Await(copy);
   }
   std::string Slab(uint64_t offset, uint64_t bytes) const { return {slab_->data() + offset, bytes}; }
-  // The worker's process, which is this test's only child; 0 for none.
+  // Returns the worker's process, which is this test's only child; 0 if there is none.
   static pid_t Child() {
     pid_t found = 0;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

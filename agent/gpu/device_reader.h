@@ -19,7 +19,7 @@
 
 namespace cairn {
 
-// What it is asked is not trusted: it never reads outside of a block, nor writes outside of the slab. Blocks are mapped
+// Requests are not trusted: it never reads outside of a block, nor writes outside of the slab. Blocks are mapped
 // so that the device itself refuses writes. Calls of the driver may hang; the agent then ends the process. Not
 // thread-safe.
 class DeviceReader {

@@ -9,16 +9,16 @@
 
 namespace cairn {
 
-// One allocation of the trainer's.
+// Describes one allocation of the trainer's.
 struct DeviceBlock {
   uint64_t id = 0;
   uint64_t bytes = 0;
-  // Set if the trainer cannot export it as a descriptor: a handle of CUDA IPC, and the device's UUID.
+  // A handle of CUDA IPC and the device's UUID are set if the trainer cannot export it as a descriptor.
   std::string ipc_handle;
   std::string device_uuid;
 };
 
-// A part of an item, or all of it.
+// Names a part of an item, or all of it.
 struct DeviceMemoryPart {
   uint32_t item = 0;
   uint64_t block = 0;
@@ -27,10 +27,10 @@ struct DeviceMemoryPart {
   uint64_t bytes = 0;
 };
 
-// Those of an item follow one another.
+// The parts of an item follow one another.
 using DeviceMemoryPartsPtr = std::shared_ptr<const std::vector<DeviceMemoryPart>>;
 
-// How copies have ended that have not failed.
+// Says how copies have ended that have not failed.
 struct DeviceCopied {
   enum class Kind {
     kDone,
@@ -39,10 +39,10 @@ struct DeviceCopied {
   };
   Kind kind = Kind::kDone;
   std::string why;
-  // What the devices say is the CRC32C of each part; none if `unchecked` says why they do not.
+  // The devices say that these are the CRC32Cs of the parts. There are none if `unchecked` says why not.
   std::vector<uint32_t> checksums;
   std::string unchecked;
-  // Why the slab is not pinned.
+  // It says why the slab is not pinned.
   std::string unpinned;
 };
 

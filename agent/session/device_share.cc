@@ -10,9 +10,9 @@
 namespace cairn {
 namespace {
 
-// As many descriptors as one message may carry.
+// One message may carry so many descriptors.
 constexpr int kMostOffered = 64;
-// Blocks of 2 MiB each, that would be 4 TB.
+// With blocks of 2 MiB each, these are 4 TB.
 constexpr size_t kMostBlocks = size_t{1} << 21;
 constexpr int kMostCopies = 1 << 21;
 constexpr int kMostIpc = 1 << 16;

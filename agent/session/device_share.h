@@ -1,4 +1,4 @@
-// What the trainer shares with the agent of its GPUs' memory, and the copies that the agent makes from there.
+// Follows what the trainer shares with the agent of its GPUs' memory, and the copies that the agent makes from there.
 #ifndef CAIRN_AGENT_SESSION_DEVICE_SHARE_H_
 #define CAIRN_AGENT_SESSION_DEVICE_SHARE_H_
 
@@ -18,7 +18,7 @@
 
 namespace cairn {
 
-// A pure function of calls. All blocks are those of the trainer that is attached. Not thread-safe.
+// It is a pure function of calls. All blocks are those of the trainer that is attached. Not thread-safe.
 //
 // A process of the agent writes into the slab only while a save is being staged. If that save ends before the copies
 // do, they are stopped, and until they are known to have ended the slab is nobody's (SlabUse).
@@ -41,7 +41,7 @@ class DeviceShare {
 
   // The trainer may send the descriptors of this offer.
   void OnOfferOpened(uint64_t offer, uint64_t descriptor_id);
-  // They have come, and the blocks can be read; or why not.
+  // The descriptors have come, and the blocks can be read; if not, the status says why.
   void OnOfferTaken(uint64_t offer, const absl::Status& status);
   // Nothing writes into the slab any more for this copy. After an error the shell has no blocks any more.
   void OnCopied(uint64_t copy, absl::StatusOr<DeviceCopied> copied);
@@ -72,7 +72,7 @@ class DeviceShare {
     absl::Status error;
     v1::CopyFromDeviceResponse answer;
   };
-  // What a request names, looked at.
+  // Holds what a request names, once it is checked.
   struct Wanted {
     std::vector<DeviceMemoryPart> parts;
     std::vector<DeviceBlock> ipc;

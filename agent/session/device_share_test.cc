@@ -1,4 +1,4 @@
-// What a session does with GPU memory that its trainer shares, and with the slab that the agent copies to.
+// Tests what a session does with GPU memory that its trainer shares, and with the slab that the agent copies to.
 #include "agent/session/device_share.h"
 
 #include <gtest/gtest.h>

@@ -20,13 +20,14 @@ namespace cairn {
 
 struct ExchangedShardsOptions {
   int64_t step = 0;  // for the log
-  // By index of SaveImage::moved_in: whether the shard comes by the exchange. The others come over the host transport.
+  // Says by index of SaveImage::moved_in whether the shard comes by the exchange. The others come over the host
+  // transport.
   std::vector<bool> exchanged;
-  // The ranks that hold these shards, ascending.
+  // These ranks hold the shards that come by the exchange. They ascend.
   std::vector<uint32_t> sources;
   // Makes this rank's part in the exchange of a group, whose number is given.
   std::function<absl::StatusOr<std::shared_ptr<MovedExchange>>(uint64_t group)> make;
-  // That group cannot be used by the exchange.
+  // Is told that the exchange cannot use that group.
   std::function<void(uint64_t group, const absl::Status& why)> give_up;
 };
 
@@ -52,10 +53,10 @@ class ExchangedShards final : public ShardSource {
 
  private:
   void BeginExchange(uint64_t group);
-  // Returns when it is decided how shards go. Null: over the host transport.
+  // Returns when it is decided how shards go. Null means that they go over the host transport.
   absl::StatusOr<std::shared_ptr<MovedExchange>> AwaitDecision();
   absl::Status Stopped() const;
-  // What is not there yet goes over the host transport, because of this.
+  // Lets what is not there yet come over the host transport, for this reason.
   void GoByHost(const std::string& reason);
   // Whether what did not come over NCCL may come over the host transport; if not, its error. `failure`: of the
   // exchange.

@@ -245,7 +245,7 @@ absl::Status MovedExchange::StepError(const absl::Status& error, const ExchangeS
                      absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),
                      metadata);
   }
-  // This rank's worker has failed, or says what NCCL says.
+  // Either this rank's worker has failed, or it repeats what NCCL says.
   return MakeError(Reason::kTransportFailed, absl::StrCat(where, ": ", error.message()),
                    {{"ranks", absl::StrCat(options_.rank)}});
 }

@@ -29,7 +29,7 @@ namespace cairn {
 struct MovedExchangeOptions {
   uint32_t rank = 0;
   int64_t step = 0;  // for the log
-  // The ranks of the job with which this one exchanges.
+  // This rank exchanges with these ranks of the job.
   std::set<uint32_t> peers;
   uint64_t window_bytes = 0;
   // A step that has not ended after this time is given up, and its peers are named.
@@ -47,15 +47,15 @@ struct MovedExchangeOptions {
 // When the exchange is over, the worker has given the memory back, or is dead.
 class MovedExchange {
  public:
-  // Where shards are to stand.
+  // Says where shards are to stand.
   struct Places {
-    // By index of SaveImage::moved_in; null for a shard that does not come by the exchange.
+    // They are by index of SaveImage::moved_in. One is null if its shard does not come by the exchange.
     std::vector<char*> at;
     // Holds them, if they are not in the slab.
     std::shared_ptr<SharedMemory> memory = nullptr;
   };
 
-  // `pace`: how this rank waits until all have come.
+  // By `pace` this rank waits until all have come.
   MovedExchange(std::shared_ptr<GroupWorker> group, SaveImagePtr staged, SaveImagePtr target,
                 std::shared_ptr<SharedMemory> slab, Places places, std::unique_ptr<RoundPace> pace, BufferPool& pool,
                 MovedExchangeOptions options);
@@ -73,18 +73,18 @@ class MovedExchange {
   // Blocks until the exchange is over. Returns how it ended.
   absl::Status AwaitEnd();
   bool over();
-  // Whether bytes have come.
+  // Returns whether bytes have come.
   bool used();
   const char* place(size_t index) const { return places_.at[index]; }
 
  private:
-  // What is received in one step; it is copied out while the next one is received.
+  // Holds what one step has brought, which is copied out while the next step goes on.
   struct Slot {
     std::shared_ptr<SharedMemory> memory;
     uint64_t number = 0;   // by which the worker knows it
     bool copying = false;  // guarded by mutex_
   };
-  // A piece that has come into a slot.
+  // Names a piece that has come into a slot.
   struct Arrived {
     MovedPiece piece;
     uint64_t offset = 0;

@@ -11,14 +11,14 @@
 
 namespace cairn {
 
-// Bytes of one shard that go in one transfer.
+// Names bytes of one shard that go in one transfer.
 struct MovedPiece {
   size_t shard = 0;     // index into SaveImage::moved_out if it is sent, else into moved_in
   uint64_t offset = 0;  // within the shard
   uint64_t bytes = 0;
 };
 
-// What goes from one rank to another in one step.
+// Names what goes from one rank to another in one step.
 struct MovedWindow {
   uint32_t peer = 0;  // of the job
   bool send = false;
@@ -33,8 +33,8 @@ struct WindowCut {
   size_t pieces = 1;          // at most, > 0
 };
 
-// The windows between this rank and each of `peers`. The shards of one pair of ranks follow one another by their number
-// in the layout of the rank that holds them, so both ends cut alike. Windows of a pair are counted from 0.
+// Returns the windows between this rank and each of `peers`. The shards of one pair of ranks follow one another by
+// their number in the layout of the rank that holds them, so both ends cut alike. Windows of a pair are counted from 0.
 std::vector<MovedWindow> CutMovedShards(const SaveImage& target, const std::set<uint32_t>& peers, const WindowCut& cut);
 
 }  // namespace cairn

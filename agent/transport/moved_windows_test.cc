@@ -25,7 +25,7 @@ StoredItem ItemOf(uint64_t bytes) {
   return item;
 }
 
-// The images of some ranks, as far as moved shards go.
+// Makes the images of some ranks, as far as moved shards go.
 class Images {
  public:
   explicit Images(uint32_t ranks) : images_(ranks), layouts_(ranks) {}
@@ -56,7 +56,7 @@ class Images {
   std::vector<RankLayout> layouts_;
 };
 
-// What a window holds, by what both ends know: the shard's number where it is held, offset and bytes.
+// Describes what a window holds by what both ends know: the shard's number where it is held, offset and bytes.
 using Contents = std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>;
 
 Contents ContentsOf(const SaveImage& image, const MovedWindow& window) {
@@ -108,8 +108,8 @@ std::vector<ExchangeStep> StepsOf(const std::vector<MovedWindow>& windows) {
   return MakeSchedule(transfers);
 }
 
-// Random moves between random ranks, whose ends know their shards in any order. Both ends of a pair cut alike, all
-// bytes go exactly once, and ranks that take their steps as NCCL takes group calls all come to their end.
+// Makes random moves between random ranks, whose ends know their shards in any order. Both ends of a pair cut alike,
+// all bytes go exactly once, and ranks that take their steps as NCCL takes group calls all come to their end.
 TEST(MovedWindowsTest, CutMovedShards_RandomMoves_BothEndsAgreeAndNoCircleWaits) {
   for (unsigned seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -134,7 +134,7 @@ TEST(MovedWindowsTest, CutMovedShards_RandomMoves_BothEndsAgreeAndNoCircleWaits)
       windows.push_back(CutMovedShards(images.Of(rank), peers, cut));
       steps.push_back(StepsOf(windows.back()));
     }
-    // By (from, to, window).
+    // Their key is (from, to, window).
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Contents> sent, received;
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> bytes;
     for (uint32_t rank = 0; rank < images.ranks(); ++rank) {

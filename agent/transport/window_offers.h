@@ -42,18 +42,18 @@ class WindowOffers {
   // then.
   absl::Status Take(const v1::OfferWindowsRequest& request);
 
-  // The consumers of the exchange, to which none is added: from when all have told everything it is known which windows
-  // they take alike.
+  // Says who the consumers of the exchange are; none is added later. When all of them have told everything, it is known
+  // which windows they take alike.
   void Expect(const std::vector<uint32_t>& consumers);
 
-  // Numbers in the list of one consumer: of the windows that all take alike. Nothing: some have not told yet.
+  // Takes the numbers, in the list of one consumer, of the windows that all take alike.
   using Done = std::function<void(absl::StatusOr<std::vector<uint32_t>>)>;
   // Calls `done` once, when all have told; after Stop with NOT_FOUND (PLAN_UNKNOWN), as if the load were not known
   // here. Returns a number to forget the call by; 0 if `done` was called already.
   uint64_t AwaitBroadcast(uint32_t consumer, Done done);
-  // `done` will not be called any more, unless it is being called now.
+  // Lets `done` be called no more, unless it is being called now.
   void Forget(uint64_t call);
-  // The expected consumers that have not told everything.
+  // Returns the expected consumers that have not told everything.
   std::vector<uint32_t> missing();
 
   using ByConsumer = std::map<uint32_t, std::vector<OfferedCopies>>;

@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// One allocation of this process.
+// Describes one allocation of this process.
 struct SharedBlock {
   enum Kind : int64_t {
     kNone = 0,  // it can be given to nobody; `why` says so
@@ -24,9 +24,9 @@ struct SharedBlock {
   uint64_t begin = 0;
   uint64_t bytes = 0;
   int ordinal = 0;
-  // Of kFile: two allocations have the same one only if they are one.
+  // It is set for kFile. Two allocations have the same one only if they are one.
   cuda::AllocationHandle handle = 0;
-  // Of kIpc.
+  // These two are set for kIpc.
   cuda::IpcMemoryHandle ipc;
   cuda::Uuid uuid;
   std::string why;

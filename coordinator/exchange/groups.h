@@ -68,12 +68,12 @@ class Groups {
   static std::vector<std::string> MemoryOf(const Membership& members, ExchangeUse use = ExchangeUse::kLoads);
   // Returns whether an agent's policy is that an operation fails which cannot go over NCCL.
   static bool SomebodyRequires(const Membership& members, ExchangeUse use);
-  // How an operation goes that was undecided, now that all its ranks are ready to send. With kGroup the group is that
-  // operation's alone until Release: `user` names it for people. Another one goes over the host meanwhile or, if NCCL
-  // is required, stays undecided.
+  // Says how an operation goes that was undecided, now that all its ranks are ready to send. With kGroup the group is
+  // that operation's alone until Release: `user` names it for people. Another one goes over the host meanwhile or, if
+  // NCCL is required, stays undecided.
   ExchangeWay Settle(const Membership& members, absl::Time now, const std::string& user,
                      ExchangeUse use = ExchangeUse::kLoads);
-  // This operation has ended.
+  // Lets others use the group, because this operation has ended.
   void Release(uint64_t number, const std::string& user);
   // Returns whether all ranks of the group are in it.
   bool IsReady(uint64_t number) const;
@@ -81,7 +81,8 @@ class Groups {
   void Use(uint64_t number, absl::Time now);
   // An operation that used the group has failed: nobody knows which bytes are still under way in it.
   void Break(uint64_t number, const std::string& why, absl::Time now);
-  // The same of one that was cancelled: no fault of NCCL's, so the next operation may have another group at once.
+  // An operation that used the group was cancelled. That is no fault of NCCL's, so the next one may have another group
+  // at once.
   void End(uint64_t number);
 
   // Why the last group has broken; empty if none has in this membership, or one has been in use since and ended well.

@@ -153,7 +153,7 @@ class Load {
   bool CheckExchange(JobContext& context);
   bool TakeWay(ExchangeWay way, JobContext& context);
   void AddExchange(v1::LoadOrder& order) const;
-  // By this name it has its group.
+  // Returns the name by which it has its group.
   std::string group_user() const { return absl::StrCat("load ", id_); }
   // Unspecified while it is not decided, and if NCCL is not wanted.
   v1::Transport exchange_transport() const;

@@ -13,7 +13,7 @@ namespace {
 
 // The agents that saw a group break are about to say why.
 constexpr absl::Duration kGroupLostGrace = absl::Seconds(2);
-// That of an agent that does not say what it takes for its read buffers.
+// An agent that does not say what it takes for its read buffers counts with this.
 constexpr uint64_t kUsualRoundBytes = uint64_t{32} << 20;
 constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
 

@@ -24,8 +24,8 @@
 
 namespace cairn {
 
-// A function of calls and `context.now`. Errors: FAILED_PRECONDITION (NCCL_UNAVAILABLE): NCCL is required, and cannot
-// be had; the message says why. Not thread-safe.
+// It is a function of calls and `context.now`. Errors: FAILED_PRECONDITION (NCCL_UNAVAILABLE): NCCL is required, and
+// cannot be had; the message says why. Not thread-safe.
 class SaveExchange {
  public:
   // The save is planned, and all ranks have begun it. `inherited`: ranks may write already, by the word of an earlier
@@ -49,7 +49,7 @@ class SaveExchange {
  private:
   absl::Status Take(ExchangeWay way, JobContext& context);
   v1::Transport transport() const;
-  // By this name it has its group.
+  // Returns the name by which it has its group.
   std::string user() const;
 
   int64_t step_ = 0;
@@ -57,7 +57,7 @@ class SaveExchange {
   std::map<uint32_t, std::vector<uint32_t>> peers_;  // by rank; both ascend
   uint64_t window_bytes_ = 0;
   bool required_ = false;
-  // Since when the group of an exchange that goes on has been gone.
+  // The group of an exchange that goes on has been gone since then.
   absl::Time group_lost_ = absl::InfiniteFuture();
 };
 

@@ -22,12 +22,12 @@ using v1::SaveState;
 
 constexpr int64_t kStep = 4;
 
-// Three ranks, each with memory of its own. Rank 1 writes shards of rank 0; rank 2 has no part in that.
+// There are three ranks, each with memory of its own. Rank 1 writes shards of rank 0; rank 2 has no part in that.
 class SaveExchangeTest : public JobFixture {
  protected:
   SaveExchangeTest() { Start({}); }
 
-  // `change`: the policy or version of rank 1.
+  // `change` is the policy or version of rank 1.
   void Start(const NcclSupport& change, const std::string& other_memory = "two") {
     StartDecisions(Options(), 3);
     group_.clear();
@@ -98,7 +98,7 @@ class SaveExchangeTest : public JobFixture {
     group_[rank].set_error(error);
     Say(rank, phase);
   }
-  // Time in which all ranks' agents are heard, and nothing moves.
+  // Lets time pass in which all ranks' agents are heard, and nothing moves.
   void PassIdly(absl::Duration time) {
     for (const absl::Time end = now_ + time; now_ < end;) {
       Pass(std::min(absl::Duration(absl::Seconds(1)), end - now_));

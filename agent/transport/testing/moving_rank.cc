@@ -33,7 +33,7 @@ StoredItem ItemOf(uint64_t bytes) {
 
 }  // namespace
 
-// The host transport: it knows what every rank holds.
+// Plays the host transport: it knows what every rank holds.
 class MovingRank::Host final : public ShardSource {
  public:
   explicit Host(MovingRank& rank) : rank_(rank) {}

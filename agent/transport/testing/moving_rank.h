@@ -19,7 +19,7 @@
 
 namespace cairn::testing {
 
-// A shard that one rank holds and another one writes.
+// Names a shard that one rank holds and another one writes.
 struct Moving {
   uint32_t from = 0;
   uint32_t to = 0;
@@ -41,13 +41,13 @@ class MovingRank {
   uint64_t bytes(size_t index) const { return image_->moved_in[index].item.bytes(); }
   // Fetches a whole shard to where its file has it, or elsewhere.
   absl::Status Fetch(size_t index, std::string* elsewhere = nullptr);
-  // What stands in the file's place.
+  // Returns what stands in the file's place.
   std::string Standing(size_t index) const;
-  // The bytes that its holder has.
+  // Returns the bytes that its holder has.
   static std::string Expected(uint32_t from, uint32_t shard, uint64_t bytes);
   std::string Expected(size_t index) const;
   absl::Status broken();
-  // How often shards were asked for over the host transport.
+  // Returns how often shards were asked for over the host transport.
   int host_fetches();
 
  private:

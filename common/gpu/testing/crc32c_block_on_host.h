@@ -1,4 +1,4 @@
-// The kernel of common/gpu/crc32c_lanes.h without a GPU: the host computes lane after lane.
+// Runs the kernel of common/gpu/crc32c_lanes.h without a GPU: the host computes lane after lane.
 #ifndef CAIRN_COMMON_GPU_TESTING_CRC32C_BLOCK_ON_HOST_H_
 #define CAIRN_COMMON_GPU_TESTING_CRC32C_BLOCK_ON_HOST_H_
 

@@ -1,4 +1,4 @@
-// Memory of the stand-in's devices that a test gives to other processes.
+// Makes memory of the stand-in's devices that a test gives to other processes.
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_EXPORTED_MEMORY_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_CUDA_EXPORTED_MEMORY_H_
 
@@ -12,7 +12,7 @@
 
 namespace cairn {
 
-// One allocation that is made and mapped by a handle, with random bytes.
+// Is one allocation that was made and mapped by a handle, with random bytes.
 class ExportedMemory {
  public:
   static constexpr uint64_t kBytes = uint64_t{2} << 20;
