@@ -210,7 +210,6 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::MapSlab(const worker::MapSlab&
       request.bytes() > static_cast<uint64_t>(file.st_size)) {
     return Bad("a slab without a descriptor, or larger than its file");
   }
-  // What is mapped already is pinned for the first device that has a block, or for none.
   UnmapSlab();
   void* data = mmap(nullptr, request.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (data == MAP_FAILED) {
@@ -219,7 +218,8 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::MapSlab(const worker::MapSlab&
   slab_ = {.number = slab_.number + 1, .data = static_cast<char*>(data), .bytes = request.bytes()};
   try {
     Open();
-    const CurrentContext current(*driver_, devices_.empty() ? Device(0) : *devices_.begin()->second);
+    slab_.ordinal = devices_.empty() ? 0 : devices_.begin()->first;
+    const CurrentContext current(*driver_, Device(slab_.ordinal));
     pinned_->Pin(slab_.number, slab_.data, static_cast<int64_t>(slab_.bytes), kPiece);
   } catch (const DriverFailure& failure) {
     event.mutable_slab_mapped()->set_unpinned(failure.text);
@@ -231,7 +231,7 @@ void DeviceReader::UnmapSlab() {
   if (slab_.data == nullptr) return;
   if (pinned_ != nullptr && !devices_.empty()) {
     try {
-      const CurrentContext current(*driver_, *devices_.begin()->second);
+      const CurrentContext current(*driver_, Device(slab_.ordinal));
       pinned_->Unpin(slab_.number);
     } catch (const DriverFailure&) {
       // A context that is broken holds nothing any more.

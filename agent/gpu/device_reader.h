@@ -45,6 +45,7 @@ class DeviceReader {
   };
   struct Slab {
     uint64_t number = 0;  // for PinnedMemory
+    int ordinal = 0;      // of the device for which it is pinned
     char* data = nullptr;
     uint64_t bytes = 0;
   };

@@ -49,10 +49,15 @@ TEST_F(RankSavesOrdersTest, MovedShards_InASave_AreStagedAndLentAndWhoIsWaitedFo
   EXPECT_EQ(std::get<action::EndLending>(after[0]).save, begun->save());
 }
 
-TEST_F(RankSavesOrdersTest, MovedShards_WayIsDecidedWhileItIsWritten_TellsTheWriterOnce) {
-  const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};
-  plans_["p1"] = MakeMovingPlan(*layout_, 3, {{0, 1, 2, 4}, {3}}, "p1", {in}, {}).SerializeAsString();
-  const auto order = [&](v1::Exchange::Way way, const std::string& reason = "") {
+// The save takes a shard in, by a way that the coordinator may decide while it is written.
+class ExchangedShardOrdersTest : public ServedSession {
+ protected:
+  ExchangedShardOrdersTest() {
+    const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};
+    plans_["p1"] = MakeMovingPlan(*layout_, 3, {{0, 1, 2, 4}, {3}}, "p1", {in}, {}).SerializeAsString();
+  }
+  // Orders to write; the shard goes that way.
+  void OrderWrite(v1::Exchange::Way way, const std::string& reason = "") {
     State();
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
@@ -63,16 +68,17 @@ TEST_F(RankSavesOrdersTest, MovedShards_WayIsDecidedWhileItIsWritten_TellsTheWri
     write.set_plan_digest("p1");
     write.set_attempt(1);
     write.set_attempt_nonce(nonce_);
-    if (way != v1::Exchange::WAY_UNSPECIFIED) {
-      write.mutable_exchange()->set_way(way);
-      write.mutable_exchange()->set_reason(reason);
-      write.mutable_exchange()->add_ranks(2);
-      write.mutable_exchange()->add_ranks(3);
-    }
+    write.mutable_exchange()->set_way(way);
+    write.mutable_exchange()->set_reason(reason);
+    write.mutable_exchange()->add_ranks(2);
+    write.mutable_exchange()->add_ranks(3);
     ASSERT_TRUE(session_.OnOrders(response).ok());
-  };
+  }
+};
+
+TEST_F(ExchangedShardOrdersTest, Way_IsDecidedWhileItIsWritten_TellsTheWriterOnce) {
   EXPECT_TRUE(Begin(7)->pending());
-  order(v1::Exchange::UNDECIDED);
+  OrderWrite(v1::Exchange::UNDECIDED);
   Serve();
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok() && Commit(begun->save()).ok());
@@ -81,41 +87,28 @@ TEST_F(RankSavesOrdersTest, MovedShards_WayIsDecidedWhileItIsWritten_TellsTheWri
   const auto& write = std::get<action::StartWrite>(actions[0]);
   EXPECT_EQ(write.order.exchange().way(), v1::Exchange::UNDECIDED);
   EXPECT_EQ(write.peers.size(), 2u) << "the one that it takes from, and the one that keeps the gate";
-  order(v1::Exchange::UNDECIDED);
+  OrderWrite(v1::Exchange::UNDECIDED);
   EXPECT_TRUE(Serve().empty());
   for (int again = 0; again < 2; ++again) {
-    order(v1::Exchange::GROUP);
+    OrderWrite(v1::Exchange::GROUP);
     actions = Serve();
     ASSERT_EQ(actions.size(), again == 0 ? 1u : 0u);
     if (again == 0) {
       EXPECT_EQ(std::get<action::DecideMoves>(actions[0]).exchange.way(), v1::Exchange::GROUP);
     }
   }
-  order(v1::Exchange::HOST, "the group has broken");
+  OrderWrite(v1::Exchange::HOST, "the group has broken");
   actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::DecideMoves>(actions[0]).save, begun->save());
   EXPECT_EQ(std::get<action::DecideMoves>(actions[0]).exchange.reason(), "the group has broken");
-  order(v1::Exchange::GROUP);
+  OrderWrite(v1::Exchange::GROUP);
   EXPECT_TRUE(Serve().empty()) << "there is no way back";
 }
 
-TEST_F(RankSavesOrdersTest, MovedShards_ACoordinatorThatWantsNoNcclFollows_GoOverTheHost) {
-  const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};
-  plans_["p1"] = MakeMovingPlan(*layout_, 3, {{0, 1, 2, 4}, {3}}, "p1", {in}, {}).SerializeAsString();
+TEST_F(ExchangedShardOrdersTest, Way_ACoordinatorThatWantsNoNcclFollows_IsTheHost) {
   EXPECT_TRUE(Begin(7)->pending());
-  State();
-  v1::SynchronizeAgentResponse response;
-  response.set_coordinator_epoch(5);
-  response.set_revision(++revision_);
-  v1::SaveOrder& write = *response.add_saves();
-  write.set_step(7);
-  write.set_action(v1::SaveOrder::WRITE);
-  write.set_plan_digest("p1");
-  write.set_attempt(1);
-  write.set_attempt_nonce(nonce_);
-  write.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
-  ASSERT_TRUE(session_.OnOrders(response).ok());
+  OrderWrite(v1::Exchange::UNDECIDED);
   Serve();
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok() && Commit(begun->save()).ok());

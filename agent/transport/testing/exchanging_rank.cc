@@ -1,27 +1,19 @@
 #include "agent/transport/testing/exchanging_rank.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include "agent/transport/slab_byte_server.h"
+#include "agent/transport/testing/need.h"
 #include "common/status/reason.h"
 
 namespace cairn::testing {
 namespace {
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-
-// Returns what a test cannot go on without, or ends it.
-template <typename Value>
-Value Need(absl::StatusOr<Value> made) {
-  if (made.ok()) return *std::move(made);
-  std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
-  std::abort();
-}
 
 }  // namespace
 

@@ -1,7 +1,5 @@
 #include "agent/transport/testing/moving_rank.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <random>
@@ -10,18 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "agent/transport/round_pace.h"
 #include "agent/transport/testing/far_gate.h"
+#include "agent/transport/testing/need.h"
 
 namespace cairn::testing {
 namespace {
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-
-template <typename Value>
-Value Need(absl::StatusOr<Value> made) {
-  if (made.ok()) return *std::move(made);
-  std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
-  std::abort();
-}
 
 StoredItem ItemOf(uint64_t bytes) {
   StoredItem item;
