@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/process/log.h"
+#include "common/status/named_ranks.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -40,15 +41,15 @@ void GroupKeeper::FollowNow(const std::optional<v1::GroupOrder>& order) {
     if (state.number() != 0) EndNow();
     if (!order.has_value()) return;
     if (const absl::Status begun = Begin(*order); !begun.ok()) {
-      return Report(v1::GroupState::BROKEN, std::string(begun.message()));
+      return ReportBroken(begun);
     }
     return FollowNow(order);
   }
   if (state.phase() != v1::GroupState::BUILDING || order->unique_id().empty()) return;
   if (const absl::Status joined = Join(*order); joined.ok()) {
-    Report(v1::GroupState::READY, "");
+    Report(v1::GroupState::READY);
   } else {
-    Report(v1::GroupState::BROKEN, std::string(joined.message()));
+    ReportBroken(joined);
   }
 }
 
@@ -75,7 +76,7 @@ absl::Status GroupKeeper::Begin(const v1::GroupOrder& order) {
     current_ = group;
   }
   if (own != group->ranks.begin()) {
-    Report(v1::GroupState::BUILDING, "");
+    Report(v1::GroupState::BUILDING);
     return absl::OkStatus();
   }
   CAIRN_ASSIGN_OR_RETURN(std::string id, worker.MakeUniqueId(kIdTimeout));
@@ -83,7 +84,7 @@ absl::Status GroupKeeper::Begin(const v1::GroupOrder& order) {
     MutexLock lock(mutex_);
     state_.set_unique_id(std::move(id));
   }
-  Report(v1::GroupState::BUILDING, "");
+  Report(v1::GroupState::BUILDING);
   return absl::OkStatus();
 }
 
@@ -111,27 +112,39 @@ absl::Status GroupKeeper::Join(const v1::GroupOrder& order) {
   return absl::OkStatus();
 }
 
-void GroupKeeper::Report(v1::GroupState::Phase phase, const std::string& error) {
-  std::vector<v1::GroupState> states;
-  std::shared_ptr<GroupWorker> ended;
+void GroupKeeper::Report(v1::GroupState::Phase phase) {
+  v1::GroupState state;
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
     state_.set_phase(phase);
-    state_.set_error(error);
-    if (phase == v1::GroupState::BROKEN) {
-      state_.clear_unique_id();
-      ended = std::move(current_);
+    state = state_;
+  }
+  if (phase == v1::GroupState::READY) {
+    Log(LogLevel::kInfo, "group_ready", {{"group", state.number()}, {"device_bytes", state.device_bytes()}});
+  }
+  options_.on_change({std::move(state)});
+}
+
+void GroupKeeper::ReportBroken(const absl::Status& why) {
+  v1::GroupState state;
+  std::shared_ptr<GroupWorker> ended;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    state_.set_phase(v1::GroupState::BROKEN);
+    state_.set_error(std::string(why.message()));
+    if (MetadataOf(why).contains(std::string(kWorkerAtFault))) {
+      state_.add_ranks_at_fault(options_.rank);
+    } else {
+      for (const int rank : RanksNamedIn(why)) state_.add_ranks_at_fault(static_cast<uint32_t>(rank));
     }
-    states.push_back(state_);
+    state_.clear_unique_id();
+    ended = std::move(current_);
+    state = state_;
   }
-  if (phase == v1::GroupState::BROKEN) {
-    Log(LogLevel::kWarn, "group_broken", {{"group", states.front().number()}, {"error", error}});
-  } else if (phase == v1::GroupState::READY) {
-    Log(LogLevel::kInfo, "group_ready",
-        {{"group", states.front().number()}, {"device_bytes", states.front().device_bytes()}});
-  }
-  options_.on_change(std::move(states));
+  Log(LogLevel::kWarn, "group_broken", {{"group", state.number()}, {"error", why}});
+  options_.on_change({std::move(state)});
   if (ended != nullptr) ended->worker->End();  // here, so that nobody else who uses it has to wait
 }
 
@@ -165,7 +178,7 @@ void GroupKeeper::Break(uint64_t number, const absl::Status& why) {
       MutexLock lock(mutex_);
       if (state_.number() != number || state_.phase() == v1::GroupState::BROKEN) return;
     }
-    Report(v1::GroupState::BROKEN, std::string(why.message()));
+    ReportBroken(why);
   });
 }
 

@@ -57,7 +57,9 @@ class GroupKeeper {
   absl::Status Begin(const v1::GroupOrder& order);
   absl::Status Join(const v1::GroupOrder& order);
   void EndNow();
-  void Report(v1::GroupState::Phase phase, const std::string& error);
+  void Report(v1::GroupState::Phase phase);
+  // Ends the worker too.
+  void ReportBroken(const absl::Status& why);
 
   const GroupKeeperOptions options_;
   Mutex mutex_;

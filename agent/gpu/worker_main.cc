@@ -1,5 +1,6 @@
 // cairn-gpu-worker: started by cairn-agent, which it serves over the socket that it inherits.
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,6 +45,9 @@ int main(int argc, char** argv) {
     std::fputs("cairn-gpu-worker is started by cairn-agent, and by nobody else\n", stderr);
     return 2;
   }
+  // A worker that is stopped would not see its agent's end. The signal comes when the thread ends that has started
+  // the worker, so it must be one that does no harm while the agent goes on.
+  prctl(PR_SET_PDEATHSIG, SIGCONT);
   // The agent says when it ends, also when people interrupt both.
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);

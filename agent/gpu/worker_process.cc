@@ -33,8 +33,10 @@ constexpr double kPingAfter = 0.4;
 // The part of the rest in which the worker has to answer. So a worker that hangs is told before its peers give up.
 constexpr double kPongWithin = 2.0 / 3;
 
+// The process is at fault, and neither NCCL nor another rank.
 absl::Status Failed(const std::string& what) {
-  return MakeError(Reason::kTransportFailed, absl::StrCat("cairn-gpu-worker ", what));
+  return MakeError(Reason::kTransportFailed, absl::StrCat("cairn-gpu-worker ", what),
+                   {{std::string(kWorkerAtFault), "yes"}});
 }
 
 // Returns 0 or an errno.
@@ -119,7 +121,9 @@ absl::Status WorkerProcess::Ended() {
   MutexLock lock(mutex_);
   if (WIFSIGNALED(exit_status_)) return Failed(absl::StrCat("was ended by signal ", WTERMSIG(exit_status_)));
   // A worker ends without an error when its agent has closed the socket.
-  if (WEXITSTATUS(exit_status_) == 0) return Failed("was ended with its group");
+  if (WEXITSTATUS(exit_status_) == 0) {
+    return MakeError(Reason::kTransportFailed, "cairn-gpu-worker was ended with its group");
+  }
   return Failed(absl::StrCat("has ended with status ", WEXITSTATUS(exit_status_)));
 }
 

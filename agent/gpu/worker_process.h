@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +18,9 @@
 #include "common/base/mutex.h"
 
 namespace cairn {
+
+// An error has this in its metadata if the process itself has ended or does not answer any more.
+inline constexpr std::string_view kWorkerAtFault = "worker_at_fault";
 
 struct WorkerProcessOptions {
   std::string program;  // the path of cairn-gpu-worker

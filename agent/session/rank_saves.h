@@ -93,6 +93,8 @@ class RankSaves {
   void Fail(RankSave& save, absl::Status error);
   // Why this save, which has not staged within its timeout, fails.
   absl::Status WhyLate(RankSave& save, absl::Time now) const;
+  // Adds to the error of a write which rank and step it is of, and which rank is at fault.
+  absl::Status WriteError(const absl::Status& error, int64_t step) const;
   // STORAGE_STALLED if it is storage that keeps `waiting` from being staged; else OK.
   absl::Status StalledStorage(const RankSave& waiting) const;
 

@@ -274,14 +274,21 @@ void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result
       save->bytes_done = save->target->file_bytes;
       save->result = *std::move(result);
     } else {
-      const std::string rank = absl::StrCat(context_.options.rank);
-      Fail(*save,
-           Annotate(result.status(), absl::StrCat("rank ", rank),
-                    {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step)}, {"phase", "writing"}}));
+      Fail(*save, WriteError(result.status(), save->step));
     }
   }
   Advance();
   context_.Changed();
+}
+
+absl::Status RankSaves::WriteError(const absl::Status& error, int64_t step) const {
+  const std::string rank = absl::StrCat(context_.options.rank);
+  const absl::Status annotated = Annotate(error, absl::StrCat("rank ", rank),
+                                          {{"rank", rank}, {"step", absl::StrCat(step)}, {"phase", "writing"}});
+  // A rank that could not get another rank's shards is not at fault itself.
+  const auto metadata = MetadataOf(error);
+  const auto source = metadata.find("source_rank");
+  return WithMetadata(annotated, {{"ranks", source == metadata.end() ? rank : source->second}});
 }
 
 absl::Status RankSaves::StalledStorage(const RankSave& waiting) const {

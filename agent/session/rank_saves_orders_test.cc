@@ -236,6 +236,21 @@ TEST_F(RankSavesOrdersTest, Abort_WhileAWriterRuns_StopsItAndThenSaysStopped) {
   EXPECT_EQ(Only().call(), 2u);
 }
 
+TEST_F(RankSavesOrdersTest, WriteFails_ForWantOfAnotherRanksShards_NamesTheOtherRank) {
+  const uint64_t save = StartWriting(7);
+  session_.saves().OnWriteEnded(save, MakeError(Reason::kTransportFailed, "from rank 5", {{"source_rank", "5"}}));
+  const absl::Status told = StatusFromProto(Only().error());
+  EXPECT_TRUE(HasReason(told, Reason::kTransportFailed)) << told;
+  EXPECT_EQ(MetadataOf(told)["ranks"], "5");
+  EXPECT_EQ(MetadataOf(told)["rank"], "3") << "who says so";
+}
+
+TEST_F(RankSavesOrdersTest, WriteFails_ByItself_NamesThisRank) {
+  const uint64_t save = StartWriting(7);
+  session_.saves().OnWriteEnded(save, MakeError(Reason::kNoSpace, "the disk is full"));
+  EXPECT_EQ(MetadataOf(StatusFromProto(Only().error()))["ranks"], "3");
+}
+
 TEST_F(RankSavesOrdersTest, AbortOfAnUnknownAttempt_UntilItIsForgotten_IsAnsweredStopped) {
   ASSERT_TRUE(Order(7, v1::SaveOrder::ABORT, "p1", 4).ok());
   EXPECT_EQ(Only().phase(), v1::SaveState::STOPPED);

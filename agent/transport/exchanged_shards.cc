@@ -79,8 +79,9 @@ absl::Status ExchangedShards::CheckAllowed(const absl::Status& failure) {
   MutexLock lock(mutex_);
   if (stopped_) return Stopped();
   if (!required_) return absl::OkStatus();
-  return failure.ok() ? MakeError(Reason::kTransportFailed, absl::StrCat("--nccl-saves=require, but ", refusal_))
-                      : Annotate(failure, "--nccl-saves=require");
+  // The coordinator knows better than one rank which of them is at fault.
+  return Annotate(failure.ok() ? MakeError(Reason::kTransportFailed, refusal_) : failure, "--nccl-saves=require",
+                  {{"exchange", "nccl"}});
 }
 
 absl::Status ExchangedShards::Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) {

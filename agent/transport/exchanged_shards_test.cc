@@ -182,7 +182,7 @@ TEST_F(ExchangedShardsTest, Fetch_AWorkerFailsAndNcclIsRequired_FailsWithItsErro
   DecideAll(/*required=*/true);
   const absl::Status fetched = ranks_[1]->Fetch(0);
   EXPECT_TRUE(HasReason(fetched, Reason::kTransportFailed)) << fetched;
-  EXPECT_EQ(MetadataOf(fetched)["source_rank"], "0") << fetched;
+  EXPECT_EQ(MetadataOf(fetched)["exchange"], "nccl") << fetched;
   EXPECT_EQ(ranks_[1]->host_fetches(), 0);
 }
 

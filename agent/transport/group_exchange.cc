@@ -8,7 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "agent/transport/exchange_error.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
 #include "common/resources/thread.h"
@@ -328,18 +328,9 @@ absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeS
     }
   }
   peers.erase(options_.rank);
-  const std::string named = absl::StrJoin(peers, ", ");
-  const std::string where =
-      absl::StrCat("window ", step.window, pace_ == nullptr ? "" : absl::StrCat(" of round ", step.round),
-                   " of the exchange over NCCL with ", peers.size() == 1 ? "rank " : "ranks ", named);
-  if (HasReason(error, Reason::kTimedOut)) {
-    return MakeError(Reason::kTransportFailed,
-                     absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),
-                     {{"ranks", named}});
-  }
-  // This rank's worker has failed, or says what NCCL says.
-  return MakeError(Reason::kTransportFailed, absl::StrCat(where, ": ", error.message()),
-                   {{"ranks", absl::StrCat(options_.rank)}});
+  return ExchangeStepError(
+      error, absl::StrCat("window ", step.window, pace_ == nullptr ? "" : absl::StrCat(" of round ", step.round)),
+      peers, options_.rank, options_.stall_timeout);
 }
 
 }  // namespace cairn

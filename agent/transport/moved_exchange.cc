@@ -7,7 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "agent/transport/exchange_error.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
 #include "common/resources/thread.h"
@@ -235,19 +235,7 @@ void MovedExchange::CopyOut(Slot& slot, const std::vector<Arrived>& arrived) {
 absl::Status MovedExchange::StepError(const absl::Status& error, const ExchangeStep& step) const {
   std::set<uint32_t> peers;
   for (const ExchangeTransfer& transfer : step.transfers) peers.insert(group_->ranks[transfer.peer]);
-  const std::string named = absl::StrJoin(peers, ", ");
-  const std::string where = absl::StrCat("window ", step.window, " of the exchange over NCCL with ",
-                                         peers.size() == 1 ? "rank " : "ranks ", named);
-  if (HasReason(error, Reason::kTimedOut)) {
-    ErrorMetadata metadata = {{"ranks", named}};
-    if (peers.size() == 1) metadata.emplace_back("source_rank", named);
-    return MakeError(Reason::kTransportFailed,
-                     absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),
-                     metadata);
-  }
-  // Either this rank's worker has failed, or it repeats what NCCL says.
-  return MakeError(Reason::kTransportFailed, absl::StrCat(where, ": ", error.message()),
-                   {{"ranks", absl::StrCat(options_.rank)}});
+  return ExchangeStepError(error, absl::StrCat("window ", step.window), peers, options_.rank, options_.stall_timeout);
 }
 
 }  // namespace cairn

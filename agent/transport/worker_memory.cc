@@ -45,7 +45,9 @@ absl::StatusOr<uint64_t> WorkerMemory::Map(std::shared_ptr<SharedMemory> memory,
   map.set_memory(number);
   const absl::Status mapped = group_->worker->Map(map, descriptor, PatienceFor(map.bytes()));
   if (!mapped.ok()) {
-    return MakeError(Reason::kTransportFailed, absl::StrCat("an exchange over NCCL: ", mapped.message()));
+    // The worker maps by itself, so no other rank is at fault.
+    return MakeError(Reason::kTransportFailed, absl::StrCat("an exchange over NCCL: ", mapped.message()),
+                     {{std::string(kWorkerAtFault), "yes"}});
   }
   mapped_.push_back({std::move(memory), map.bytes()});
   bytes_ += map.bytes();

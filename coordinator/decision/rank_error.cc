@@ -5,16 +5,16 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "common/status/named_ranks.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
 constexpr size_t kMaxDetails = 4;
-constexpr size_t kMaxRanksText = 1000;
+// An agent that goes on is heard three times in a lease.
+constexpr double kSilentPart = 2.0 / 3;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -52,18 +52,7 @@ void AddLastCommitted(const JobContext& context, ErrorMetadata& metadata) {
 // Returns the ranks that an agent's error says it is about, such as the peer that did not answer; else the agent's own.
 // An agent's word is not trusted.
 std::vector<int> RanksOf(const RankError& error) {
-  std::vector<int> ranks;
-  const auto metadata = MetadataOf(error.error);
-  const auto said = metadata.find("ranks");
-  if (said != metadata.end() && said->second.size() <= kMaxRanksText) {
-    const std::vector<absl::string_view> texts = absl::StrSplit(said->second, ", ");
-    ranks.reserve(texts.size());
-    for (const absl::string_view each : texts) {
-      int rank = 0;
-      if (!absl::SimpleAtoi(each, &rank) || rank < 0) break;
-      ranks.push_back(rank);
-    }
-  }
+  std::vector<int> ranks = RanksNamedIn(error.error);
   if (ranks.empty()) ranks.push_back(error.rank);
   return ranks;
 }
@@ -113,8 +102,25 @@ void MemberFaults::Add(int rank, v1::RankProgress::Phase phase, MemberFault faul
 }
 
 absl::Status MemberFaults::ToError(const JobContext& context, const Operation& operation) && {
-  return lost_.empty() ? ErrorNaming(Reason::kTrainerLost, context, operation, "lost the trainer", std::move(trainers_))
-                       : ErrorNaming(Reason::kRankLost, context, operation, "lost", std::move(lost_));
+  if (lost_.empty()) {
+    return ErrorNaming(Reason::kTrainerLost, context, operation, "lost the trainer", std::move(trainers_));
+  }
+  const std::vector<NamedRank> silent = Silent(context);
+  lost_.insert(lost_.end(), silent.begin(), silent.end());
+  return ErrorNaming(Reason::kRankLost, context, operation, silent.empty() ? "lost" : "lost or silent",
+                     std::move(lost_));
+}
+
+std::vector<NamedRank> MemberFaults::Silent(const JobContext& context) const {
+  std::set<int> lost;
+  for (const NamedRank& named : lost_) lost.insert(named.rank);
+  std::vector<NamedRank> silent;
+  for (const auto& [rank, member] : context.members.members()) {
+    const absl::Duration unheard = context.now - member.heard;
+    if (unheard < kSilentPart * context.options.lease_ttl || lost.contains(rank)) continue;
+    silent.push_back({rank, lost_.front().phase, absl::StrCat("its agent was last heard ", Seconds(unheard), " ago")});
+  }
+  return silent;
 }
 
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,

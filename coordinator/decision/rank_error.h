@@ -47,10 +47,14 @@ class MemberFaults {
  public:
   void Add(int rank, v1::RankProgress::Phase phase, MemberFault fault);
   bool empty() const { return lost_.empty() && trainers_.empty(); }
-  // Returns RANK_LOST, which names the ranks without their agents, else TRAINER_LOST. There must be a fault.
+  // Returns RANK_LOST, which names the ranks without their agents, else TRAINER_LOST. There must be a fault. RANK_LOST
+  // also names ranks whose agents have been silent for most of their leases: what one machine or switch took with it is
+  // lost together, though the leases end one after the other.
   absl::Status ToError(const JobContext& context, const Operation& operation) &&;
 
  private:
+  std::vector<NamedRank> Silent(const JobContext& context) const;
+
   std::vector<NamedRank> lost_;
   std::vector<NamedRank> trainers_;
 };

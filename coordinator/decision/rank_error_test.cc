@@ -23,6 +23,27 @@ class RankErrorTest : public PartTest {
   }
 };
 
+TEST_F(RankErrorTest, MemberFaults_OthersAreSilentToo_AreNamedAsWell) {
+  RegisterAll(4);
+  Pass(context_.options.lease_ttl * 0.8);
+  PartTest::Report(3, v1::AgentState());
+  MemberFaults faults;
+  faults.Add(1, v1::RankProgress::WRITING, {false, "its agent is gone"});
+  const absl::Status error = std::move(faults).ToError(context_, {"save", 7, 1});
+  EXPECT_TRUE(HasReason(error, Reason::kRankLost)) << error;
+  EXPECT_EQ(MetadataOf(error).at("ranks"), "0, 1, 2") << "rank 3 has just been heard";
+  EXPECT_NE(error.message().find("ranks 0, 1, 2 lost or silent in phase writing"), std::string::npos) << error;
+  EXPECT_NE(error.message().find("rank 2: its agent was last heard 8s ago"), std::string::npos) << error;
+}
+
+TEST_F(RankErrorTest, MemberFaults_ATrainerIsLost_NamesNobodyElse) {
+  RegisterAll(4);
+  Pass(context_.options.lease_ttl * 0.8);
+  MemberFaults faults;
+  faults.Add(1, v1::RankProgress::WRITING, {true, "its trainer ended"});
+  EXPECT_EQ(MetadataOf(std::move(faults).ToError(context_, {"save", 7, 1})).at("ranks"), "1");
+}
+
 TEST_F(RankErrorTest, ErrorFromRanks_AnErrorIsAboutAPeer_ThePeerIsNamed) {
   const absl::Status error = ErrorFromRanks(
       context_, {"load", 7, 0}, {ErrorOf(0, Reason::kAgentUnreachable, "from rank 1: it did not answer", "1")});

@@ -109,7 +109,8 @@ ExchangeWay Groups::OverHost(const Membership& members, ExchangeUse use, std::st
 }
 
 ExchangeWay Groups::OverHostForNow(const Membership& members, ExchangeUse use, const Breakage& broken) {
-  return OverHost(members, use, absl::StrCat(broken.why, "; tried again after ", absl::FormatDuration(broken.pause)));
+  return OverHost(members, use,
+                  absl::StrCat(broken.fault.why, "; tried again after ", absl::FormatDuration(broken.pause)));
 }
 
 ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now, std::optional<uint64_t> bytes,
@@ -170,7 +171,7 @@ void Groups::Use(uint64_t number, absl::Time now) {
 }
 
 void Groups::Break(uint64_t number, const std::string& why, absl::Time now) {
-  if (group_.has_value() && group_->number == number) GiveUp(why, now);
+  if (group_.has_value() && group_->number == number) GiveUp({why, {}, false}, false, now);
 }
 
 void Groups::End(uint64_t number) {
@@ -178,18 +179,46 @@ void Groups::End(uint64_t number) {
 }
 
 std::string Groups::WhyBroken(const Membership& members) const {
-  return broken_.has_value() && broken_->membership_epoch == members.epoch() ? broken_->why : "";
+  return broken_.has_value() && broken_->membership_epoch == members.epoch() ? broken_->fault.why : "";
 }
 
-void Groups::GiveUp(std::string why, absl::Time now) {
+std::optional<GroupFault> Groups::FaultOf(uint64_t number) const {
+  if (!broken_.has_value() || broken_->number != number || !broken_->told) return std::nullopt;
+  return broken_->fault;
+}
+
+GroupFault Groups::FaultBy(const Member& member, const GroupState& state) {
+  GroupFault fault;
+  fault.why = absl::StrCat(NameOf(member.rank, member), ": ", state.error().substr(0, kMostErrorBytes));
+  for (const uint32_t rank : state.ranks_at_fault()) {
+    if (rank < kMostRanks && fault.ranks.size() < kMostRanks) fault.ranks.push_back(static_cast<int>(rank));
+  }
+  fault.certain = fault.ranks == std::vector<int>{member.rank};
+  return fault;
+}
+
+bool Groups::LearnWhy(const Member& member) {
+  if (!broken_.has_value() || broken_->fault.certain) return false;
+  const auto& states = member.state.groups();
+  const auto state = std::find_if(states.begin(), states.end(),
+                                  [&](const GroupState& each) { return each.number() == broken_->number; });
+  if (state == states.end() || state->phase() != GroupState::BROKEN) return false;
+  GroupFault fault = FaultBy(member, *state);
+  if (!fault.certain && broken_->told) return false;
+  broken_->fault = std::move(fault);
+  broken_->told = true;
+  return true;
+}
+
+void Groups::GiveUp(GroupFault fault, bool told, absl::Time now) {
   const bool again = broken_.has_value() && broken_->membership_epoch == group_->membership_epoch;
   const absl::Duration pause = again ? std::min(2 * broken_->pause, kLongestPause) : kFirstPause;
-  broken_ = {std::move(why), group_->membership_epoch, pause, now + pause};
+  broken_ = {group_->number, std::move(fault), told, group_->membership_epoch, pause, now + pause};
   group_.reset();
 }
 
 bool Groups::Apply(const Member& member, absl::Time now) {
-  if (!group_.has_value()) return false;
+  if (!group_.has_value()) return LearnWhy(member);
   const size_t rank = static_cast<size_t>(member.rank);
   if (rank >= group_->incarnations.size() || group_->incarnations[rank] != member.incarnation) return false;
   const auto& states = member.state.groups();
@@ -198,7 +227,7 @@ bool Groups::Apply(const Member& member, absl::Time now) {
   if (state == states.end()) {
     // It has not heard of the group, or was told of its end by another coordinator.
     if (!group_->joined[rank]) return false;
-    GiveUp(absl::StrCat(NameOf(member.rank, member), " has left the group"), now);
+    GiveUp({absl::StrCat(NameOf(member.rank, member), " has left the group"), {member.rank}, false}, true, now);
     return true;
   }
   switch (state->phase()) {
@@ -214,7 +243,7 @@ bool Groups::Apply(const Member& member, absl::Time now) {
       return all;
     }
     case GroupState::BROKEN:
-      GiveUp(absl::StrCat(NameOf(member.rank, member), ": ", state->error().substr(0, kMostErrorBytes)), now);
+      GiveUp(FaultBy(member, *state), true, now);
       return true;
     default:
       return false;
@@ -233,9 +262,11 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
     for (size_t rank = 0; rank < group_->joined.size() && missing.size() < kMostErrorBytes; ++rank) {
       if (!group_->joined[rank]) absl::StrAppend(&missing, count++ == 0 ? "" : ", ", rank);
     }
-    GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(build_timeout_),
-                        count == 1 ? ": rank " : ": ranks ", missing, count == 1 ? " has" : " have", " not joined"),
-           now);
+    GiveUp({absl::StrCat("the group was not complete within ", absl::FormatDuration(build_timeout_),
+                         count == 1 ? ": rank " : ": ranks ", missing, count == 1 ? " has" : " have", " not joined"),
+            {},
+            false},
+           false, now);
     return true;
   }
   if (group_->ready && now - group_->used >= kIdleTimeout) {

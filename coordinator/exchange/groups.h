@@ -40,6 +40,14 @@ struct ExchangeWay {
   bool refused = false;
 };
 
+// What is known of the end of a group.
+struct GroupFault {
+  std::string why;  // begins with the member that says so
+  std::vector<int> ranks;
+  // The member names its own worker. Else it names whom it waited for, or nobody, and another member may know better.
+  bool certain = false;
+};
+
 // The group of one job. It is a function of calls and `now`. Not thread-safe.
 class Groups {
  public:
@@ -87,6 +95,9 @@ class Groups {
 
   // Why the last group has broken; empty if none has in this membership, or one has been in use since and ended well.
   std::string WhyBroken(const Membership& members) const;
+  // What a member has said of the end of the group with this number; nothing if it goes on, or nobody has said
+  // anything.
+  std::optional<GroupFault> FaultOf(uint64_t number) const;
 
   // Takes what a member has reported. Returns whether the orders of others or what is decided may have changed.
   bool Apply(const Member& member, absl::Time now);
@@ -110,7 +121,9 @@ class Groups {
     std::string user;  // names the operation that has it; empty for none
   };
   struct Breakage {
-    std::string why;
+    uint64_t number = 0;
+    GroupFault fault;
+    bool told = false;  // by a member
     uint64_t membership_epoch = 0;
     absl::Duration pause;
     absl::Time until;
@@ -124,7 +137,11 @@ class Groups {
   static ExchangeWay OverHost(const Membership& members, ExchangeUse use, std::string reason);
   // The same, because the last group has broken.
   static ExchangeWay OverHostForNow(const Membership& members, ExchangeUse use, const Breakage& broken);
-  void GiveUp(std::string why, absl::Time now);
+  static GroupFault FaultBy(const Member& member, const v1::GroupState& state);
+  // Takes what a member says of a group that has broken already. Returns whether it says who is at fault for sure.
+  bool LearnWhy(const Member& member);
+  // `told`: a member has said so.
+  void GiveUp(GroupFault fault, bool told, absl::Time now);
 
   const uint64_t coordinator_epoch_;
   const absl::Duration build_timeout_;

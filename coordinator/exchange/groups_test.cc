@@ -47,7 +47,7 @@ class GroupsTest : public testing::Test {
     for (int rank = 0; rank < ranks; ++rank) Register(rank, ranks, Auto());
   }
   bool Report(int rank, uint64_t number, GroupState::Phase phase, const std::string& id = "",
-              const std::string& error = "") {
+              const std::string& error = "", const std::vector<uint32_t>& ranks_at_fault = {}) {
     v1::AgentState state;
     if (number != 0) {
       GroupState& group = *state.add_groups();
@@ -55,6 +55,7 @@ class GroupsTest : public testing::Test {
       group.set_phase(phase);
       group.set_unique_id(id);
       group.set_error(error);
+      group.mutable_ranks_at_fault()->Assign(ranks_at_fault.begin(), ranks_at_fault.end());
     }
     v1::AgentIdentity agent;
     agent.set_job("demo");
@@ -240,6 +241,33 @@ TEST_F(GroupsTest, End_OfACancelledOperation_LetsTheNextOneHaveAGroupAtOnce) {
   groups_->End(Build(2));
   EXPECT_EQ(groups_->WhyBroken(*members_), "");
   EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
+}
+
+TEST_F(GroupsTest, FaultOf_AMemberNamesItsOwnWorkerLater_CountsMoreThanWhoWaited) {
+  RegisterAll(3);
+  const uint64_t number = Build(3);
+  EXPECT_EQ(groups_->FaultOf(number), std::nullopt);
+  Report(1, number, GroupState::BROKEN, "", "no progress", {0});
+  EXPECT_EQ(groups_->FaultOf(number)->ranks, std::vector<int>{0});
+  EXPECT_FALSE(groups_->FaultOf(number)->certain);
+  Report(0, number, GroupState::BROKEN, "", "ended with its group");
+  EXPECT_EQ(groups_->FaultOf(number)->why, "rank 1 on n1: no progress") << "it says of nobody more than that";
+  Report(2, number, GroupState::BROKEN, "", "hangs", {2});
+  EXPECT_EQ(groups_->FaultOf(number)->ranks, std::vector<int>{2});
+  EXPECT_TRUE(groups_->FaultOf(number)->certain);
+  EXPECT_EQ(groups_->WhyBroken(*members_), "rank 2 on n2: hangs");
+  Report(1, number, GroupState::BROKEN, "", "hangs as well", {1});
+  EXPECT_EQ(groups_->FaultOf(number)->why, "rank 2 on n2: hangs") << "the first one that is certain stays";
+  EXPECT_EQ(groups_->FaultOf(number + 1), std::nullopt);
+}
+
+TEST_F(GroupsTest, FaultOf_AnOperationGaveTheGroupUp_AMemberMayStillSayWhy) {
+  RegisterAll(2);
+  const uint64_t number = Build(2);
+  groups_->Break(number, "load 4 failed", now_);
+  EXPECT_EQ(groups_->FaultOf(number), std::nullopt) << "no member has said anything";
+  Report(1, number, GroupState::BROKEN, "", "no progress", {0, 4000000000});
+  EXPECT_EQ(groups_->FaultOf(number)->ranks, std::vector<int>{0}) << "the other is no rank";
 }
 
 TEST_F(GroupsTest, Apply_AMemberForgetsTheGroupItJoined_BreaksIt) {

@@ -36,6 +36,9 @@ namespace cairn {
 // Ranks that fail for one cause (a full disk) fail within moments of each other. The save waits this long, to report
 // them together.
 inline constexpr absl::Duration kSaveFailureGrace = absl::Milliseconds(500);
+// Ranks that lack bytes of an exchange often fail before the one at fault: its agent notices last that its worker
+// hangs.
+inline constexpr absl::Duration kExchangeFaultGrace = absl::Seconds(2);
 // A call that may be answered by an ended attempt waits this long for another rank to begin the next attempt. Ranks
 // that try again together do so within moments.
 inline constexpr absl::Duration kNextAttemptGrace = absl::Seconds(1);
@@ -214,6 +217,9 @@ class Save {
   // released, so that its call begins a new attempt.
   void ReleaseSuccessors();
   bool CheckErrors(JobContext& context);
+  // Puts whoever is at fault for a failed exchange in place of the ranks that lack its bytes. Returns false while that
+  // may still be said.
+  bool NameExchangeFault(std::vector<RankError>& errors, const JobContext& context) const;
   bool CheckDeadlines(JobContext& context);
   // Returns false if a rank staged without checking all its replicas; the save is then aborted.
   bool CheckReplicasChecked(JobContext& context);

@@ -76,6 +76,7 @@ absl::Status SaveExchange::Advance(bool all_staged, JobContext& context) {
 absl::Status SaveExchange::Take(ExchangeWay way, JobContext& context) {
   if (way.kind == way_.kind) return absl::OkStatus();
   way_ = std::move(way);
+  if (way_.kind == ExchangeWay::Kind::kGroup) group_ = way_.group;
   context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
     return MakeError(Reason::kNcclUnavailable, absl::StrCat("--nccl-saves=require, but ", way_.reason));
@@ -85,6 +86,14 @@ absl::Status SaveExchange::Take(ExchangeWay way, JobContext& context) {
                 {{"step", step_}, {"transport", TransportText({{transport()}, way_.reason})}});
   }
   return absl::OkStatus();
+}
+
+bool SaveExchange::Lacks(const absl::Status& error) {
+  return HasReason(error, Reason::kTransportFailed) && MetadataOf(error).contains("exchange");
+}
+
+std::optional<GroupFault> SaveExchange::Fault(const JobContext& context) const {
+  return group_ == 0 || context.groups == nullptr ? std::nullopt : context.groups->FaultOf(group_);
 }
 
 void SaveExchange::Finish(JobContext& context) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ class SaveExchange {
 
   // Ranks that take part hold their bytes until all have staged and the group is complete.
   bool undecided() const { return way_.kind == ExchangeWay::Kind::kUndecided; }
+  // Returns whether this is the error of a rank that lacks bytes of the exchange, and may not get them another way.
+  static bool Lacks(const absl::Status& error);
+  // Whose fault it is that the exchange has failed, by what ranks have said of the group's end; nothing if none has.
+  std::optional<GroupFault> Fault(const JobContext& context) const;
   bool Has(int rank) const { return peers_.contains(static_cast<uint32_t>(rank)); }
   // Tells a rank, if it takes part.
   void AddTo(int rank, v1::SaveOrder& order) const;
@@ -55,6 +60,7 @@ class SaveExchange {
   int64_t step_ = 0;
   ExchangeWay way_;
   std::map<uint32_t, std::vector<uint32_t>> peers_;  // by rank; both ascend
+  uint64_t group_ = 0;                               // also after it has broken
   uint64_t window_bytes_ = 0;
   bool required_ = false;
   // The group of an exchange that goes on has been gone since then.

@@ -93,9 +93,10 @@ class SaveExchangeTest : public JobFixture {
       }
     }
   }
-  void Break(int rank, const std::string& error, SaveState::Phase phase) {
+  void Break(int rank, const std::string& error, SaveState::Phase phase, std::vector<int> ranks_at_fault = {}) {
     group_[rank].set_phase(GroupState::BROKEN);
     group_[rank].set_error(error);
+    for (const int at_fault : ranks_at_fault) group_[rank].add_ranks_at_fault(static_cast<uint32_t>(at_fault));
     Say(rank, phase);
   }
   // Lets time pass in which all ranks' agents are heard, and nothing moves.
@@ -104,6 +105,11 @@ class SaveExchangeTest : public JobFixture {
       Pass(std::min(absl::Duration(absl::Seconds(1)), end - now_));
       for (int rank = 0; rank < 3; ++rank) Synchronize(rank, said_[rank]);
     }
+  }
+  // The error of a rank whose bytes have not come from these.
+  static absl::Status Lacks(const std::string& ranks) {
+    return MakeError(Reason::kTransportFailed, "--nccl-saves=require: no progress",
+                     {{"ranks", ranks}, {"exchange", "nccl"}});
   }
   static NcclSupport Policy(NcclSupport::Policy policy, int version = 22809) {
     NcclSupport nccl;
@@ -208,11 +214,40 @@ TEST_F(SaveExchangeTest, Save_GroupBreaksAndNcclIsRequired_IsForTheRanksThatLack
   EXPECT_EQ(Way(1), Exchange::HOST);
   EXPECT_TRUE(Order(1).exchange().required());
   EXPECT_EQ(Order(1).action(), v1::SaveOrder::WRITE);
-  Say(1, SaveState::FAILED, MakeError(Reason::kTransportFailed, "--nccl-saves=require", {{"source_rank", "0"}}));
-  Pass(absl::Seconds(2));
+  Say(1, SaveState::FAILED, Lacks("0"));
+  PassIdly(absl::Seconds(3));
   const absl::Status error = StatusFromProto(Order(1).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
   EXPECT_EQ(MetadataOf(error)["ranks"], "0") << "the rank whose bytes did not come";
+}
+
+// Rank 1 waits in vain for rank 0, whose worker waits in vain for that of rank 2.
+TEST_F(SaveExchangeTest, Save_AWorkerHangsAndNcclIsRequired_NamesItsRankAndNotThoseThatWaited) {
+  Start(Policy(NcclSupport::REQUIRE));
+  Plan();
+  Join(SaveState::STAGING);
+  SayAll(SaveState::WRITING);
+  Break(1, "no progress", SaveState::WRITING, {0});
+  Say(1, SaveState::FAILED, Lacks("0"));
+  PassIdly(absl::Milliseconds(1500));
+  EXPECT_EQ(ErrorOf(Order(1)), std::nullopt) << "the agent of the worker that hangs is about to say so";
+  Break(2, "cairn-gpu-worker does not answer any more", SaveState::WRITING, {2});
+  const absl::Status error = StatusFromProto(Order(1).error());
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
+  EXPECT_EQ(MetadataOf(error)["ranks"], "2") << error;
+  EXPECT_NE(error.message().find("rank 2: cairn-gpu-worker does not answer any more"), std::string::npos) << error;
+  EXPECT_EQ(error.message().find("no progress"), std::string::npos) << error;
+}
+
+TEST_F(SaveExchangeTest, Save_NobodyKnowsForSureAndNcclIsRequired_NamesWhomTheFirstWaitedFor) {
+  Start(Policy(NcclSupport::REQUIRE));
+  Plan();
+  Join(SaveState::STAGING);
+  SayAll(SaveState::WRITING);
+  Break(1, "no progress", SaveState::WRITING, {0});
+  Say(1, SaveState::FAILED, Lacks("0"));
+  PassIdly(absl::Seconds(3));
+  EXPECT_EQ(MetadataOf(StatusFromProto(Order(1).error()))["ranks"], "0");
 }
 
 TEST_F(SaveExchangeTest, Save_GroupIsNeverComplete_GoesOverTheHostAndNobodyIsLateForTheWait) {

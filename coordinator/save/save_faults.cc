@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -107,13 +106,7 @@ bool Save::CheckErrors(JobContext& context) {
     if (rank.begun && Failed(rank.state)) {
       absl::Status error = StatusFromProto(rank.state.error());
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
-      // A rank that could not get another rank's shards is not named for it.
-      int named = static_cast<int>(i);
-      if (HasReason(error, Reason::kTransportFailed)) {
-        int source = 0;
-        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) named = source;
-      }
-      errors.push_back({named, PhaseOf(rank), std::move(error)});
+      errors.push_back({static_cast<int>(i), PhaseOf(rank), std::move(error)});
     } else {
       all_done = all_done && Written(rank);
     }
@@ -121,6 +114,7 @@ bool Save::CheckErrors(JobContext& context) {
   if (errors.empty()) return true;
   first_failure_ = std::min(first_failure_, context.now);
   if (!all_done && context.now - first_failure_ < kSaveFailureGrace) return true;
+  if (!NameExchangeFault(errors, context)) return true;
   // A rank that gave up waiting for the others is not named: the others are.
   const bool timed_out = !has_plan() && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
     return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
@@ -139,6 +133,24 @@ bool Save::CheckErrors(JobContext& context) {
   }
   Abort(ErrorFromRanks(context, operation(), errors), context);
   return false;
+}
+
+bool Save::NameExchangeFault(std::vector<RankError>& errors, const JobContext& context) const {
+  const auto lacks = [](const RankError& error) { return SaveExchange::Lacks(error.error); };
+  const auto first = std::find_if(errors.begin(), errors.end(), lacks);
+  if (first == errors.end()) return true;
+  const std::optional<GroupFault> fault = exchange_.Fault(context);
+  const bool certain = fault.has_value() && fault->certain;
+  if (!certain && context.now - first_failure_ < kExchangeFaultGrace) return false;
+  if (!fault.has_value() || fault->ranks.empty()) return true;
+  RankError named = {
+      fault->ranks.front(), first->phase,
+      MakeError(Reason::kTransportFailed,
+                absl::StrCat("--nccl-saves=require, and the exchange over NCCL has failed: ", fault->why),
+                {{"ranks", JoinRanks(fault->ranks)}})};
+  std::erase_if(errors, lacks);
+  errors.insert(errors.begin(), std::move(named));
+  return true;
 }
 
 std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {

@@ -138,7 +138,7 @@ TEST_F(SaveFaultsTest, Errors_TwoRanksWithinTheGrace_AreReportedTogether) {
 
 TEST_F(SaveFaultsTest, Errors_ARankCouldNotReachAnother_NamesTheOther) {
   BeginAll();
-  Fail(0, MakeError(Reason::kTransportFailed, "cannot reach rank 2", {{"source_rank", "2"}}));
+  Fail(0, MakeError(Reason::kTransportFailed, "cannot reach rank 2", {{"ranks", "2"}}));
   save_.Advance(context_);
   PassAndAdvance(kSaveFailureGrace);
   EXPECT_TRUE(HasReason(save_.error(), Reason::kTransportFailed)) << save_.error();

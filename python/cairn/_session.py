@@ -98,30 +98,43 @@ class Session:
             self.check()
             socket = self._look_at_socket() # comes first, so that the next look finds an agent that restarts meanwhile
             answer = self._attach(patience)
+            try:
+                self._take(answer)
+            except Error as error:
+                if error.reason != "AGENT_UNREACHABLE":
+                    raise
+                # The page went after the answer: another trainer has taken the rank, which the agent says when it is
+                # asked again, or the agent is another process by now.
+                answer = self._attach(patience)
+                self._take(answer)
             self._socket = socket
             self._lease_ttl = _seconds(answer.lease_ttl)
-            if (answer.agent_incarnation, answer.control_page_descriptor) == (self.agent_incarnation,
-                                                                              self._page_descriptor):
-                return
-            if self.agent_incarnation and (answer.job, answer.rank, answer.world_size) != (
-                    self.job, self.rank, self.world_size):
-                raise Error("RANK_CONFLICT", f"the agent at {self.agent.address} was that of rank {self.rank} of "
-                            f"{self.world_size} of {self.job}, and is now that of rank {answer.rank} of "
-                            f"{answer.world_size} of {answer.job}")
-            self.job = answer.job
-            self.rank = answer.rank
-            self.world_size = answer.world_size
-            self.owner = _memory.owner_of(self.agent.address)
-            lender = _memory.Lender(self.owner, answer.rank, answer.agent_incarnation)
-            page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
-                                                       lender, writable=True, populate=False))
-            self._known_layouts.clear()
-            self._on_new_agent()
-            self.agent_incarnation = answer.agent_incarnation
-            self._page_descriptor = answer.control_page_descriptor
-            if self._reported is not None:
-                page.report(self._reported)
-            self.page = page
+
+    def _take(self, answer: _wire.Message) -> None:
+        """Begins with the agent's process that gave this answer, unless it is the same as before."""
+        if (answer.agent_incarnation, answer.control_page_descriptor) == (self.agent_incarnation,
+                                                                          self._page_descriptor):
+            return
+        if self.agent_incarnation and (answer.job, answer.rank, answer.world_size) != (
+                self.job, self.rank, self.world_size):
+            raise Error("RANK_CONFLICT", f"the agent at {self.agent.address} was that of rank {self.rank} of "
+                        f"{self.world_size} of {self.job}, and is now that of rank {answer.rank} of "
+                        f"{answer.world_size} of {answer.job}")
+        owner = _memory.owner_of(self.agent.address)
+        lender = _memory.Lender(owner, answer.rank, answer.agent_incarnation)
+        page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
+                                                   lender, writable=True, populate=False))
+        self.job = answer.job
+        self.rank = answer.rank
+        self.world_size = answer.world_size
+        self.owner = owner
+        self._known_layouts.clear()
+        self._on_new_agent()
+        self.agent_incarnation = answer.agent_incarnation
+        self._page_descriptor = answer.control_page_descriptor
+        if self._reported is not None:
+            page.report(self._reported)
+        self.page = page
 
     def _attach(self, patience: float) -> _wire.Message:
         request = _wire.LOCAL_AGENT["Attach"].request(

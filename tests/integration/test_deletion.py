@@ -19,7 +19,7 @@ from testing.two_ranks import load, save, whole
 
 KILLS = 1000 if os.environ.get("CAIRN_EXHAUSTIVE") else 24
 # Files of what was deleted before the coordinator's start go when two leases have passed.
-FLAGS = {"coordinator_flags": ["--lease-ttl=300ms"]}
+FLAGS = {"coordinator_flags": ["--lease-ttl=2s"]}
 
 
 def committed(root) -> list[int]:

@@ -10,7 +10,7 @@ from testing.ranks import command, command_json, on_ranks, reasons, rows, until
 from testing.two_ranks import load, save, whole
 
 # Files of what was deleted before the coordinator's start go when two leases have passed.
-FLAGS = {"coordinator_flags": ["--lease-ttl=300ms"]}
+FLAGS = {"coordinator_flags": ["--lease-ttl=2s"]}
 
 
 def listed(root) -> dict:

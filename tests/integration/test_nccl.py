@@ -217,6 +217,15 @@ def test_an_agent_ends_its_worker(root, controls):
             until(lambda pid=pid: ended(pid), text="the end of a worker")
 
 
+def test_a_stopped_worker_does_not_outlive_its_agent(root, controls):
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        reshard(cluster, *halves(noise((64, 64)), 2))
+        pid = workers(cluster)[0]
+        os.kill(pid, signal.SIGSTOP)
+        cluster.agents[0].kill()
+        until(lambda: ended(pid), text="the end of a worker that was stopped")
+
+
 def test_the_id_of_a_group_is_in_no_log(root, controls):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         reshard(cluster, *halves(noise((64, 64)), 2))

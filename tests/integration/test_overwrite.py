@@ -17,7 +17,7 @@ from testing.ranks import blank, command, command_json, files_below, noise, on_r
 
 KILLS = 300 if os.environ.get("CAIRN_EXHAUSTIVE") else 12
 # Files of what was replaced before the coordinator's start go when two leases have passed.
-FLAGS = {"coordinator_flags": ["--lease-ttl=300ms"]}
+FLAGS = {"coordinator_flags": ["--lease-ttl=2s"]}
 
 
 def whole(version: int) -> np.ndarray:

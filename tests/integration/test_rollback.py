@@ -8,7 +8,7 @@ import numpy as np
 import cairn
 from testing.ranks import blank, command, command_json, files_below, noise, on_ranks, reasons, rows, until
 
-FLAGS = {"coordinator_flags": ["--lease-ttl=300ms"]}
+FLAGS = {"coordinator_flags": ["--lease-ttl=2s"]}
 
 
 def whole(version: int) -> np.ndarray:

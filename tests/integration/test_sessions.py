@@ -113,6 +113,20 @@ def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluste
     assert is_replaced(old)
 
 
+def test_trainer_whose_rank_is_taken_while_it_attaches_hears_so(cluster, monkeypatch):
+    """The control page of the first one goes between the agent's answer and the first one's request for it."""
+    mapping, others = cairn._memory.Mapping, []
+
+    def taken(*arguments, **options):
+        monkeypatch.setattr(cairn._memory, "Mapping", mapping)
+        others.append(cluster.connect(0))
+        return mapping(*arguments, **options)
+
+    monkeypatch.setattr(cairn._memory, "Mapping", taken)
+    assert outcome(cluster.connect, 0) == "STALE_INCARNATION"
+    assert not is_replaced(others[0])
+
+
 def test_agent_restarts_while_its_rank_waits_for_another(cluster, threads):
     clients = [cluster.connect(rank) for rank in range(2)]
     first = threads.submit(outcome, save, clients[0], 1)
