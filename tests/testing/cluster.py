@@ -16,8 +16,6 @@ from typing import Any
 from testing import manifests, podman
 
 TOOL = manifests.REPOSITORY / "tools/cluster"
-# Native sidecars are on from this version.
-SIDECARS_SINCE = 29
 COORDINATOR = "app.kubernetes.io/component=coordinator"
 
 
@@ -43,11 +41,10 @@ def wait_until(what: str, condition: Callable[[], Any], seconds: float = 120, ex
 
 
 class Cluster:
-    """A context manager. CAIRN_CLUSTER_PROGRAMS names a directory of other programs, as tools/cluster start takes it."""
+    """A context manager: a cluster of its own, which ends with it."""
 
     def __init__(self) -> None:
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-cluster-"))
-        self.minor = 0
 
     def tool(self, *arguments: str, stdin: str | None = None, check: bool = True,
              timeout: float = 300) -> subprocess.CompletedProcess[str]:
@@ -62,9 +59,7 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         try:
-            programs = os.environ.get("CAIRN_CLUSTER_PROGRAMS")
-            self.tool("start", *(["--programs", programs] if programs else []))
-            self.minor = int((self.directory / "cluster/ready").read_text().split(".")[1])
+            self.tool("start")
             self.tool("load", podman.IMAGE, podman.TRAINER_IMAGE)
         except BaseException:
             self.end()
@@ -101,12 +96,11 @@ class Job:
 
     def __init__(self, cluster: Cluster, site_packages: pathlib.Path, memory: str) -> None:
         self.cluster = cluster
-        self.native = cluster.minor >= SIDECARS_SINCE
         self.ranks = 0
         self.root = cluster.directory / "checkpoints"
         self._site_packages = site_packages
         self._memory = memory
-        rendered = manifests.render("one-node" if self.native else "kubernetes-1.20", cluster.directory)
+        rendered = manifests.render("kubernetes-1.20", cluster.directory)
         self.base = [one for one in rendered if one["kind"] != "Job"]
         (self._template,) = [one for one in rendered if one["kind"] == "Job"]
         self._address = ""
@@ -145,37 +139,28 @@ class Job:
 
     def start(self, ranks: int) -> None:
         self.ranks = ranks
-        self.cluster.apply([self._sized(ranks)] if self.native else [self._of(rank) for rank in range(ranks)])
+        self.cluster.apply([self._of(rank) for rank in range(ranks)])
 
-    def _common(self) -> dict[str, Any]:
+    def _of(self, rank: int) -> dict[str, Any]:
+        """Returns the Job of a rank."""
         job = copy.deepcopy(self._template)
         (template,) = manifests.templates(job["spec"]["template"])
         pod = template["spec"]
         # The cluster has no name service.
         pod["hostAliases"] = [{"ip": self._address, "hostnames": ["cairn-coordinator"]}]
-        (agent,) = [one for one in pod.get("initContainers", []) + pod["containers"] if one["name"] == "cairn-agent"]
+        trainer, agent = pod["containers"]
         agent["image"] = podman.IMAGE
         agent["resources"] = {"requests": {"cpu": "100m", "memory": self._memory}, "limits": {"memory": self._memory}}
-        pod["containers"][0]["resources"] = {"limits": {"memory": self._memory}, "requests": {"cpu": "100m"}}
+        trainer["resources"] = {"limits": {"memory": self._memory}, "requests": {"cpu": "100m"}}
         podman.add_trainer(pod, self._site_packages)
-        return job
-
-    def _of(self, rank: int) -> dict[str, Any]:
-        job = self._common()
         job["metadata"]["name"] = f"demo-{rank}"
         job["spec"]["template"]["metadata"]["annotations"] = {
             "cairn/rank": str(rank), "cairn/world-size": str(self.ranks)}
         return job
 
-    def _sized(self, ranks: int) -> dict[str, Any]:
-        job = self._common()
-        job["spec"].update(completions=ranks, parallelism=ranks)
-        job["spec"]["template"]["metadata"]["annotations"]["cairn/world-size"] = str(ranks)
-        return job
-
     def end(self) -> None:
         """Deletes the job, and waits until its pods have ended."""
-        self.cluster.kubectl("delete", "job", "-l", f"cairn/agent={'sidecar' if self.native else 'container'}")
+        self.cluster.kubectl("delete", "job", "-l", "cairn/agent=container")
         wait_until("the job's pods are gone", lambda: not self._pods("cairn/job=demo"), explain=self.logs)
 
     def _pods(self, selector: str) -> list[dict[str, Any]]:
@@ -183,9 +168,8 @@ class Job:
 
     def pod(self, rank: int) -> dict[str, Any] | None:
         """Returns the rank's pod, unless it is being deleted or has failed; None if there is none."""
-        key = "batch.kubernetes.io/job-completion-index" if self.native else "cairn/rank"
         for pod in self._pods("cairn/job=demo"):
-            if (pod["metadata"]["annotations"].get(key) == str(rank) and "deletionTimestamp" not in pod["metadata"]
+            if (pod["metadata"]["annotations"]["cairn/rank"] == str(rank) and "deletionTimestamp" not in pod["metadata"]
                     and pod["status"]["phase"] not in ("Failed", "Succeeded")):
                 return pod
         return None
@@ -216,8 +200,7 @@ class Job:
         return said
 
     def kill_trainers(self) -> None:
-        """Kills the trainers' processes, as a machine without memory does. Where the pod has an agent of its own kind,
-        the kubelet starts them again beside it; a pod that may not start again is made anew."""
+        """Kills the trainers' processes, as a machine without memory does. The kubelet starts others."""
         for rank in range(self.ranks):
             pod = self.pod(rank)
             assert pod is not None
@@ -253,12 +236,16 @@ class Job:
         self.cluster.kubectl("uncordon", node["metadata"]["name"])
         return said
 
+    def failed_hooks(self) -> list[str]:
+        """What kubelet and hook said of each hook that has failed."""
+        return [event["message"] for event in self.cluster.get("events") if event["reason"] == "FailedPreStopHook"]
+
     def logs(self) -> str:
         """What to read when something is not as it should be."""
         texts = [self.cluster.kubectl("get", "pods,jobs,pvc", "-o", "wide", check=False),
                  self.cluster.kubectl("get", "events", "--sort-by=.lastTimestamp", check=False)[-4000:]]
         for pod in self.cluster.get("pods"):
-            for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]:
+            for container in pod["spec"]["containers"]:
                 for options in ([], ["--previous"]):
                     text = self.cluster.kubectl("logs", "--tail=30", pod["metadata"]["name"], "-c", container["name"],
                                                 *options, check=False)
