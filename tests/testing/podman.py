@@ -17,26 +17,13 @@ from typing import Any
 
 import yaml
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-DEPLOY = REPOSITORY / "deploy/kubernetes"
+from testing import manifests
+
 IMAGE = "localhost/cairn:test"
 TRAINER_IMAGE = "localhost/cairn-trainer:test"
 AGENT_USER, TRAINER_USER = 7421, 1000
 # The kubelet runs this in the agent's container when the pod is evicted, as the manifests say.
 EVICTION = ["/usr/bin/cairn", "save", "--reason", "eviction", "--timeout", "100s"]
-
-
-def kubectl() -> str | None:
-    """Returns a kubectl that knows kustomize's components, or None."""
-    found = shutil.which("kubectl")
-    if found is None:
-        return None
-    version = subprocess.run([found, "version", "--client", "-o", "json"], capture_output=True, text=True, check=False)
-    try:
-        kustomize = json.loads(version.stdout)["kustomizeVersion"].removeprefix("v")
-    except (ValueError, KeyError):
-        return None
-    return found if int(kustomize.split(".")[0]) >= 5 else None
 
 
 def why_not() -> str | None:
@@ -46,32 +33,39 @@ def why_not() -> str | None:
     for program in ("podman", "runc", "netavark"):
         if shutil.which(program, path=os.environ["PATH"] + ":/usr/lib/podman") is None:
             return f"{program} is not installed (tools/install_packages containers)"
-    if kubectl() is None:
+    if manifests.kubectl() is None:
         return "no kubectl with kustomize 5 is on PATH"
+    return why_no_image("pods")
+
+
+def why_no_image(kind: str) -> str | None:
+    """Returns why this build's images are not here; None if they are. tools/test --KIND makes them."""
     images = subprocess.run(["podman", "images", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True,
                             text=True, check=False).stdout.split()
     for image in (IMAGE, TRAINER_IMAGE):
         if image not in images:
-            return f"there is no image {image} (tools/test --pods makes it)"
-    programs = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((REPOSITORY / "dist/bin").glob("cairn*"))))
+            return f"there is no image {image} (tools/test --{kind} makes it)"
+    programs = hashlib.sha256(b"".join(
+        path.read_bytes() for path in sorted((manifests.REPOSITORY / "dist/bin").glob("cairn*"))))
     label = subprocess.run(["podman", "image", "inspect", "--format", '{{index .Labels "cairn.programs"}}', IMAGE],
                            capture_output=True, text=True, check=False).stdout.strip()
     if label != programs.hexdigest()[:32]:
-        return f"the image {IMAGE} is of another build (tools/test --pods makes it anew)"
+        return f"the image {IMAGE} is of another build (tools/test --{kind} makes it anew)"
     return None
 
 
-def render(overlay: str, directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the objects of an overlay. Its token is made, since the repository has none."""
-    tree = directory / "kubernetes"
-    if not tree.exists():
-        shutil.copytree(DEPLOY, tree)
-        (tree / "base/token").write_text(secrets.token_hex(32) + "\n")
-    rendered = subprocess.run([kubectl() or "kubectl", "kustomize", tree / "overlays" / overlay], capture_output=True,
-                              text=True, check=False)
-    if rendered.returncode != 0:
-        raise AssertionError(f"{overlay}: {rendered.stderr}")
-    return [one for one in yaml.safe_load_all(rendered.stdout) if one]
+def add_trainer(pod: dict[str, Any], site_packages: pathlib.Path) -> None:
+    """Makes tests/pods/trainer.py the program of a pod's trainer, with the Python packages of a directory."""
+    trainer = pod["containers"][0]
+    trainer["image"] = TRAINER_IMAGE
+    trainer["env"].append({"name": "PYTHONPATH", "value": "/python/cairn:/python/site-packages"})
+    trainer["env"].append({"name": "PYTHONDONTWRITEBYTECODE", "value": "1"})
+    for name, path, source in (("program", "/app", manifests.REPOSITORY / "tests/pods"),
+                               ("package", "/python/cairn", manifests.REPOSITORY / "dist/python"),
+                               ("libraries", "/python/site-packages", site_packages)):
+        pod["volumes"].append({"name": name, "hostPath": {"path": str(source)}})
+        trainer["volumeMounts"].append({"name": name, "mountPath": path, "readOnly": True})
+    trainer["command"] = ["python3", "/app/trainer.py"]
 
 
 class Pods:
@@ -125,7 +119,7 @@ events_logger = "file"
         self.root.mkdir()
         os.chown(self.root, AGENT_USER, AGENT_USER)
         try:
-            coordinator, self._rank_manifest = render("podman", self.directory)
+            coordinator, self._rank_manifest = manifests.render("podman", self.directory)
             token = self.directory / "token"
             token.mkdir()
             shutil.copy(self.directory / "kubernetes/base/token", token / "token")
@@ -201,16 +195,8 @@ events_logger = "file"
             if variable["name"] == "CAIRN_COORDINATOR":
                 variable["value"] = f"{self._coordinator_address}:7420"
         agent["env"].append({"name": "CAIRN_ADVERTISE", "value": f"{address}:7421"})
-        trainer["image"] = TRAINER_IMAGE
         trainer["resources"] = {"limits": {"memory": self._memory}}
-        trainer["env"].append({"name": "PYTHONPATH", "value": "/python/cairn:/python/site-packages"})
-        trainer["env"].append({"name": "PYTHONDONTWRITEBYTECODE", "value": "1"})
-        for name, path, source in (("program", "/app", REPOSITORY / "tests/pods"),
-                                   ("package", "/python/cairn", REPOSITORY / "dist/python"),
-                                   ("libraries", "/python/site-packages", self._site_packages)):
-            pod["volumes"].append({"name": name, "hostPath": {"path": str(source)}})
-            trainer["volumeMounts"].append({"name": name, "mountPath": path, "readOnly": True})
-        trainer["command"] = ["python3", "/app/trainer.py"]
+        add_trainer(pod, self._site_packages)
         return manifest
 
     def pod(self, rank: int) -> str:
