@@ -13,8 +13,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "cli/stored_progress.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
+#include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -246,6 +248,13 @@ bool LocalCluster::Serving(bool agents) {
 }
 
 void LocalCluster::PauseShortly() { absl::SleepFor(absl::Milliseconds(10)); }
+
+std::string LocalCluster::NoteOnStart() const {
+  if (options_.node != 0) return "";
+  const auto storage = PosixStorage::Open(options_.root, false);
+  return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,
+                      options_.root);
+}
 
 std::vector<std::pair<std::string, std::string>> LocalCluster::Environment() const {
   std::vector<std::pair<std::string, std::string>> variables = {
