@@ -13,13 +13,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/stored_progress.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
 #include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/stored_progress.h"
 
 namespace cairn::cli {
 namespace {
@@ -100,16 +100,19 @@ absl::Status LocalCluster::Start() {
   CAIRN_RETURN_IF_ERROR(CheckJobName(options_.job));
   if (options_.node >= options_.nodes) {
     return MakeError(Reason::kRankOutOfRange,
-                     absl::StrCat("--node-rank ", options_.node, " of --nodes ", options_.nodes));
+                     absl::StrCat("--node-rank ", options_.node, " of --nodes ", options_.nodes),
+                     {{"next", "Count the machines from 0: --node-rank is below --nodes."}});
   }
   if (options_.no_coordinator && context_.coordinator.empty()) {
-    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves");
+    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves",
+                     {{"next", "Add --coordinator, or leave --no-coordinator out: then a coordinator is started."}});
   }
   if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
     return MakeError(
         Reason::kBadRequest,
         "--nodes needs --coordinator HOST:PORT, where the first machine's coordinator is to be found by all "
-        "machines, and --host, where they find this one");
+        "machines, and --host, where they find this one",
+        {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
   std::error_code error;
   std::filesystem::create_directories(options_.root, error);

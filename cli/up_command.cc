@@ -47,8 +47,8 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
   } else {
     for (const auto& [name, value] : cluster.Environment())
       std::printf("export %s='%s'\n", name.c_str(), value.c_str());
-    std::fprintf(stderr, "%s job %s below %s, logs in %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(),
-                 arguments.cluster.job.c_str(), arguments.cluster.root.c_str(), cluster.logs().c_str(),
+    std::fprintf(stderr, "%s logs in %s; job %s below %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(),
+                 cluster.logs().c_str(), arguments.cluster.job.c_str(), arguments.cluster.root.c_str(),
                  arguments.detach ? absl::StrCat("`", HowToEnd(arguments.cluster), "` ends it").c_str()
                                   : "Ctrl-C drains and ends it");
   }

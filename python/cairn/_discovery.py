@@ -47,9 +47,9 @@ class Found:
                         f"{job}, and this process has {self.variable}={self.rank} of "
                         f"{self.world_variable}={self.world}",
                         {"job": job, "rank": str(self.rank),
-                         "next": "Start as many agents as trainers: `cairn run --ranks` and `cairn up --ranks` take the "
-                         "number of trainers of one machine. A trainer that alone is its job, whatever the launcher "
-                         "says, gives its agent's address to cairn.connect."})
+                         "next": "Start as many agents as trainers: `cairn run --ranks` and `cairn up --ranks` take "
+                         "the number of trainers of one machine. A trainer that is a job by itself, whatever the "
+                         "launcher says, gives its agent's address to cairn.connect."})
         if self.rank is not None and rank != self.rank:
             raise Error("RANK_CONFLICT", f"the agent at {self.address} is that of rank {rank} of job {job}, and this "
                         f"process has {self.variable}={self.rank}",

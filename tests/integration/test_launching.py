@@ -185,7 +185,8 @@ def test_dead_service_is_started_again_and_saves_go_on(runtime, scripts, killed)
 def test_first_start_beside_other_jobs_names_them(runtime, scripts):
     root = scripts / "checkpoints"
     train = ["--", sys.executable, str(scripts / "launch.py"), "1", str(scripts / "one.py")]
-    (scripts / "one.py").write_text("import cairn\nwith cairn.connect() as client:\n    client.save(1, {'n': 1}).wait()\n")
+    (scripts / "one.py").write_text("import cairn\nwith cairn.connect() as client:\n"
+                                    "    client.save(1, {'n': 1}).wait()\n")
     first = run("run", f"--root={root}", "--job=llm", *train)
     assert first.returncode == 0, first.stderr
     assert f"cairn: job llm below {root}, 1 rank here, coordinator 127.0.0.1:" in first.stderr

@@ -1,4 +1,4 @@
-#include "cli/stored_progress.h"
+#include "common/storage/stored_progress.h"
 
 #include <cstddef>
 
@@ -8,7 +8,7 @@
 #include "common/storage/checkpoint_store.h"
 #include "common/storage/stored_jobs.h"
 
-namespace cairn::cli {
+namespace cairn {
 namespace {
 
 constexpr size_t kMaxJobs = 4;
@@ -54,4 +54,4 @@ std::string ProgressNote(const absl::StatusOr<StoredProgress>& found, const std:
                       found->more_jobs ? absl::StrCat(" and others (`cairn jobs --root ", root, "`)") : "");
 }
 
-}  // namespace cairn::cli
+}  // namespace cairn

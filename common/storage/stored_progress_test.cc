@@ -1,4 +1,4 @@
-#include "cli/stored_progress.h"
+#include "common/storage/stored_progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 
-namespace cairn::cli {
+namespace cairn {
 namespace {
 
 using ::testing::ElementsAre;
@@ -95,4 +95,4 @@ TEST_F(StoredProgressTest, Note_StorageCannotBeRead_SaysThat) {
 }
 
 }  // namespace
-}  // namespace cairn::cli
+}  // namespace cairn

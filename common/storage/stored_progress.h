@@ -1,7 +1,7 @@
 // Says whether a job that starts here has a checkpoint, and which other jobs have some below the same root: a mistyped
 // --root or --job would otherwise begin the training anew without a word.
-#ifndef CAIRN_CLI_STORED_PROGRESS_H_
-#define CAIRN_CLI_STORED_PROGRESS_H_
+#ifndef CAIRN_COMMON_STORAGE_STORED_PROGRESS_H_
+#define CAIRN_COMMON_STORAGE_STORED_PROGRESS_H_
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/file/posix.h"
 
-namespace cairn::cli {
+namespace cairn {
 
 struct StoredProgress {
   // The job has a committed or damaged checkpoint. The rest is looked for only if it has none.
@@ -26,6 +26,6 @@ absl::StatusOr<StoredProgress> LookForProgress(PosixStorage& storage, const std:
 // Returns the line for a person whose job has no checkpoint although others have; empty if there is nothing to say.
 std::string ProgressNote(const absl::StatusOr<StoredProgress>& found, const std::string& job, const std::string& root);
 
-}  // namespace cairn::cli
+}  // namespace cairn
 
-#endif  // CAIRN_CLI_STORED_PROGRESS_H_
+#endif  // CAIRN_COMMON_STORAGE_STORED_PROGRESS_H_
