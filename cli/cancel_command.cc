@@ -25,9 +25,11 @@ struct Arguments {
   std::string name;
 };
 
-absl::Status NothingUnderWay(const std::string& what) {
-  return MakeError(Reason::kNotCommitted, absl::StrCat("no save of ", what, " is under way"),
-                   {{"next", "Nothing is to be cancelled; `cairn status JOB` shows what ended last."}});
+absl::Status NothingUnderWay(const std::string& job, const std::string& what) {
+  return MakeError(
+      Reason::kNotCommitted, absl::StrCat("no save of ", what, " is under way"),
+      {{"job", job},
+       {"next", absl::StrCat("Nothing is to be cancelled; `cairn status ", job, "` shows what ended last.")}});
 }
 
 bool UnderWay(const v1::Checkpoint& checkpoint) {
@@ -53,7 +55,7 @@ absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointN
     request.set_job(name.job);
     request.set_step(*name.step);
     const absl::Status status = client.Call(&v1::CheckpointService::Stub::GetCheckpoint, request, &found);
-    if (HasReason(status, Reason::kNotCommitted)) return NothingUnderWay(what);
+    if (HasReason(status, Reason::kNotCommitted)) return NothingUnderWay(name.job, what);
     CAIRN_RETURN_IF_ERROR(status);
   } else {
     v1::GetJobRequest request;
@@ -62,7 +64,7 @@ absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointN
     CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetJob, request, &job));
     found = job.checkpoint();
   }
-  if (!UnderWay(found)) return NothingUnderWay(what);
+  if (!UnderWay(found)) return NothingUnderWay(name.job, what);
   return found;
 }
 
@@ -108,7 +110,8 @@ absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Argum
                      absl::StrCat(checkpoint.job(), "@", checkpoint.step(), " was committed before it was cancelled"),
                      {{"job", checkpoint.job()},
                       {"step", absl::StrCat(checkpoint.step())},
-                      {"next", "If nobody needs the checkpoint, `cairn delete JOB@STEP` deletes it."}});
+                      {"next", absl::StrCat("If nobody needs the checkpoint, `cairn delete ", checkpoint.job(), "@",
+                                            checkpoint.step(), "` deletes it.")}});
   }
   return checkpoint;
 }
@@ -131,12 +134,15 @@ void AddCancelCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("cancel", "Gives up a save that is under way");
   command.AddOption("JOB@STEP", arguments->name, "The save; JOB alone is the one under way").Required();
+  RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn cancel demo@1200\n  cairn cancel demo\n"
       "All ranks, and whoever asked for the save, are told SAVE_CANCELLED. A checkpoint that the save would have "
       "replaced stays.\n"
       "Exit status: 0 cancelled, 1 none is under way, or it was committed before.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Report(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Report(context, *arguments), arguments->name));
+  });
 }
 
 }  // namespace cairn::cli

@@ -6,10 +6,30 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
 #include "common/status/reason.h"
+#include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {
+
+absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root) {
+  const auto named = ParseCheckpointName(name);
+  if (status.ok() || !named.ok()) return status;
+  ErrorMetadata metadata = {{"job", named->job}};
+  if (named->step.has_value()) metadata.emplace_back("step", absl::StrCat(*named->step));
+  if (!root.empty()) metadata.emplace_back("root", std::string(root));
+  return WithMetadata(status, metadata);
+}
+
+absl::Status CheckJobArgument(const std::string& text) {
+  const size_t at = text.find('@');
+  if (at == std::string::npos || !ParseCheckpointName(text).ok()) return CheckJobName(text);
+  const std::string job = text.substr(0, at);
+  return MakeError(
+      Reason::kBadJobName, absl::StrCat("\"", text, "\" names a checkpoint, and this command takes a job"),
+      {{"job", job}, {"next", absl::StrCat("Give the job alone, ", job, "; `cairn show ", text, "` shows the step.")}});
+}
 
 nlohmann::ordered_json ErrorToJson(const absl::Status& status) {
   nlohmann::ordered_json json;

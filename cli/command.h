@@ -7,6 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "common/process/arguments.h"
@@ -35,6 +36,13 @@ struct CommandContext {
 // Prints "error: REASON: text" and the next action on standard error, in colour on a terminal; with --format=json it
 // prints a JSON object. It prints nothing for OK. Returns the exit status that fits the error's reason.
 int ReportError(const CommandContext& context, const absl::Status& status);
+
+// Returns the error with the job, step and root that the command line names, where it does not name them itself: its
+// next action then has them in place of JOB, STEP and ROOT. `name`: a job, or JOB@STEP.
+absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
+
+// INVALID_ARGUMENT (BAD_JOB_NAME): as CheckJobName. For "JOB@STEP" the error says which command shows a step.
+absl::Status CheckJobArgument(const std::string& text);
 
 // Returns the error as scripts see it: {"code", "reason", "message", "metadata"}.
 nlohmann::ordered_json ErrorToJson(const absl::Status& status);

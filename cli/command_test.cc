@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 
 namespace cairn::cli {
@@ -18,6 +19,34 @@ TEST(ExitStatusForTest, ExitStatusFor_EachReason_TellsKnownFromUnknownOutcomes) 
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kTimedOut, "x")), 3);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kInterrupted, "x")), 130);
   EXPECT_EQ(ExitStatusFor(absl::UnavailableError("socket")), 3);
+}
+
+TEST(WithNamesTest, WithNames_AnErrorThatNamesNothing_GetsWhatTheCommandLineNames) {
+  const absl::Status lost = MakeError(Reason::kFileMissing, "x");
+  EXPECT_EQ(NextActionOf(WithNames(lost, "demo@7", "/ckpt")),
+            "Run `cairn verify demo@7 --root /ckpt`, which names all that is damaged; load an earlier step.");
+  EXPECT_EQ(NextActionOf(WithNames(lost, "demo")),
+            "Run `cairn verify demo@STEP --root ROOT`, which names all that is damaged; load an earlier step.");
+  EXPECT_EQ(NextActionOf(WithNames(MakeError(Reason::kTimedOut, "x"), "demo")),
+            "`cairn status demo` says how it goes on.");
+  EXPECT_TRUE(WithNames(absl::OkStatus(), "demo").ok());
+}
+
+TEST(WithNamesTest, WithNames_WhatTheErrorNames_Stays) {
+  const absl::Status late = MakeError(Reason::kTimedOut, "x", {{"job", "other"}, {"step", "3"}});
+  EXPECT_EQ(MetadataOf(WithNames(late, "demo@7")).at("job"), "other");
+  EXPECT_EQ(MetadataOf(WithNames(late, "demo@7")).at("step"), "3");
+  EXPECT_EQ(WithNames(late, "No Job"), late);
+}
+
+TEST(CheckJobArgumentTest, CheckJobArgument_ACheckpoint_SaysWhichCommandTakesIt) {
+  EXPECT_TRUE(CheckJobArgument("team/demo").ok());
+  for (const char* text : {"train@10", "train@latest", "train@paper"}) {
+    const absl::Status status = CheckJobArgument(text);
+    EXPECT_EQ(ReasonOf(status), Reason::kBadJobName);
+    EXPECT_EQ(NextActionOf(status), absl::StrCat("Give the job alone, train; `cairn show ", text, "` shows the step."));
+  }
+  EXPECT_EQ(NextActionOf(CheckJobArgument("Train@10")), "Choose another job name.");
 }
 
 TEST(ErrorToJsonTest, ErrorToJson_AnyError_HasTheFourKeys) {

@@ -20,7 +20,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
   if (context.coordinator.empty()) {
     return MakeError(Reason::kBadRequest,
                      "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR",
-                     {{"option", "--coordinator"}});
+                     {{"option", "--coordinator"},
+                      {"next",
+                       "`cairn up` and `cairn run` print the address. Where no coordinator runs, list, show, jobs, "
+                       "history, verify and diff read storage with --root DIR."}});
   }
   CAIRN_ASSIGN_OR_RETURN(
       TokenCandidates tokens,
@@ -58,6 +61,19 @@ absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& ca
     if (!HasReason(status, Reason::kCoordinatorUnreachable) || Clock::Real().SteadyNow() >= deadline) return status;
     absl::SleepFor(absl::Milliseconds(300));
   }
+}
+
+void RefuseRootToLook(Command& command) {
+  command.RefuseOption("--root",
+                       "it shows what a coordinator knows (--coordinator). Where none runs, `cairn list`, show, jobs, "
+                       "history, verify and diff read storage with --root");
+}
+
+void RefuseRootToChange(Command& command) {
+  command.RefuseOption("--root",
+                       "checkpoints are changed by the coordinator of their root (--coordinator). Where none runs, "
+                       "start one: `cairn-coordinator --root DIR --listen 127.0.0.1:7420`; to look only, `cairn list` "
+                       "and show take --root");
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job) {

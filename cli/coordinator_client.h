@@ -60,6 +60,11 @@ class CoordinatorClient {
   const std::unique_ptr<v1::MonitoringService::Stub> monitoring_;
 };
 
+// Of a command that shows what a coordinator knows: says what to do in place of giving it --root.
+void RefuseRootToLook(Command& command);
+// Of a command that changes checkpoints, which only their coordinator does.
+void RefuseRootToChange(Command& command);
+
 // Returns the checkpoints of a job, by ascending step.
 absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job);
 

@@ -107,11 +107,13 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
     options.json_key = arguments.json_key.empty() ? "text" : arguments.json_key;
     if (arguments.by_line) {
       return MakeError(Reason::kBadRequest,
-                       "--by-line is for plain text: in JSON lines each object is a text of its own");
+                       "--by-line is for plain text: in JSON lines each object is a text of its own",
+                       {{"next", "Leave --by-line out."}});
     }
   } else if (json_lines > 0) {
     return MakeError(Reason::kBadRequest,
-                     "some inputs are JSON lines and some are not; train on one kind, or give --json-key for all");
+                     "some inputs are JSON lines and some are not; train on one kind, or give --json-key for all",
+                     {{"next", "Give only inputs of one kind, or --json-key."}});
   } else if (arguments.by_line) {
     options.unit = corpus::TextUnit::kLine;
   }
@@ -124,7 +126,8 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   if (!arguments.memory.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
     constexpr int64_t kLeast = int64_t{32} << 20;
-    if (memory < kLeast) return MakeError(Reason::kBadRequest, "--memory is below 32MiB");
+    if (memory < kLeast)
+      return MakeError(Reason::kBadRequest, "--memory is below 32MiB", {{"next", "Give --memory 32MiB or more."}});
     options.memory_bytes = static_cast<uint64_t>(memory);
   }
   CAIRN_ASSIGN_OR_RETURN(const int64_t every, ParseSize(arguments.checkpoint_every));
@@ -137,7 +140,8 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   // A resumed count must find what the last one left behind, while two other counts must not meet.
   options.work_directory = parent + (arguments.resume ? "/.bpe-count" : absl::StrCat("/.bpe-count-", getpid()));
   if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
-    return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file");
+    return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
+                     {{"next", "Write the input to a file and give that, or leave --resume out."}});
   }
   return options;
 }

@@ -130,8 +130,9 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   if (given.workers == 0) {
     options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   } else if (given.workers % given.partitions != 0) {
-    return MakeError(Reason::kBadRequest, fmt::format("--workers {} must be a multiple of --partitions {}",
-                                                      given.workers, given.partitions));
+    return MakeError(Reason::kBadRequest,
+                     fmt::format("--workers {} must be a multiple of --partitions {}", given.workers, given.partitions),
+                     {{"next", fmt::format("Give --workers {}, or another --partitions.", given.partitions)}});
   }
   std::string sentences;
   corpus::TokenizerChoice choice = given.tokenizer;
@@ -149,7 +150,8 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
         fmt::format("{}'s rules; with --punkt-model they are those of Megatron-LM", corpus::IcuSplitter::Version());
     options.new_splitter = [] { return *corpus::IcuSplitter::Create(); };
   } else if (!given.punkt_model.empty()) {
-    return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences");
+    return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences",
+                     {{"next", "Add --split-sentences, or leave --punkt-model out."}});
   }
   options.interrupted = &InterruptFlag();
   SharedProgress shared;

@@ -54,7 +54,8 @@ absl::StatusOr<char> ParseSeparator(const std::string& text) {
   }
   return MakeError(
       Reason::kBadRequest,
-      absl::StrCat("--separator is one byte: a character, \\n, \\t, \\r, \\0 or \\x1e, not \"", text, "\""));
+      absl::StrCat("--separator is one byte: a character, \\n, \\t, \\r, \\0 or \\x1e, not \"", text, "\""),
+      {{"next", "Give one byte, as --separator '\\n'."}});
 }
 
 absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
@@ -62,7 +63,8 @@ absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
   int64_t negative;
   if (absl::SimpleAtoi(text, &seed)) return seed;
   if (absl::SimpleAtoi(text, &negative)) return static_cast<uint64_t>(negative);
-  return MakeError(Reason::kBadRequest, absl::StrCat("--seed is a 64-bit number, not \"", text, "\""));
+  return MakeError(Reason::kBadRequest, absl::StrCat("--seed is a 64-bit number, not \"", text, "\""),
+                   {{"next", "Give a whole number, as --seed 42."}});
 }
 
 absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
@@ -80,7 +82,8 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   options.split_lines = arguments.split_lines;
   if (!arguments.split_bytes.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.split_bytes));
-    if (bytes == 0) return MakeError(Reason::kBadRequest, "--split-bytes is 0");
+    if (bytes == 0)
+      return MakeError(Reason::kBadRequest, "--split-bytes is 0", {{"next", "Give a size, as --split-bytes 1GiB."}});
     options.split_bytes = static_cast<uint64_t>(bytes);
   }
   options.split_files = arguments.split_files;

@@ -65,12 +65,15 @@ void AddDeleteCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("delete", "Deletes one checkpoint, if the job has another sound one");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
   command.AddOption("--cause", arguments->cause, "Why, for people who look for it later").ShowDefault();
+  RefuseRootToChange(command);
   command.Footer(
       "Example:\n  cairn delete demo@1200 --coordinator 127.0.0.1:7420\n"
       "Refused are the job's last sound checkpoint, one that is being loaded, and one that is pinned. The step may be "
       "saved\nanew. Deleting a step that was deleted before does nothing.\n"
       "Exit status: 0 deleted, 1 refused: the checkpoint stays as it was, 3 the answer is unknown: try again.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Delete(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Delete(context, *arguments), arguments->name));
+  });
 }
 
 }  // namespace cairn::cli

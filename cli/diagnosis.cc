@@ -56,7 +56,7 @@ Finding JudgeRoot(const std::string& root, const absl::Status& probe) {
 
 Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state) {
   const std::string there = absl::StrCat(Size(free.bytes), " are free");
-  const std::string next = "Make room: `cairn prune JOB --keep-last N --dry-run` says what may go.";
+  const std::string next = "Make room: `cairn prune`, with the job, --keep-last 3 and --dry-run, says what may go.";
   if (free.all_inodes > 0 && free.inodes < kInodesWanted) {
     return {Level::kWarning, "free space",
             absl::StrCat("only ", free.inodes, " more files fit; each rank writes two for each checkpoint"), next};

@@ -61,10 +61,13 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
   if (IsPath(text, root)) {
     std::error_code error;
     side.name = std::filesystem::absolute(text, error).string();
-    if (error) return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", text, "'"));
+    if (error)
+      return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", text, "'"),
+                       {{"next", "Give a directory that holds a checkpoint, or a job and step as in demo@1200."}});
     auto manifest = ReadImportDirectory(side.name);
     if (HasReason(manifest.status(), Reason::kFileMissing)) {
-      return WithMetadata(manifest.status(), {{"next", "Give a directory that holds a checkpoint, or JOB@STEP."}});
+      return WithMetadata(manifest.status(),
+                          {{"next", "Give a directory that holds a checkpoint, or a job and step as in demo@1200."}});
     }
     CAIRN_ASSIGN_OR_RETURN(side.manifest, std::move(manifest));
     return side;

@@ -182,7 +182,7 @@ void Print(const CommandContext& context, const std::vector<Finding>& findings) 
 }
 
 absl::Status Examine(const CommandContext& context, const Arguments& arguments, bool& faults) {
-  if (!arguments.job.empty()) CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  if (!arguments.job.empty()) CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
   std::vector<Finding> findings;
   if (arguments.root.empty()) {
     findings.push_back({Finding::Level::kNote, "storage", "it was not tried, because no root was given",

@@ -19,7 +19,7 @@ namespace cairn::cli {
 namespace {
 
 struct Arguments {
-  std::string job = "demo";
+  std::string job = kDefaultJob;
   std::string run_directory;
   std::string timeout = "3m";
 };

@@ -171,7 +171,8 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
   if (!arguments.like.empty() && arguments.form != kHuggingFace) {
-    return MakeError(Reason::kBadRequest, "--like is for --as huggingface");
+    return MakeError(Reason::kBadRequest, "--like is for --as huggingface",
+                     {{"next", "Leave --like out: other forms hold no files of a model."}});
   }
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
@@ -254,7 +255,7 @@ void AddExportCommand(Command app, CommandContext& context) {
       "  cairn export demo@1200 --root /checkpoints --to /old/step-1200 --as dcp\n"
       "Files get their names only when all are whole; last comes model.safetensors.index.json or the metadata.");
   command.Action([arguments, &context] {
-    const absl::Status status = Export(context, *arguments);
+    const absl::Status status = WithNames(Export(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
 }

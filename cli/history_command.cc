@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<HistoryEntry>> FromStorage(const std::string& root, c
 }
 
 absl::Status History(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(std::vector<HistoryEntry> entries, arguments.root.empty()
                                                                 ? FromCoordinator(context, arguments.name)
                                                                 : FromStorage(arguments.root, arguments.name));
@@ -81,7 +81,10 @@ void AddHistoryCommand(Command app, CommandContext& context) {
       "which rank ended the longest part (`cairn timeline` has all parts). Storage tells all saves, also those that "
       "were\n"
       "given up or deleted, but not how long they took.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, History(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status =
+        ReportError(context, WithNames(History(context, *arguments), arguments->name, arguments->root));
+  });
 }
 
 }  // namespace cairn::cli

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/counted.h"
 #include "cli/interrupt.h"
@@ -43,6 +44,12 @@ struct Arguments {
 
 // Adds advice for a person whose import was refused.
 absl::Status WithNextAction(const absl::Status& status, const std::string& root) {
+  // The reason's own advice is about a checkpoint of Cairn, and what was read is not.
+  if (absl::StrContains(NextActionOf(status), "cairn verify")) {
+    return WithMetadata(status, {{"next",
+                                  "The source is not whole: look at the file that the message names, and take "
+                                  "another copy of the source or an earlier step of it."}});
+  }
   if (!HasReason(status, Reason::kRootInUse)) return status;
   return WithMetadata(
       status, {{"root", root},
@@ -54,7 +61,10 @@ absl::Status WithNextAction(const absl::Status& status, const std::string& root)
 absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (!name.step) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step it becomes: ", name.job, "@STEP"));
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which step it becomes: ", name.job, "@STEP"),
+                     {{"next", absl::StrCat("Give for example --to ", name.job,
+                                            "@0; any step that has no checkpoint "
+                                            "will do.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   std::atomic<uint64_t> done = 0, total = 0;
@@ -72,7 +82,9 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   RaiseOpenFileLimit();
   std::error_code error;
   const std::string directory = std::filesystem::absolute(arguments.directory, error).string();
-  if (error) return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"));
+  if (error)
+    return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
+                     {{"next", "Give the directory or file that the other library wrote."}});
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
   const absl::Time begin = Clock::Real().SteadyNow();
   absl::StatusOr<ImportReport> report;
@@ -136,7 +148,7 @@ void AddImportCommand(Command app, CommandContext& context) {
       "No pickle is executed. The checkpoint appears when it is whole; an import that ends before leaves nothing.\n"
       "Exit status: 0 committed, 1 not committed.");
   command.Action([arguments, &context] {
-    const absl::Status status = Import(context, *arguments);
+    const absl::Status status = WithNames(Import(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
 }

@@ -27,6 +27,7 @@ struct Arguments {
   std::string root;
   bool check = false;
   bool tensors = false;
+  bool objects = false;
   bool files = false;
 };
 
@@ -49,10 +50,9 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   if (steps.empty() && !storage->Exists(job)) {
-    return MakeError(Reason::kJobNotFound, absl::StrCat("there is no job ", job, " below ", root),
-                     {{"job", job},
-                      {"root", root},
-                      {"next", absl::StrCat("Check the job's name and the root: `ls ", root, "` shows the jobs.")}});
+    return MakeError(
+        Reason::kJobNotFound, absl::StrCat("there is no job ", job, " below ", root),
+        {{"job", job}, {"root", root}, {"next", absl::StrCat("`cairn jobs --root ", root, "` lists the jobs there.")}});
   }
   const CommittedLines lines = LinesOf(steps);
   std::vector<v1::Checkpoint> listed;
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
 }
 
 absl::Status List(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
                          arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
                                                 : ListFromStorage(arguments.root, arguments.name, arguments.check));
@@ -107,7 +107,8 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
   }
   CAIRN_ASSIGN_OR_RETURN(Verdict verdict, DecodeVerdict(bytes));
   if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
-  return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"));
+  return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"),
+                   {{"job", name.job}});
 }
 
 // Returns whether the files of `manifest` stand below `root` with the right lengths. Returns nothing if this machine
@@ -195,6 +196,10 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     std::printf("\n");
     PrintTensors(*manifest);
   }
+  if (arguments.objects) {
+    std::printf("\n");
+    PrintObjects(*manifest);
+  }
   if (arguments.files) {
     std::printf("\n");
     PrintFiles(*manifest);
@@ -221,12 +226,12 @@ void AddListCommand(Command app, CommandContext& context) {
       "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
     if (arguments->check && arguments->root.empty()) {
-      ReportError(context, MakeError(Reason::kBadRequest, "--check looks at the files itself: it needs --root"));
+      ReportError(context, MakeError(Reason::kBadRequest, "--check looks at the files itself: it needs --root",
+                                     {{"next", "Add --root DIR, the coordinator's root; or leave --check out."}}));
       context.exit_status = kUsage;
       return;
     }
-    const absl::Status status = List(context, *arguments);
-    if (!status.ok()) context.exit_status = ReportError(context, status);
+    context.exit_status = ReportError(context, WithNames(List(context, *arguments), arguments->name, arguments->root));
   });
 }
 
@@ -236,13 +241,16 @@ void AddShowCommand(Command app, CommandContext& context) {
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.AddFlag("--tensors", arguments->tensors, "List the tensors");
+  command.AddFlag("--objects", arguments->objects, "List the values that are no tensors, with their sizes");
   command.AddFlag("--files", arguments->files, "List every item of every file");
   command.Footer(
       "Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints\n"
       "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads "
       "them.\n"
       "Exit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->name, arguments->root));
+  });
 }
 
 }  // namespace cairn::cli

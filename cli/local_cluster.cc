@@ -15,9 +15,11 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
+#include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/stored_progress.h"
 
 namespace cairn::cli {
 namespace {
@@ -98,16 +100,19 @@ absl::Status LocalCluster::Start() {
   CAIRN_RETURN_IF_ERROR(CheckJobName(options_.job));
   if (options_.node >= options_.nodes) {
     return MakeError(Reason::kRankOutOfRange,
-                     absl::StrCat("--node-rank ", options_.node, " of --nodes ", options_.nodes));
+                     absl::StrCat("--node-rank ", options_.node, " of --nodes ", options_.nodes),
+                     {{"next", "Count the machines from 0: --node-rank is below --nodes."}});
   }
   if (options_.no_coordinator && context_.coordinator.empty()) {
-    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves");
+    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves",
+                     {{"next", "Add --coordinator, or leave --no-coordinator out: then a coordinator is started."}});
   }
   if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
     return MakeError(
         Reason::kBadRequest,
         "--nodes needs --coordinator HOST:PORT, where the first machine's coordinator is to be found by all "
-        "machines, and --host, where they find this one");
+        "machines, and --host, where they find this one",
+        {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
   std::error_code error;
   std::filesystem::create_directories(options_.root, error);
@@ -246,6 +251,13 @@ bool LocalCluster::Serving(bool agents) {
 }
 
 void LocalCluster::PauseShortly() { absl::SleepFor(absl::Milliseconds(10)); }
+
+std::string LocalCluster::NoteOnStart() const {
+  if (options_.node != 0) return "";
+  const auto storage = PosixStorage::Open(options_.root, false);
+  return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,
+                      options_.root);
+}
 
 std::vector<std::pair<std::string, std::string>> LocalCluster::Environment() const {
   std::vector<std::pair<std::string, std::string>> variables = {

@@ -19,7 +19,7 @@ namespace cairn::cli {
 struct LocalClusterOptions {
   int ranks = 1;  // on this machine
   std::string root;
-  std::string job;
+  std::string job = kDefaultJob;
   std::string run_directory;  // empty: RunDirectory::PathOf
   std::vector<std::string> coordinator_flags;
   std::vector<std::string> agent_flags;
@@ -57,6 +57,10 @@ class LocalCluster {
       while (Serving(agents) && !give_up()) PauseShortly();
     }
   }
+
+  // Returns what the user should hear about the checkpoints that the job starts from (ProgressNote), once it has
+  // started; empty if that is nothing, and on the machines of a job beyond its first one.
+  std::string NoteOnStart() const;
 
   // Returns the environment variables that trainers and commands need: name and value.
   std::vector<std::pair<std::string, std::string>> Environment() const;

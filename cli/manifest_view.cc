@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -153,6 +154,32 @@ void PrintTensors(const Manifest& manifest) {
   }
   for (const auto& [name, target] : manifest.aliases) table.Add({name, "alias", "= " + target, ""}, Colour::kDim);
   table.Print(stdout);
+}
+
+void PrintObjects(const Manifest& manifest) {
+  constexpr size_t kMaxLines = 1000;
+  struct Named {
+    uint64_t bytes = 0;
+    size_t ranks = 0;  // that have one of their own; 0 of an object that all share
+  };
+  std::map<std::string_view, Named> objects;
+  for (const ManifestObject& object : manifest.objects) {
+    Named& named = objects[object.name];
+    named.bytes += object.bytes;
+    if (object.rank.has_value()) ++named.ranks;
+  }
+  Table table({"OBJECT", "OF", "BYTES"});
+  size_t lines = 0;
+  for (const auto& [name, named] : objects) {
+    if (lines++ == kMaxLines) break;
+    table.Add({std::string(name),
+               named.ranks == 0 ? "all ranks" : absl::StrCat("each of ", Counted(named.ranks, "rank")),
+               FormatSize(static_cast<int64_t>(named.bytes))});
+  }
+  table.Print(stdout);
+  if (objects.size() > kMaxLines) {
+    std::printf("and %zu more names: --format=json has all\n", objects.size() - kMaxLines);
+  }
 }
 
 void PrintFiles(const Manifest& manifest) {

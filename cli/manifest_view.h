@@ -19,6 +19,9 @@ nlohmann::ordered_json ManifestToJson(const Manifest& manifest, const std::strin
 
 void PrintSummary(const Manifest& manifest, const std::string& root);
 void PrintTensors(const Manifest& manifest);
+// Prints the objects by name: the ranks that have one of their own count as one line. At most 1000 lines; the JSON has
+// all.
+void PrintObjects(const Manifest& manifest);
 // Prints which rank wrote what into which file.
 void PrintFiles(const Manifest& manifest);
 

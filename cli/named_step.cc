@@ -29,7 +29,9 @@ absl::StatusOr<int64_t> NamedStep(CoordinatorClient& client, const CheckpointNam
   if (named.step.has_value()) return *named.step;
   if (!name.latest) {
     return MakeError(Reason::kBadRequest, absl::StrCat("say which step to ", verb, ": ", name.job, "@STEP"),
-                     {{"job", name.job}});
+                     {{"job", name.job},
+                      {"next", absl::StrCat("`cairn list ", name.job, "` shows the steps; ", name.job,
+                                            "@latest is the newest one.")}});
   }
   v1::GetCheckpointRequest request;
   request.set_job(name.job);

@@ -87,7 +87,9 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
 absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(CheckpointName name, ParseCheckpointName(arguments.name));
   if (!name.step && name.tag.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step to repair: ", name.job, "@STEP"));
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which step to repair: ", name.job, "@STEP"),
+                     {{"next", absl::StrCat("`cairn list ", name.job, " --root ", arguments.root,
+                                            "` shows which steps are damaged.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
   CAIRN_ASSIGN_OR_RETURN(name.step, CheckpointStore(*storage).StepOf(name));
@@ -135,7 +137,7 @@ void AddRepairCommand(Command app, CommandContext& context) {
       "first.\nThe damaged verdict stays; the new manifest is put beside it, and read in its place.\n"
       "Exit status: 0 repaired or nothing to repair, 1 not repaired: the step stays as it was.");
   command.Action([arguments, &context] {
-    const absl::Status status = Repair(context, *arguments);
+    const absl::Status status = WithNames(Repair(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
 }

@@ -111,7 +111,7 @@ nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, 
 }
 
 absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   v1::PruneCheckpointsRequest request;
   request.set_job(arguments.name);
   request.set_dry_run(arguments.dry_run);
@@ -175,9 +175,11 @@ absl::Status ShowRetention(const CommandContext& context, const std::string& job
 }
 
 absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   const bool rules = HasRules(arguments);
-  if (rules && arguments.off) return MakeError(Reason::kBadRequest, "give either rules or --off");
+  if (rules && arguments.off)
+    return MakeError(Reason::kBadRequest, "give either rules or --off",
+                     {{"next", "Leave --off out to set the rules, or the rules to keep all."}});
   if (!rules && !arguments.off) return ShowRetention(context, arguments.name);
   v1::SetRetentionRequest request;
   request.set_job(arguments.name);
@@ -224,12 +226,15 @@ void AddPruneCommand(Command app, CommandContext& context) {
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   AddRules(command, arguments);
   command.AddFlag("--dry-run", arguments->dry_run, "Only say what would be deleted");
+  RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n"
       "  cairn prune demo --keep-last 3 --keep-best loss:min\n  cairn prune demo\n"
       "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest sound "
       "checkpoint,\ndamaged, pinned and tagged ones, and one that is being loaded always stay.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Prune(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Prune(context, *arguments), arguments->name));
+  });
 }
 
 void AddRetentionCommand(Command app, CommandContext& context) {
@@ -238,12 +243,15 @@ void AddRetentionCommand(Command app, CommandContext& context) {
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   AddRules(command, arguments);
   command.AddFlag("--off", arguments->off, "Keep all");
+  RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn retention demo\n  cairn retention demo --keep-last 3 --keep-every 1000\n"
       "  cairn retention demo --off\n"
       "Without flags it shows the rules that are in force. The coordinator carries them out after each commit of the "
       "job,\nas `cairn prune` does.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Retention(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Retention(context, *arguments), arguments->name));
+  });
 }
 
 void AddPinCommands(Command app, CommandContext& context) {
@@ -253,10 +261,11 @@ void AddPinCommands(Command app, CommandContext& context) {
                                                                       : "Lets a pinned checkpoint be deleted again");
     command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
     if (pinned) command.AddOption("--note", arguments->note, "Why, for people who look at the pin").ShowDefault();
+    RefuseRootToChange(command);
     command.Footer(pinned ? "Example:\n  cairn pin demo@1200 --note \"in the paper\""
                           : "Example:\n  cairn unpin demo@1200");
     command.Action([arguments, pinned, &context] {
-      context.exit_status = ReportError(context, Pin(context, *arguments, pinned));
+      context.exit_status = ReportError(context, WithNames(Pin(context, *arguments, pinned), arguments->name));
     });
   }
 }

@@ -22,7 +22,7 @@ constexpr absl::Duration kTendInterval = absl::Milliseconds(200);
 constexpr int kNoProgram = 127;
 
 struct Arguments {
-  LocalClusterOptions cluster = {.job = "train"};
+  LocalClusterOptions cluster;
   std::optional<int64_t> ranks;
   std::string drain_timeout = "10m";
 };
@@ -31,7 +31,8 @@ struct Arguments {
 absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std::vector<std::string>& training) {
   if (training.empty()) {
     return MakeError(Reason::kBadRequest,
-                     "no training command: it stands behind --, as in `cairn run --root DIR -- torchrun train.py`");
+                     "no training command: it stands behind --, as in `cairn run --root DIR -- torchrun train.py`",
+                     {{"next", "Write -- and the command at the end. `cairn up` starts the same without a command."}});
   }
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(arguments.drain_timeout));
   if (arguments.ranks.has_value()) {
@@ -44,9 +45,11 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
   }
-  std::fprintf(stderr, "cairn: job %s, %d %s here, coordinator %s, logs in %s\n", arguments.cluster.job.c_str(),
-               arguments.cluster.ranks, arguments.cluster.ranks == 1 ? "rank" : "ranks",
-               cluster.coordinator_address().c_str(), cluster.logs().c_str());
+  std::fprintf(stderr, "cairn: job %s below %s, %d %s here, coordinator %s, logs in %s\n",
+               arguments.cluster.job.c_str(), arguments.cluster.root.c_str(), arguments.cluster.ranks,
+               arguments.cluster.ranks == 1 ? "rank" : "ranks", cluster.coordinator_address().c_str(),
+               cluster.logs().c_str());
+  if (const std::string note = cluster.NoteOnStart(); !note.empty()) std::fprintf(stderr, "cairn: %s\n", note.c_str());
   auto process = ForegroundProcess::Start(training, cluster.Environment());
   if (!process.ok()) {
     ReportError(context, WithMetadata(process.status(),

@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::stri
     return Fault(path,
                  absl::StrCat("another `cairn up` or `cairn run` of the job holds it",
                               holder.has_value() ? absl::StrCat(", process ", *holder) : ""),
-                 "End that one (`cairn down --job JOB` does so), or give this one another --job.");
+                 "End that one (`cairn down` with its --job does so), or give this one another --job.");
   }
   return std::unique_ptr<RunDirectory>(new RunDirectory(path, std::move(fd)));
 }

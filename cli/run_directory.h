@@ -13,6 +13,10 @@
 
 namespace cairn::cli {
 
+// The job of the commands that start and end processes, unless --job or CAIRN_JOB names another one. The three have one
+// default, so that `cairn down` ends what `cairn up` began, and `cairn run` finds the checkpoints of either.
+inline constexpr char kDefaultJob[] = "demo";
+
 // Holds the directory while the processes run. It stays afterwards, because it has their logs: `NAME.log`, and
 // `NAME.log.1` of the run before. `rankN/agent.sock` is the agent of rank N. Only this user can use it.
 class RunDirectory {

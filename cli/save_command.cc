@@ -119,7 +119,7 @@ bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
 
 // Returns nothing if the rank in question has no training process.
 absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
   absl::Duration timeout = absl::InfiniteDuration();
   if (!arguments.timeout.empty()) {
     CAIRN_ASSIGN_OR_RETURN(timeout, ParseDuration(arguments.timeout));
@@ -178,7 +178,7 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
   if (!failed) return;
   if (!context.json()) {
     if (checkpoint.ranks_size() > 0) RankTable(checkpoint.ranks()).Print(stderr);
-    ReportError(context, StatusFromProto(checkpoint.error()));
+    ReportError(context, WithNames(StatusFromProto(checkpoint.error()), checkpoint.job()));
   }
   context.exit_status = kFailed;
 }
@@ -197,6 +197,7 @@ void AddSaveCommand(Command app, CommandContext& context) {
       .AddOption("--for-rank", arguments->rank,
                  "Do nothing if this rank has no training process any more: for the end of its pod")
       .FromEnvironment("CAIRN_RANK");
+  RefuseRootToChange(command);
   command.Footer(
       "Examples:\n"
       "  cairn save demo\n"
@@ -210,7 +211,7 @@ void AddSaveCommand(Command app, CommandContext& context) {
   command.Action([arguments, &context] {
     const auto checkpoint = Save(context, *arguments);
     if (!checkpoint.ok()) {
-      context.exit_status = ReportError(context, checkpoint.status());
+      context.exit_status = ReportError(context, WithNames(checkpoint.status(), arguments->job));
     } else if (checkpoint->has_value()) {
       Report(context, **checkpoint);
     } else {

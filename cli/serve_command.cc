@@ -223,6 +223,7 @@ void AddServeCommand(Command app, CommandContext& context) {
       .OneEachTime();
   command.AddOption("--page-token-file", arguments->page_token_file,
                     "File whose first line the page asks for (default: one that is made at each start)");
+  RefuseRootToLook(command);
   command.Footer(
       "The page can change nothing. It asks for a token of its own, which is not the coordinator's.\n"
       "Examples:\n"

@@ -78,7 +78,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
 }
 
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
   const bool live = arguments.watch && !context.json() && isatty(STDOUT_FILENO);
   // The terminal gets its cursor back, whatever ends the watching.
@@ -124,12 +124,15 @@ void AddStatusCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
   command.AddOption("JOB", arguments->job, "The job's name").Required();
+  RefuseRootToLook(command);
   command.AddFlag("--watch", arguments->watch,
                   "Show it again whenever it changes, until Ctrl-C: on a terminal in place, with rates");
   command.AddFlag("--ranks", arguments->ranks,
                   "Show every rank, also of a large job, of which else only the ranks worth a look are shown");
   command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch\n  cairn status demo --ranks");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->job));
+  });
 }
 
 }  // namespace cairn::cli

@@ -51,7 +51,8 @@ absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
 absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (name.tag.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which tag goes: ", name.job, "@NAME"), {{"job", name.job}});
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which tag goes: ", name.job, "@NAME"),
+                     {{"job", name.job}, {"next", absl::StrCat("`cairn list ", name.job, "` shows the tags.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
   v1::TagCheckpointRequest request;
@@ -85,16 +86,22 @@ void AddTagCommands(Command app, CommandContext& context) {
   Command tag = app.AddCommand("tag", "Gives a checkpoint a name, which also keeps it from being deleted");
   tag.AddOption("JOB@STEP", tagged->name, "The checkpoint").Required();
   tag.AddOption("NAME", tagged->tag, "Its name: up to 64 letters, digits and ._- after a letter").Required();
+  RefuseRootToChange(tag);
   tag.Footer(
       "Examples:\n  cairn tag demo@1200 paper\n  cairn tag demo@latest before-the-change\n"
       "Every command then takes demo@paper for demo@1200. A name that another step has is refused.");
-  tag.Action([tagged, &context] { context.exit_status = ReportError(context, Tag(context, *tagged)); });
+  tag.Action([tagged, &context] {
+    context.exit_status = ReportError(context, WithNames(Tag(context, *tagged), tagged->name));
+  });
 
   auto untagged = std::make_shared<Arguments>();
   Command untag = app.AddCommand("untag", "Takes a name away from its checkpoint");
   untag.AddOption("JOB@NAME", untagged->name, "The job and the name").Required();
+  RefuseRootToChange(untag);
   untag.Footer("Example:\n  cairn untag demo@paper\nThe checkpoint itself stays.");
-  untag.Action([untagged, &context] { context.exit_status = ReportError(context, Untag(context, *untagged)); });
+  untag.Action([untagged, &context] {
+    context.exit_status = ReportError(context, WithNames(Untag(context, *untagged), untagged->name));
+  });
 }
 
 }  // namespace cairn::cli

@@ -40,7 +40,8 @@ absl::StatusOr<TensorChoice> ReadChoice(const ChoiceArguments& arguments) {
     CAIRN_ASSIGN_OR_RETURN(choice.mapping, ReadMapping(arguments.mapping));
     if (arguments.reverse) choice.mapping->reverse = !choice.mapping->reverse;
   } else if (arguments.reverse) {
-    return MakeError(Reason::kBadRequest, "--reverse needs a --mapping to run backwards");
+    return MakeError(Reason::kBadRequest, "--reverse needs a --mapping to run backwards",
+                     {{"next", "Add --mapping FILE, a load's mapping; or leave --reverse out."}});
   }
   return choice;
 }

@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ReadTextInput(const std::string& path, size_t max_by
     used += got;
     if (used > max_bytes) {
       return MakeError(Reason::kBadRequest, absl::StrCat("'", path, "' is larger than ", max_bytes, " bytes"),
-                       {{"file", path}});
+                       {{"file", path}, {"next", "Check that the path is the one that you mean."}});
     }
     if (got == 0) {
       if (std::ferror(file)) return failed(errno);

@@ -25,7 +25,7 @@ namespace {
 constexpr absl::Duration kDrainTimeout = absl::Minutes(2);
 
 struct Arguments {
-  LocalClusterOptions cluster = {.job = "demo"};
+  LocalClusterOptions cluster;
   std::string transport = "host";
   bool detach = false;
 };
@@ -47,11 +47,13 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
   } else {
     for (const auto& [name, value] : cluster.Environment())
       std::printf("export %s='%s'\n", name.c_str(), value.c_str());
-    std::fprintf(stderr, "%s logs in %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(), cluster.logs().c_str(),
+    std::fprintf(stderr, "%s logs in %s; job %s below %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(),
+                 cluster.logs().c_str(), arguments.cluster.job.c_str(), arguments.cluster.root.c_str(),
                  arguments.detach ? absl::StrCat("`", HowToEnd(arguments.cluster), "` ends it").c_str()
                                   : "Ctrl-C drains and ends it");
   }
   std::fflush(stdout);
+  if (const std::string note = cluster.NoteOnStart(); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
 }
 
 // Waits for Ctrl-C, or for `cairn down`, and meanwhile starts again what ends.

@@ -111,7 +111,7 @@ void AddVerifyCommand(Command app, CommandContext& context) {
       "Example:\n  cairn verify demo@1200 --root /checkpoints\n"
       "Exit status: 0 whole, 1 damaged (file, offset and tensor of each fault are listed).");
   command.Action([arguments, &context] {
-    const absl::Status status = Verify(context, *arguments);
+    const absl::Status status = WithNames(Verify(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
 }

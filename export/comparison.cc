@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/format/object_text.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
@@ -217,12 +218,13 @@ class Comparer {
     return objects;
   }
 
-  // The bytes by which Cairn keeps the object, also where it was not Cairn that wrote it.
+  // The bytes by which Cairn keeps the object, also where it was not Cairn that wrote it. Versions and other programs
+  // may spell one number in several ways (0.1, 0.10000000000000001), so both sides get the one spelling.
   static absl::StatusOr<std::string> ReadObject(const Manifest& manifest, ItemReader& reader,
                                                 const ManifestObject& object) {
     CAIRN_ASSIGN_OR_RETURN(std::string bytes, reader.Read(object));
     const ManifestFile& file = manifest.files[object.file];
-    if (!file.imported()) return bytes;
+    if (!file.imported()) return CanonicalObject(bytes);
     return EncodeTorchValue(bytes, absl::StrCat(file.name, ": '", object.name, "'"));
   }
 

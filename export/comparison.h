@@ -39,8 +39,8 @@ struct ComparedItem {
   DType dtype = DType::kUnspecified;  // not set for an object
   Shape shape;
   uint64_t bytes = 0;
-  // The SHA-256 of the elements, row-major and without gaps, or of an object's bytes. Empty if they were not read: they
-  // are read if both sides have the name with one dtype and shape.
+  // The SHA-256 of the elements, row-major and without gaps, or of an object's bytes in that spelling. Empty if they
+  // were not read: they are read if both sides have the name with one dtype and shape.
   std::string digest;
 };
 
@@ -69,7 +69,8 @@ struct CompareOptions {
 
 // Compares bits: two NaNs are the same if their bits are, and 0.0 and -0.0 differ. Returns the tensors, then the
 // objects, each by name. Second names of tied weights count as names, unless both sides have the same one for the same
-// target. Values of DCP directories are compared as Cairn would keep them. Every block is verified where the side has
+// target. Objects are compared in the one spelling of their values (common/format/object_text.h), and so are values of
+// DCP directories, as Cairn would keep them. Every block is verified where the side has
 // checksums. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
 absl::StatusOr<std::vector<ComparedName>> CompareCheckpoints(const ComparedCheckpoint& first,
                                                              const ComparedCheckpoint& second,

@@ -287,7 +287,8 @@ absl::StatusOr<DcpExportPlan> MakeDcpExportPlan(const Manifest& manifest, const 
   CAIRN_ASSIGN_OR_RETURN(plan.tensors, ChooseTensors(manifest, options.choice));
   if (plan.tensors.empty() && values.empty()) {
     return MakeError(Reason::kBadRequest,
-                     absl::StrCat("nothing to export: none of the ", manifest.tensors.size(), " tensors is left"));
+                     absl::StrCat("nothing to export: none of the ", manifest.tensors.size(), " tensors is left"),
+                     {{"next", "Look at --include, --exclude and the mapping: they leave out every name."}});
   }
   std::sort(plan.tensors.begin(), plan.tensors.end(),
             [](const WholeTensor& a, const WholeTensor& b) { return a.plain.name < b.plain.name; });

@@ -76,7 +76,8 @@ absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions
   CAIRN_ASSIGN_OR_RETURN(plan.tensors, ChooseTensors(manifest, options.choice));
   if (plan.tensors.empty()) {
     return MakeError(Reason::kBadRequest,
-                     absl::StrCat("nothing to export: none of the ", manifest.tensors.size(), " tensors is left"));
+                     absl::StrCat("nothing to export: none of the ", manifest.tensors.size(), " tensors is left"),
+                     {{"next", "Look at --include, --exclude and the mapping: they leave out every name."}});
   }
   CAIRN_RETURN_IF_ERROR(CheckDtypes(plan.tensors, knows, library));
   std::sort(plan.tensors.begin(), plan.tensors.end(),

@@ -54,7 +54,8 @@ absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
 absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory, std::vector<std::string>* left_out) {
   if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
     return MakeError(Reason::kBadRequest,
-                     absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"));
+                     absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"),
+                     {{"next", "Give the path from / on; the coordinator and all agents must see it."}});
   }
   const absl::StatusOr<std::string> resolved = ResolvePath(directory);
   if (!resolved.ok()) {

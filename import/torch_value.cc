@@ -1,6 +1,5 @@
 #include "import/torch_value.h"
 
-#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,7 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/format/object_text.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/torch_file.h"
@@ -16,20 +15,10 @@
 namespace cairn {
 namespace {
 
-// These are the kinds of python/cairn/_objects.py.
-constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2;
 constexpr std::string_view kTag = "$cairn";
 constexpr int kMostDepth = 200;
 // Text takes more room than a pickle, but not more than this.
 constexpr uint64_t kMostGrowth = 16, kMostSmall = uint64_t{1} << 20;
-
-// Writes a number that Python reads as the same float, never as an int.
-std::string FloatText(double number) {
-  if (std::isnan(number)) return "NaN";
-  if (std::isinf(number)) return number < 0 ? "-Infinity" : "Infinity";
-  const std::string digits = absl::StrFormat("%.17g", number);
-  return absl::StrCat(digits, digits.find_first_of(".e") == std::string::npos ? ".0" : "");
-}
 
 class Encoder {
  public:
@@ -38,7 +27,7 @@ class Encoder {
 
   absl::StatusOr<std::string> Encode(PickleValue value) {
     CAIRN_RETURN_IF_ERROR(Append(value, 0));
-    return absl::StrCat(std::string(1, tagged_ ? kTaggedJson : kJson), text_);
+    return absl::StrCat(std::string(1, tagged_ ? kObjectTaggedJson : kObjectJson), text_);
   }
 
  private:
@@ -50,7 +39,7 @@ class Encoder {
   absl::Status Append(PickleValue value, int depth);
   absl::Status AppendElements(PickleValue value, int depth);
   absl::Status AppendDict(PickleValue value, int depth);
-  void AppendText(std::string_view text);
+  void AppendText(std::string_view text) { AppendObjectString(text, text_); }
   // Begins {"$cairn": kind, "value":, which the caller ends with "}".
   void BeginTagged(std::string_view kind) {
     tagged_ = true;
@@ -75,7 +64,7 @@ absl::Status Encoder::Append(PickleValue value, int depth) {
       text_ += *document_.Bool(value) ? "true" : "false";
       return absl::OkStatus();
     case PickleKind::kFloat:
-      text_ += FloatText(*document_.Float(value));
+      text_ += ObjectFloat(*document_.Float(value));
       return absl::OkStatus();
     case PickleKind::kText:
       AppendText(*document_.Text(value));
@@ -149,21 +138,6 @@ absl::Status Encoder::AppendDict(PickleValue value, int depth) {
   return status;
 }
 
-void Encoder::AppendText(std::string_view text) {
-  text_ += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      text_ += '\\';
-      text_ += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      text_ += absl::StrFormat("\\u%04x", static_cast<int>(c));
-    } else {
-      text_ += c;
-    }
-  }
-  text_ += '"';
-}
-
 // Encodes a value that stands in torchsnapshot's metadata: {"type": "int", "serialized_value": "7", ...}.
 absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const std::string& what) {
   const auto json = nlohmann::json::parse(entry, nullptr, false);
@@ -175,7 +149,7 @@ absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const st
   const auto type = text("type"), value = text("serialized_value");
   std::string bytes;
   if (type && value) {
-    const std::string head(1, kJson);
+    const std::string head(1, kObjectJson);
     const size_t sign = value->starts_with('-') ? 1 : 0;
     if (type == "str") return absl::StrCat(head, json["serialized_value"].dump());
     if (type == "bool" && value == "True") return absl::StrCat(head, "true");
@@ -183,11 +157,12 @@ absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const st
     if (type == "int" && value->size() > sign && value->find_first_not_of("0123456789", sign) == std::string::npos) {
       return absl::StrCat(head, *value);
     }
-    if (type == "bytes" && absl::Base64Unescape(*value, &bytes)) return absl::StrCat(std::string(1, kRawBytes), bytes);
+    if (type == "bytes" && absl::Base64Unescape(*value, &bytes))
+      return absl::StrCat(std::string(1, kObjectRawBytes), bytes);
     double number = 0;
     if (type == "float" && absl::Base64Unescape(*value, &bytes) && bytes.size() == sizeof number) {
       std::memcpy(&number, bytes.data(), sizeof number);
-      return absl::StrCat(head, FloatText(number));
+      return absl::StrCat(head, ObjectFloat(number));
     }
   }
   return MakeError(Reason::kBadForeignFile, absl::StrCat(what, ": the entry has no value that Cairn can read"),
@@ -197,7 +172,7 @@ absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const st
 }  // namespace
 
 absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleValue value, const std::string& what) {
-  if (const auto bytes = document.Bytes(value)) return std::string(1, kRawBytes) + std::string(*bytes);
+  if (const auto bytes = document.Bytes(value)) return std::string(1, kObjectRawBytes) + std::string(*bytes);
   return Encoder(document, what).Encode(value);
 }
 
@@ -211,7 +186,7 @@ absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std
 bool HoldsOpaqueValue(std::string_view bytes) {
   // Within a text, the quotes would be escaped.
   static constexpr std::string_view kOpaque = R"({"$cairn":"opaque",)";
-  return !bytes.empty() && bytes[0] == kTaggedJson && bytes.find(kOpaque) != std::string_view::npos;
+  return !bytes.empty() && bytes[0] == kObjectTaggedJson && bytes.find(kOpaque) != std::string_view::npos;
 }
 
 }  // namespace cairn

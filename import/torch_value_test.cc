@@ -66,15 +66,15 @@ TEST(TorchValueTest, Value_ThatJsonHas_IsPlainJson) {
 TEST(TorchValueTest, Float_Any_IsReadAsTheSameFloat) {
   ExpectEncoded(Float(1), kJson + "1.0");
   ExpectEncoded(Float(-0.0), kJson + "-0.0");
-  ExpectEncoded(Float(0.1), kJson + "0.10000000000000001");
-  ExpectEncoded(Float(1e300), kJson + "1.0000000000000001e+300");
+  ExpectEncoded(Float(0.1), kJson + "0.1");
+  ExpectEncoded(Float(1e300), kJson + "1e+300");
   ExpectEncoded(Float(std::numeric_limits<double>::infinity()), kJson + "Infinity");
   ExpectEncoded(Float(-std::numeric_limits<double>::infinity()), kJson + "-Infinity");
   ExpectEncoded(Float(std::numeric_limits<double>::quiet_NaN()), kJson + "NaN");
 }
 
 TEST(TorchValueTest, Text_OfAnyCharacters_IsEscaped) {
-  ExpectEncoded(Text("\"\\\n\x1f\xc3\xa9"), kJson + "\"\\\"\\\\\\u000a\\u001f\xc3\xa9\"");
+  ExpectEncoded(Text("\"\\\n\x1f\xc3\xa9"), kJson + "\"\\\"\\\\\\n\\u001f\xc3\xa9\"");
 }
 
 TEST(TorchValueTest, Bytes_Alone_AreRaw) {

@@ -71,7 +71,9 @@ absl::StatusOr<ImportPlan> MakeImportPlan(const Manifest& source, const TensorCh
     objects.push_back({i, bytes.size(), HoldsOpaqueValue(bytes)});
   }
   if (tensors.empty() && objects.empty()) {
-    return MakeError(Reason::kBadRequest, "nothing to import: no tensor and no value is left");
+    return MakeError(
+        Reason::kBadRequest, "nothing to import: no tensor and no value is left",
+        {{"next", "Look at --include, --exclude and the mapping: they leave out every name of the source."}});
   }
   ImportPlan plan{std::move(tensors), std::move(objects), {}, {}, SavePlan(nullptr), {}};
   if (!choice.mapping) {

@@ -105,6 +105,7 @@ std::vector<std::string> MembersOf(const CLI::Option& option) {
 CommandDescription DescriptionOf(const CLI::App& app) {
   CommandDescription description{app.get_name(), app.get_description(), {}, {}};
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // RefuseOption
     OptionDescription& described = description.options.emplace_back();
     described.positional = option->get_positional();
     for (const std::string& name : option->get_lnames()) described.names.push_back("--" + name);
@@ -188,6 +189,15 @@ Argument Command::AddOption(const std::string& names, T& value, const std::strin
 
 Argument Command::AddFlag(const std::string& names, bool& value, const std::string& help) {
   return Argument(app_->add_flag(names, value, help));
+}
+
+void Command::RefuseOption(const std::string& name, const std::string& instead) {
+  app_->add_option_function<std::string>(name,
+                                         [name, instead](const std::string&) {
+                                           throw CLI::ValidationError(
+                                               name + " is no option of this command: " + instead, kUsage);
+                                         })
+      ->group("");
 }
 
 Command Command::AddCommand(const std::string& name, const std::string& help) {

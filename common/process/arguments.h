@@ -57,6 +57,9 @@ class Command {
   template <typename T>
   Argument AddOption(const std::string& names, T& value, const std::string& help);
   Argument AddFlag(const std::string& names, bool& value, const std::string& help);
+  // Makes it a mistake to give an option that people know from other commands, and says what to do instead. Help and
+  // completions do not show it.
+  void RefuseOption(const std::string& name, const std::string& instead);
   Command AddCommand(const std::string& name, const std::string& help);
   // Makes it a mistake to give none of the commands.
   void RequireCommand();

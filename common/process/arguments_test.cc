@@ -35,6 +35,7 @@ class ArgumentsTest : public ::testing::Test {
     run.AddOption("--keys", keys_, "Names").TakesMany().SplitAt(',');
     run.AddOption("--odd", odd_, "A name").Fits([](const std::string& value) { return value == "odd"; }, "an odd name");
     run.AddFlag("--quiet,-q", quiet_, "No words");
+    run.RefuseOption("--depth", "give --threads");
     run.Footer("Example:\n  prog run x");
     run.Action([this] { ++ran_; });
     Command more = parser_.AddCommand("more", "Has commands of its own");
@@ -199,6 +200,21 @@ TEST_F(ArgumentsTest, Describe_AllThatWasDeclared_HasCommandsOptionsAndValues) {
   EXPECT_TRUE(find(run, "--threads").values.empty()) << "a range is no list";
   ASSERT_EQ(program.commands[1].commands.size(), 1U);
   EXPECT_EQ(program.commands[1].commands[0].name, "one");
+}
+
+TEST_F(ArgumentsTest, RefusedOption_IsGiven_SaysWhatToDoInstead) {
+  ExpectUsage({"run", "x", "--depth", "3"}, "--depth is no option of this command: give --threads", "prog run");
+  ExpectUsage({"run", "--depth=3", "x"}, "--depth is no option of this command: give --threads", "prog run");
+  EXPECT_EQ(ran_, 0);
+}
+
+TEST_F(ArgumentsTest, RefusedOption_HelpAndDescription_DoNotShowIt) {
+  EXPECT_EQ(Parse({"run", "--help"}).out.find("--depth"), std::string::npos);
+  for (const CommandDescription& command : parser_.Describe().commands) {
+    for (const OptionDescription& option : command.options) {
+      EXPECT_THAT(option.names, ::testing::Not(::testing::Contains("--depth")));
+    }
+  }
 }
 
 }  // namespace

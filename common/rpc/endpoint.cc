@@ -1,5 +1,9 @@
 #include "common/rpc/endpoint.h"
 
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/address.h"
@@ -20,6 +24,34 @@ constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr char kTokenKey[] = "authorization";
 constexpr std::string_view kTokenPrefix = "Bearer ";
+
+// Says in words why a peer could not be called, in place of gRPC's own text, which is made for programmers of gRPC.
+std::string UnreachableText(const absl::Status& error) {
+  if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
+  // These are texts of gRPC and of the system, from most to least telling.
+  static constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"Connection refused", "is not there: nothing listens at that address"},
+      {"No such file or directory", "is not there: there is no such socket"},
+      {"Permission denied", "cannot be reached: this user may not open its socket"},
+      {"name resolution", "cannot be found: its name has no address"},
+      {"DNS resolution", "cannot be found: its name has no address"},
+      {"No route to host", "cannot be reached: the network does not lead there"},
+      {"Network is unreachable", "cannot be reached: the network does not lead there"},
+      {"Ping timeout", "does not answer any more: it is stopped or frozen, or the network lost it"},
+      {"keepalive", "does not answer any more: it is stopped or frozen, or the network lost it"},
+      {"timed out", "does not answer: it is stopped or frozen, or the network does not lead there"},
+      {"Timeout", "does not answer: it is stopped or frozen, or the network does not lead there"},
+      {"Deadline Exceeded", "does not answer: it is stopped or frozen, or the network does not lead there"},
+      {"Socket closed", "has closed the connection: it has ended, or ends"},
+      {"Connection reset", "has closed the connection: it has ended, or ends"},
+      {"Broken pipe", "has closed the connection: it has ended, or ends"},
+      {"GOAWAY", "has closed the connection: it has ended, or ends"},
+  };
+  for (const auto& [part, text] : kTexts) {
+    if (absl::StrContains(error.message(), part)) return text;
+  }
+  return "cannot be reached";
+}
 
 }  // namespace
 
@@ -97,7 +129,8 @@ absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_vi
   const std::string who = absl::StrCat(coordinator ? "coordinator " : "agent ", std::string(peer));
   if (absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error)) {
     return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
-                     absl::StrCat(who, " did not answer: ", error.message()), {{"address", std::string(peer)}});
+                     absl::StrCat(who, " ", UnreachableText(error)),
+                     {{"address", std::string(peer)}, {"detail", std::string(error.message())}});
   }
   // gRPC's own refusals have no reason of ours.
   if (absl::IsResourceExhausted(error)) {

@@ -37,8 +37,9 @@ void PrepareCall(grpc::ClientContext& context, absl::Duration timeout, std::stri
 absl::Status CheckToken(const grpc::ServerContextBase& context, std::string_view expected);
 
 // Returns what a failed call means: the server's own reason if it gave one. If the server could not be reached or did
-// not answer in time, it is COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE, by `kind`, and names `peer`. A coordinator
-// that does not know the call is UNSUPPORTED; anything else that does not know it is no agent: AGENT_UNREACHABLE.
+// not answer in time, it is COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE, by `kind`, and says in words what `peer`
+// does; the metadata's "detail" has gRPC's own text. A coordinator that does not know the call is UNSUPPORTED; anything
+// else that does not know it is no agent: AGENT_UNREACHABLE.
 enum class PeerKind { kCoordinator, kAgent };
 absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_view peer);
 

@@ -92,8 +92,35 @@ TEST_F(EndpointTest, Call_NoServer_IsUnreachable) {
   grpc::ClientContext context;
   PrepareCall(context, absl::Seconds(10));
   v1::Checkpoint response;
-  EXPECT_EQ(ReasonOf(CallError(stub->GetCheckpoint(&context, {}, &response), PeerKind::kCoordinator, "127.0.0.1:1")),
-            Reason::kCoordinatorUnreachable);
+  const absl::Status error =
+      CallError(stub->GetCheckpoint(&context, {}, &response), PeerKind::kCoordinator, "127.0.0.1:1");
+  EXPECT_EQ(ReasonOf(error), Reason::kCoordinatorUnreachable);
+  EXPECT_EQ(error.message(), "coordinator 127.0.0.1:1 is not there: nothing listens at that address");
+  EXPECT_EQ(MetadataOf(error).at("address"), "127.0.0.1:1");
+  EXPECT_FALSE(MetadataOf(error).at("detail").empty());
+}
+
+TEST_F(EndpointTest, Call_NoSocket_SaysThatThereIsNone) {
+  const std::string address = "unix:/nowhere/agent.sock";
+  auto stub = v1::CheckpointService::NewStub(MakeChannel(address));
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(10));
+  v1::Checkpoint response;
+  const absl::Status error = CallError(stub->GetCheckpoint(&context, {}, &response), PeerKind::kAgent, address);
+  EXPECT_EQ(error.message(), "agent unix:/nowhere/agent.sock is not there: there is no such socket");
+}
+
+// What listens here never answers, as a stopped process does not.
+TEST_F(EndpointTest, Call_ServerIsFrozen_SaysThatItDoesNotAnswer) {
+  v1::WaitCheckpointRequest request;
+  request.mutable_max_wait()->set_nanos(900'000'000);
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Milliseconds(50));
+  v1::Checkpoint response;
+  const absl::Status error =
+      CallError(stub_->WaitCheckpoint(&context, request, &response), PeerKind::kCoordinator, "here");
+  EXPECT_EQ(ReasonOf(error), Reason::kCoordinatorUnreachable);
+  EXPECT_EQ(error.message(), "coordinator here did not answer in time: it is stopped, frozen or very busy");
 }
 
 // A coordinator of an older version lacks a call; at the address of an agent that has ended, another program may

@@ -29,7 +29,8 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kBadQuantity, "BAD_QUANTITY", absl::StatusCode::kInvalidArgument, "A duration or size cannot be read.",
      "Write durations as 90s or 10m, sizes as 512MiB or 5GB."},
     {Reason::kBadRequest, "BAD_REQUEST", absl::StatusCode::kInvalidArgument,
-     "A request lacks a field or contradicts itself.", "Correct the request as the message says."},
+     "A request lacks a field or contradicts itself.",
+     "Change what the message names. A command's --help and docs/python.md say what each option and argument may be."},
     {Reason::kMessageTooLarge, "MESSAGE_TOO_LARGE", absl::StatusCode::kResourceExhausted,
      "A message or blob is larger than its limit.",
      "Send less at once; a layout of this size needs fewer or shorter names."},
@@ -138,7 +139,7 @@ constexpr ReasonInfo kTable[] = {
      "Set it anew by `cairn retention JOB`."},
     {Reason::kJobNotFound, "JOB_NOT_FOUND", absl::StatusCode::kNotFound,
      "No agent of this job is registered, and it has no checkpoint.",
-     "Check the job's name and the coordinator's address."},
+     "`cairn jobs` lists the jobs that the coordinator knows; check the job's name and the coordinator's address."},
     {Reason::kPlanUnknown, "PLAN_UNKNOWN", absl::StatusCode::kNotFound, "No layout or plan with this digest is known.",
      "Nothing: the sender uploads it again."},
     {Reason::kChecksumMismatch, "CHECKSUM_MISMATCH", absl::StatusCode::kDataLoss,
@@ -381,7 +382,7 @@ std::string NextActionOf(const absl::Status& status) {
   if (const std::string next = value("next"); !next.empty()) return next;
   std::vector<std::pair<std::string, std::string>> words;
   const std::string job = value("job"), step = value("step"), root = value("root");
-  if (!job.empty() && !step.empty()) words.emplace_back("JOB@STEP", absl::StrCat(job, "@", step));
+  if (!job.empty()) words.emplace_back("JOB@STEP", absl::StrCat(job, "@", step.empty() ? "STEP" : step));
   if (!job.empty()) words.emplace_back(" JOB`", absl::StrCat(" ", job, "`"));
   if (!root.empty()) words.emplace_back("--root ROOT", absl::StrCat("--root ", root));
   return absl::StrReplaceAll(std::string(InfoOf(*reason).next_action), words);

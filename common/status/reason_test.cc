@@ -79,6 +79,8 @@ TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnow
             std::string::npos);
   EXPECT_NE(NextActionOf(MakeError(Reason::kManifestCorrupt, "x")).find("`cairn repair JOB@STEP --root ROOT`"),
             std::string::npos);
+  EXPECT_NE(NextActionOf(MakeError(Reason::kManifestCorrupt, "x", {{"job", "demo"}})).find("`cairn repair demo@STEP"),
+            std::string::npos);
   EXPECT_NE(NextActionOf(MakeError(Reason::kTimedOut, "x", {{"job", "demo"}})).find("`cairn status demo`"),
             std::string::npos);
   EXPECT_EQ(NextActionOf(MakeError(Reason::kTimedOut, "x", {{"next", "Wait."}})), "Wait.");
@@ -88,8 +90,8 @@ TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnow
 
 // A message that names a command which does not exist would leave its reader helpless.
 TEST(ReasonTableTest, ReasonTable_NextActions_NameCommandsThatExist) {
-  const std::set<std::string> commands = {"up",     "run",    "down",  "save", "status", "list",  "show",     "verify",
-                                          "repair", "delete", "prune", "pin",  "unpin",  "untag", "retention"};
+  const std::set<std::string> commands = {"up",     "run",    "down",  "save", "status", "list",  "show",      "verify",
+                                          "repair", "delete", "prune", "pin",  "unpin",  "untag", "retention", "jobs"};
   for (const ReasonInfo& info : ReasonTable()) {
     const std::string text(info.next_action);
     for (size_t at = text.find("`cairn "); at != std::string::npos; at = text.find("`cairn ", at + 1)) {

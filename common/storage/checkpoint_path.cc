@@ -67,7 +67,8 @@ absl::Status CheckTag(std::string_view tag) {
   return MakeError(Reason::kBadRequest,
                    absl::StrCat("\"", absl::CHexEscape(absl::string_view(tag.data(), std::min<size_t>(tag.size(), 80))),
                                 "\" is no tag: a tag is up to 64 letters, digits, and characters of \"._-\"; the first "
-                                "is a letter, and \"latest\" is taken"));
+                                "is a letter, and \"latest\" is taken"),
+                   {{"next", "Choose another name, as \"paper\" or \"before-the-change\"."}});
 }
 
 absl::Status CheckStep(int64_t step) {

@@ -113,6 +113,10 @@ std::string NextForWhatStands(std::string_view job, const StepRecord& step, cons
                       directory, " away, before a coordinator starts again: that removes these files.");
 }
 
+constexpr std::string_view kNoCheckpointAction =
+    "A job's first start has no checkpoint. If it should have one, check its name and the root: `cairn jobs` lists the "
+    "jobs.";
+
 std::string UtcTime(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone()); }
 
 AttemptRecord Summarize(int64_t step, const Deletion& deletion) {
@@ -389,7 +393,10 @@ absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<i
   const std::string name = step ? absl::StrCat(std::string(job), "@", *step) : std::string(job);
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
-  if (!next.empty()) metadata.emplace_back("next", next);
+  // No step could be shown of a job that has none: its name or the root may be mistyped.
+  if (!next.empty() || !latest) {
+    metadata.emplace_back("next", !next.empty() ? next : std::string(kNoCheckpointAction));
+  }
   return MakeError(
       Reason::kNotCommitted,
       absl::StrCat(name, " has no committed checkpoint; ",

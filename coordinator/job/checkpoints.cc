@@ -102,6 +102,9 @@ absl::Status Checkpoints::NotCommitted(const CheckpointKey& key, const JobContex
                                                 : context.job;
   ErrorMetadata metadata = {{"job", context.job}};
   if (key.step.has_value()) metadata.emplace_back("step", absl::StrCat(*key.step));
+  if (!key.step.has_value() && !key.by_request()) {
+    metadata.emplace_back("next", "If the job should have one, check its name: `cairn jobs` lists the jobs.");
+  }
   return MakeError(
       Reason::kNotCommitted,
       absl::StrCat(what, key.step.has_value() || key.by_request() ? " was never saved" : " has no checkpoint"),

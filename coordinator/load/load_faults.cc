@@ -236,7 +236,10 @@ bool Load::CheckAgreement(JobContext& context) {
     Fail(MakeError(Reason::kBadRequest,
                    absl::StrCat(context.job, ": ranks do not load the same: rank 0 called ", name(first), ", rank ", i,
                                 " called ", name(other), "; let all ranks call the same"),
-                   {{"job", context.job}, {"ranks", absl::StrCat("0, ", i)}, {"phase", "planning"}}),
+                   {{"job", context.job},
+                    {"ranks", absl::StrCat("0, ", i)},
+                    {"phase", "planning"},
+                    {"next", "Let every rank call load with the same step, strict and fallback, or reshard."}}),
          context);
     return false;
   }

@@ -30,6 +30,8 @@ class Catalog {
   explicit Catalog(PosixStorage& storage, absl::Time began = absl::InfinitePast())
       : storage_(storage), store_(storage), began_(began) {}
 
+  PosixStorage& storage() const { return storage_; }
+
   // Returns everything about a job; empty for a job that never saved. A verdict that cannot be read counts as damaged,
   // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
   // unfinished files that predecessors have left.

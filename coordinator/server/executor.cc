@@ -9,15 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/version.h"
+#include "common/process/log.h"
 #include "common/status/fault.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/stored_progress.h"
 #include "import/import_directory.h"
 
 namespace cairn {
 namespace {
 
 constexpr size_t kMaxNames = 8;
+constexpr size_t kMaxFirstStarts = 1000;
 
 std::string JoinNames(const std::vector<std::string>& names) {
   const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kMaxNames));
@@ -178,6 +181,16 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
+void Executor::NoteFirstStart(const std::string& job) {
+  {
+    MutexLock lock(mutex_);
+    if (first_starts_.size() >= kMaxFirstStarts || !first_starts_.insert(job).second) return;
+  }
+  PosixStorage& storage = catalog_.storage();
+  const std::string note = ProgressNote(LookForProgress(storage, job), job, storage.root());
+  if (!note.empty()) Log(LogLevel::kWarn, "first_start", {{"job", job}, {"note", note}});
+}
+
 absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoad& action) {
   LoadWish wish;
   PlannedLoad planned;
@@ -198,10 +211,11 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       if (action.step.has_value()) {
         CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
       } else {
-        CAIRN_ASSIGN_OR_RETURN(Catalog::SoundCheckpoint sound,
-                               catalog_.FindSound(job, action.fallback, action.known.get()));
-        manifest = std::move(sound.manifest);
-        planned.passed_over = std::move(sound.passed_over);
+        absl::StatusOr<Catalog::SoundCheckpoint> sound = catalog_.FindSound(job, action.fallback, action.known.get());
+        if (HasReason(sound.status(), Reason::kNotCommitted)) NoteFirstStart(job);
+        CAIRN_RETURN_IF_ERROR(sound.status());
+        manifest = std::move(sound->manifest);
+        planned.passed_over = std::move(sound->passed_over);
       }
       keepers = KeepersOf(*manifest, action.kept);
       name = absl::StrCat(job, "@", manifest->step);

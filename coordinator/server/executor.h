@@ -2,11 +2,13 @@
 #ifndef CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 #define CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
@@ -47,6 +49,8 @@ class Executor {
 
  private:
   absl::Status CheckNames(const std::string& job, const ReserveAttempt& action, const SavePlan& plan);
+  // Logs, once for each job, that it has no checkpoint although other jobs have some.
+  void NoteFirstStart(const std::string& job);
 
   Catalog& catalog_;
   AttemptStore& attempts_;
@@ -54,6 +58,8 @@ class Executor {
   PlanStore& plans_;
   const TransferSecret secret_;
   const Clock& clock_;
+  Mutex mutex_;
+  std::set<std::string> first_starts_ ABSL_GUARDED_BY(mutex_);  // jobs that NoteFirstStart has looked at
 };
 
 }  // namespace cairn

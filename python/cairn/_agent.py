@@ -38,6 +38,34 @@ def target_of(address: str) -> str:
     return address
 
 
+# Texts of gRPC and of the system, from most to least telling, and what they mean for a person. common/rpc/endpoint.cc
+# has the same ones.
+_WHY = (
+    ("Connection refused", "it is not there: nothing listens at its address"),
+    ("No such file or directory", "it is not there: there is no such socket"),
+    ("Permission denied", "it cannot be reached: this user may not open its socket"),
+    ("resolution", "it cannot be found: its name has no address"),
+    ("No route to host", "it cannot be reached: the network does not lead there"),
+    ("Network is unreachable", "it cannot be reached: the network does not lead there"),
+    ("imeout", "it does not answer: it is stopped or frozen, or the network does not lead there"),
+    ("timed out", "it does not answer: it is stopped or frozen, or the network does not lead there"),
+    ("Deadline Exceeded", "it does not answer: it is stopped or frozen, or the network does not lead there"),
+    ("Socket closed", "it has closed the connection: it has ended, or ends"),
+    ("Connection reset", "it has closed the connection: it has ended, or ends"),
+    ("Broken pipe", "it has closed the connection: it has ended, or ends"),
+    ("GOAWAY", "it has closed the connection: it has ended, or ends"),
+)
+
+
+def _why_unreachable(code: grpc.StatusCode, details: str) -> str:
+    """Says in words why an agent could not be called."""
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it did not answer in time: it is stopped, frozen or very busy"
+    if code == grpc.StatusCode.CANCELLED:
+        return "the call was given up"
+    return next((why for part, why in _WHY if part in details), "it cannot be reached")
+
+
 def error_of(call_error: grpc.RpcError, what: str) -> Error:
     """Returns the Error that a failed call carries; an error of the connection itself becomes AGENT_UNREACHABLE."""
     details = dict(call_error.trailing_metadata() or ()).get("grpc-status-details-bin")
@@ -50,7 +78,8 @@ def error_of(call_error: grpc.RpcError, what: str) -> Error:
             return _wire.error_from_status(status)
     code = call_error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-        return Error("AGENT_UNREACHABLE", f"{what}: {code.name}: {call_error.details()}")
+        return Error("AGENT_UNREACHABLE", f"{what}: {_why_unreachable(code, call_error.details() or '')}",
+                     {"detail": f"{code.name}: {call_error.details()}"})
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Error("MESSAGE_TOO_LARGE", f"{what}: {call_error.details()}")
     if code == grpc.StatusCode.UNIMPLEMENTED:

@@ -13,6 +13,10 @@ from cairn._errors import Error
 # The rank within the job, as torchrun, srun, Open MPI and other PMI launchers give it, first come first served. Where
 # only LOCAL_RANK is known, the job has one machine.
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+# How many ranks the launcher that gave the rank has started.
+_WORLD = {"RANK": ("WORLD_SIZE",), "SLURM_PROCID": ("SLURM_NTASKS", "SLURM_NPROCS"),
+          "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE",), "PMI_RANK": ("PMI_SIZE",),
+          "LOCAL_RANK": ("LOCAL_WORLD_SIZE",)}
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _FIELD = re.compile(r"\{(\w*)\}")
 
@@ -24,14 +28,28 @@ class Found:
     Attributes:
       rank: the rank whose agent must be there; None if the address was not chosen by rank.
       variable: the variable that gave the rank.
+      world: how many ranks the launcher that gave the rank has started; None if it does not say so.
+      world_variable: the variable that gave the world.
     """
 
     address: str
     rank: int | None = None
     variable: str = ""
+    world: int | None = None
+    world_variable: str = ""
 
-    def check(self, rank: int, job: str) -> None:
-        """Raises RANK_CONFLICT if the agent that was found there is that of another rank."""
+    def check(self, rank: int, world: int, job: str) -> None:
+        """Raises WORLD_SIZE_MISMATCH or RANK_CONFLICT if the agent that was found there, which is that of `rank` of a
+        job of `world` ranks, cannot be that of this process."""
+        if self.world is not None and world != self.world:
+            # Without this, the ranks that have an agent would commit checkpoints that lack the state of the others.
+            raise Error("WORLD_SIZE_MISMATCH", f"the agent at {self.address} is that of rank {rank} of {world} of job "
+                        f"{job}, and this process has {self.variable}={self.rank} of "
+                        f"{self.world_variable}={self.world}",
+                        {"job": job, "rank": str(self.rank),
+                         "next": "Start as many agents as trainers: `cairn run --ranks` and `cairn up --ranks` take "
+                         "the number of trainers of one machine. A trainer that is a job by itself, whatever the "
+                         "launcher says, gives its agent's address to cairn.connect."})
         if self.rank is not None and rank != self.rank:
             raise Error("RANK_CONFLICT", f"the agent at {self.address} is that of rank {rank} of job {job}, and this "
                         f"process has {self.variable}={self.rank}",
@@ -47,8 +65,8 @@ def find(environment: Mapping[str, str] = os.environ) -> Found:
     of rank 0 if there is none of rank 1, as a job of one process needs no launcher.
 
     Raises:
-      Error: AGENT_UNREACHABLE (no address can be told, or no socket is in the directory), BAD_REQUEST (a rank is no
-        number).
+      Error: AGENT_UNREACHABLE (no address can be told, or no socket is in the directory), BAD_REQUEST (a rank or a
+        number of ranks is no number).
     """
     given = environment.get("CAIRN_AGENT", "")
     if not given:
@@ -61,19 +79,28 @@ def find(environment: Mapping[str, str] = os.environ) -> Found:
     return Found(given)
 
 
-def _number(environment: Mapping[str, str], variables: tuple[str, ...]) -> tuple[int, str] | None:
+def _number(environment: Mapping[str, str], variables: tuple[str, ...],
+            what: str = "rank") -> tuple[int, str] | None:
     for variable in variables:
         text = environment.get(variable, "")
         if not text:
             continue
         if not text.isascii() or not text.isdigit():
-            raise Error("BAD_REQUEST", f"{variable}={text} is no rank")
+            raise Error("BAD_REQUEST", f"{variable}={text} is no {what}")
         return int(text), variable
     return None
 
 
+def _found(address: str, rank: tuple[int, str] | None, environment: Mapping[str, str]) -> Found:
+    """Returns an address that was chosen by `rank`, if that is not None, with the world that goes with it."""
+    if rank is None:
+        return Found(address)
+    world = _number(environment, _WORLD[rank[1]], "number of ranks")
+    return Found(address, *rank) if world is None else Found(address, *rank, *world)
+
+
 def _filled(pattern: str, environment: Mapping[str, str]) -> Found:
-    rank, variable = None, ""
+    rank = None
     numbers = {}
     for field in set(_FIELD.findall(pattern)):
         variables = {"rank": _RANK, "local_rank": _LOCAL_RANK}.get(field)
@@ -89,8 +116,8 @@ def _filled(pattern: str, environment: Mapping[str, str]) -> Found:
                         {"next": "Start it by a launcher such as torchrun or srun, or set RANK."})
         numbers[field] = str(number[0])
         if field == "rank":
-            rank, variable = number
-    return Found(_FIELD.sub(lambda field: numbers[field[1]], pattern), rank, variable)
+            rank = number
+    return _found(_FIELD.sub(lambda field: numbers[field[1]], pattern), rank, environment)
 
 
 def _is_alone(pattern: str, field: str) -> bool:
@@ -107,7 +134,7 @@ def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> Fo
         looked = [directory / f"rank{number[0]}" / "agent.sock", directory / str(number[0]) / "agent.sock"]
         for socket in looked:
             if socket.exists():
-                return Found(f"unix:{socket}", *number)
+                return _found(f"unix:{socket}", number, environment)
     only = directory / "agent.sock"
     if only.exists():
         return Found(f"unix:{only}")
@@ -127,4 +154,4 @@ def _by_default(environment: Mapping[str, str]) -> Found:
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     base = runtime if runtime.startswith("/") and os.access(runtime, os.W_OK) else "/tmp"
     name = f"{job.replace('/', '_')}-{number[0]}"
-    return Found(f"unix:{base}/cairn-{os.geteuid()}/{name}/agent.sock", *number)
+    return _found(f"unix:{base}/cairn-{os.geteuid()}/{name}/agent.sock", number, environment)

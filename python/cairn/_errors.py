@@ -53,8 +53,7 @@ def next_action(reason: str, metadata: dict[str, str]) -> str:
     known = {}
     if job:
         known[" JOB`"] = f" {job}`"
-    if job and step:
-        known["JOB@STEP"] = f"{job}@{step}"
+        known["JOB@STEP"] = f"{job}@{step or 'STEP'}"
     if root:
         known["--root ROOT"] = f"--root {root}"
     action: str = NEXT_ACTIONS.get(reason, "")

@@ -202,7 +202,7 @@ class Session:
                 # Either the agent is a new process that does not know this trainer, or it is just coming up again.
                 if last or error.reason not in ("NOT_REGISTERED", "AGENT_UNREACHABLE"):
                     raise
-                if error.reason == "AGENT_UNREACHABLE" and "DEADLINE_EXCEEDED" in error.message:
+                if error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED"):
                     raise  # it is there, but does not answer
                 self.attach(PATIENCE)
         raise AssertionError("not reached")

@@ -33,7 +33,8 @@ class _Remote(_keeping.Keeper):
         address = coordinator or os.environ.get("CAIRN_COORDINATOR")
         if not address:
             raise Error("BAD_REQUEST", "no coordinator was given: pass coordinator=\"HOST:PORT\" or set "
-                        "CAIRN_COORDINATOR", {"job": job})
+                        "CAIRN_COORDINATOR",
+                        {"job": job, "next": "`cairn up` and `cairn run` print the coordinator's address."})
         self._job = job
         self._address = address
         self._tokens = _token.of_coordinator(address, token_file)
@@ -53,7 +54,7 @@ class _Remote(_keeping.Keeper):
                     break
             assert refused is not None  # there is one token at least, be it none
             if refused.reason == "AGENT_UNREACHABLE":
-                raise Error("COORDINATOR_UNREACHABLE", refused.message, {"job": self._job})
+                raise Error("COORDINATOR_UNREACHABLE", refused.message, {**refused.metadata, "job": self._job})
             raise refused
 
 

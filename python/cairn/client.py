@@ -65,16 +65,17 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE, *,
 
     Raises:
       Error: AGENT_UNREACHABLE (no address is known, or nobody answers there), BAD_REQUEST (an argument is of the wrong
-        kind), RANK_CONFLICT (the agent that the environment leads to is that of another rank), STALE_INCARNATION (a
-        newer trainer has taken the rank meanwhile), PEER_UID or MEMORY_UNSEALED (who listens there is not an agent of
-        the socket's owner).
+        kind), RANK_CONFLICT (the agent that the environment leads to is that of another rank), WORLD_SIZE_MISMATCH
+        (its job has another number of ranks than the launcher, by WORLD_SIZE, SLURM_NTASKS and the like, has started),
+        STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or MEMORY_UNSEALED (who listens there
+        is not an agent of the socket's owner).
     """
     if not isinstance(address, str | None):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
     found = _discovery.find() if address is None else _discovery.Found(address)
     client = Client(found.address, _timeouts.seconds(timeout, "connect"), bool(share_gpu_memory))
     try:
-        found.check(client.rank, client.job)
+        found.check(client.rank, client.world_size, client.job)
     except Error:
         client.close()
         raise

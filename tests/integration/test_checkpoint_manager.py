@@ -341,6 +341,36 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
             assert committed == [int(logs[rank].read_text().split()[-1])], outputs
 
 
+INTERRUPTED = """
+import torch, cairn
+from cairn.torch import CheckpointManager
+with cairn.connect() as client, CheckpointManager(client, every_steps=1) as manager:
+    manager.step(1, {"w": torch.zeros(9)})
+    manager.wait()
+    manager.step(2, {"w": torch.zeros(9)})
+    print("staged", flush=True)
+    while not @closing@:
+        pass
+"""
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_Interrupt_ASaveIsUnderWay_EndsAtOnceWithOneTracebackAndTheSaveGoesOn(tmp_path, closing):
+    """Ctrl-C in the training, or in the waiting of close(), while the other rank keeps a staged save waiting."""
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster, cluster.connect(1) as client:
+        environment = {**os.environ, "CAIRN_AGENT": cluster.agents[0].address,
+                       "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
+        worker = cluster.spawn([sys.executable, "-c", INTERRUPTED.replace("@closing@", str(closing))], env=environment,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        cairn.torch.save(client, 1, {"w": torch.zeros(9)}).wait(60)
+        assert worker.stdout.readline() == "staged\n"
+        worker.send_signal(signal.SIGINT)
+        errors = worker.communicate(timeout=60)[1]
+        assert worker.returncode == -signal.SIGINT and errors.count("Traceback") == 1, errors
+        assert "interrupted: the save of demo@2 is staged and goes on without this process" in errors, errors
+        assert cairn.torch.save(client, 2, {"w": torch.zeros(9)}).wait(60).step == 2
+
+
 FORKS = """
 import multiprocessing, signal, time
 import cairn, cairn.eviction
@@ -378,6 +408,22 @@ def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
         assert worker.returncode == 0 and output == "own handler\nshould stop\n"
         with cluster.connect(0) as client:
             assert client.checkpoints() == [int(log.read_text().split()[-1])]
+
+
+def test_RngState_OfAnotherNumberOfRanks_IsLeftAloneAndTheLogSaysSo(caplog):
+    before = torch.get_rng_state()
+    assert not cairn.torch.set_rng_state(cairn.PerRankValues([cairn.torch.rng_state().value] * 3))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "saved by 3 ranks" in caplog.text and "seed them anew" in caplog.text
+
+
+def test_RngState_HasNoneOfTheDeviceInUse_TheLogSaysSo(caplog, monkeypatch):
+    state = cairn.torch.rng_state()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert cairn.torch.set_rng_state(state)
+    assert "has none of CUDA" in caplog.text
 
 
 def test_RngState_IsPutBack_AllGeneratorsRepeat():

@@ -282,6 +282,93 @@ def test_addresses_are_checked_where_they_are_given(tmp_path, address):
     assert done.returncode == 2 and "is not host:port" in done.stderr, done
 
 
+# What a next action must not hold: names that the reader should have been told, and advice that says nothing.
+EMPTY = re.compile(r"\bJOB\b|JOB@|\bROOT\b|Correct the request")
+
+
+def test_jobs_that_are_unknown_lead_to_the_list_of_jobs(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, {"n": 1}).wait(60))
+        address = f"--coordinator={cluster.coordinator.address}"
+        for arguments in (["list", "nobody"], ["show", "nobody"], ["status", "nobody"], ["save", "nobody"],
+                          ["tag", "nobody@latest", "x"]):
+            said = command(*arguments, address, expect=1).stderr
+            assert "`cairn jobs` lists the jobs" in said and not EMPTY.search(said), (arguments, said)
+    said = command("list", "nobody", f"--root={tmp_path}", expect=1).stderr
+    assert f"`cairn jobs --root {tmp_path}` lists the jobs" in said, said
+    said = command("show", "nobody", f"--root={tmp_path}", expect=1).stderr
+    assert "`cairn jobs` lists the jobs" in said, said
+
+
+@pytest.mark.parametrize("name", ["status", "list", "save", "prune", "retention", "history"])
+def test_commands_of_a_job_say_that_they_take_no_step(name):
+    said = command(name, "train@10", "--coordinator=127.0.0.1:1", expect=1).stderr
+    assert "this command takes a job" in said and "`cairn show train@10` shows the step" in said, said
+
+
+MISTAKES = [
+    ["tag", "demo", "x"], ["untag", "demo"], ["delete", "demo"], ["pin", "demo"], ["repair", "demo", "--root=."],
+    ["import", ".", "--to=demo", "--root=."], ["list", "demo", "--check"], ["run", "--root=."],
+    ["export", "demo", "--root=.", "--to=x", "--as=dcp", "--like=."], ["diff", "demo@1", "demo@2"],
+    ["export", "demo", "--root=.", "--to=x", "--reverse"], ["retention", "demo", "--keep-last=1", "--off"],
+    ["tag", "demo@1", "9"], ["up", "--ranks=1", "--root=.", "--no-coordinator"], ["status", "demo"],
+    ["up", "--ranks=1", "--root=.", "--nodes=2"], ["corpus", "shuffle", "x", "--output=y", "--seed=z"],
+    ["run", "--root=.", "--", "torchrun", "--nproc-per-node=gpu", "t.py"]]
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_mistakes_are_answered_with_what_to_do(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = ["--coordinator=127.0.0.1:1"] if arguments[0] in ("tag", "untag", "delete", "pin", "retention") else []
+    done = command(*arguments[:1], *address, *arguments[1:], expect=None)
+    assert done.returncode in (1, 2)
+    said = done.stderr.partition("\n  next: ")[2]
+    assert len(said) > 20 and not EMPTY.search(said), done.stderr
+
+
+def test_coordinator_that_is_not_there_is_told_in_words():
+    said = command("status", "demo", "--coordinator=127.0.0.1:1", expect=3).stderr
+    assert "coordinator 127.0.0.1:1 is not there: nothing listens at that address" in said, said
+    assert "last error" not in said and "ipv4:" not in said, said
+
+
+def test_commands_that_need_a_coordinator_say_what_to_do_with_a_root():
+    for arguments in (["status", "demo"], ["prune", "demo", "--dry-run"], ["serve"], ["timeline", "demo"],
+                      ["save", "demo"], ["cancel", "demo"], ["delete", "demo@1"], ["pin", "demo@1"],
+                      ["retention", "demo"], ["tag", "demo@1", "x"], ["untag", "demo@x"]):
+        said = command(*arguments, "--root=/checkpoints", expect=2).stderr
+        assert "--root is no option of this command" in said and "`cairn list`" in said, said
+        assert "--root" not in command(arguments[0], "--help").stdout
+
+
+def test_show_lists_objects_and_bounds_them(tmp_path):
+    state = {f"n.{i:04}": i for i in range(1002)}
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(
+            1, {"a": "text", "own": cairn.per_rank({"rank": rank}), "w": rows(WHOLE, rank, 2)}).wait(60))
+        on_ranks(cluster, lambda rank, client: client.save(2, state, allow_dropped_names=True).wait(60))
+    shown = command("show", "demo@1", "--objects", f"--root={tmp_path}").stdout
+    lines = [line.split("  ") for line in shown.splitlines()]
+    listed = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert ["a", "all ranks", "7 B"] in listed and ["own", "each of 2 ranks", "22 B"] in listed, shown
+    shown = command("show", "demo@2", "--objects", f"--root={tmp_path}").stdout
+    assert "n.0999" in shown and "n.1000" not in shown and "and 2 more names" in shown
+    assert len(command_json("show", "demo@2", f"--root={tmp_path}")["objects"]) == 1002
+
+
+def test_first_load_beside_other_jobs_is_told_once_in_the_log(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path, job="llm") as cluster:
+        assert reasons(on_ranks(cluster, lambda rank, client: client.load({"n": 0}), errors=True)) == ["NOT_COMMITTED"]
+        on_ranks(cluster, lambda rank, client: client.save(1, {"n": 1}).wait(60))
+        assert "first_start" not in cluster.coordinator.log.read_text(), "an empty root is no surprise"
+    with cairn.local.Cluster(ranks=1, root=tmp_path, job="lm") as cluster:
+        for _ in range(3):
+            errors = on_ranks(cluster, lambda rank, client: client.load({"n": 0}), errors=True)
+            assert reasons(errors) == ["NOT_COMMITTED"] and "`cairn jobs` lists the jobs" in str(errors[0])
+        log = cluster.coordinator.log.read_text()
+    assert log.count("event=first_start") == 1 and "jobs there: llm" in log, log
+
+
 def test_unknown_commands_are_mistakes():
     for arguments in (["purge", "demo"], ["purge", "--help"], ["corpus", "eat", "--help"]):
         assert "unknown command" in command(*arguments, expect=2).stderr

@@ -18,6 +18,7 @@ from testing.ranks import until
 
 PATHS = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
 CAIRN = str(cairn.local.binary("cairn"))
+JOB = "demo"  # of `cairn run` and `cairn up` without --job
 
 # A launcher as torchrun is one: a process for each rank, which knows its rank by RANK.
 LAUNCHER = """
@@ -61,7 +62,7 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def committed(root) -> list[int]:
-    listed = run("--format=json", "list", "train", f"--root={root}")
+    listed = run("--format=json", "list", JOB, f"--root={root}")
     return [step["step"] for step in json.loads(listed.stdout)["checkpoints"]]
 
 
@@ -100,6 +101,15 @@ def test_run_with_torchrun_takes_the_number_of_ranks_from_it(runtime, scripts):
                "--nproc-per-node=2", str(scripts / "train.py"), "3")
     assert done.returncode == 0, done.stderr
     assert committed(root) == [3]
+
+
+def test_run_with_fewer_agents_than_trainers_commits_nothing(runtime, scripts):
+    pytest.importorskip("torch.distributed.run")
+    root = scripts / "checkpoints"
+    done = run("run", f"--root={root}", "--ranks=1", "--", sys.executable, "-m", "torch.distributed.run",
+               "--standalone", "--nproc-per-node=2", str(scripts / "train.py"), "3")
+    assert done.returncode != 0 and "WORLD_SIZE_MISMATCH" in done.stderr and "WORLD_SIZE=2" in done.stderr
+    assert "JOB_NOT_FOUND" in run("list", JOB, f"--root={root}").stderr
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 42", 42), ("kill -KILL $$", 128 + signal.SIGKILL)])
@@ -172,21 +182,39 @@ def test_dead_service_is_started_again_and_saves_go_on(runtime, scripts, killed)
     assert committed(root) == [5]
 
 
+def test_first_start_beside_other_jobs_names_them(runtime, scripts):
+    root = scripts / "checkpoints"
+    train = ["--", sys.executable, str(scripts / "launch.py"), "1", str(scripts / "one.py")]
+    (scripts / "one.py").write_text("import cairn\nwith cairn.connect() as client:\n"
+                                    "    client.save(1, {'n': 1}).wait()\n")
+    first = run("run", f"--root={root}", "--job=llm", *train)
+    assert first.returncode == 0, first.stderr
+    assert f"cairn: job llm below {root}, 1 rank here, coordinator 127.0.0.1:" in first.stderr
+    assert "no checkpoint" not in first.stderr, "an empty root is no surprise"
+    mistyped = run("run", f"--root={root}", "--job=lm", "--", "true")
+    note = f"no checkpoint of job lm below {root}, so it starts from the beginning; jobs there: llm\n"
+    assert mistyped.returncode == 0 and mistyped.stderr.count(note) == 1, mistyped.stderr
+    assert "no checkpoint" not in run("run", f"--root={root}", "--job=llm", "--", "true").stderr
+    up = run("up", "--ranks=1", f"--root={root}", "--job=lm", "--detach")
+    assert up.returncode == 0 and up.stderr.count(note) == 1, up.stderr
+    assert run("down", "--job=lm").returncode == 0
+
+
 def test_up_detached_serves_until_down(runtime, scripts):
     root = scripts / "checkpoints"
-    started = run("up", "--ranks=2", f"--root={root}", "--job=train", "--detach")
+    started = run("up", "--ranks=2", f"--root={root}", "--detach")
     assert started.returncode == 0, started.stderr
     environment = dict(re.findall(r"^export (\w+)='(.*)'$", started.stdout, re.MULTILINE))
-    assert environment["CAIRN_JOB"] == "train"
-    second = run("up", "--ranks=2", f"--root={root}", "--job=train", "--detach")
+    assert environment["CAIRN_JOB"] == JOB
+    second = run("up", "--ranks=2", f"--root={root}", "--detach")
     assert second.returncode == 1 and "SOCKET_DIRECTORY" in second.stderr and "cairn down" in second.stderr
     trained = subprocess.run([sys.executable, str(scripts / "launch.py"), "2", str(scripts / "train.py"), "8"],
                              env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert trained.returncode == 0, trained.stderr
-    assert run("down", "--job=train").returncode == 0
+    assert run("down").returncode == 0
     assert committed(root) == [8]
-    again = run("down", "--job=train")
-    assert again.returncode == 1 and "no `cairn up` of job train runs here" in again.stderr
+    again = run("down")
+    assert again.returncode == 1 and f"no `cairn up` of job {JOB} runs here" in again.stderr
 
 
 def test_up_detached_that_cannot_start_says_why(runtime, tmp_path):

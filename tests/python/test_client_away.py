@@ -17,6 +17,8 @@ def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypa
     with pytest.raises(cairn.Error) as caught:
         client.save(1, {"w": np.zeros(3)})
     assert caught.value.reason == "AGENT_UNREACHABLE" and agent.address in caught.value.message
+    assert "it is not there: " in caught.value.message and "last error" not in caught.value.message
+    assert caught.value.metadata["detail"].startswith("UNAVAILABLE: "), "for those who know gRPC"
     assert time.monotonic() - started < 10
     agent.start()
 
@@ -26,7 +28,7 @@ def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, 
     monkeypatch.setattr(cairn._agent, "MAX_WAIT", 0.1)
     agent.hang.add("BeginSave")
     started = time.monotonic()
-    with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+    with pytest.raises(cairn.Error, match=r"AGENT_UNREACHABLE: .* did not answer in time: it is stopped, frozen or"):
         client.save(1, {"w": np.zeros(3)}, timeout=60)
     assert time.monotonic() - started < 10
     agent.hang.clear()
@@ -81,3 +83,6 @@ def test_connect_without_an_address(monkeypatch):
     with pytest.raises(cairn.Error) as caught:
         cairn.connect("unix:/nonexistent/agent.sock", timeout=0.1)
     assert caught.value.reason == "AGENT_UNREACHABLE"
+    assert "it is not there: there is no such socket" in caught.value.message
+    with pytest.raises(cairn.Error, match="it is not there: nothing listens at its address"):
+        cairn.connect("127.0.0.1:1", timeout=0.1)

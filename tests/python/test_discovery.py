@@ -91,3 +91,48 @@ def test_agent_of_another_rank_is_refused(monkeypatch, rank):
             assert said.value.reason == "RANK_CONFLICT"
         finally:
             agent.close()
+
+
+LAUNCHERS = [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("SLURM_PROCID", "SLURM_NPROCS"),
+             ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+             ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+
+
+@pytest.mark.parametrize(("rank", "world"), LAUNCHERS)
+def test_world_is_that_of_the_launcher_that_gave_the_rank(tmp_path, rank, world):
+    (tmp_path / "rank3").mkdir()
+    (tmp_path / "rank3/agent.sock").touch()
+    every = {name: "99" for _, name in LAUNCHERS if name.split("_")[0] != world.split("_")[0]}
+    environment = {**every, rank: "3", world: "8", "XDG_RUNTIME_DIR": str(tmp_path)}
+    for where in ({"CAIRN_AGENT": "/run/{rank}"}, {"CAIRN_AGENT": str(tmp_path)}, {"CAIRN_JOB": "demo"}):
+        found = _discovery.find({**environment, **where})
+        assert (found.rank, found.variable, found.world, found.world_variable) == (3, rank, 8, world)
+    for where in ({"CAIRN_AGENT": "unix:/run/3"}, {"CAIRN_AGENT": "/run/{local_rank}", "LOCAL_RANK": "0"}):
+        assert _discovery.find({**environment, **where}).world is None, "chosen by something else than the rank"
+
+
+def test_world_that_is_no_number_is_refused_and_one_that_is_absent_is_not_looked_for():
+    with pytest.raises(cairn.Error, match="WORLD_SIZE=many is no number of ranks"):
+        find(CAIRN_AGENT="/run/{rank}", RANK="0", WORLD_SIZE="many")
+    assert _discovery.find({"CAIRN_AGENT": "/run/{rank}", "RANK": "0", "SLURM_NTASKS": "4"}).world is None
+
+
+def test_agent_of_a_job_of_another_size_is_refused(monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="cairn-") as base:
+        (pathlib.Path(base) / "rank0").mkdir()
+        agent = FakeAgent(pathlib.Path(base) / "rank0", rank=0, world_size=1)
+        monkeypatch.setenv("CAIRN_AGENT", f"unix:{base}/rank{{rank}}/agent.sock")
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        try:
+            with pytest.raises(cairn.Error, match="rank 0 of 1 of job demo, and this process has RANK=0 of "
+                               "WORLD_SIZE=2") as said:
+                cairn.connect()
+            assert said.value.reason == "WORLD_SIZE_MISMATCH" and "cairn run --ranks" in str(said.value)
+            with cairn.connect(f"unix:{base}/rank0/agent.sock") as client:
+                assert client.world_size == 1, "whoever gives the address knows what it is"
+            monkeypatch.setenv("WORLD_SIZE", "1")
+            with cairn.connect() as client:
+                assert client.world_size == 1
+        finally:
+            agent.close()

@@ -31,7 +31,7 @@ ALL = {"job": "demo", "step": "7", "root": "/ckpt"}
 @pytest.mark.parametrize("reason, metadata, action", [
     ("MANIFEST_CORRUPT", ALL, "`cairn repair demo@7 --root /ckpt`"),
     ("MANIFEST_CORRUPT", {"job": "demo", "step": "7"}, "`cairn repair demo@7 --root ROOT`"),
-    ("MANIFEST_CORRUPT", {"job": "demo"}, "`cairn repair JOB@STEP --root ROOT`"),
+    ("MANIFEST_CORRUPT", {"job": "demo"}, "`cairn repair demo@STEP --root ROOT`"),
     ("MANIFEST_CORRUPT", {"step": "7"}, "`cairn repair JOB@STEP --root ROOT`"),
     ("CHECKSUM_MISMATCH", {**ALL, "root": r"/a\1"}, r"`cairn verify demo@7 --root /a\1`"),
     ("TIMED_OUT", {"job": "team/demo"}, "`cairn status team/demo`"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import collections.abc
 import os
+import sys
 import weakref
 from typing import Any, SupportsIndex
 
 from cairn._errors import Error
 from cairn._mapping import Mapping
 from cairn._results import LoadReport
+from cairn._state import PerRank
 from cairn.client import Client, Saving
 from cairn.torch._blocks import Blocks
 from cairn.torch._flatten import flatten, is_dcp_directory
@@ -102,15 +104,29 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
     except Error as error:
         if error.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
             raise
-        if source is None:
+        if source is not None:
+            if is_dcp_directory(source):
+                _advise_on_ranks_own(error, state_dict)
+        else:
             # A step that was imported from torch.distributed.checkpoint has its names. All ranks have this error.
             try:
                 return attempt(as_dcp=True)
             except Error as other:
                 if other.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
                     raise
+                # The names of one of the two are the checkpoint's; the other error would name what is there.
+                if _count(other) < _count(error):
+                    _advise(other, state_dict)
+                    _advise_on_ranks_own(other, state_dict)
+                    raise other from None
         _advise(error, state_dict)
         raise
+
+
+def _count(error: Error) -> int:
+    """Returns how many names an error is about."""
+    text = error.metadata.get("count", "")
+    return int(text) if text.isdigit() else sys.maxsize
 
 
 def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
@@ -125,3 +141,14 @@ def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
                 "from torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
             return
         _advise(error, value, name)
+
+
+def _advise_on_ranks_own(error: Error, state_dict: dict[str, Any]) -> None:
+    """Says what to do if the names that a foreign checkpoint lacks are values of cairn.per_rank."""
+    wanted = [str(key) for key, value in state_dict.items()
+              if isinstance(value, PerRank) and str(key) in error.metadata.get("names", "").split(", ")]
+    if error.reason == "MISSING_NAMES" and wanted:
+        error.metadata["next"] = (
+            f"{', '.join(map(repr, wanted))} is a value of cairn.per_rank, of which a directory of "
+            "torch.distributed.checkpoint holds the parts, and only to be read by PyTorch: leave it out of the state, "
+            "and seed random number generators anew.")

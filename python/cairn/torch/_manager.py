@@ -93,6 +93,9 @@ class CheckpointManager:
         self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
         self._waiting: list[threading.Thread] = []
+        # The steps of the saves that _waiting waits for. A thread whose join() was interrupted does not say whether it
+        # is alive.
+        self._under_way: set[int] = set()
         self._request: _Request | None = None
         self._closed = False
         if client.rank == 0 and any(rule is not None for rule in (keep_last, keep_every, keep_best)):
@@ -218,6 +221,8 @@ class CheckpointManager:
     def close(self, timeout: float = 600) -> None:
         """Waits for the saves that are under way, tells how they ended, and gives SIGTERM back. Idempotent.
 
+        Ctrl-C ends the waiting. It does not end the saves: what is staged goes on in the agents.
+
         Raises:
           Error: that of the newest save, if it failed, because no step() can tell it any more; TIMED_OUT (it has not
             ended in time and goes on); BAD_REQUEST (the timeout is no number of seconds).
@@ -228,7 +233,12 @@ class CheckpointManager:
         self._closed = True
         if self._request is not None:
             self._request.stop()
-        self._join(seconds)
+        try:
+            self._join(seconds)
+        except KeyboardInterrupt:
+            self._leave_saves()
+            self._termination.stop()
+            raise
         newest = max(self._ended, key=lambda ended: ended[0], default=None)
         try:
             self.wait(0.0)
@@ -245,11 +255,20 @@ class CheckpointManager:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         try:
-            self.close()
+            if isinstance(error, KeyboardInterrupt):
+                # Whoever pressed Ctrl-C would press it again if this waited, and a second one would hide the first.
+                self._leave_saves()
+                self.close(0.0)
+            else:
+                self.close()
         except Error as failure:
             if error is None:
                 raise
-            _log.error("%s", failure)  # the exception that ends the block is not to be replaced by it
+            if not isinstance(error, KeyboardInterrupt) or failure.reason != "TIMED_OUT":
+                _log.error("%s", failure)  # the exception that ends the block is not to be replaced by it
+        except KeyboardInterrupt:
+            if not isinstance(error, KeyboardInterrupt):
+                raise
 
     # Saves.
 
@@ -257,6 +276,12 @@ class CheckpointManager:
         if self._closed:
             raise Error("BAD_REQUEST", "this CheckpointManager was closed", {"job": self._client.job})
         self._tell()
+
+    def _leave_saves(self) -> None:
+        """Says that saves go on which nobody waits for, because Ctrl-C ends this process."""
+        for step in sorted(self._under_way):
+            _log.warning("interrupted: the save of %s@%s is staged and goes on without this process; `cairn status %s` "
+                         "shows it", self._client.job, step, self._client.job)
 
     def _join(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -279,6 +304,7 @@ class CheckpointManager:
             error.metadata.setdefault("step", str(step))
             self._ended.append((step, error, metrics))
             return None
+        self._under_way.add(saving.step)
         thread = threading.Thread(target=self._await, args=(saving, metrics), name="cairn-save", daemon=True)
         self._waiting = [other for other in self._waiting if other.is_alive()] + [thread]
         thread.start()
@@ -289,6 +315,8 @@ class CheckpointManager:
             self._ended.append((saving.step, saving.wait(_timeouts.LONGEST), metrics))
         except Error as error:
             self._ended.append((saving.step, error, metrics))
+        finally:
+            self._under_way.discard(saving.step)
 
     def _tell(self) -> None:
         """Tells how saves have ended since the last call."""

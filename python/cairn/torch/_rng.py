@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 
 from cairn._errors import Error
 from cairn._state import PerRank, PerRankValues, per_rank
+
+_log = logging.getLogger("cairn")
 
 
 def rng_state() -> PerRank:
@@ -31,8 +34,11 @@ def rng_state() -> PerRank:
 def set_rng_state(state: Any) -> bool:
     """Puts the generators into a state that rng_state() returned, or that a load brought in its place.
 
+    Where generators stay as they were, a warning in the log "cairn" says so: all of them if another number of ranks
+    saved the state, CUDA's if the state has none for a process that uses CUDA.
+
     Returns:
-      False, with the generators as they were, if another number of ranks saved the state: then no rank's numbers can go
+      False, with all generators as they were, if another number of ranks saved the state: then no rank's numbers can go
       on as they would have. Seed the generators anew in that case.
 
     Raises:
@@ -41,6 +47,8 @@ def set_rng_state(state: Any) -> bool:
     if isinstance(state, PerRank):
         state = state.value
     if isinstance(state, PerRankValues):
+        _log.warning("the states of the random number generators were saved by %d ranks, so they stay as they are on "
+                     "each of this job's: seed them anew if the run depends on it", len(state))
         return False
     if not isinstance(state, dict) or not {"python", "numpy", "torch"} <= state.keys():
         raise Error("BAD_REQUEST", "this is no state that cairn.torch.rng_state() returned")
@@ -49,4 +57,7 @@ def set_rng_state(state: Any) -> bool:
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
+    elif torch.cuda.is_available() and torch.cuda.is_initialized():
+        _log.warning("the state of the random number generators has none of CUDA, so that of this device stays as it "
+                     "is: seed it anew if the run depends on it")
     return True
