@@ -30,6 +30,12 @@ def test_without_a_cluster_it_says_how_one_is_started(tmp_path, arguments):
     assert f"no cluster runs in {tmp_path / 'none'} (tools/cluster start)" in done.stderr
 
 
+def test_directory_that_the_cluster_would_not_see_is_refused():
+    done = run("/var/lib/cairn-cluster", "start")
+    assert done.returncode == 1
+    assert "/var/lib/cairn-cluster is below /var/lib" in done.stderr
+
+
 def test_stop_without_a_cluster_succeeds(tmp_path):
     assert run(tmp_path / "none", "stop").returncode == 0
 

@@ -67,8 +67,10 @@ class Cluster:
         return self
 
     def end(self) -> None:
-        self.tool("stop", check=False)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        try:
+            self.tool("stop")
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __exit__(self, *_: object) -> None:
         self.end()
