@@ -10,7 +10,6 @@
 #include "cli/history_view.h"
 #include "cli/timeline_view.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
 
 namespace cairn::cli {

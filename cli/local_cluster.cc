@@ -34,7 +34,7 @@ constexpr absl::Duration kSteady = absl::Minutes(1);
 absl::StatusOr<std::string> Program(const std::string& name) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string path = (self.parent_path() / name).string();
+  std::string path = (self.parent_path() / name).string();
   if (error || access(path.c_str(), X_OK) != 0) return ErrnoError(ENOENT, "start", path);
   return path;
 }

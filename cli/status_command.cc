@@ -21,7 +21,6 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {

@@ -23,7 +23,8 @@ constexpr size_t kMaxNames = 8;
 constexpr size_t kMaxFirstStarts = 1000;
 
 std::string JoinNames(const std::vector<std::string>& names) {
-  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kMaxNames));
+  const std::vector<std::string> shown(names.begin(),
+                                       names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMaxNames)));
   std::string text = absl::StrJoin(shown, ", ");
   if (names.size() > kMaxNames) absl::StrAppend(&text, " and ", names.size() - kMaxNames, " more");
   return text;
