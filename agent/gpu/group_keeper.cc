@@ -135,9 +135,9 @@ void GroupKeeper::ReportBroken(const absl::Status& why) {
     state_.set_phase(v1::GroupState::BROKEN);
     state_.set_error(std::string(why.message()));
     if (MetadataOf(why).contains(std::string(kWorkerAtFault))) {
-      state_.add_ranks_at_fault(options_.rank);
+      state_.add_faulty_ranks(options_.rank);
     } else {
-      for (const int rank : RanksNamedIn(why)) state_.add_ranks_at_fault(static_cast<uint32_t>(rank));
+      for (const int rank : RanksNamedIn(why)) state_.add_faulty_ranks(static_cast<uint32_t>(rank));
     }
     state_.clear_unique_id();
     ended = std::move(current_);

@@ -190,7 +190,7 @@ std::optional<GroupFault> Groups::FaultOf(uint64_t number) const {
 GroupFault Groups::FaultBy(const Member& member, const GroupState& state) {
   GroupFault fault;
   fault.why = absl::StrCat(NameOf(member.rank, member), ": ", state.error().substr(0, kMostErrorBytes));
-  for (const uint32_t rank : state.ranks_at_fault()) {
+  for (const uint32_t rank : state.faulty_ranks()) {
     if (rank < kMostRanks && fault.ranks.size() < kMostRanks) fault.ranks.push_back(static_cast<int>(rank));
   }
   fault.certain = fault.ranks == std::vector<int>{member.rank};

@@ -47,7 +47,7 @@ class GroupsTest : public testing::Test {
     for (int rank = 0; rank < ranks; ++rank) Register(rank, ranks, Auto());
   }
   bool Report(int rank, uint64_t number, GroupState::Phase phase, const std::string& id = "",
-              const std::string& error = "", const std::vector<uint32_t>& ranks_at_fault = {}) {
+              const std::string& error = "", const std::vector<uint32_t>& faulty_ranks = {}) {
     v1::AgentState state;
     if (number != 0) {
       GroupState& group = *state.add_groups();
@@ -55,7 +55,7 @@ class GroupsTest : public testing::Test {
       group.set_phase(phase);
       group.set_unique_id(id);
       group.set_error(error);
-      group.mutable_ranks_at_fault()->Assign(ranks_at_fault.begin(), ranks_at_fault.end());
+      group.mutable_faulty_ranks()->Assign(faulty_ranks.begin(), faulty_ranks.end());
     }
     v1::AgentIdentity agent;
     agent.set_job("demo");

@@ -93,10 +93,10 @@ class SaveExchangeTest : public JobFixture {
       }
     }
   }
-  void Break(int rank, const std::string& error, SaveState::Phase phase, std::vector<int> ranks_at_fault = {}) {
+  void Break(int rank, const std::string& error, SaveState::Phase phase, std::vector<int> faulty_ranks = {}) {
     group_[rank].set_phase(GroupState::BROKEN);
     group_[rank].set_error(error);
-    for (const int at_fault : ranks_at_fault) group_[rank].add_ranks_at_fault(static_cast<uint32_t>(at_fault));
+    for (const int at_fault : faulty_ranks) group_[rank].add_faulty_ranks(static_cast<uint32_t>(at_fault));
     Say(rank, phase);
   }
   // Lets time pass in which all ranks' agents are heard, and nothing moves.
