@@ -115,6 +115,7 @@ absl::Status LocalCluster::Start() {
         {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
   std::error_code error;
+  root_is_new_ = !std::filesystem::exists(options_.root, error);
   std::filesystem::create_directories(options_.root, error);
   if (error) {
     // No file is missing: below /proc, for example, no directory can be made.
@@ -254,6 +255,10 @@ void LocalCluster::PauseShortly() { absl::SleepFor(absl::Milliseconds(10)); }
 
 std::string LocalCluster::NoteOnStart() const {
   if (options_.node != 0) return "";
+  if (root_is_new_) {
+    return absl::StrCat("there was no directory ", options_.root, ": it was made, and job ", options_.job,
+                        " starts from the beginning");
+  }
   const auto storage = PosixStorage::Open(options_.root, false);
   return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,
                       options_.root);

@@ -93,6 +93,7 @@ class LocalCluster {
 
   const LocalClusterOptions options_;
   const CommandContext& context_;
+  bool root_is_new_ = false;
   std::unique_ptr<RunDirectory> directory_;
   // Bound and never listening: it keeps the coordinator's port while no coordinator has it.
   UniqueFd port_;

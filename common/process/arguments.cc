@@ -144,7 +144,12 @@ Argument& Argument::Between(int64_t least, int64_t most) {
 }
 
 Argument& Argument::Positive() {
-  option_->check(CLI::PositiveNumber);
+  // CLI11's own check would print the largest double, with all its digits.
+  option_->check([](const std::string& value) {
+    double number = 0;
+    const bool positive = CLI::detail::lexical_cast(value, number) && number > 0;
+    return positive ? std::string() : "'" + value + "' is no number above 0";
+  });
   return *this;
 }
 

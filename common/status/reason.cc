@@ -51,7 +51,8 @@ constexpr ReasonInfo kTable[] = {
      "Declare replicas with equal offset and shape; check offsets."},
     {Reason::kShapeMismatch, "SHAPE_MISMATCH", absl::StatusCode::kInvalidArgument,
      "Ranks, or checkpoint and target, disagree on a tensor's global shape.",
-     "Compare the model configurations of the named ranks."},
+     "Compare the configuration of the model with that of the other ranks, or with the checkpoint's (`cairn show "
+     "JOB@STEP --tensors`)."},
     {Reason::kDtypeMismatch, "DTYPE_MISMATCH", absl::StatusCode::kInvalidArgument,
      "Ranks, or checkpoint and target, disagree on a tensor's dtype.",
      "Use one dtype, or load through a mapping that casts."},
@@ -71,7 +72,9 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kObjectMismatch, "OBJECT_MISMATCH", absl::StatusCode::kFailedPrecondition,
      "An object that is the same on all ranks differs between ranks.", "Wrap it in cairn.per_rank, or make it equal."},
     {Reason::kMissingNames, "MISSING_NAMES", absl::StatusCode::kNotFound,
-     "The target wants names that the checkpoint does not have.", "Load with strict=False, or map the names."},
+     "The target wants names that the checkpoint does not have.", 
+     "Compare the names with `cairn show JOB@STEP --tensors`, and map those that have changed; strict=False leaves what "
+     "is missing as it is."},
     {Reason::kUnexpectedNames, "UNEXPECTED_NAMES", absl::StatusCode::kFailedPrecondition,
      "The checkpoint has tensors that the target does not want.",
      "Load with strict=False, or remove them by a mapping."},

@@ -71,7 +71,7 @@ def test_Step_EveryStepsIsDue_SavesAndCloseWaits(cluster):
         assert target["w"].tolist() == [6, 6, 6]
 
 
-def test_RestoreOrInitialize_OlderStep_TrainingGoesOnFromIt(cluster):
+def test_RestoreOrInitialize_OlderStep_TrainingGoesOnFromIt(cluster, caplog):
     with cluster.connect(0) as client, CheckpointManager(client, every_steps=3) as manager:
         for step in range(7):
             manager.step(step, {"w": torch.full((3,), float(step))})
@@ -82,6 +82,7 @@ def test_RestoreOrInitialize_OlderStep_TrainingGoesOnFromIt(cluster):
                 manager.restore_or_initialize(target, step=4)
             assert caught.value.reason == "NOT_COMMITTED"
             assert manager.restore_or_initialize(target, step=3) == 3
+            assert "goes on from step 3: its newer checkpoints (step 6) are superseded" in caplog.text
             assert target["w"].tolist() == [3, 3, 3]
             manager.step(4, target)
         assert client.checkpoints() == [0, 3, 4], "6 is superseded"
@@ -291,6 +292,18 @@ def test_Close_TheNewestSaveFailed_Raises(cluster):
         with pytest.raises(cairn.Error) as caught:
             manager.step(3, {})
         assert caught.value.reason == "BAD_REQUEST" and "closed" in caught.value.message
+
+
+def test_Close_TheLastSavesFailed_SaysSoOnceMore(cluster, caplog):
+    with cluster.connect(0) as client:
+        for step in (1, 2):
+            client.save(step, {"w": np.ones(2)}).wait()
+        manager = CheckpointManager(client, every_steps=1)
+        for step in (1, 2):
+            assert manager.step(step, {"w": torch.ones(2)}) is None
+        manager.wait()  # tells both
+        manager.close()
+    assert "the last 2 saves of this run failed (steps 1 and 2)" in caplog.text
 
 
 @pytest.mark.parametrize("arguments, reason, word", [

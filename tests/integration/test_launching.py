@@ -190,7 +190,8 @@ def test_first_start_beside_other_jobs_names_them(runtime, scripts):
     first = run("run", f"--root={root}", "--job=llm", *train)
     assert first.returncode == 0, first.stderr
     assert f"cairn: job llm below {root}, 1 rank here, coordinator 127.0.0.1:" in first.stderr
-    assert "no checkpoint" not in first.stderr, "an empty root is no surprise"
+    made = f"there was no directory {root}: it was made, and job llm starts from the beginning"
+    assert made in first.stderr and "no checkpoint" not in first.stderr, first.stderr
     mistyped = run("run", f"--root={root}", "--job=lm", "--", "true")
     note = f"no checkpoint of job lm below {root}, so it starts from the beginning; jobs there: llm\n"
     assert mistyped.returncode == 0 and mistyped.stderr.count(note) == 1, mistyped.stderr

@@ -96,6 +96,7 @@ class CheckpointManager:
         # The steps of the saves that _waiting waits for. A thread whose join() was interrupted does not say whether it
         # is alive.
         self._under_way: set[int] = set()
+        self._failed_in_a_row: list[int] = []  # steps whose failures were told, since the last commit
         self._request: _Request | None = None
         self._closed = False
         if client.rank == 0 and any(rule is not None for rule in (keep_last, keep_every, keep_best)):
@@ -171,7 +172,7 @@ class CheckpointManager:
         Args:
           state: as for step(), but no function.
           step: the committed step to go back to, or its tag. The training goes on from it, and later steps are
-            superseded (docs/retention.md).
+            superseded (docs/retention.md); a warning names them.
           strict, mapping, source, timeout: as for Client.load.
           fallback: False: a damaged checkpoint is an error. It is one in any case with `step`, with a mapping, and
             without `strict`, because a tensor that the older one lacks would keep values of the damaged one.
@@ -213,8 +214,23 @@ class CheckpointManager:
         for name in gathered.restore():
             _log.warning("%s@%s: %r was saved by another number of ranks, and begins anew", self._client.job,
                          report.step, name)
+        if step is not None and source is None and self._client.rank == 0:
+            self._tell_going_back(report.step)
         self._schedule.restart()
         return report.step
+
+    def _tell_going_back(self, step: int) -> None:
+        """Says which checkpoints are left behind by a run that goes on from an older one."""
+        try:
+            newer = [one for one in self._client.checkpoints() if one > step]
+        except Error as error:  # the state is loaded, and this is for people alone
+            _log.warning("%s goes on from step %s; whether it has newer checkpoints could not be asked: %s",
+                         self._client.job, step, error)
+            return
+        if newer:
+            _log.warning("%s goes on from step %s: its newer checkpoints (%s) are superseded, and each is replaced when "
+                         "its step is saved again. Leave step= out to go on from the latest one", self._client.job, step,
+                         _steps_text(newer))
 
     # Ending.
 
@@ -223,9 +239,11 @@ class CheckpointManager:
 
         Ctrl-C ends the waiting. It does not end the saves: what is staged goes on in the agents.
 
+        If the last saves of the run have failed, an error in the log "cairn" says so once more.
+
         Raises:
-          Error: that of the newest save, if it failed, because no step() can tell it any more; TIMED_OUT (it has not
-            ended in time and goes on); BAD_REQUEST (the timeout is no number of seconds).
+          Error: that of the newest save, if it failed and no step() has told it; TIMED_OUT (it has not ended in time
+            and goes on); BAD_REQUEST (the timeout is no number of seconds).
         """
         seconds = _timeouts.seconds(timeout, "close")
         if self._closed:
@@ -246,6 +264,11 @@ class CheckpointManager:
             if self._termination.asked:
                 self._termination.end_process()
             self._termination.stop()
+        if len(self._failed_in_a_row) > 1 or (self._failed_in_a_row and newest is None):
+            _log.error("%s: the last %s of this run failed (%s), so its newest checkpoint is older than that",
+                       self._client.job,
+                       "save" if len(self._failed_in_a_row) == 1 else f"{len(self._failed_in_a_row)} saves",
+                       _steps_text(self._failed_in_a_row))
         if newest is not None and isinstance(newest[1], Error):
             raise newest[1]
 
@@ -323,11 +346,13 @@ class CheckpointManager:
         while self._ended:
             step, outcome, metrics = self._ended.popleft()
             if isinstance(outcome, Checkpoint):
+                self._failed_in_a_row.clear()
                 if outcome.warning is not None:
                     _log.warning("%s@%s: %s", self._client.job, step, outcome.warning)
                 if self._on_commit is not None:
                     self._on_commit(outcome, metrics)
                 continue
+            self._failed_in_a_row.append(step)
             _log.error("the save of %s@%s failed, training goes on: %s", self._client.job, step, outcome)
             if self._on_failure is not None:
                 self._on_failure(outcome)
@@ -350,6 +375,14 @@ class CheckpointManager:
         self._tell()
         self.should_stop = True
         self._termination.end_process()
+
+
+def _steps_text(steps: list[int]) -> str:
+    """Returns for example "steps 15, 20 and 30": at most the first three and the last one."""
+    shown = [str(step) for step in (steps if len(steps) <= 4 else steps[:3])]
+    if len(steps) > 4:
+        return f"steps {', '.join(shown)} ... {steps[-1]}, {len(steps)} in all"
+    return f"step {shown[0]}" if len(shown) == 1 else f"steps {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 class _Request:
