@@ -49,6 +49,9 @@ int ExitStatusFor(const absl::Status& status) {
       reason == Reason::kStorageStalled) {
     return kUnknown;
   }
+  if (const auto metadata = MetadataOf(status); metadata.contains("outcome") && metadata.at("outcome") == "unknown") {
+    return kUnknown;
+  }
   // The command line lacks an option.
   if (reason == Reason::kBadRequest && MetadataOf(status).contains("option")) return kUsage;
   if (!reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) return kUnknown;

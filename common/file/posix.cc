@@ -189,7 +189,9 @@ absl::Status PosixStorage::ProbeAtomicCreate() {
   // Errors of a full or read-only file system have reasons of their own.
   if (!first.ok() && !HasReason(first.status(), Reason::kStorageError)) return first.status();
   return MakeError(Reason::kNoAtomicCreate,
-                   absl::StrCat(root_, ": files cannot be created here without replacing others"), {{"file", root_}});
+                   absl::StrCat(root_, ": files cannot be created here without replacing others",
+                                first.ok() ? "" : absl::StrCat(": ", first.status().message())),
+                   {{"file", root_}});
 }
 
 absl::StatusOr<std::string> PosixStorage::ReadFile(std::string_view path, uint64_t max_bytes) {

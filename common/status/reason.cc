@@ -72,8 +72,9 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kObjectMismatch, "OBJECT_MISMATCH", absl::StatusCode::kFailedPrecondition,
      "An object that is the same on all ranks differs between ranks.", "Wrap it in cairn.per_rank, or make it equal."},
     {Reason::kMissingNames, "MISSING_NAMES", absl::StatusCode::kNotFound,
-     "The target wants names that the checkpoint does not have.", 
-     "Compare the names with `cairn show JOB@STEP --tensors`, and map those that have changed; strict=False leaves what "
+     "The target wants names that the checkpoint does not have.",
+     "Compare the names with `cairn show JOB@STEP --tensors`, and map those that have changed; strict=False leaves "
+     "what "
      "is missing as it is."},
     {Reason::kUnexpectedNames, "UNEXPECTED_NAMES", absl::StatusCode::kFailedPrecondition,
      "The checkpoint has tensors that the target does not want.",
@@ -173,7 +174,7 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kStorageError, "STORAGE_ERROR", absl::StatusCode::kUnavailable, "The storage failed with another error.",
      "Look at the error number in the message and at the file system."},
     {Reason::kFsyncFailed, "FSYNC_FAILED", absl::StatusCode::kDataLoss,
-     "The storage lost data that it had taken; the file was given up.", "Check the disk, then save again."},
+     "The storage lost data that it had taken; the file was given up.", "Check the disk, then try again."},
     {Reason::kNoAtomicCreate, "NO_ATOMIC_CREATE", absl::StatusCode::kFailedPrecondition,
      "The file system has neither link nor rename-without-replace, so a commit could not be made safe.",
      "Use another file system for --root."},

@@ -134,17 +134,17 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
 
 absl::Status EpochFile::Check() const {
   MutexLock lock(record_->mutex);
-  return CheckRecord(record_->text);
+  return CheckRecord();
 }
 
 absl::Status EpochFile::RaiseFormat() {
   MutexLock lock(record_->mutex);
-  CAIRN_RETURN_IF_ERROR(CheckRecord(record_->text));
+  CAIRN_RETURN_IF_ERROR(CheckRecord());
   const std::string raised = WithFormat(record_->text, kDeletionsFormat);
   if (record_->text == raised && record_->durable) return absl::OkStatus();
   const std::string path = absl::StrCat(storage_->root(), "/", kPath);
-  // From here on either record may stand there; the file is looked at with the one that was written last.
   record_->durable = false;
+  record_->tried = raised;
   if (pwrite(fd_.get(), raised.data(), raised.size(), 0) != static_cast<ssize_t>(raised.size())) {
     return ErrnoError(errno, "write", path);
   }
@@ -152,27 +152,42 @@ absl::Status EpochFile::RaiseFormat() {
   if (Fsync(fd_.get()) != 0) return ErrnoError(errno, "write", path);
   record_->durable = true;
   // Where another file stands at the path by now, its readers do not see what was written.
-  return CheckRecord(raised);
+  return CheckRecord();
 }
 
-absl::Status EpochFile::CheckRecord(const std::string& own) const {
+bool EpochFile::IsOwn(const std::string& text) const {
+  if (text == record_->text) return true;
+  const std::string& tried = record_->tried;
+  if (tried.empty() || text.size() != tried.size()) return false;
+  const auto parted = std::mismatch(text.begin(), text.end(), tried.begin());
+  const auto at = static_cast<size_t>(parted.first - text.begin());
+  return text.substr(at) == record_->text.substr(at);
+}
+
+absl::Status EpochFile::CheckRecord() const {
   const auto record = storage_->ReadFile(kPath, kMaxFileBytes);
   const bool missing = HasReason(record.status(), Reason::kFileMissing);
   if (!record.ok() && !missing && !HasReason(record.status(), Reason::kMessageTooLarge)) return record.status();
-  if (record.ok() && *record == own) return absl::OkStatus();
-  if (record.ok()) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadOnceMore(*storage_));
-    if (again == own) return absl::OkStatus();
-    if (again != record->substr(0, kRecordBytes)) {
+  if (record.ok() && IsOwn(*record)) return absl::OkStatus();
+  std::string standing = record.value_or("");
+  if (record.ok() || missing) {
+    const auto again = ReadOnceMore(*storage_);
+    const bool still_missing = HasReason(again.status(), Reason::kFileMissing);
+    if (!again.ok() && !still_missing) return again.status();
+    if (again.ok() && IsOwn(*again)) return absl::OkStatus();
+    if (missing != still_missing || (again.ok() && *again != standing.substr(0, kRecordBytes))) {
       return GaveOtherBytes(absl::StrCat(storage_->root(), "/", kPath), kQuestion);
     }
   }
-  const std::string holder = HolderIn(record.value_or(""));
+  const std::string holder = HolderIn(standing);
+  const std::string next =
+      "Look which coordinators were started with this --root, and end all but one; the one that stays has to be "
+      "started again if it has ended.";
   return MakeError(Reason::kRootInUse,
                    missing ? absl::StrCat(storage_->root(), "/", kPath, " is gone: nobody knows who serves the root")
                            : absl::StrCat(storage_->root(), " is served by ", holder,
                                           " now, though this process was never told that it lost the lock"),
-                   {{"root", storage_->root()}, {"holder", holder}});
+                   {{"root", storage_->root()}, {"holder", holder}, {"next", next}});
 }
 
 }  // namespace cairn

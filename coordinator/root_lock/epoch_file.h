@@ -54,6 +54,8 @@ class EpochFile {
 
     Mutex mutex;
     std::string text ABSL_GUARDED_BY(mutex);
+    // The record that was to replace it when storage failed: all of it, or its first part, may stand there.
+    std::string tried ABSL_GUARDED_BY(mutex);
     bool durable ABSL_GUARDED_BY(mutex) = true;
   };
 
@@ -64,7 +66,9 @@ class EpochFile {
         record_(std::make_unique<Record>(std::move(record))),
         began_(began) {}
 
-  absl::Status CheckRecord(const std::string& own) const;
+  // Looks at what stands there, which must be the record or what this process may have made of it.
+  absl::Status CheckRecord() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(record_->mutex);
+  bool IsOwn(const std::string& text) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(record_->mutex);
 
   PosixStorage* storage_;
   UniqueFd fd_;  // holds the lock

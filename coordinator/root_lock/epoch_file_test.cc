@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/file/testing/failing_calls.h"
 #include "common/file/testing/watched_pread.h"
 #include "common/status/reason.h"
 
@@ -144,6 +145,19 @@ TEST_F(EpochFileTest, RaiseFormat_TheRootHasDeletions_IsRefusedByThoseThatKnowNo
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->epoch(), 2u);
   EXPECT_NE(first_word(), "epoch") << "the root keeps its deletions";
+}
+
+TEST_F(EpochFileTest, RaiseFormat_StorageFailsBehindAnyPartOfTheRecord_StaysTheRootsOwner) {
+  for (const int written : {0, 1, 5, 6, 7, 8, 40, 255, 256}) {
+    auto file = Acquire();
+    ASSERT_TRUE(file.ok()) << file.status();
+    failing_calls.bytes_of_next_pwrite = written;
+    EXPECT_TRUE(HasReason(file->RaiseFormat(), Reason::kStorageError)) << written;
+    EXPECT_TRUE(file->Check().ok()) << written << ": " << file->Check();
+    EXPECT_TRUE(file->RaiseFormat().ok()) << written;
+    EXPECT_TRUE(file->Check().ok()) << written;
+    std::filesystem::remove(root_ + "/.cairn/epoch");
+  }
 }
 
 TEST_F(EpochFileTest, RaiseFormat_RootIsAnothers_IsRefused) {

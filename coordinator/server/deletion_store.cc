@@ -25,6 +25,14 @@ absl::Status LastCheckpoint(const std::string& job, int64_t step) {
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
+absl::Status UnknownOutcome(const absl::Status& failed) {
+  return WithMetadata(Annotate(failed, "it is not known whether this was done"),
+                      {{"outcome", "unknown"},
+                       {"next", "Check the disk, look what stands now (`cairn list`), and then repeat the command."}});
+}
+
+bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).contains("outcome"); }
+
 }  // namespace
 
 std::optional<int64_t> DeletionStore::FindSound(const std::string& job, std::optional<int64_t> latest,
@@ -128,15 +136,42 @@ absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job
   const std::string bytes = EncodeDeletion(deletion);
   const std::string path = DeletionPath(job, step, attempt.attempt);
   CAIRN_RETURN_IF_ERROR(root_.held());
-  auto put = storage_.PutIfAbsent(path, bytes);
-  if (HasReason(put.status(), Reason::kNoSpace)) {
+  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  if (HasReason(result.put.status(), Reason::kNoSpace) && !result.in_doubt) {
     // Whoever deletes wants room: a full disk must not keep them from it.
     AttemptStore::ReleaseReserve(storage_);
-    put = storage_.PutIfAbsent(path, bytes);
+    result = storage_.TryPutIfAbsent(path, bytes);
   }
-  CAIRN_RETURN_IF_ERROR(put.status());
   // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
-  return catalog_.Read(job, step, attempt.attempt);
+  auto standing = catalog_.Read(job, step, attempt.attempt);
+  if (result.put.ok()) return standing;
+  if (standing.ok() && !standing->deleted && !result.in_doubt) return result.put.status();
+  if (!standing.ok() || !standing->deleted) return UnknownOutcome(result.put.status());
+  CAIRN_RETURN_IF_ERROR(SettleChange(path, result.put.status()));
+  return standing;
+}
+
+absl::Status DeletionStore::PutRecord(const std::string& path, const std::string& bytes, bool replace) {
+  const absl::Status put = replace ? storage_.PutReplacing(path, bytes) : storage_.PutIfAbsent(path, bytes).status();
+  if (put.ok()) return put;
+  const auto standing = storage_.ReadFile(path, bytes.size() + 1);
+  if (standing.ok() && *standing == bytes) return SettleChange(path, put);
+  const bool refused = standing.ok() || HasReason(standing.status(), Reason::kFileMissing) ||
+                       HasReason(standing.status(), Reason::kMessageTooLarge);
+  return refused ? put : UnknownOutcome(put);
+}
+
+absl::Status DeletionStore::RemoveRecord(const std::string& path) {
+  const absl::Status removed = storage_.RemoveAll(path);
+  if (removed.ok()) return removed;
+  const absl::Status standing = storage_.ReadFile(path, kMaxRetentionBytes).status();
+  if (standing.ok()) return removed;
+  return HasReason(standing, Reason::kFileMissing) ? SettleChange(path, removed) : UnknownOutcome(removed);
+}
+
+absl::Status DeletionStore::SettleChange(const std::string& path, const absl::Status& failed) {
+  const absl::Status settled = storage_.SettleDirectory(path.substr(0, path.rfind('/')));
+  return settled.ok() ? settled : UnknownOutcome(failed);
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
@@ -146,11 +181,11 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
   if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, action.step).status();
   const std::string path = PinPath(job, action.step);
   if (!action.pinned) {
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(path));
+    CAIRN_RETURN_IF_ERROR(RemoveRecord(path));
     return ChangedSteps{};
   }
   // A pin that stands there already keeps its note.
-  CAIRN_RETURN_IF_ERROR(storage_.PutIfAbsent(path, absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n")).status());
+  CAIRN_RETURN_IF_ERROR(PutRecord(path, absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n"), false));
   return ChangedSteps{};
 }
 
@@ -176,7 +211,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
   CAIRN_RETURN_IF_ERROR(root_.held());
   const std::string text =
       absl::StrCat(absl::FormatTime(absl::RFC3339_sec, clock_.WallNow(), absl::UTCTimeZone()), "\n");
-  CAIRN_RETURN_IF_ERROR(storage_.PutIfAbsent(TagPath(job, *action.step, action.tag), text).status());
+  CAIRN_RETURN_IF_ERROR(PutRecord(TagPath(job, *action.step, action.tag), text, false));
   return ChangedSteps{};
 }
 
@@ -186,7 +221,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const 
   ChangedSteps changed;
   for (const StepRecord& step : steps) {
     if (std::find(step.tags.begin(), step.tags.end(), tag) == step.tags.end()) continue;
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(TagPath(job, step.step, tag)));
+    CAIRN_RETURN_IF_ERROR(RemoveRecord(TagPath(job, step.step, tag)));
     changed.untagged.push_back(step.step);
   }
   return changed;
@@ -195,10 +230,10 @@ absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const 
 absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, const SetRetention& action) {
   CAIRN_RETURN_IF_ERROR(root_.held());
   if (action.policy.empty()) {
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(RetentionPath(job)));
+    CAIRN_RETURN_IF_ERROR(RemoveRecord(RetentionPath(job)));
   } else {
     CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(job));
-    CAIRN_RETURN_IF_ERROR(storage_.PutReplacing(RetentionPath(job), EncodeRetention(action.policy)));
+    CAIRN_RETURN_IF_ERROR(PutRecord(RetentionPath(job), EncodeRetention(action.policy), true));
   }
   ChangedSteps changed;
   changed.policy = action.policy;
@@ -261,7 +296,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
     }
     if (action.dry_run) continue;
     auto deleted = DeleteLeaving(job, {choice.step, cause}, remains);
-    if (HasReason(deleted.status(), Reason::kRootInUse)) return deleted.status();
+    if (HasReason(deleted.status(), Reason::kRootInUse) || OutcomeIsUnknown(deleted.status())) return deleted.status();
     if (!deleted.ok()) {
       choice.prune = false;
       choice.why = std::string(deleted.status().message());

@@ -79,6 +79,12 @@ class DeletionStore {
   absl::StatusOr<ChangedSteps> DeleteLeaving(const std::string& job, const DeleteStep& action, const Remains& remains);
   // Makes the record of what remains durable.
   absl::StatusOr<std::optional<int64_t>> Settled(const std::string& job, std::optional<int64_t> remaining);
+  // These change a record. If storage fails, they look at what stands there: a change that was made is made durable,
+  // and is no error. If that cannot be known, the error's metadata has "outcome": "unknown".
+  absl::Status PutRecord(const std::string& path, const std::string& bytes, bool replace);
+  absl::Status RemoveRecord(const std::string& path);
+  // Makes a change durable that stands although `failed` was said of it.
+  absl::Status SettleChange(const std::string& path, const absl::Status& failed);
   // The job's policy; an empty one if there is none.
   absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
   absl::StatusOr<VerdictSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/file/testing/failing_calls.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/testing/deletion_fixture.h"
@@ -254,6 +255,72 @@ TEST_F(DeletionStoreTest, Tag_TaggedAndUntagged_ProtectsBetween) {
   EXPECT_TRUE(store_->Tag(kJob, {"paper", std::nullopt})->untagged.empty());
   EXPECT_TRUE(Delete(1).ok());
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"paper", 1}).status(), Reason::kNotCommitted)) << "it is deleted";
+}
+
+// The change stands, and the sync of its directory fails once: it is settled, and told as done.
+TEST_F(DeletionStoreTest, AnyChange_SyncOfItsDirectoryFailsOnce_IsDone) {
+  for (int64_t step = 1; step <= 4; ++step) Commit(step);
+  ASSERT_TRUE(store_->Pin(kJob, {1, true, ""}).ok());
+  ASSERT_TRUE(store_->Tag(kJob, {"paper", 2}).ok());
+  const auto once = [] { failing_calls.directory_syncs = 1; };
+  once();
+  EXPECT_TRUE(store_->Pin(kJob, {3, true, "note"}).ok());
+  EXPECT_EQ(failing_calls.directory_syncs, 0);
+  EXPECT_TRUE(catalog_->ReadStep(kJob, 3).pinned);
+  once();
+  EXPECT_TRUE(store_->Pin(kJob, {1, false, ""}).ok());
+  EXPECT_EQ(failing_calls.directory_syncs, 0);
+  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  once();
+  EXPECT_TRUE(store_->Tag(kJob, {"paper", std::nullopt}).ok());
+  EXPECT_EQ(failing_calls.directory_syncs, 0);
+  EXPECT_TRUE(catalog_->ReadStep(kJob, 2).tags.empty());
+  PrunePolicy policy;
+  policy.keep_last = 2;
+  once();
+  EXPECT_TRUE(store_->SetPolicy(kJob, {policy}).ok());
+  EXPECT_EQ(failing_calls.directory_syncs, 0);
+}
+
+// No sync succeeds: nobody may say that it was refused, and a change that does not stand is refused all the same.
+TEST_F(DeletionStoreTest, AnyChange_NoSyncSucceeds_IsUnknown) {
+  for (int64_t step = 1; step <= 3; ++step) Commit(step);
+  ASSERT_TRUE(store_->Pin(kJob, {1, true, ""}).ok());
+  PrunePolicy policy;
+  policy.keep_last = 2;
+  failing_calls.directory_syncs = 1000;
+  for (const absl::Status& told :
+       {store_->Pin(kJob, {1, false, ""}).status(), store_->SetPolicy(kJob, {policy}).status()}) {
+    EXPECT_FALSE(told.ok());
+    EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
+  }
+  failing_calls.directory_syncs = 0;
+  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+}
+
+TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
+  for (int64_t step = 1; step <= 4; ++step) Commit(step);
+  // The syncs before that of the record: of the step's directory, and of the one that remains.
+  for (int64_t step = 1; step <= 2; ++step) {
+    bool settled = false;
+    for (int syncs = 0; syncs < 8 && !settled; ++syncs) {
+      failing_calls.directory_syncs = 0;
+      failing_calls.directory_syncs_to_pass = syncs;
+      failing_calls.directory_syncs = step == 1 ? 1 : 1000;
+      const absl::Status told = Delete(step).status();
+      const bool deleted = catalog_->ReadStep(kJob, step).state() == StepRecord::State::kNothing;
+      failing_calls.directory_syncs = 0;
+      if (!deleted) {
+        EXPECT_FALSE(told.ok()) << syncs;
+        continue;
+      }
+      settled = true;
+      EXPECT_EQ(told.ok(), step == 1) << syncs << ": " << told;
+      EXPECT_EQ(MetadataOf(told).contains("outcome"), step == 2) << told;
+    }
+    EXPECT_TRUE(settled);
+    EXPECT_TRUE(Delete(step).ok()) << "it may be repeated";
+  }
 }
 
 TEST_F(DeletionStoreTest, Tag_AnotherStepHasIt_IsRefused) {

@@ -1,0 +1,37 @@
+#include "common/file/testing/failing_calls.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace cairn {
+
+FailingCalls failing_calls;
+
+}  // namespace cairn
+
+extern "C" int fsync(int fd) {
+  static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
+  struct stat info;
+  if (cairn::failing_calls.directory_syncs > 0 && fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+    if (cairn::failing_calls.directory_syncs_to_pass > 0) {
+      --cairn::failing_calls.directory_syncs_to_pass;
+      return real(fd);
+    }
+    --cairn::failing_calls.directory_syncs;
+    errno = EIO;
+    return -1;
+  }
+  return real(fd);
+}
+
+extern "C" ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  static const auto real = reinterpret_cast<ssize_t (*)(int, const void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pwrite"));
+  const int written = cairn::failing_calls.bytes_of_next_pwrite.exchange(-1);
+  if (written < 0) return real(fd, bytes, size, offset);
+  if (real(fd, bytes, std::min(static_cast<size_t>(written), size), offset) >= 0) errno = EIO;
+  return -1;
+}
