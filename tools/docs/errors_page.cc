@@ -16,7 +16,8 @@ of the rest; several faults of one input are reported together, with their numbe
 
 * `cairn` prints `error: REASON: text` and the next action on standard error; with `--format=json` the object
   `{"code", "reason", "message", "metadata"}`. Exit status: 0 done, 1 the operation failed, 2 usage, 3 the answer is
-  unknown (`COORDINATOR_UNREACHABLE`, `AGENT_UNREACHABLE`, `TIMED_OUT`, `STORAGE_STALLED`), 130 interrupted.
+  unknown (`COORDINATOR_UNREACHABLE`, `AGENT_UNREACHABLE`, `TIMED_OUT`, `STORAGE_STALLED`, and every error whose metadata has
+  `outcome` = `unknown`), 130 interrupted.
 * Where the next action is a command, `cairn` prints it with the job, step and root of the error in place of `JOB`, `STEP`
   and `ROOT`. An error that knows a better next action than this table's carries it as `next` in its metadata.
 * Python raises `cairn.Error` with `reason`, `message`, `metadata`; its text is `REASON: message` and, on a line of its own,
