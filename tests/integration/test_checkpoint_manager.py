@@ -355,6 +355,9 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
 
 
 INTERRUPTED = """
+import signal
+# Whoever starts the tests in the background has it ignored, and processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import torch, cairn
 from cairn.torch import CheckpointManager
 with cairn.connect() as client, CheckpointManager(client, every_steps=1) as manager:

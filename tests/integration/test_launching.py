@@ -160,6 +160,7 @@ def test_run_hands_on_signals_and_passes_no_token_in_arguments(runtime, tmp_path
 @pytest.mark.parametrize("killed", ["coordinator", "rank1"])
 def test_dead_service_is_started_again_and_saves_go_on(runtime, scripts, killed):
     root = scripts / "checkpoints"
+    root.mkdir()
     (scripts / "train.py").write_text(TRAINER.replace("saving = ", textwrap.dedent("""
         import pathlib, time
         go = pathlib.Path(sys.argv[2])
