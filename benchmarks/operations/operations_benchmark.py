@@ -61,7 +61,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def told(name: str, times: list[float], unit: str = "ms", scale: float = 1e3) -> None:
     low, middle, high = (scale * value for value in (min(times), statistics.median(times), max(times)))
-    print(f"{name:58} {middle:9.1f} {unit}   ({low:.1f} .. {high:.1f}, {len(times)} times)", flush=True)
+    print(f"{name:58} {middle:9.2f} {unit}   ({low:.2f} .. {high:.2f}, {len(times)} times)", flush=True)
 
 
 def run_adds(rounds: int) -> None:
