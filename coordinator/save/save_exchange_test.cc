@@ -106,6 +106,15 @@ class SaveExchangeTest : public JobFixture {
       for (int rank = 0; rank < 3; ++rank) Synchronize(rank, said_[rank]);
     }
   }
+  // NCCL is required, and rank 1 fails because what it waits for has not come from another.
+  void FailAWaitFor(int other) {
+    Start(Policy(NcclSupport::REQUIRE));
+    Plan();
+    Join(SaveState::STAGING);
+    SayAll(SaveState::WRITING);
+    Break(1, "no progress", SaveState::WRITING, {other});
+    Say(1, SaveState::FAILED, Lacks(std::to_string(other)));
+  }
   // The error of a rank whose bytes have not come from these.
   static absl::Status Lacks(const std::string& ranks) {
     return MakeError(Reason::kTransportFailed, "--nccl-saves=require: no progress",
@@ -223,12 +232,7 @@ TEST_F(SaveExchangeTest, Save_GroupBreaksAndNcclIsRequired_IsForTheRanksThatLack
 
 // Rank 1 waits in vain for rank 0, whose worker waits in vain for that of rank 2.
 TEST_F(SaveExchangeTest, Save_AWorkerHangsAndNcclIsRequired_NamesItsRankAndNotThoseThatWaited) {
-  Start(Policy(NcclSupport::REQUIRE));
-  Plan();
-  Join(SaveState::STAGING);
-  SayAll(SaveState::WRITING);
-  Break(1, "no progress", SaveState::WRITING, {0});
-  Say(1, SaveState::FAILED, Lacks("0"));
+  FailAWaitFor(0);
   PassIdly(absl::Milliseconds(1500));
   EXPECT_EQ(ErrorOf(Order(1)), std::nullopt) << "the agent of the worker that hangs is about to say so";
   Break(2, "cairn-gpu-worker does not answer any more", SaveState::WRITING, {2});
@@ -240,12 +244,7 @@ TEST_F(SaveExchangeTest, Save_AWorkerHangsAndNcclIsRequired_NamesItsRankAndNotTh
 }
 
 TEST_F(SaveExchangeTest, Save_NobodyKnowsForSureAndNcclIsRequired_NamesWhomTheFirstWaitedFor) {
-  Start(Policy(NcclSupport::REQUIRE));
-  Plan();
-  Join(SaveState::STAGING);
-  SayAll(SaveState::WRITING);
-  Break(1, "no progress", SaveState::WRITING, {0});
-  Say(1, SaveState::FAILED, Lacks("0"));
+  FailAWaitFor(0);
   PassIdly(absl::Seconds(3));
   EXPECT_EQ(MetadataOf(StatusFromProto(Order(1).error()))["ranks"], "0");
 }
