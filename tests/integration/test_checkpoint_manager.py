@@ -294,7 +294,7 @@ def test_Close_TheNewestSaveFailed_Raises(cluster):
         assert caught.value.reason == "BAD_REQUEST" and "closed" in caught.value.message
 
 
-def test_Close_TheLastSavesFailed_SaysSoOnceMore(cluster, caplog):
+def test_Close_TheLastSavesFailedAndWereTold_RaisesAllTheSame(cluster, caplog):
     with cluster.connect(0) as client:
         for step in (1, 2):
             client.save(step, {"w": np.ones(2)}).wait()
@@ -302,7 +302,9 @@ def test_Close_TheLastSavesFailed_SaysSoOnceMore(cluster, caplog):
         for step in (1, 2):
             assert manager.step(step, {"w": torch.ones(2)}) is None
         manager.wait()  # tells both
-        manager.close()
+        with pytest.raises(cairn.Error) as caught:
+            manager.close()
+    assert (caught.value.reason, caught.value.metadata["step"]) == ("STEP_COMMITTED", "2")
     assert "the last 2 saves of this run failed (steps 1 and 2)" in caplog.text
 
 

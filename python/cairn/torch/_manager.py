@@ -97,6 +97,7 @@ class CheckpointManager:
         # is alive.
         self._under_way: set[int] = set()
         self._failed_in_a_row: list[int] = []  # steps whose failures were told, since the last commit
+        self._newest: tuple[int, Checkpoint | Error] | None = None  # the newest step whose end was told
         self._request: _Request | None = None
         self._closed = False
         if client.rank == 0 and any(rule is not None for rule in (keep_last, keep_every, keep_best)):
@@ -214,7 +215,7 @@ class CheckpointManager:
         for name in gathered.restore():
             _log.warning("%s@%s: %r was saved by another number of ranks, and begins anew", self._client.job,
                          report.step, name)
-        if step is not None and source is None and self._client.rank == 0:
+        if step is not None and report.step is not None and source is None and self._client.rank == 0:
             self._tell_going_back(report.step)
         self._schedule.restart()
         return report.step
@@ -228,9 +229,9 @@ class CheckpointManager:
                          self._client.job, step, error)
             return
         if newer:
-            _log.warning("%s goes on from step %s: its newer checkpoints (%s) are superseded, and each is replaced when "
-                         "its step is saved again. Leave step= out to go on from the latest one", self._client.job, step,
-                         _steps_text(newer))
+            _log.warning("%s goes on from step %s: its newer checkpoints (%s) are superseded, and each is replaced "
+                         "when its step is saved again. Leave step= out to go on from the latest one",
+                         self._client.job, step, _steps_text(newer))
 
     # Ending.
 
@@ -239,11 +240,10 @@ class CheckpointManager:
 
         Ctrl-C ends the waiting. It does not end the saves: what is staged goes on in the agents.
 
-        If the last saves of the run have failed, an error in the log "cairn" says so once more.
-
         Raises:
-          Error: that of the newest save, if it failed and no step() has told it; TIMED_OUT (it has not ended in time
-            and goes on); BAD_REQUEST (the timeout is no number of seconds).
+          Error: that of the newest save, if it failed: the run ends with an older checkpoint than it should, which its
+            exit status then says; TIMED_OUT (it has not ended in time and goes on); BAD_REQUEST (the timeout is no
+            number of seconds).
         """
         seconds = _timeouts.seconds(timeout, "close")
         if self._closed:
@@ -257,20 +257,17 @@ class CheckpointManager:
             self._leave_saves()
             self._termination.stop()
             raise
-        newest = max(self._ended, key=lambda ended: ended[0], default=None)
         try:
             self.wait(0.0)
         finally:
             if self._termination.asked:
                 self._termination.end_process()
             self._termination.stop()
-        if len(self._failed_in_a_row) > 1 or (self._failed_in_a_row and newest is None):
-            _log.error("%s: the last %s of this run failed (%s), so its newest checkpoint is older than that",
-                       self._client.job,
-                       "save" if len(self._failed_in_a_row) == 1 else f"{len(self._failed_in_a_row)} saves",
+        if len(self._failed_in_a_row) > 1:
+            _log.error("%s: the last %d saves of this run failed (%s)", self._client.job, len(self._failed_in_a_row),
                        _steps_text(self._failed_in_a_row))
-        if newest is not None and isinstance(newest[1], Error):
-            raise newest[1]
+        if self._newest is not None and isinstance(self._newest[1], Error):
+            raise self._newest[1]
 
     def __enter__(self) -> CheckpointManager:
         return self
@@ -345,6 +342,8 @@ class CheckpointManager:
         """Tells how saves have ended since the last call."""
         while self._ended:
             step, outcome, metrics = self._ended.popleft()
+            if self._newest is None or step >= self._newest[0]:
+                self._newest = (step, outcome)
             if isinstance(outcome, Checkpoint):
                 self._failed_in_a_row.clear()
                 if outcome.warning is not None:
