@@ -150,7 +150,7 @@ ExchangeWay Groups::Settle(const Membership& members, absl::Time now, const std:
     return OverHost(members, use, "the agents have changed meanwhile");
   }
   group_->used = now;
-  const ExchangeWay undecided = {ExchangeWay::Kind::kUndecided, group_->number, "", false};
+  ExchangeWay undecided = {ExchangeWay::Kind::kUndecided, group_->number, "", false};
   if (!group_->ready) return undecided;
   if (!group_->user.empty() && group_->user != user) {
     if (SomebodyRequires(members, use)) return undecided;
