@@ -152,7 +152,7 @@ absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job
 }
 
 absl::Status DeletionStore::PutRecord(const std::string& path, const std::string& bytes, bool replace) {
-  const absl::Status put = replace ? storage_.PutReplacing(path, bytes) : storage_.PutIfAbsent(path, bytes).status();
+  absl::Status put = replace ? storage_.PutReplacing(path, bytes) : storage_.PutIfAbsent(path, bytes).status();
   if (put.ok()) return put;
   const auto standing = storage_.ReadFile(path, bytes.size() + 1);
   if (standing.ok() && *standing == bytes) return SettleChange(path, put);
@@ -162,7 +162,7 @@ absl::Status DeletionStore::PutRecord(const std::string& path, const std::string
 }
 
 absl::Status DeletionStore::RemoveRecord(const std::string& path) {
-  const absl::Status removed = storage_.RemoveAll(path);
+  absl::Status removed = storage_.RemoveAll(path);
   if (removed.ok()) return removed;
   const absl::Status standing = storage_.ReadFile(path, kMaxRetentionBytes).status();
   if (standing.ok()) return removed;
