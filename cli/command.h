@@ -41,7 +41,8 @@ int ReportError(const CommandContext& context, const absl::Status& status);
 // next action then has them in place of JOB, STEP and ROOT. `name`: a job, or JOB@STEP.
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
 
-// INVALID_ARGUMENT (BAD_JOB_NAME): as CheckJobName. For "JOB@STEP" the error says which command shows a step.
+// Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). For "JOB@STEP" the error says which
+// command shows a step.
 absl::Status CheckJobArgument(const std::string& text);
 
 // Returns the error as scripts see it: {"code", "reason", "message", "metadata"}.

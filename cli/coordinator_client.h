@@ -60,9 +60,9 @@ class CoordinatorClient {
   const std::unique_ptr<v1::MonitoringService::Stub> monitoring_;
 };
 
-// Of a command that shows what a coordinator knows: says what to do in place of giving it --root.
+// Refuses --root for a command that shows what a coordinator knows, and says which commands read storage instead.
 void RefuseRootToLook(Command& command);
-// Of a command that changes checkpoints, which only their coordinator does.
+// Refuses --root for a command that changes checkpoints, which only their coordinator does, and says how to start one.
 void RefuseRootToChange(Command& command);
 
 // Returns the checkpoints of a job, by ascending step.

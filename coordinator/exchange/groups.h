@@ -40,7 +40,7 @@ struct ExchangeWay {
   bool refused = false;
 };
 
-// What is known of the end of a group.
+// Says what is known of the end of a group.
 struct GroupFault {
   std::string why;  // begins with the member that says so
   std::vector<int> ranks;
@@ -95,7 +95,7 @@ class Groups {
 
   // Why the last group has broken; empty if none has in this membership, or one has been in use since and ended well.
   std::string WhyBroken(const Membership& members) const;
-  // What a member has said of the end of the group with this number; nothing if it goes on, or nobody has said
+  // Returns what a member has said of the end of the group with this number; nothing if it goes on, or nobody has said
   // anything.
   std::optional<GroupFault> FaultOf(uint64_t number) const;
 

@@ -43,7 +43,8 @@ class SaveExchange {
   bool undecided() const { return way_.kind == ExchangeWay::Kind::kUndecided; }
   // Returns whether this is the error of a rank that lacks bytes of the exchange, and may not get them another way.
   static bool Lacks(const absl::Status& error);
-  // Whose fault it is that the exchange has failed, by what ranks have said of the group's end; nothing if none has.
+  // Returns whose fault it is that the exchange has failed, by what ranks have said of the group's end; nothing if none
+  // has.
   std::optional<GroupFault> Fault(const JobContext& context) const;
   bool Has(int rank) const { return peers_.contains(static_cast<uint32_t>(rank)); }
   // Tells a rank, if it takes part.

@@ -38,8 +38,8 @@ def target_of(address: str) -> str:
     return address
 
 
-# Texts of gRPC and of the system, from most to least telling, and what they mean for a person. common/rpc/endpoint.cc
-# has the same ones.
+# These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
+# common/rpc/endpoint.cc does the same for the commands and the agents.
 _WHY = (
     ("Connection refused", "it is not there: nothing listens at its address"),
     ("No such file or directory", "it is not there: there is no such socket"),

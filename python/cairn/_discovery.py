@@ -13,7 +13,7 @@ from cairn._errors import Error
 # The rank within the job, as torchrun, srun, Open MPI and other PMI launchers give it, first come first served. Where
 # only LOCAL_RANK is known, the job has one machine.
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
-# How many ranks the launcher that gave the rank has started.
+# These variables say how many ranks the launcher that gave the rank has started.
 _WORLD = {"RANK": ("WORLD_SIZE",), "SLURM_PROCID": ("SLURM_NTASKS", "SLURM_NPROCS"),
           "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE",), "PMI_RANK": ("PMI_SIZE",),
           "LOCAL_RANK": ("LOCAL_WORLD_SIZE",)}

@@ -93,8 +93,8 @@ class CheckpointManager:
         self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
         self._waiting: list[threading.Thread] = []
-        # The steps of the saves that _waiting waits for. A thread whose join() was interrupted does not say whether it
-        # is alive.
+        # These are the steps of the saves that _waiting waits for. A thread whose join() was interrupted does not say
+        # whether it is alive.
         self._under_way: set[int] = set()
         self._failed_in_a_row: list[int] = []  # steps whose failures were told, since the last commit
         self._newest: tuple[int, Checkpoint | Error] | None = None  # the newest step whose end was told
