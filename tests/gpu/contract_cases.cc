@@ -268,6 +268,23 @@ std::vector<ContractCase> Cases() {
     d.call().host_unregister(pages.bytes);
     return d.NameOf(again);
   });
+  // As a worker maps memory that it may only read.
+  add("register_what_is_mapped_read_only", [](const GpuDriver& d) {
+    Pages pages;
+    const Pages back;
+    pages.Fill(1);
+    Device device(d);
+    if (mprotect(pages.bytes, kBytes, PROT_READ) != 0) std::abort();
+    const Result plain = d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable);
+    if (plain == cuda::kSuccess) d.call().host_unregister(pages.bytes);
+    const Result read_only = d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable | 8);
+    const Result there = d.call().copy_to_device(device.memory, pages.bytes, kBytes, device.stream);
+    d.call().stream_synchronize(device.stream);
+    if (read_only == cuda::kSuccess) d.call().host_unregister(pages.bytes);
+    d.call().copy_to_host(back.bytes, device.memory, kBytes, device.stream);
+    d.call().stream_synchronize(device.stream);
+    return d.NameOf(plain) + ", " + d.NameOf(read_only) + ", " + d.NameOf(there) + ", " + Equal(pages == back);
+  });
   add("unregister_twice", [](const GpuDriver& d) {
     const Pages pages;
     d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable);

@@ -17,7 +17,7 @@ import time
 import numpy
 
 # A bundle carries what the native helper is linked with.
-for library in sorted(pathlib.Path(os.environ.get("CAIRN_TRAINER_LIBRARIES", "/nonexistent")).glob("*")):
+for library in sorted(pathlib.Path(os.environ.get("CAIRN_TRAINER_LIBRARIES", os.devnull)).glob("*.so*")):
     ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
 
 import cairn
@@ -82,10 +82,13 @@ class GpuBytes:
 
     def __init__(self, gpu: Gpu, size: int, seed: int) -> None:
         self.gpu, self.size = gpu, size
-        self.address = gpu.allocate(size)
+        self.address = self.allocate(size)
         self.fill(seed)
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.address, False),
                                          "version": 3, "stream": None}
+
+    def allocate(self, size: int) -> int:
+        return self.gpu.allocate(size)
 
     def fill(self, seed: int) -> None:
         self.values = numpy.random.default_rng(seed).integers(0, 256, min(self.size, 1 << 20), numpy.uint8)
@@ -94,6 +97,13 @@ class GpuBytes:
 
     def holds(self, other: GpuBytes) -> bool:
         return bool((self.gpu.read(self.address, self.size) == self.gpu.read(other.address, self.size)).all())
+
+
+def free_bytes(gpu: Gpu) -> int:
+    """Of the device, which all processes share."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    gpu.check("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    return free.value
 
 
 def probe(gpu: Gpu, size: int) -> dict[str, object]:

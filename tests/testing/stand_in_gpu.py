@@ -87,7 +87,7 @@ class StandInGpu:
 
     def array(self, values, device=0, by_handles=False, exportable=True, **interface):
         """Makes an array; `by_handles`: of memory as torch's expandable segments have it, 2 MiB behind each handle."""
-        memory = _HandleMemory(self.library, device, exportable) if by_handles else _PlainMemory(self.library, device)
+        memory = HandleMemory(self.library, device, exportable) if by_handles else PlainMemory(self.library, device)
         return GpuArray(self, numpy.asarray(values), device, interface, memory)
 
 
@@ -140,7 +140,9 @@ class GpuArray:
         self._gpu.library.cuDevicePrimaryCtxRelease_v2(self._device)
 
 
-class _PlainMemory:
+class PlainMemory:
+    """Memory of cuMemAlloc. Both kinds take any driver, and its context is current while they are called."""
+
     def __init__(self, library, device):
         self._library = library
         self._address = ctypes.c_uint64()
@@ -166,7 +168,9 @@ class _Access(ctypes.Structure):
     _fields_ = (("location_type", ctypes.c_int), ("device", ctypes.c_int), ("flags", ctypes.c_int))
 
 
-class _HandleMemory:
+class HandleMemory:
+    """Memory as torch's expandable segments have it: pieces by handles, one behind the other."""
+
     PIECE = 2 << 20
 
     def __init__(self, library, device, exportable):
