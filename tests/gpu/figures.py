@@ -9,16 +9,11 @@ import argparse
 import ctypes
 import json
 import os
-import pathlib
 import platform
 import tempfile
 import time
 
 import numpy
-
-# A bundle carries what the native helper is linked with.
-for library in sorted(pathlib.Path(os.environ.get("CAIRN_TRAINER_LIBRARIES", os.devnull)).glob("*.so*")):
-    ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
 
 import cairn
 from cairn import _device

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-import figures  # makes the bundle's libraries known before cairn is imported
+import figures
 import torch
 
 import cairn
