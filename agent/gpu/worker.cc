@@ -27,8 +27,6 @@ constexpr unsigned kMostRanks = 4096;
 constexpr size_t kMostMemories = 64;
 // NCCL's kernels take few of the processors that a trainer computes with.
 constexpr int kMostBlocks = 8;
-// CU_MEMHOSTREGISTER_READ_ONLY.
-constexpr unsigned kRegisterReadOnly = 8;
 
 absl::Status Refused(const std::string& what) { return MakeError(Reason::kBadRequest, what); }
 
@@ -223,7 +221,7 @@ absl::Status Worker::Map(const worker::Map& map, const UniqueFd& descriptor) {
 }
 
 absl::Status Worker::Register(Memory& memory) {
-  const unsigned flags = cuda::kMemHostRegisterPortable | (memory.writable ? 0 : kRegisterReadOnly);
+  const unsigned flags = cuda::kMemHostRegisterPortable | (memory.writable ? 0 : cuda::kMemHostRegisterReadOnly);
   for (uint64_t at = 0; at < memory.bytes; at += kPiece) {
     const auto got = driver_->call().host_register(memory.data + at, std::min(kPiece, memory.bytes - at), flags);
     if (got != cuda::kSuccess) return DriverError("cuMemHostRegister", got);

@@ -3,8 +3,9 @@
 //
 // A CRC without its initial and final inversion ("raw") is linear: the raw CRC of bytes is the sum (XOR) over their
 // words of word * x^(32 * (words behind it + 1)) modulo the polynomial. So the 32 lanes of a warp each take every 32nd
-// piece of 16 bytes, which makes their loads lie side by side, multiply what they have by x^4096 for each further row
-// of 512 bytes (Horner's rule), and are added at the end, each shifted to its place.
+// piece of 16 bytes, which makes their loads lie side by side, and multiply what they have by x^4096 for each further
+// row of 512 bytes (Horner's rule). At the end neighbours are joined, then pairs, and so on, each time with one
+// multiplication by a constant.
 //
 // Polynomials are reflected as in CRC32C: bit 31 is x^0, bit 0 is x^31.
 #ifndef CAIRN_COMMON_GPU_CRC32C_LANES_H_
@@ -12,11 +13,13 @@
 
 // Loops that run once for a block stay loops, because the driver compiles the kernel in the trainer's process.
 #ifdef __CUDACC__
-#define CAIRN_LANE_FUNCTION __host__ __device__ inline
+#define CAIRN_LANE_FUNCTION __host__ __device__ constexpr
 #define CAIRN_KEEP_LOOP _Pragma("unroll 1")
+#define CAIRN_UNROLL _Pragma("unroll")
 #else
-#define CAIRN_LANE_FUNCTION inline
+#define CAIRN_LANE_FUNCTION constexpr
 #define CAIRN_KEEP_LOOP
+#define CAIRN_UNROLL
 #endif
 
 namespace cairn::crc32c {
@@ -37,10 +40,14 @@ constexpr Word kLaneBytes = 16;
 constexpr Word kRowBytes = kLanes * kLaneBytes;
 // One warp sums one block.
 constexpr Word kBlockBytes = 1 << 16;
-constexpr Word kThreads = 256;
+constexpr Word kThreads = 512;
 constexpr Word kWarps = kThreads / kLanes;
-// A table holds the multiplication by x^4096: a word has 8 nibbles, and each of them 16 values.
-constexpr Word kTableEntries = 128;
+
+// A table holds the multiplication by x^4096 of all values that a part of a word can have. Six parts are a compromise:
+// fewer take more shared memory (with a copy for each lane these take 32 KiB), more take more instructions, which bound
+// the kernel.
+constexpr Word kParts = 6;
+constexpr Word kTableEntries = 256;
 
 constexpr Word kPolynomial = 0x82F63B78;
 constexpr Word kOne = Word{1} << 31;
@@ -69,10 +76,30 @@ CAIRN_LANE_FUNCTION Word PowerOfX(Word exponent) {
   return power;
 }
 
-// Returns one entry of the table: the product of x^4096 and nibble entry / 16 (0 is the lowest), if that has the value
-// entry % 16.
+// Part 0 has the lowest bits.
+CAIRN_LANE_FUNCTION Word PartBits(Word part) { return part < 2 ? 6 : 5; }
+CAIRN_LANE_FUNCTION Word PartShift(Word part) { return part < 2 ? 6 * part : 5 * part + 2; }
+// Returns the entry of the value 0 of a part; those of its other values follow.
+CAIRN_LANE_FUNCTION Word PartEntry(Word part) { return part < 2 ? 64 * part : 64 + 32 * part; }
+
+// Returns one entry of the table: the product of x^4096 and the value of a part at the part's place.
 CAIRN_LANE_FUNCTION Word TableEntry(Word entry) {
-  return Multiply((entry % 16) << (4 * (entry / 16)), PowerOfX(8 * kRowBytes));
+  constexpr Word kRow = PowerOfX(8 * kRowBytes);
+  const Word part = entry < 128 ? entry / 64 : entry / 32 - 2;
+  return Multiply((entry - PartEntry(part)) << PartShift(part), kRow);
+}
+
+// Returns the product of a and a power that is known when this is compiled.
+template <Word kExponent>
+CAIRN_LANE_FUNCTION Word TimesPowerOfX(Word a) {
+  Word power = PowerOfX(kExponent);
+  Word product = 0;
+  CAIRN_UNROLL
+  for (int bit = 31; bit >= 0; --bit) {
+    if ((a >> bit & 1) != 0) product ^= power;
+    power = TimesX(power);
+  }
+  return product;
 }
 
 CAIRN_LANE_FUNCTION Word LoadWord(const unsigned char* bytes) {
@@ -92,11 +119,12 @@ CAIRN_LANE_FUNCTION Word RawOfBytes(const unsigned char* bytes, Word count) {
   return crc;
 }
 
-// `table` (kTableEntries) gives the entries as this lane sees them: table(entry).
+// `table` gives this lane the entry of a part's value in a word: table(word, part).
 template <typename Table>
 CAIRN_LANE_FUNCTION Word NextRow(Word sum, const Table& table) {
   Word next = 0;
-  for (Word nibble = 0; nibble < 8; ++nibble) next ^= table(nibble * 16 + (sum >> (4 * nibble) & 15));
+  CAIRN_UNROLL
+  for (Word part = 0; part < kParts; ++part) next ^= table(sum, part);
   return next;
 }
 
@@ -105,29 +133,44 @@ struct Four {
   Word word[4];
 };
 
-// Returns what one lane adds to the raw CRC of a block of `bytes` bytes. `load` reads 16 bytes at an offset into the
-// block. The last bytes, which are no whole row, are read from `data`, the block itself.
+// Returns what one lane has of the rows of a block, by the place in its 16 bytes. `load` reads these at an offset into
+// the block.
 template <typename Load, typename Table>
-CAIRN_LANE_FUNCTION Word LaneSum(const unsigned char* data, Word bytes, Word lane, const Load& load,
-                                 const Table& table) {
-  const Word rows = bytes / kRowBytes;
-  const Word tail = bytes % kRowBytes;
+CAIRN_LANE_FUNCTION Four LaneRows(Word rows, Word lane, const Load& load, const Table& table) {
   Four sums = {{0, 0, 0, 0}};
   for (Word row = 0; row < rows; ++row) {
     const Four next = load(row * kRowBytes + lane * kLaneBytes);
+    CAIRN_UNROLL
     for (Word i = 0; i < 4; ++i) sums.word[i] = NextRow(sums.word[i], table) ^ next.word[i];
   }
-  // The four words of the lane are shifted to their places, then their sum past the lanes behind it and the tail.
-  const Word x32 = PowerOfX(32);
+  return sums;
+}
+
+// Returns the sum of a lane's four words, each shifted to its place.
+CAIRN_LANE_FUNCTION Word JoinWords(const Four& sums) {
   Word sum = sums.word[0];
-  for (Word i = 1; i < 4; ++i) sum = Multiply(sum, x32) ^ sums.word[i];
-  sum = Multiply(sum, PowerOfX(8 * (kLaneBytes * (kLanes - 1 - lane) + tail) + 32));
-  const Word begin = lane * kLaneBytes;
-  if (begin < tail) {
-    const Word count = tail - begin < kLaneBytes ? tail - begin : kLaneBytes;
-    sum ^= Multiply(RawOfBytes(data + rows * kRowBytes + begin, count), PowerOfX(8 * (tail - begin - count)));
-  }
+  CAIRN_UNROLL
+  for (Word i = 1; i < 4; ++i) sum = TimesPowerOfX<32>(sum) ^ sums.word[i];
   return sum;
+}
+
+// Returns what 2 * kDistance lanes have, of what the first and the second half of them have.
+template <Word kDistance>
+CAIRN_LANE_FUNCTION Word Join(Word first, Word second) {
+  return TimesPowerOfX<8 * kLaneBytes * kDistance>(first) ^ second;
+}
+
+// Returns the raw CRC of all rows, of what all lanes have, shifted past the bytes that are no whole row.
+CAIRN_LANE_FUNCTION Word ShiftRows(Word sum, Word tail) {
+  return tail == 0 ? TimesPowerOfX<32>(sum) : Multiply(sum, PowerOfX(32 + 8 * tail));
+}
+
+// Returns what a lane adds for the last bytes of a block, which are no whole row.
+CAIRN_LANE_FUNCTION Word LaneTail(const unsigned char* bytes, Word tail, Word lane) {
+  const Word begin = lane * kLaneBytes;
+  if (begin >= tail) return 0;
+  const Word count = tail - begin < kLaneBytes ? tail - begin : kLaneBytes;
+  return Multiply(RawOfBytes(bytes + begin, count), PowerOfX(8 * (tail - begin - count)));
 }
 
 // Returns which range has a block: the last one that begins at it or before, of those that have bytes.
@@ -146,6 +189,7 @@ CAIRN_LANE_FUNCTION Word RangeOfBlock(const Range* ranges, Word count, Long bloc
 
 }  // namespace cairn::crc32c
 
+#undef CAIRN_UNROLL
 #undef CAIRN_KEEP_LOOP
 #undef CAIRN_LANE_FUNCTION
 

@@ -19,6 +19,7 @@ inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
+inline constexpr Result kInvalidImage = 200;
 inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kMapFailed = 205;
 inline constexpr Result kInvalidPtx = 218;
@@ -54,6 +55,8 @@ inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kMemHostAllocPortable = 1;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
+// It must be given for memory that the process may only read, and the device may then only read it too.
+inline constexpr unsigned kMemHostRegisterReadOnly = 8;
 
 // CUstreamCaptureStatus: the stream records a graph only if it is not this.
 inline constexpr int kCaptureNone = 0;

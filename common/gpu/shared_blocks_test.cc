@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint64_t kBlock = ExportedMemory::kBytes;
 
+constexpr cuda::MemoryAccess kReadWrite = {.location = {}, .flags = cuda::kAccessReadWrite};
+
 class SharedBlocksTest : public testing::Test {
  protected:
   void SetUp() override { gpu_.reset(); }
@@ -71,6 +73,7 @@ TEST_F(SharedBlocksTest, Find_MemoryThatWasFreedAndMadeAnewAtItsAddress_NamesAno
     cuda::AllocationHandle handle = 0;
     ASSERT_EQ(call.memory_create(&handle, kBlock, &properties, 0), cuda::kSuccess);
     ASSERT_EQ(call.memory_map(address, kBlock, 0, handle, 0), cuda::kSuccess);
+    ASSERT_EQ(call.memory_set_access(address, kBlock, &kReadWrite, 1), cuda::kSuccess);
     ASSERT_EQ(call.memory_release(handle), cuda::kSuccess);
     found.push_back(blocks_.Find({{address, 8}}).at(0).handle);
     EXPECT_EQ(gpu_.count("handles"), 1) << "the one before was let go";
@@ -91,6 +94,7 @@ TEST_F(SharedBlocksTest, Find_MemoryThatIsNotExportable_SaysWhy) {
   ASSERT_EQ(call.memory_create(&handle, kBlock, &properties, 0), cuda::kSuccess);
   ASSERT_EQ(call.address_reserve(&address, kBlock, 0, 0, 0), cuda::kSuccess);
   ASSERT_EQ(call.memory_map(address, kBlock, 0, handle, 0), cuda::kSuccess);
+  ASSERT_EQ(call.memory_set_access(address, kBlock, &kReadWrite, 1), cuda::kSuccess);
   const auto found = blocks_.Find({{address, 8}});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, SharedBlock::kNone);

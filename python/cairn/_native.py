@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import os
 import pathlib
@@ -57,21 +58,25 @@ def copy_threads() -> int:
     return min(len(os.sched_getaffinity(0)), 4)
 
 
+_COLUMNS = 10
+
+
 class CopyList:
     """Copies that are made together. Not thread-safe. Addresses must stay valid until the list is dropped."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, ...]] = []
-        self._dimensions: list[int] = []
+        # numpy takes a table of numbers as it is, but a list of tuples one by one.
+        self._rows = array.array("q")
+        self._dimensions = array.array("q")
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) // _COLUMNS
 
     def add(self, source: int, source_bytes: int, source_offset: int, target: int, target_bytes: int,
             target_offset: int, element_bytes: int, extent: Sequence[int] = (), source_stride: Iterable[int] = (),
             target_stride: Iterable[int] = (), casts: Sequence[int] = ()) -> None:
         """Adds a copy (see Copy in plan.proto). `source` and `target` are addresses; a size of -1 is not checked."""
-        self._rows.append((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
+        self._rows.extend((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
                            len(extent), len(self._dimensions), len(casts)))
         if extent:
             self._dimensions.extend(extent)
@@ -79,18 +84,18 @@ class CopyList:
             self._dimensions.extend(target_stride)
         self._dimensions.extend(casts)
 
-    def add_array(self, array: Array, target: int, target_bytes: int, target_offset: int) -> None:
+    def add_array(self, source: Array, target: int, target_bytes: int, target_offset: int) -> None:
         """Adds a copy of a whole array, in row-major order, to contiguous bytes."""
-        address = array.__array_interface__["data"][0]
-        if array.flags.c_contiguous:
-            self.add(address, -1, 0, target, target_bytes, target_offset, array.nbytes)
+        address = source.__array_interface__["data"][0]
+        if source.flags.c_contiguous:
+            self.add(address, -1, 0, target, target_bytes, target_offset, source.nbytes)
         else:
-            self.add(address, -1, 0, target, target_bytes, target_offset, array.itemsize, array.shape, array.strides,
-                     row_major_strides(array.shape, array.itemsize))
+            self.add(address, -1, 0, target, target_bytes, target_offset, source.itemsize, source.shape, source.strides,
+                     row_major_strides(source.shape, source.itemsize))
 
     def tables(self) -> tuple[Array, Array]:
-        rows = numpy.array(self._rows, numpy.int64).reshape(len(self._rows), 10)
-        return rows, numpy.array(self._dimensions, numpy.int64)
+        """Returns a row for each copy, and what the rows point into."""
+        return numpy.array(self._rows, numpy.int64).reshape(-1, _COLUMNS), numpy.array(self._dimensions, numpy.int64)
 
     def run(self) -> None:
         if not self._rows:
@@ -98,7 +103,7 @@ class CopyList:
         rows, dimensions = self.tables()
         bad = LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads())
         if bad >= 0:
-            raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {self._rows[bad]}")
+            raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {rows[bad].tolist()}")
 
     def checksums(self) -> list[int]:
         """Returns the CRC32C of each copy's source."""
@@ -109,7 +114,7 @@ class CopyList:
         bad = LIBRARY.cairn_checksum(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads(),
                                       result.ctypes.data)
         if bad >= 0:
-            raise Error("INTERNAL", f"a checksum's source is not sound: {self._rows[bad]}")
+            raise Error("INTERNAL", f"a checksum's source is not sound: {rows[bad].tolist()}")
         return [int(value) for value in result]
 
 

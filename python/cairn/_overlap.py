@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import operator
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -97,7 +96,7 @@ class Guards:
             if isinstance(part, (str, bytes, int, float, type(None))):  # which a state of an optimizer may hold
                 raise _wrong_part(part)
             if not _is_optimizer(part):
-                spans.extend(_spans(part))
+                _add_spans(part, spans)
                 continue
             name = type(part).__name__
             try:
@@ -110,7 +109,7 @@ class Guards:
                                            "before_update() before each change."}) from error
             if why:
                 return why
-            spans.extend(_spans(values))
+            _add_spans(values, spans)
         return Covered(spans)
 
     def _put_on(self, optimizer: Any, name: str, groups: Sequence[Mapping[str, Any]]) -> str:
@@ -212,21 +211,22 @@ def current_streams() -> dict[int, int]:
     return {device: int(torch.cuda.current_stream(device).cuda_stream) for device in range(torch.cuda.device_count())}
 
 
-def _spans(value: Any) -> Iterator[tuple[int, int]]:
-    """Yields the memory of all arrays on devices in nested dicts and lists. Arrays on the host give none."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        yield from itertools.chain.from_iterable(map(_spans, value))
+def _add_spans(value: Any, spans: list[tuple[int, int]]) -> None:
+    """Adds the memory of all arrays on devices in nested dicts and lists. Arrays on the host have none."""
+    if isinstance(value, (dict, list, tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            _add_spans(part, spans)
         return
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         local = value.to_local() if hasattr(value, "to_local") else value
-        if local.is_cuda and local.numel():
-            last = sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
-            yield local.data_ptr(), local.data_ptr() + (last + 1) * local.element_size()
+        if local.is_cuda and (count := local.numel()):
+            if not local.is_contiguous():
+                count = 1 + sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
+            begin = local.data_ptr()
+            spans.append((begin, begin + count * local.element_size()))
     elif (array := _device_array.find(value)) is not None:
         if array.nbytes:
-            yield array.address, array.end
+            spans.append((array.address, array.end))
     elif not isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, str, bytes, type(None))):
         raise _wrong_part(value)

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import signal
 import threading
@@ -22,6 +21,7 @@ from types import FrameType, TracebackType
 
 from cairn import _timeouts, _wire
 from cairn._errors import Error
+from cairn._signals import Handlers
 from cairn.client import Client
 
 _LOG = logging.getLogger("cairn")
@@ -63,37 +63,26 @@ class Watch:
         self._client = client
         self._grace = _timeouts.seconds(grace, "eviction")
         self._signals = signals
-        self._before: dict[signal.Signals, signal._HANDLER] = {}
+        self._handlers = Handlers()
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
-        self._process = os.getpid()
 
     def __enter__(self) -> Watch:
         for number in self._signals:
-            self._before[number] = signal.signal(number, self._on_signal)
+            self._handlers.set(number, self._on_signal)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        self._restore()
+        self._handlers.restore()
 
     def over(self) -> bool:
         """Returns whether the process should end now: SIGTERM came, and the save is durable or has failed."""
         return self._ended.is_set()
 
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
-
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:
-            # A fork inherits the handler, but it is no rank: it ends as if nobody had set one.
-            self._restore()
-            os.kill(os.getpid(), number)
-            return
         self.signalled = True
-        self._restore()
+        self._handlers.restore()
         # A handler interrupts the main thread anywhere, also where that holds a lock, so it makes no call itself.
         self._thread = threading.Thread(target=self._save, name="cairn-eviction", daemon=True)
         self._thread.start()

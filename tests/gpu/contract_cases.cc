@@ -277,7 +277,8 @@ std::vector<ContractCase> Cases() {
     if (mprotect(pages.bytes, kBytes, PROT_READ) != 0) std::abort();
     const Result plain = d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable);
     if (plain == cuda::kSuccess) d.call().host_unregister(pages.bytes);
-    const Result read_only = d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable | 8);
+    const Result read_only =
+        d.call().host_register(pages.bytes, kBytes, cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterReadOnly);
     const Result there = d.call().copy_to_device(device.memory, pages.bytes, kBytes, device.stream);
     d.call().stream_synchronize(device.stream);
     if (read_only == cuda::kSuccess) d.call().host_unregister(pages.bytes);

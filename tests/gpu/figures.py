@@ -6,9 +6,12 @@ It uses the driver alone, so it needs no PyTorch, and runs with the stand-in too
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import ctypes
 import json
+import mmap
 import os
+import pathlib
 import platform
 import tempfile
 import time
@@ -16,7 +19,7 @@ import time
 import numpy
 
 import cairn
-from cairn import _device
+from cairn import _device, _native
 
 GB = 1_000_000_000
 
@@ -110,8 +113,22 @@ def probe(gpu: Gpu, size: int) -> dict[str, object]:
     device, host = gpu.allocate(size), gpu.pinned(size)
     return {"device": name.value.decode(), "driver": version.value, "device_bytes": total.value,
             "glibc": platform.libc_ver()[1], "python": platform.python_version(), "cores": os.cpu_count(),
+            "host_copy_gb_s": size / GB / seconds_of_host_copy(size),
             "pinned_to_host_gb_s": size / GB / gpu.seconds_of_copy(True, device, host, size),
             "pinned_to_device_gb_s": size / GB / gpu.seconds_of_copy(False, device, host, size)}
+
+
+def seconds_of_host_copy(size: int) -> float:
+    """The best of three, by as many threads as copy to the pinned ring."""
+    source, target = (numpy.ones(size, numpy.uint8) for _ in range(2))
+    best = float("inf")
+    for _ in range(3):
+        begun = time.perf_counter()
+        copies = _native.CopyList()
+        copies.add(source.ctypes.data, size, 0, target.ctypes.data, size, 0, size)
+        copies.run()
+        best = min(best, time.perf_counter() - begun)
+    return best
 
 
 def save(gpu: Gpu, size: int) -> dict[str, object]:
@@ -141,16 +158,60 @@ def save(gpu: Gpu, size: int) -> dict[str, object]:
 
 
 def load(gpu: Gpu, size: int) -> dict[str, object]:
-    """Time of a load into the device's memory, and whether every byte is there."""
+    """Time of loads into the device's memory, and whether every byte is there: from the agent's memory, and, with a new
+    agent, from the file, which is read without the page cache's help."""
     source, target = GpuBytes(gpu, size, 1), GpuBytes(gpu, size, 2)
+    figures: dict[str, object] = {"bytes": size}
     with tempfile.TemporaryDirectory() as root, cairn.local.Cluster(ranks=1, root=root) as cluster:
         with cluster.connect(0) as client:
             client.save(1, {"w": source}).wait()
-            begun = time.perf_counter()
-            report = client.load({"w": target})
-            took = time.perf_counter() - begun
-    return {"bytes": size, "load_s": took, "load_gb_s": size / GB / took, "from": report.path,
-            "path": report.device.path, "copying_s": report.device.seconds, "equal": target.holds(source)}
+        for name in ("slab", "slab_again", "file", "file_again"):
+            target.fill(2)
+            if name == "file":
+                cluster.agents[0].restart()
+                figures["disk_gb_s"] = size / GB / seconds_of_reading(root)
+            if name.startswith("file"):
+                forget_pages(root)
+            with cluster.connect(0) as client:
+                begun = time.perf_counter()
+                report = client.load({"w": target})
+                took = time.perf_counter() - begun
+            figures |= {f"{name}_s": took, f"{name}_gb_s": size / GB / took, f"{name}_from": report.path,
+                        f"{name}_path": report.device.path, f"{name}_copying_s": report.device.seconds,
+                        f"{name}_equal": target.holds(source)}
+    return figures
+
+
+def files_of(root: str) -> list[pathlib.Path]:
+    return [path for path in pathlib.Path(root).rglob("*") if path.is_file() and path.stat().st_size >= 1 << 20]
+
+
+def forget_pages(root: str) -> None:
+    for path in files_of(root):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def seconds_of_reading(root: str) -> float:
+    """Of all large files, by four threads that pass the page cache by, as an agent reads them."""
+    block = 16 << 20
+
+    def read(place: tuple[int, int]) -> None:
+        memory = mmap.mmap(-1, block)
+        os.preadv(place[0], [memory], place[1])
+
+    forget_pages(root)
+    descriptors = [os.open(path, os.O_RDONLY | os.O_DIRECT) for path in files_of(root)]
+    places = [(each, at) for each in descriptors for at in range(0, os.fstat(each).st_size, block)]
+    begun = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, places))
+    took = time.perf_counter() - begun
+    for each in descriptors:
+        os.close(each)
+    return took
 
 
 PARTS = {"probe": probe, "save": save, "load": load}

@@ -123,7 +123,19 @@ std::string InOrder(const NcclRank& all) {
   return outcome;
 }
 
+// Sends and receives one piece of memory.
+Result Swap(const Member& member, const Pages& out, const Pages& in) {
+  member.call.group_start();
+  member.call.send(out.bytes, kBytes, nccl::kUint8, 1 - member.all.rank, member.comm, member.stream);
+  member.call.receive(in.bytes, kBytes, nccl::kUint8, 1 - member.all.rank, member.comm, member.stream);
+  member.call.group_end();
+  return member.Finish();
+}
+
+// A rank that is done may not abort at once: what it has sent may still be under way, and its peer then gets an error
+// in place of the bytes.
 std::string Broadcast(const NcclRank& all) {
+  const Pages in(all.driver);
   Pages pages(all.driver);
   if (all.rank == 1) pages.Fill(9);
   const Member member(all, 2);
@@ -132,25 +144,20 @@ std::string Broadcast(const NcclRank& all) {
   member.call.broadcast(pages.bytes, pages.bytes, kBytes, nccl::kUint8, 1, member.comm, member.stream);
   std::string outcome = member.Name(member.Finish());
   outcome += ", " + pages.Equals(9);
+  Swap(member, pages, in);
   member.call.comm_abort(member.comm);
   return outcome;
 }
 
+// A process ends without a word to the library, while the other rank waits for it over connections that are made.
 std::string PeerDies(const NcclRank& all) {
-  Pages first(all.driver), second(all.driver);
+  const Pages out(all.driver), in(all.driver);
   const Member member(all, 2);
   const Result started = member.Start();
   if (started != nccl::kSuccess) return member.Name(started);
-  if (all.rank == 1) {
-    // Its process ends without a word to the library, once the other rank has begun as well.
-    member.call.receive(first.bytes, kBytes, nccl::kUint8, 0, member.comm, member.stream);
-    return member.Name(member.Finish()) + ", ended";
-  }
-  member.call.group_start();
-  member.call.send(first.bytes, kBytes, nccl::kUint8, 1, member.comm, member.stream);
-  member.call.receive(second.bytes, kBytes, nccl::kUint8, 1, member.comm, member.stream);
-  member.call.group_end();
-  std::string outcome = member.Name(member.Finish());
+  if (const Result swapped = Swap(member, out, in); swapped != nccl::kSuccess) return member.Name(swapped);
+  if (all.rank == 1) return "ended";
+  std::string outcome = member.Name(Swap(member, out, in));
   return outcome + ", abort " + member.Name(member.call.comm_abort(member.comm));
 }
 

@@ -170,8 +170,18 @@ void AddSharingCases(std::vector<ContractCase>& cases) {
     const Made first(d), second(d);
     const Mapped mapped(d, first.handle, first.bytes, cuda::kAccessReadWrite, 2 * first.bytes);
     d.call().memory_map(mapped.address + first.bytes, second.bytes, 0, second.handle, 0);
+    const cuda::MemoryAccess allowed = {.location = {}, .flags = cuda::kAccessReadWrite};
+    d.call().memory_set_access(mapped.address + first.bytes, second.bytes, &allowed, 1);
     const std::string result = Range(d, mapped.address + first.bytes + 100, mapped.address + first.bytes, second.bytes);
     d.call().memory_unmap(mapped.address + first.bytes, second.bytes);
+    return result;
+  });
+  add("sharing_range_of_what_is_mapped_without_access", [](const GpuDriver& d) {
+    const Made made(d), other(d);
+    const Mapped mapped(d, made.handle, made.bytes, cuda::kAccessReadWrite, 2 * made.bytes);
+    d.call().memory_map(mapped.address + made.bytes, other.bytes, 0, other.handle, 0);
+    const std::string result = Range(d, mapped.address + made.bytes, mapped.address + made.bytes, other.bytes);
+    d.call().memory_unmap(mapped.address + made.bytes, other.bytes);
     return result;
   });
   add("sharing_handle_types_of_memory_by_handle", [](const GpuDriver& d) {

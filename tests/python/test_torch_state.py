@@ -211,7 +211,7 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
     monkeypatch.setattr(cairn.torch._shards, "_is_on_cuda", lambda tensor: hasattr(tensor, "on_stand_in"))
-    monkeypatch.setattr(cairn.torch._shards, "_current_stream", lambda tensor: 0)
+    monkeypatch.setattr(cairn.torch._copies.DeviceCopies, "stream_of", lambda copies, device: 0)
     monkeypatch.setattr(torch.Tensor, "detach", lambda tensor: tensor)  # would lose the attribute
     gpu = StandInGpu()
     yield gpu

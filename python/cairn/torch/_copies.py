@@ -8,10 +8,19 @@ import torch
 
 
 class DeviceCopies:
-    """Tensors on devices, each with its stand-in on the host."""
+    """Tensors on devices, each with its stand-in on the host, of one call of the trainer."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._streams: dict[torch.device, int] = {}
+
+    def stream_of(self, device: torch.device) -> int:
+        """Returns the stream of CUDA on which the trainer works now. A save or load comes after what is enqueued
+        there. torch takes microseconds to say it, so it is asked once for each device."""
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = self._streams[device] = int(torch.cuda.current_stream(device).cuda_stream)
+        return stream
 
     def add(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
         self._pairs.append((tensor, host))

@@ -85,7 +85,7 @@ def array_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | D
     width = tensor.element_size()
     if _is_on_cuda(tensor) and width in _RAW_DTYPE:
         return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), tuple(step * width for step in tensor.stride()),
-                           _RAW_DTYPE[width], _current_stream(tensor), tensor)
+                           _RAW_DTYPE[width], copies.stream_of(tensor.device), tensor)
     if tensor.device.type != "cpu":
         host = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format)
         copies.add(tensor, host)
@@ -104,7 +104,3 @@ def _is_on_cuda(tensor: torch.Tensor) -> bool:
     """ROCm calls its devices the same, and has another driver."""
     return tensor.device.type == "cuda" and torch.version.hip is None
 
-
-def _current_stream(tensor: torch.Tensor) -> int:
-    """Returns the stream on which the trainer works now. A save or load comes after what is enqueued there."""
-    return int(torch.cuda.current_stream(tensor.device).cuda_stream)

@@ -7,6 +7,8 @@ import signal
 import threading
 from typing import Any
 
+from cairn._signals import Handlers
+
 
 class Termination:
     """Handles SIGTERM from start() to stop(): takes note of it, and calls the handler that was there before."""
@@ -16,15 +18,15 @@ class Termination:
         self.asked = False
         self._chain = chain
         self._before: Any = None
-        self._process = 0
+        self._handlers = Handlers()
         self._installed = False
 
     def start(self) -> bool:
         """Returns False if this is not the main thread, the only one that may handle signals."""
         if threading.current_thread() is not threading.main_thread():
             return False
-        self._before = signal.signal(signal.SIGTERM, self._handle)
-        self._process = os.getpid()
+        self._handlers.set(signal.SIGTERM, self._handle)
+        self._before = self._handlers.before[signal.SIGTERM]
         self._installed = True
         return True
 
@@ -32,8 +34,7 @@ class Termination:
         """Puts the handler back that was there before. Idempotent; only in the main thread."""
         if not self._installed or threading.current_thread() is not threading.main_thread():
             return
-        if signal.getsignal(signal.SIGTERM) == self._handle:
-            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
+        self._handlers.restore()
         self._installed = False
 
     def end_process(self) -> None:
@@ -44,11 +45,6 @@ class Termination:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _handle(self, number: int, frame: Any) -> None:
-        if os.getpid() != self._process:
-            # A fork inherits the handler, but not what would save and end it: it ends as if nobody had set one.
-            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
         self.asked = True
         if self._chain and callable(self._before):
             self._before(number, frame)

@@ -90,7 +90,7 @@ using namespace cairn::cuda;
 extern "C" {
 
 Result cuMemcpyDtoHAsync_v2(void* target, DevicePointer source, size_t bytes, Stream stream) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER(stream == nullptr);  // any other stream has a context
   Side from, to;
   std::unique_lock lock(TheState().mutex);
   if (!OnDevice(source, bytes, &from) || !OnHost(static_cast<char*>(target), bytes, &to)) return kInvalidValue;
@@ -98,7 +98,7 @@ Result cuMemcpyDtoHAsync_v2(void* target, DevicePointer source, size_t bytes, St
 }
 
 Result cuMemcpyHtoDAsync_v2(DevicePointer target, const void* source, size_t bytes, Stream stream) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER(stream == nullptr);  // any other stream has a context
   Side to, from;
   std::unique_lock lock(TheState().mutex);
   if (!OnDevice(target, bytes, &to, kAccessReadWrite) || !OnHost(Bytes(source), bytes, &from)) return kInvalidValue;
@@ -106,7 +106,7 @@ Result cuMemcpyHtoDAsync_v2(DevicePointer target, const void* source, size_t byt
 }
 
 Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
-  CAIRN_ENTER(true);
+  CAIRN_ENTER(stream == nullptr);  // any other stream has a context
   if (copy->width > copy->source_pitch || copy->width > copy->target_pitch) return kInvalidValue;
   if (copy->source_x != 0 || copy->source_y != 0 || copy->target_x != 0 || copy->target_y != 0) return kNotSupported;
   if (copy->height == 0) return kSuccess;

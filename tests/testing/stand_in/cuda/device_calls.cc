@@ -26,6 +26,7 @@ Result cuGetErrorName(Result result, const char** name) {
       {kNotInitialized, "CUDA_ERROR_NOT_INITIALIZED"},
       {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
       {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
+      {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
       {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
       {kMapFailed, "CUDA_ERROR_MAP_FAILED"},
       {kInvalidPtx, "CUDA_ERROR_INVALID_PTX"},

@@ -50,7 +50,7 @@ extern "C" {
 
 Result cuModuleLoadData(Module* module, const void* image) {
   CAIRN_ENTER_UNSAFE();
-  if (std::strstr(static_cast<const char*>(image), ".version") == nullptr) return kInvalidPtx;
+  if (std::strstr(static_cast<const char*>(image), ".version") == nullptr) return kInvalidImage;
   const std::lock_guard lock(TheState().mutex);
   const uintptr_t handle = TheState().next_handle += 16;
   TheState().modules[handle] = static_cast<const char*>(image);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,6 +39,18 @@ void* NextAddresses(size_t length) {
   if (arena == nullptr || length > kArena - used) return nullptr;
   used += length;
   return arena + used - length;
+}
+
+// Returns whether this process may write to a page.
+bool IsWritable(uintptr_t address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    char* rest = nullptr;
+    const uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
+    const uintptr_t end = std::strtoull(rest + 1, &rest, 16);
+    if (begin <= address && address < end) return rest[2] == 'w';  // such as " rw-s"
+  }
+  return false;
 }
 
 // Gives memory an address of its own.
@@ -130,7 +143,7 @@ Result cuMemGetAddressRange_v2(DevicePointer* base, size_t* bytes, DevicePointer
   CAIRN_ENTER(true);
   const std::lock_guard lock(TheState().mutex);
   size_t offset = 0;
-  const Allocation* found = TheState().Find(address, 1, &offset, kAccessNone);
+  const Allocation* found = TheState().Find(address, 1, &offset, kAccessRead);
   if (found == nullptr) return kNotFound;
   *base = address - offset;
   *bytes = found->bytes;
@@ -197,12 +210,13 @@ Result cuMemFreeHost(void* memory) {
   return kSuccess;
 }
 
-Result cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+Result cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
   CAIRN_ENTER_UNSAFE();
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
   if (bytes == 0 || memory == nullptr) return kInvalidValue;
+  if ((flags & kMemHostRegisterReadOnly) == 0 && !IsWritable(begin)) return kInvalidValue;
   if (state.KindOf(begin, bytes) != HostKind::kPageable) return kHostMemoryAlreadyRegistered;
   const int64_t pinned = state.RegisteredBytes() + state.BytesOf(state.host_allocations);
   if (pinned + static_cast<int64_t>(bytes) > state.settings.pinnable_bytes) return kOutOfMemory;
