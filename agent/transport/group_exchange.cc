@@ -76,7 +76,7 @@ void GroupExchange::Stop() {
 }
 
 void GroupExchange::Run() {
-  const absl::Time begin = Clock::Real().SteadyNow();
+  const absl::Time begin = prepared_ = Clock::Real().SteadyNow();
   const absl::Status exchanged = Exchange();
   bool stopping = false;
   {
@@ -93,6 +93,7 @@ void GroupExchange::Run() {
        {"group", group_->number},
        {"received_bytes", in},
        {"sent_bytes", out},
+       {"prepared_seconds", absl::ToDoubleSeconds(prepared_ - begin)},
        {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
        {"error", exchanged}});
   if (exchanged.ok() || stopping) return;
@@ -117,6 +118,7 @@ absl::Status GroupExchange::Exchange() {
   for (const ExchangeTransfer& sent : Sends()) transfers.push_back(sent);
   const std::vector<ExchangeRound> course = MakeCourse(transfers);
   CAIRN_RETURN_IF_ERROR(MakePacked(course));
+  prepared_ = Clock::Real().SteadyNow();
   {
     MutexLock lock(mutex_);
     stepping_ = true;

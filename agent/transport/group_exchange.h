@@ -115,6 +115,7 @@ class GroupExchange {
   std::vector<uint32_t> consumers_;  // that take of this rank here
   std::array<Slot, 2> slots_;
   size_t steps_ = 0;                // that were taken
+  absl::Time prepared_;             // when the memory was there and all ranks had told what they take
   uint32_t reached_ = 0;            // all rounds below have been gone through
   bool failed_in_waiting_ = false;  // while no other rank waited for this one in NCCL
 

@@ -161,10 +161,10 @@ def timed(work) -> tuple[float, object]:
     return time.perf_counter() - begun, result
 
 
-def exchange_seconds(cluster: cairn.local.Cluster) -> list[float]:
-    """Of each rank's newest exchange."""
-    return [float(re.findall(r"event=exchanged .*?seconds=([0-9.e+-]+)", agent.log.read_text())[-1])
-            for agent in cluster.agents]
+def newest_exchanges(cluster: cairn.local.Cluster) -> list[tuple[float, float]]:
+    """Of each rank: seconds until its memory was ready and the peers had told what they take, and seconds in all."""
+    return [tuple(map(float, re.findall(r"event=exchanged .*?prepared_seconds=(\S+) seconds=(\S+)",
+                                        agent.log.read_text())[-1])) for agent in cluster.agents]
 
 
 def nccl(gpu: Gpu, options: argparse.Namespace) -> dict[str, object]:
@@ -188,13 +188,16 @@ def nccl(gpu: Gpu, options: argparse.Namespace) -> dict[str, object]:
             figures |= {"host_reshard_s": min(took), "host_equal": halves.equal()}
         flags = [*FLAGS, "--nccl=require", "--nccl-saves=require", *libraries]
         with cairn.local.Cluster(ranks=2, root=f"{root}/nccl", agent_flags=flags) as cluster:
-            took, exchanged = [], []
+            took, prepared, exchanged = [], [], []
             for _ in range(4):
                 seconds, reports = reshard(cluster)
                 took.append(seconds)
-                exchanged.append(max(exchange_seconds(cluster)))
+                ready, ended = map(max, zip(*newest_exchanges(cluster), strict=True))
+                prepared.append(ready)
+                exchanged.append(ended)
             figures |= {"reshard_s": took, "transport": reports[0].transport, "equal": halves.equal(),
-                        "exchange_s": exchanged, "exchange_over_plain_host": plain["host"] / min(exchanged),
+                        "exchange_prepared_s": prepared, "exchange_s": exchanged,
+                        "exchange_over_plain_host": plain["host"] / min(exchanged),
                         "workers_device_bytes": free - free_bytes(gpu),
                         "group_device_bytes": [int(n) for n in re.findall(
                             r"event=group_ready .*?device_bytes=(\d+)", cluster.agents[0].log.read_text())]}
