@@ -99,9 +99,14 @@ def dcp_saves(training: Training, root: str, kept: bool) -> Iterator[Save]:
     stager = None
     if kept:
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+        class KeptStager(DefaultStager):
+            def close(self) -> None:
+                """torch 2.11 calls it after each save, also of a stager that is not its own."""
+
         on_gpu = training.device == "cuda"
-        stager = DefaultStager(StagingOptions(use_pinned_memory=on_gpu, use_shared_memory=True,
-                                              use_async_staging=on_gpu, use_non_blocking_copy=on_gpu))
+        stager = KeptStager(StagingOptions(use_pinned_memory=on_gpu, use_shared_memory=True,
+                                           use_async_staging=on_gpu, use_non_blocking_copy=on_gpu))
 
     def save(step: int) -> Callable[[], object]:
         options = {"async_stager": stager} if stager is not None else {}
@@ -112,6 +117,8 @@ def dcp_saves(training: Training, root: str, kept: bool) -> Iterator[Save]:
         return getattr(response, "upload_completion", response).result
 
     yield save
+    if stager is not None:
+        DefaultStager.close(stager)
 
 
 def measure(training: Training, saves: Save, root: str, alone: float) -> dict[str, object]:
