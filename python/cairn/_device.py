@@ -84,25 +84,27 @@ class Devices:
 
     # Copying.
 
-    def to_host(self, copies: DeviceCopyList, memory: object, timeout: float) -> DeviceReport:
+    def to_host(self, copies: DeviceCopyList, memory: object, timeout: float, kept: object = None) -> DeviceReport:
         """Makes copies from devices, and returns when they are done.
 
         Args:
           memory: what the targets are part of, and what keeps them alive.
           timeout: seconds.
+          kept: what keeps sources alive that have no owner.
 
         Raises:
           Error: DEVICE_ERROR (a call of the driver failed; there is no driver), DEVICE_STALLED (it did not answer in
             time; the copies may go on, and `memory` is kept until they end), BAD_REQUEST (an array is on no device any
             more, or on two; it has negative strides; its stream records a graph).
         """
-        return self._copy(copies, True, memory, timeout)
+        return self._copy(copies, True, memory, timeout, kept)
 
     def to_devices(self, copies: DeviceCopyList, memory: object, timeout: float) -> DeviceReport:
         """Makes copies to devices, through the ring. Otherwise it does as to_host() does."""
-        return self._copy(copies, False, memory, timeout)
+        return self._copy(copies, False, memory, timeout, None)
 
-    def _copy(self, copies: DeviceCopyList, to_host: bool, memory: object, timeout: float) -> DeviceReport:
+    def _copy(self, copies: DeviceCopyList, to_host: bool, memory: object, timeout: float,
+              kept: object) -> DeviceReport:
         rows, dimensions = copies.tables()
         streams = numpy.array(copies.streams, numpy.uint64)
         outcome = Outcome()
@@ -112,11 +114,11 @@ class Devices:
         _LIBRARY.cairn_device_copy(handle, to_host, self._number_of(memory), rows.ctypes.data, len(rows),
                                    dimensions.ctypes.data, streams.ctypes.data, _native.copy_threads(), left,
                                    ctypes.byref(outcome))
-        self._check(outcome, copies.names, (memory, copies.owners), timeout)
+        self._check(outcome, copies.names, (memory, kept, copies.owners), timeout)
         return report_of(outcome, copies.names, time.monotonic() - begun)
 
     def begin_overlap(self, copies: DeviceCopyList, behind: Sequence[bool], check: bool, memory: object,
-                      deadline: float) -> Overlap | str:
+                      kept: object, deadline: float) -> Overlap | str:
         """Begins copies that go on behind the caller's back, and returns when it may go on.
 
         Args:
@@ -124,6 +126,7 @@ class Devices:
             already when this returns.
           check: let the devices prove that nothing was torn.
           memory: what keeps the targets alive.
+          kept: what keeps sources alive that have no owner.
           deadline: time.monotonic() until which the copies must have ended.
 
         Returns:
@@ -137,7 +140,7 @@ class Devices:
         late = numpy.array(behind, numpy.uint8)
         outcome = Outcome()
         patience = max(deadline - time.monotonic(), 0.0)
-        keep = (memory, copies.owners)
+        keep = (memory, kept, copies.owners)
         begun = time.monotonic()
         handle = _LIBRARY.cairn_overlap_begin(self._open(patience), self._number_of(memory), rows.ctypes.data,
                                               len(rows), dimensions.ctypes.data, streams.ctypes.data, late.ctypes.data,

@@ -46,6 +46,7 @@ class Declared:
 
     Attributes:
       devices: copies the arrays that are on devices.
+      kept: what keeps the memory of arrays alive that do not do that themselves.
       deadline: time.monotonic() by which copies from devices must have ended.
     """
 
@@ -55,6 +56,7 @@ class Declared:
     objects: list[DeclaredObject]
     devices: _device.Devices | None = None
     deadline: float = math.inf
+    kept: object = None
 
     def device_arrays(self) -> list[DeviceArray]:
         return [entry.array for entry in self.shards if isinstance(entry.array, DeviceArray)]
@@ -136,10 +138,16 @@ class LayoutBuilder:
         objects: list[DeclaredObject] = []
         aliases: list[tuple[str, str]] = []
         for name, value in state.items():
+            if isinstance(value, Shard) and value._known is not None and value._known[0] == name and not writable:
+                shards.append(value._known[1])
+                keys.append(value._known[2])
+                continue
             _check_name(name)
             if isinstance(value, Shard):
                 shards.append(DeclaredShard(name, value.read(name)))
                 keys.append(_shard_key(name, value, shards[-1].array, writable))
+                if value._lasting:
+                    value._known = (name, shards[-1], keys[-1])
             elif (array := value if isinstance(value, numpy.ndarray) else _device_array.find(value, name)) is not None:
                 shards.append(DeclaredShard(name, array))
                 keys.append(_whole_key(name, array, writable))
@@ -170,7 +178,8 @@ class LayoutBuilder:
                 self._layout, self._shard_order = _serialize(keys, slots, aliases)
                 self._digest = hashlib.sha256(self._layout).digest()
                 self._signature = signature
-            return Declared(self._layout, self._digest, [shards[i] for i in self._shard_order], objects)
+            return Declared(self._layout, self._digest, [shards[i] for i in self._shard_order], objects,
+                            kept=getattr(state, "kept", None))
 
 
 def without_length(slot: bytearray, name: str) -> bytes:

@@ -101,7 +101,7 @@ class Loader:
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
                                  _memory.lender_of(reference, self._session.owner), writable=True, populate=False)
-        _staging.copy_from_devices(source, begun.source_placements, memory)
+        _staging.copy_from_devices(source, begun.source_placements, memory, _staging.LastCopies())
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number))

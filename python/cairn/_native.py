@@ -68,6 +68,7 @@ class CopyList:
         # numpy takes a table of numbers as it is, but a list of tuples one by one.
         self._rows = array.array("q")
         self._dimensions = array.array("q")
+        self._tables: tuple[Array, Array] | None = None
 
     def __len__(self) -> int:
         return len(self._rows) // _COLUMNS
@@ -76,6 +77,7 @@ class CopyList:
             target_offset: int, element_bytes: int, extent: Sequence[int] = (), source_stride: Iterable[int] = (),
             target_stride: Iterable[int] = (), casts: Sequence[int] = ()) -> None:
         """Adds a copy (see Copy in plan.proto). `source` and `target` are addresses; a size of -1 is not checked."""
+        self._tables = None
         self._rows.extend((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
                            len(extent), len(self._dimensions), len(casts)))
         if extent:
@@ -95,7 +97,10 @@ class CopyList:
 
     def tables(self) -> tuple[Array, Array]:
         """Returns a row for each copy, and what the rows point into."""
-        return numpy.array(self._rows, numpy.int64).reshape(-1, _COLUMNS), numpy.array(self._dimensions, numpy.int64)
+        if self._tables is None:
+            self._tables = (numpy.array(self._rows, numpy.int64).reshape(-1, _COLUMNS),
+                            numpy.array(self._dimensions, numpy.int64))
+        return self._tables
 
     def run(self) -> None:
         if not self._rows:

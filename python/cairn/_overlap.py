@@ -213,18 +213,23 @@ def current_streams() -> dict[int, int]:
 
 def _add_spans(value: Any, spans: list[tuple[int, int]]) -> None:
     """Adds the memory of all arrays on devices in nested dicts and lists. Arrays on the host have none."""
-    if isinstance(value, (dict, list, tuple, Mapping)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            _add_spans(part, spans)
-        return
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        local = value.to_local() if hasattr(value, "to_local") else value
-        if local.is_cuda and (count := local.numel()):
+    _add_spans_of(value, spans, () if torch is None else torch.Tensor)
+
+
+def _add_spans_of(value: Any, spans: list[tuple[int, int]], tensors: Any) -> None:
+    """Optimizers have thousands of tensors, so these are looked for first. `tensors` is their class."""
+    if isinstance(value, tensors):
+        local = value.to_local() if hasattr(type(value), "to_local") else value
+        if local.is_cuda and (size := local.nbytes):
             if not local.is_contiguous():
-                count = 1 + sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
+                last = sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
+                size = (last + 1) * local.element_size()
             begin = local.data_ptr()
-            spans.append((begin, begin + count * local.element_size()))
+            spans.append((begin, begin + size))
+    elif isinstance(value, (dict, list, tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            _add_spans_of(part, spans, tensors)
     elif (array := _device_array.find(value)) is not None:
         if array.nbytes:
             spans.append((array.address, array.end))

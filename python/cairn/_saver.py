@@ -57,6 +57,7 @@ class Saver:
         self._sharing = sharing
         self._hanging: int | None = None  # a save whose copies from devices did not end in time
         self._guards = _overlap.Guards()
+        self._last_copies = _staging.LastCopies()
         self._behind: _overlap.Behind | None = None  # the last overlapped save
         self._overlapped = 0  # saves
 
@@ -211,7 +212,8 @@ class Saver:
                    for place in begun.placements if place.item < len(declared.shards)):
                 # Without prepare() this is where the slab is pinned.
                 self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
-            report = shared.with_others(_staging.copy_from_devices(declared, begun.placements, slab, shared.items))
+            report = shared.with_others(_staging.copy_from_devices(declared, begun.placements, slab,
+                                                                         self._last_copies, shared.items))
         _staging.copy_out(declared, begun.placements, slab)
         return report
 
@@ -233,7 +235,7 @@ class Saver:
         request = self._commit_request(declared, begun)
         if check is None:
             check = self._overlapped < _CHECKED_SAVES
-        copies = _staging.begin_overlap(declared, begun.placements, slab, covered, check)
+        copies = _staging.begin_overlap(declared, begun.placements, slab, self._last_copies, covered, check)
         if isinstance(copies, str):
             return copies
         self._overlapped += 1

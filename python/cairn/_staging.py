@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Iterable
 
@@ -9,6 +10,36 @@ from cairn import _device, _layout, _memory, _native, _overlap, _wire
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport
+
+
+class LastCopies:
+    """The copies from devices of the last save. If all arrays are where they were, and go where they went, as in most
+    steps of a training, their table need not be made anew. Keeps no memory of arrays alive."""
+
+    def __init__(self) -> None:
+        self._shards: list[_layout.DeclaredShard] = []
+        self._places: object = None
+        self._copies = _device.DeviceCopyList()
+        self._arrays: list[DeviceArray] = []
+
+    def of(self, declared: _layout.Declared, placement: Iterable[_wire.Message],
+           memory: _memory.Mapping) -> tuple[_device.DeviceCopyList, list[DeviceArray]]:
+        """Returns copies of all arrays on devices that have a place in the memory, and these arrays."""
+        shards = declared.shards
+        pairs = [(place.item, place.slab_offset) for place in placement]
+        places = (memory.address, memory.size, pairs)
+        # A shard that is described anew is another object, also if it says the same.
+        if places == self._places and len(shards) == len(self._shards) and all(map(operator.is_, shards, self._shards)):
+            return self._copies, self._arrays
+        copies = _device.DeviceCopyList()
+        arrays: list[DeviceArray] = []
+        for item, offset in pairs:
+            if item < len(shards) and isinstance(array := shards[item].array, DeviceArray):
+                copies.add_device_array(shards[item].name, array, memory.address, memory.size, offset)
+                arrays.append(array)
+        if not any(array.owner is not None for array in arrays):
+            self._copies, self._arrays, self._shards, self._places = copies, arrays, shards, places
+        return copies, arrays
 
 
 def copy_out(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping) -> None:
@@ -31,45 +62,34 @@ def copy_out(declared: _layout.Declared, placement: Iterable[_wire.Message], mem
 
 
 def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping,
-                      done: frozenset[int] = frozenset()) -> DeviceReport | None:
+                      last: LastCopies, done: frozenset[int] = frozenset()) -> DeviceReport | None:
     """Copies items of the layout that are on devices to their places in shared memory. None if there are none.
 
     Args:
+      last: what was copied so before.
       done: items that are there already.
 
     Raises Error as Devices.to_host.
     """
-    copies, _ = _copies_of(declared, [place for place in placement if place.item not in done], memory)
+    copies, _ = last.of(declared, [place for place in placement if place.item not in done] if done else placement,
+                        memory)
     if not len(copies):
         return None
     assert declared.devices is not None
-    return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0))
+    return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0), declared.kept)
 
 
 def begin_overlap(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping,
-                  covered: _overlap.Covered, check: bool) -> _device.Overlap | str:
+                  last: LastCopies, covered: _overlap.Covered, check: bool) -> _device.Overlap | str:
     """As copy_from_devices(), but what is in `covered` may be copied after it has returned.
 
     Returns and raises as Devices.begin_overlap.
     """
-    copies, arrays = _copies_of(declared, placement, memory)
+    copies, arrays = last.of(declared, placement, memory)
     if not len(copies):
         return "this rank copies no arrays on GPUs"
     assert declared.devices is not None
     behind = [array.flags.c_contiguous and covered.holds(array) for array in arrays]
     if not any(behind):
         return "overlap= covers none of the arrays on GPUs that this rank copies, of those that are contiguous"
-    return declared.devices.begin_overlap(copies, behind, check, memory, declared.deadline)
-
-
-def _copies_of(declared: _layout.Declared, placement: Iterable[_wire.Message],
-               memory: _memory.Mapping) -> tuple[_device.DeviceCopyList, list[DeviceArray]]:
-    copies = _device.DeviceCopyList()
-    arrays = []
-    for place in placement:
-        if place.item < len(declared.shards):
-            entry = declared.shards[place.item]
-            if isinstance(entry.array, DeviceArray):
-                copies.add_device_array(entry.name, entry.array, memory.address, memory.size, place.slab_offset)
-                arrays.append(entry.array)
-    return copies, arrays
+    return declared.devices.begin_overlap(copies, behind, check, memory, declared.kept, declared.deadline)

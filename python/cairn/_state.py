@@ -34,7 +34,7 @@ class Shard:
     What else a shard says is checked when it is saved or loaded, together with what all other ranks say.
     """
 
-    __slots__ = ("_dtype", "_value", "flat_range", "global_shape", "offset", "shape")
+    __slots__ = ("_dtype", "_known", "_lasting", "_value", "flat_range", "global_shape", "offset", "shape")
 
     def __init__(self, array: Any, global_shape: Iterable[SupportsIndex], offset: Iterable[SupportsIndex],
                  shape: Iterable[SupportsIndex] | None = None, flat_range: Iterable[SupportsIndex] | None = None,
@@ -49,6 +49,16 @@ class Shard:
         self.shape: tuple[int, ...] = found.shape if shape is None else _integers(shape, "shape")
         self.flat_range: tuple[int, ...] | None = None if flat_range is None else _integers(flat_range, "flat_range")
         self._dtype = dtype
+        # Whether the array can never be described anew; and what a layout has said of it then, under which name.
+        self._lasting = False
+        self._known: tuple[str, Any, Any] | None = None
+
+    @classmethod
+    def _of_lasting(cls, array: Array | DeviceArray, dtype: str) -> Shard:
+        """Returns a whole tensor, over an array that nobody else has, so that what it says need be read but once."""
+        shard = cls(array, array.shape, (0,) * array.ndim, dtype=dtype)
+        shard._lasting = True
+        return shard
 
     @property
     def array(self) -> Array | DeviceArray:

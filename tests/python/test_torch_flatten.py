@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 import cairn
 from cairn._state import Alias, Shard
 from cairn.torch._blocks import Blocks
+from cairn.torch._copies import DeviceCopies
 from cairn.torch._flatten import flatten
 
 pytestmark = pytest.mark.interop
@@ -42,7 +43,7 @@ def test_Flatten_TensorsWhereTheyWere_AreRecognisedAndReadAnew():
     with torch.no_grad():
         model[1].weight.fill_(5.0)
     second = flatten({"m": model.state_dict()}, blocks=blocks)
-    assert blocks.find("m", model.state_dict()) is not None
+    assert blocks.find("m", model.state_dict(), DeviceCopies()) is not None
     assert list(second.state) == list(first.state)
     plain = flatten({"m": model.state_dict()})
     for name, shard in second.state.items():

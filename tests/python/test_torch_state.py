@@ -210,7 +210,13 @@ def gpu(monkeypatch):
     from testing.stand_in_gpu import LIBRARY, StandInGpu
 
     monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(cairn.torch._shards, "_is_on_cuda", lambda tensor: hasattr(tensor, "on_stand_in"))
+    device = torch._C.TensorBase.device.__get__
+    cuda = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.Tensor, "device", property(
+        lambda tensor: cuda if hasattr(tensor, "on_stand_in") else device(tensor)), raising=False)
+    for name, expected in (("is_cpu", "cpu"), ("is_cuda", "cuda")):
+        monkeypatch.setattr(torch.Tensor, name, property(
+            lambda tensor, expected=expected: tensor.device.type == expected), raising=False)
     monkeypatch.setattr(cairn.torch._copies.DeviceCopies, "stream_of", lambda copies, device: 0)
     monkeypatch.setattr(torch.Tensor, "detach", lambda tensor: tensor)  # would lose the attribute
     gpu = StandInGpu()
@@ -237,6 +243,40 @@ def test_tensors_on_gpus_keep_their_bits(client, gpu, dtype):
     report = cairn.torch.load(client, {"w": target, "host": torch.zeros((5, 6), dtype=dtype)})
     assert bits(seen) == bits(values)
     assert report.device.bytes == values.nbytes
+
+
+def test_tensors_on_gpus_that_have_not_moved_are_copied_as_they_are_then(client, gpu, monkeypatch):
+    def tensors(sizes):
+        pairs = [on_gpu(gpu, torch.arange(size, dtype=torch.float32)) for size in sizes]
+        return [there for there, _ in pairs], [seen for _, seen in pairs]
+
+    described, of = [], cairn.torch._shards.array_of
+    monkeypatch.setattr(cairn.torch._shards, "array_of", lambda *given: described.append(given) or of(*given))
+    there, seen = tensors([5, 600, 70])
+    names = ["a", "b", "c"]
+
+    def save_and_check(step):
+        # Each time other dicts and other tensors, over the same memory.
+        cairn.torch.save(client, step, {"m": dict(zip(names, there)), "step": step}).wait()
+        target = {"m": {name: torch.zeros_like(host) for name, host in zip(names, seen)}, "step": 0}
+        cairn.torch.load(client, target)
+        for name, host in zip(names, seen):
+            assert bits(target["m"][name]) == bits(host)
+        return len(described)
+
+    save_and_check(1)
+    at_first = len(described)
+    for step in (2, 3):
+        for host in seen:
+            host += step
+        loads = save_and_check(step) - at_first
+        at_first += loads
+        assert loads == 3, "the load's targets alone are described"
+    # One of them is other memory now, and one is gone.
+    (there[1],), (seen[1],) = tensors([600])
+    assert save_and_check(4) - at_first == 6
+    copies = client._saver._last_copies
+    assert all(owner is None for owner in copies._copies.owners), "nothing keeps the tensors' memory"
 
 
 def test_arrays_of_other_libraries_may_stand_in_a_state_dict(client, gpu):

@@ -29,6 +29,16 @@ class Whole:
         self.value = value
 
 
+class _State(dict[str, Any]):
+    """Attributes:
+      kept: tensors that no array of the state keeps alive.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[torch.Tensor] = []
+
+
 class FlatState:
     """A flat state over the memory of a state dict's tensors.
 
@@ -39,7 +49,7 @@ class FlatState:
     """
 
     def __init__(self) -> None:
-        self.state: dict[str, Any] = {}
+        self.state = _State()
         self.objects: dict[str, Callable[[Any], None]] = {}
         self.copies = DeviceCopies()
 
@@ -84,12 +94,13 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
         raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
     flat = FlatState()
     ties = Ties()
-    for name, container, key, value in _leaves(state_dict, "", as_dcp, blocks, 0):
+    for name, container, key, value in _leaves(state_dict, "", as_dcp, blocks, flat.copies, 0):
         if isinstance(value, Block):
             if flat.state.keys().isdisjoint(value.state) and ties.add(value.names, container.values()):
                 flat.state.update(value.state)
+                flat.state.kept.extend(container.values())
                 continue
-            leaves = _leaves(container, name, as_dcp, None, 0)
+            leaves = _leaves(container, name, as_dcp, None, flat.copies, 0)
         else:
             leaves = iter([(name, container, key, value)])
         for leaf in leaves:
@@ -121,7 +132,7 @@ def _restorer(value: Any, put: Callable[[Any], None]) -> Callable[[Any], None]:
     return put
 
 
-def _leaves(container: Any, path: str, as_dcp: bool, blocks: Blocks | None,
+def _leaves(container: Any, path: str, as_dcp: bool, blocks: Blocks | None, copies: DeviceCopies,
             depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yields name, container, key and value of all leaves. Lists without tensors, and empty containers, are leaves.
 
@@ -130,11 +141,11 @@ def _leaves(container: Any, path: str, as_dcp: bool, blocks: Blocks | None,
     if depth > _MAX_DEPTH:
         raise _too_deep(path)
     if blocks is not None and isinstance(container, dict):
-        block = blocks.find(path, container)
+        block = blocks.find(path, container, copies)
         if block is not None:
             yield path, container, None, block
             return
-        blocks.learn(path, f"{path}." if path else "", container)
+        blocks.learn(path, f"{path}." if path else "", container, copies)
     items: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, Mapping) else enumerate(container)
     prefix = f"{path}." if path else ""
     for key, value in items:
@@ -145,7 +156,7 @@ def _leaves(container: Any, path: str, as_dcp: bool, blocks: Blocks | None,
             yield name, container, key, value
         elif _is_taken_apart_by_dcp(value, name, 0) if as_dcp else (
                 (isinstance(value, dict) and value) or (isinstance(value, list) and _holds_tensor(value, name, 0))):
-            yield from _leaves(value, name, as_dcp, blocks, depth + 1)
+            yield from _leaves(value, name, as_dcp, blocks, copies, depth + 1)
         elif isinstance(value, tuple) and _holds_tensor(value, name, 0, arrays=False):
             raise Error("UNSUPPORTED", f"{name!r} is a tuple with tensors, which cannot be filled in place",
                         {"tensor": name, "next": "Make it a list, or wrap it in cairn.per_rank if it is small and each "

@@ -20,7 +20,8 @@ except ImportError:  # a torch without distributed
     DTensor = None
 
 _RAW_VIEW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_RAW_DTYPE: dict[int, numpy.dtype[Any]] = {width: numpy.dtype(name)
+# How arrays of the elements' bits are described, by their width.
+RAW_DTYPE: dict[int, numpy.dtype[Any]] = {width: numpy.dtype(name)
                                            for width, name in ((1, "u1"), (2, "i2"), (4, "i4"), (8, "i8"), (16, "c16"))}
 
 
@@ -83,9 +84,9 @@ def array_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | D
         raise Error("UNSUPPORTED", f"{name!r} is a lazy conjugate or negative: use .resolve_conj() or .resolve_neg()",
                     {"tensor": name})
     width = tensor.element_size()
-    if _is_on_cuda(tensor) and width in _RAW_DTYPE:
+    if is_cuda(tensor.device) and width in RAW_DTYPE:
         return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), tuple(step * width for step in tensor.stride()),
-                           _RAW_DTYPE[width], copies.stream_of(tensor.device), tensor)
+                           RAW_DTYPE[width], copies.stream_of(tensor.device), tensor)
     if tensor.device.type != "cpu":
         host = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format)
         copies.add(tensor, host)
@@ -100,7 +101,6 @@ def array_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | D
         raise Error("BAD_DTYPE", f"{name!r}: {tensor.dtype}: {error}", {"tensor": name}) from None
 
 
-def _is_on_cuda(tensor: torch.Tensor) -> bool:
+def is_cuda(device: torch.device) -> bool:
     """ROCm calls its devices the same, and has another driver."""
-    return tensor.device.type == "cuda" and torch.version.hip is None
-
+    return device.type == "cuda" and torch.version.hip is None
