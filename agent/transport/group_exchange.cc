@@ -22,6 +22,9 @@ namespace {
 // does not map is named by its own agent, and an agent that is gone by the coordinator.
 constexpr absl::Duration kOfferTimeout = absl::Minutes(5);
 constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
+// A step needs no more to be fast, and pages that are made and registered for one exchange cost as much time as their
+// bytes take on a fast network.
+constexpr uint64_t kLargestStep = uint64_t{64} << 20;
 
 }  // namespace
 
@@ -172,7 +175,7 @@ absl::Status GroupExchange::TakeWindows() {
   // Two steps' windows from all peers, and what one step packs for them, together take two rounds: as much as the
   // windows of a load that goes over the host.
   const uint64_t peers = std::max<uint64_t>(1, group_->ranks.size() - 1);
-  const uint64_t window = std::max(kSmallestWindow, options_.round_bytes / 3 * 2 / peers);
+  const uint64_t window = std::max(kSmallestWindow, std::min(options_.round_bytes / 3 * 2, kLargestStep) / peers);
   CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(window));
   for (const HeldWindow& held : receives_) {
     if (IndexOf(held.rank) < group_->ranks.size()) continue;

@@ -186,6 +186,7 @@ def nccl(gpu: Gpu, options: argparse.Namespace) -> dict[str, object]:
         with cairn.local.Cluster(ranks=2, root=f"{root}/host", agent_flags=[*FLAGS, "--nccl=never"]) as cluster:
             took = [reshard(cluster)[0] for _ in range(3)]
             figures["host_reshard_s"] = min(took)
+            figures["host_uneven_save_s"] = uneven_save(gpu, cluster, halves)["uneven_save_s"]
         flags = [*FLAGS, "--nccl=require", "--nccl-saves=require", *libraries]
         with cairn.local.Cluster(ranks=2, root=f"{root}/nccl", agent_flags=flags) as cluster:
             took, prepared, exchanged = [], [], []
@@ -208,7 +209,8 @@ def nccl(gpu: Gpu, options: argparse.Namespace) -> dict[str, object]:
             figures |= {"load_s": seconds, "load_transport": reports[0].transport, "load_equal": halves.equal()}
             print(json.dumps(figures), file=sys.stderr, flush=True)  # should what follows be late
             figures |= uneven_save(gpu, cluster, halves)
-            figures |= stopped_peer(cluster, halves)
+            figures |= broken_peer(cluster, halves, signal.SIGSTOP)
+            figures |= broken_peer(cluster, halves, signal.SIGKILL)
     figures["device_bytes_kept"] = free - free_bytes(gpu)
     return figures
 
@@ -227,19 +229,26 @@ def uneven_save(gpu: Gpu, cluster: cairn.local.Cluster, halves: Halves) -> dict[
                                 for name, each in state.items())}
 
 
-def stopped_peer(cluster: cairn.local.Cluster, halves: Halves) -> dict[str, object]:
-    """What the ranks hear when the worker of rank 1 is stopped before an exchange, and whether the next one works."""
-    pids = re.findall(r"gpu_worker_started.* pid=(\d+)", cluster.agents[1].log.read_text())
-    os.kill(int(pids[-1]), signal.SIGSTOP)
-    seconds, answers = timed(lambda: on_ranks(cluster, lambda rank, client: client.reshard(
-        halves.rows(rank), halves.columns(rank), timeout=LIMIT), errors=True))
-    figures: dict[str, object] = {"stopped_s": seconds, "stopped": [str(answer)[:200] for answer in answers]}
+def broken_peer(cluster: cairn.local.Cluster, halves: Halves, number: signal.Signals) -> dict[str, object]:
+    """What the ranks hear when the worker of rank 1 is stopped or killed in an exchange, and whether the next one
+    works."""
+    name = number.name.lower()
+    pid = int(re.findall(r"gpu_worker_started.* pid=(\d+)", cluster.agents[1].log.read_text())[-1])
+
+    def reshard(errors: bool) -> tuple[float, list]:
+        return timed(lambda: on_ranks(cluster, lambda rank, client: client.reshard(
+            halves.rows(rank), halves.columns(rank), timeout=LIMIT), errors=errors))
+
+    timer = threading.Timer(0.5, os.kill, (pid, number))
+    timer.start()
+    seconds, answers = reshard(True)
+    timer.join()
+    figures: dict[str, object] = {f"{name}_s": seconds, name: [str(answer)[:160] for answer in answers]}
     for agent in cluster.agents:  # --nccl=require would refuse what follows for a minute
         agent.restart()
     halves.blank()
-    seconds, _ = timed(lambda: on_ranks(cluster, lambda rank, client: client.reshard(
-        halves.rows(rank), halves.columns(rank), timeout=LIMIT)))
-    return figures | {"after_stopped_s": seconds, "after_stopped_equal": halves.equal()}
+    seconds, _ = reshard(False)
+    return figures | {f"after_{name}_s": seconds, f"after_{name}_equal": halves.equal()}
 
 
 def main() -> None:

@@ -106,33 +106,42 @@ def overlap(gpu: Gpu, size: int) -> dict[str, object]:
 
 
 def torn(gpu: Gpu, _: int) -> dict[str, object]:
-    """Small saves while updates come at random times: with the guard none may be torn, without it some are."""
-    arrays = [GpuBytes(gpu, 4 << 20, i) for i in range(8)]
+    """Saves while updates come at random times: with the guard none may be torn, without it some are.
+
+    The arrays of the second are so large that they are not copied yet when save() returns.
+    """
+    found: dict[str, int] = {}
+    for name, guarded, each, saves, seconds in (("with_guard", True, 4 << 20, 500, 40),
+                                                ("large_with_guard", True, 40 << 20, 10, 20),
+                                                ("large_without_guard", False, 40 << 20, 10, 20)):
+        found |= torn_saves(gpu, name, guarded, each, saves, seconds)
+    return found
+
+
+def torn_saves(gpu: Gpu, name: str, guarded: bool, each: int, saves: int, seconds: float) -> dict[str, int]:
+    arrays = [GpuBytes(gpu, each, i) for i in range(8)]
     state = {f"w{i}": array for i, array in enumerate(arrays)}
     optimizer = Optimizer(gpu, arrays)
     draw = random.Random(1)
-    found: dict[str, int] = {}
+    found = {f"saves_{name}": 0, f"torn_{name}": 0}
     with tempfile.TemporaryDirectory() as root, cairn.local.Cluster(ranks=1, root=root) as cluster:
         with cluster.connect(0) as client:
             client.prepare(state)
-            step = 0
-            for name, guarded, saves, seconds in (("with_guard", True, 500, 60), ("without_guard", False, 50, 20)):
-                found |= {f"saves_{name}": 0, f"torn_{name}": 0}
-                end = time.monotonic() + seconds
-                while found[f"saves_{name}"] < saves and time.monotonic() < end:
-                    step += 1
-                    found[f"saves_{name}"] += 1
-                    saving = client.save(step, state, overlap=[optimizer], check_overlap=True)
-                    time.sleep(draw.random() * 0.001)
-                    optimizer.step(guarded)
-                    try:
-                        saving.wait()
-                    except cairn.Error as error:
-                        if error.reason != "TORN_SNAPSHOT":
-                            raise
-                        found[f"torn_{name}"] += 1
-                    shutil.rmtree(f"{root}/demo/{step - 2:012}", ignore_errors=True)  # the disk may be small
-    return {**found, "checked_arrays": len(arrays)}
+            end = time.monotonic() + seconds
+            while found[f"saves_{name}"] < saves and time.monotonic() < end:
+                found[f"saves_{name}"] += 1
+                step = found[f"saves_{name}"]
+                saving = client.save(step, state, overlap=[optimizer], check_overlap=True)
+                time.sleep(draw.random() * 0.001)
+                optimizer.step(guarded)
+                try:
+                    saving.wait()
+                except cairn.Error as error:
+                    if error.reason != "TORN_SNAPSHOT":
+                        raise
+                    found[f"torn_{name}"] += 1
+                shutil.rmtree(f"{root}/demo/{step - 2:012}", ignore_errors=True)  # the disk may be small
+    return found
 
 
 def digest(gpu: Gpu, size: int) -> dict[str, object]:

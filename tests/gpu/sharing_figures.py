@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import pathlib
 import re
 import tempfile
 import time
+from collections.abc import Iterator
 
 import numpy
 from figures import GB, Gpu, GpuBytes, free_bytes
 
 import cairn
 from cairn import _device
+from cairn.local import binary
 from testing.stand_in_gpu import HandleMemory
 
 ARRAYS = 30
@@ -26,16 +31,35 @@ class SharedBytes(GpuBytes):
         return self.memory.allocate(size)
 
 
+@contextlib.contextmanager
+def agents_of(another_namespace: bool) -> Iterator[None]:
+    """Starts agents in a PID namespace of their own, as those of a pod are; that needs root."""
+    before = os.environ["CAIRN_BIN_DIR"]
+    with tempfile.TemporaryDirectory() as directory:
+        if another_namespace:
+            for name, under in (("cairn-agent", "unshare --pid --fork --kill-child "), ("cairn-coordinator", "")):
+                script = pathlib.Path(directory) / name
+                script.write_text(f'#!/bin/sh\nexec {under}"{binary(name).resolve()}" "$@"\n')
+                script.chmod(0o755)
+            os.environ["CAIRN_BIN_DIR"] = directory
+        try:
+            yield
+        finally:
+            os.environ["CAIRN_BIN_DIR"] = before
+
+
 def sharing(gpu: Gpu, size: int) -> dict[str, object]:
     """Blocked time of saves by descriptors and by CUDA IPC, the worker's memory, and whether every byte is there."""
     figures: dict[str, object] = {}
     device, host = gpu.allocate(size), gpu.pinned(size)
     figures["one_pinned_copy_s"] = gpu.seconds_of_copy(True, device, host, size)
-    for name, kind in (("vmm", SharedBytes), ("ipc", GpuBytes)):
+    for name, kind, namespace in (("vmm", SharedBytes, False), ("ipc", GpuBytes, False),
+                                  ("vmm_other_pid_namespace", SharedBytes, True),
+                                  ("ipc_other_pid_namespace", GpuBytes, True)):
         state = {f"w{i:02}": kind(gpu, size // ARRAYS // 256 * 256, i) for i in range(ARRAYS)}
         flags = [f"--libcuda={_device.DRIVER}"]
         free = free_bytes(gpu)
-        with (tempfile.TemporaryDirectory() as root,
+        with (tempfile.TemporaryDirectory() as root, agents_of(namespace),
               cairn.local.Cluster(ranks=1, root=root, agent_flags=flags) as cluster):
             with cluster.connect(0, share_gpu_memory=True) as client:
                 client.prepare(state)

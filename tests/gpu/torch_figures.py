@@ -175,6 +175,63 @@ def many_tensors(size: int, device: str) -> dict[str, object]:
             "many_synchronous_s": min(synchronous)}
 
 
+def controls(size: int) -> dict[str, object]:
+    """What a checked save says of changes that come right after it: those that no guard sees must be found torn."""
+    count = 4
+    parameters = [torch.nn.Parameter(torch.randn(size // count // 4, device="cuda")) for _ in range(count)]
+    averages = [parameter.detach().clone() for parameter in parameters]
+    statistic = torch.randn(1000, device="cuda")
+    optimizer = torch.optim.SGD(parameters, lr=1e-3)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        for parameter in parameters:
+            parameter.add_(1)
+
+    def change(tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            tensor.data.add_(1)
+
+    def guarded(saving: cairn.Saving, then: Callable[[], object]) -> None:
+        saving.before_update()
+        then()
+
+    changes: dict[str, Callable[[cairn.Saving], object]] = {
+        "step": lambda saving: optimizer.step(),
+        "statistic": lambda saving: change([statistic]),  # no optimizer has it, so it is copied at once
+        "data": lambda saving: change(parameters),
+        "data_guarded": lambda saving: guarded(saving, lambda: change(parameters)),
+        "average": lambda saving: change(averages),
+        "average_guarded": lambda saving: guarded(saving, lambda: change(averages)),
+        "graph": lambda saving: graph.replay(),
+        "graph_guarded": lambda saving: guarded(saving, graph.replay),
+    }
+    found: dict[str, object] = {}
+    state = {"p": [each.detach() for each in parameters], "ema": averages, "statistic": statistic}
+    with tempfile.TemporaryDirectory() as root, cairn.local.Cluster(ranks=1, root=root) as cluster:
+        with cluster.connect(0) as client:
+            cairn.torch.prepare(client, state)
+            for step, (name, change_it) in enumerate(changes.items()):
+                before = {"p": [each.detach().clone() for each in parameters],
+                          "ema": [each.clone() for each in averages], "statistic": statistic.clone()}
+                torch.cuda.synchronize()
+                saving = cairn.torch.save(client, step, state, overlap=[optimizer, *averages], check_overlap=True)
+                change_it(saving)
+                try:
+                    saving.wait()
+                except cairn.Error as error:
+                    found[f"control_{name}"] = error.reason
+                    continue
+                loaded = {"p": [torch.zeros_like(each) for each in before["p"]],
+                          "ema": [torch.zeros_like(each) for each in averages], "statistic": torch.zeros(1000).cuda()}
+                cairn.torch.load(client, loaded, step)
+                same = all(map(torch.equal, [*loaded["p"], *loaded["ema"], loaded["statistic"]],
+                               [*before["p"], *before["ema"], before["statistic"]]))
+                found[f"control_{name}"] = "equal" if same else "DIFFERS"
+    return found
+
+
 def run(size: int, device: str) -> dict[str, object]:
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", rank=0, world_size=1,
@@ -197,7 +254,8 @@ def run(size: int, device: str) -> dict[str, object]:
             results[f"{name}_failed"] = f"{type(error).__name__}: {error}"[:300]
         training.before_update = lambda: None
     torch.distributed.destroy_process_group()
-    return results | many_tensors(figures.GB, device)
+    results |= many_tensors(figures.GB, device)
+    return results | controls(figures.GB // 2) if device == "cuda" else results
 
 
 def main() -> None:
