@@ -202,6 +202,7 @@ def nccl(gpu: Gpu, options: argparse.Namespace) -> dict[str, object]:
                         "workers_device_bytes": free - free_bytes(gpu),
                         "group_device_bytes": [int(n) for n in re.findall(
                             r"event=group_ready .*?device_bytes=(\d+)", cluster.agents[0].log.read_text())]}
+            print(json.dumps(figures), file=sys.stderr, flush=True)
             on_ranks(cluster, lambda rank, client: client.save(1, halves.rows(rank), timeout=LIMIT).wait(LIMIT))
             halves.blank()
             seconds, reports = timed(lambda: on_ranks(

@@ -43,7 +43,8 @@ class Optimizer:
             hook(self, (), {})
         values = self._values[self._steps % len(self._values)]
         self._steps += 1
-        for array in self.param_groups[0]["params"]:
+        # From the last one on: in the order of the copies, updates would always come behind them.
+        for array in reversed(self.param_groups[0]["params"]):
             self._gpu.check("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(array.address), values,
                             ctypes.c_size_t(array.size), None)
 
