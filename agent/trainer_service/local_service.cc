@@ -126,9 +126,9 @@ grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* con
   kept.mutable_layout()->clear_layout();
   return LongPoll<v1::PrepareRequest, v1::PrepareResponse>(
       agent_.host(), context, std::move(kept), response,
-      [path = agent_.descriptor_socket()](Session& session, const v1::PrepareRequest& asked, absl::Time) {
+      [this](Session& session, const v1::PrepareRequest& asked, absl::Time) {
         auto answer = session.Prepare(asked);
-        if (answer.ok() && answer->has_slab()) answer->mutable_slab()->set_descriptor_socket(path);
+        if (answer.ok() && answer->has_slab()) NameSocket(*answer->mutable_slab());
         return answer;
       });
 }

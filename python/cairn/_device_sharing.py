@@ -96,6 +96,32 @@ class Sharing:
         self._refusals = 0  # in a row
         self._skip = 0  # saves that are made without asking
 
+    def prepare(self, declared: _layout.Declared, slab: _wire.Message, deadline: float) -> None:
+        """Gives the agent part in the memory of arrays ahead of the first save, so that it starts its process now.
+
+        Memory that is shared by CUDA IPC cannot be given ahead. What stands in the way shows in the save.
+
+        Args:
+          slab: in which this rank's saves will be staged.
+
+        Raises:
+          Error: as copy().
+        """
+        self._meet(slab.agent_incarnation)
+        arrays, _, _ = _shareable(declared, range(len(declared.shards)))
+        if not arrays or self._skip:
+            return
+        try:
+            found = self._find(arrays, deadline)
+            self._offer([part.block for part in found.parts if part.block.kind == FILE], slab, deadline)
+        except _Refused as refusal:
+            self._note(refusal)
+        except _session.Restarted:
+            pass
+        except BaseException:
+            self._give_up()
+            raise
+
     def copy(self, declared: _layout.Declared, begun: _wire.Message) -> Shared:
         """Lets the agent copy the arrays of a save to its slab, and returns when that is done.
 
@@ -106,10 +132,7 @@ class Sharing:
           Error: as Devices.to_host(); DEVICE_ERROR and DEVICE_STALLED also of the agent's own copies. Nothing is shared
             any more then. The agent stops what it copies when the save is cancelled.
         """
-        if self._agent != begun.slab.agent_incarnation:  # what was shared went with the last one's process
-            self._forget()
-            self._agent = begun.slab.agent_incarnation
-            self._refusals = self._skip = 0
+        self._meet(begun.slab.agent_incarnation)
         if self._skip:
             self._skip -= 1
             return Shared(fallback=self._refused)
@@ -118,10 +141,7 @@ class Sharing:
             self._refusals = 0
             return shared
         except _Refused as refusal:
-            self._refused = f"the agent cannot read this GPU memory: {refusal}"
-            self._skip = min(2**self._refusals - 1, _MOST_SKIPPED)
-            self._refusals = min(self._refusals + 1, 16)
-            self._give_up()
+            self._note(refusal)
             return Shared(fallback=self._refused)
         except _session.Restarted:
             raise
@@ -129,13 +149,27 @@ class Sharing:
             self._give_up()
             raise
 
+    def _meet(self, agent: int) -> None:
+        """Goes on with this incarnation of the agent."""
+        if self._agent != agent:  # what was shared went with the last one's process
+            self._forget()
+            self._agent = agent
+            self._refusals = self._skip = 0
+
+    def _note(self, refusal: _Refused) -> None:
+        """Gives everything back, and does not ask again for some saves."""
+        self._refused = f"the agent cannot read this GPU memory: {refusal}"
+        self._skip = min(2**self._refusals - 1, _MOST_SKIPPED)
+        self._refusals = min(self._refusals + 1, 16)
+        self._give_up()
+
     def _copy(self, declared: _layout.Declared, begun: _wire.Message) -> Shared:
         started = time.monotonic()
-        arrays, empty, why = _shareable(declared, begun.placements)
+        arrays, empty, why = _shareable(declared, [place.item for place in begun.placements])
         if not arrays:
             if self._known:  # what was freed is given back, though there is nothing to copy
                 self._find([], declared.deadline)
-                self._offer([], begun, declared.deadline)
+                self._offer([], begun.slab, declared.deadline)
             return Shared(fallback=why)
         for _ in range(2):
             held = self._held()
@@ -143,7 +177,7 @@ class Sharing:
             freed = held - self._held()
             if not found.parts:
                 raise _Refused(found.why)
-            self._offer([part.block for part in found.parts if part.block.kind == FILE], begun, declared.deadline)
+            self._offer([part.block for part in found.parts if part.block.kind == FILE], begun.slab, declared.deadline)
             response = self._let_copy(found.parts, begun, declared.deadline)
             if response.refused:
                 raise _Refused(response.refused)
@@ -203,7 +237,7 @@ class Sharing:
                 found.items.append(item)
         return found
 
-    def _offer(self, blocks: Iterable[Block], begun: _wire.Message, deadline: float) -> None:
+    def _offer(self, blocks: Iterable[Block], slab: _wire.Message, deadline: float) -> None:
         """Gives the agent part in blocks that it does not have yet."""
         new = list({(block.handle, block.size): block for block in blocks
                     if (block.handle, block.size) not in self._known}.values())
@@ -226,8 +260,8 @@ class Sharing:
                     raise
                 raise _Refused(error.message) from None
             try:
-                _memory.send_descriptors(begun.slab.descriptor_socket, response.descriptor_id, files,
-                                         _memory.lender_of(begun.slab, self._session.owner))
+                _memory.send_descriptors(slab.descriptor_socket, response.descriptor_id, files,
+                                         _memory.lender_of(slab, self._session.owner))
             except Error as error:
                 raise _Refused(f"its descriptors could not be sent: {error.message}") from None
             finally:
@@ -281,22 +315,22 @@ def _joined(*texts: str) -> str:
 
 
 def _shareable(declared: _layout.Declared,
-               placements: Iterable[_wire.Message]) -> tuple[list[tuple[int, str, DeviceArray]], list[int], str]:
-    """Returns number, name and array of the items that the agent may copy, those without bytes, and why there are
+               items: Iterable[int]) -> tuple[list[tuple[int, str, DeviceArray]], list[int], str]:
+    """Returns number, name and array of those items that the agent may copy, those without bytes, and why there are
     others."""
     result = []
     empty = []
     why = ""
-    for place in placements:
-        if place.item >= len(declared.shards):
+    for item in items:
+        if item >= len(declared.shards):
             continue
-        entry = declared.shards[place.item]
+        entry = declared.shards[item]
         if not isinstance(entry.array, DeviceArray):
             continue
         if not entry.array.nbytes:
-            empty.append(place.item)
+            empty.append(item)
         elif entry.array.flags.c_contiguous:
-            result.append((place.item, entry.name, entry.array))
+            result.append((item, entry.name, entry.array))
         else:
             why = why or f"{entry.name!r} is not contiguous on the device, so the trainer copies it"
     return result, empty, why

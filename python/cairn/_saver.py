@@ -75,8 +75,12 @@ class Saver:
             self._give_up_slab(error)
             raise
         on_devices = declared.device_arrays()
+        if not on_devices or not response.HasField("slab"):
+            return int(response.slab_bytes)
         # An agent that copies from devices itself pins its own mapping of the slab.
-        if on_devices and response.HasField("slab") and self._sharing is None:
+        if self._sharing is not None:
+            self._sharing.prepare(declared, response.slab, deadline)
+        else:
             slab = self._slabs.get(response.slab, self._session.owner, writable=True)
             self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
         return int(response.slab_bytes)

@@ -37,7 +37,8 @@ def agents_of(another_namespace: bool) -> Iterator[None]:
     before = os.environ["CAIRN_BIN_DIR"]
     with tempfile.TemporaryDirectory() as directory:
         if another_namespace:
-            for name, under in (("cairn-agent", "unshare --pid --mount-proc --fork --kill-child "), ("cairn-coordinator", "")):
+            for name, under in (("cairn-agent", "unshare --pid --mount-proc --fork --kill-child "),
+                                ("cairn-coordinator", "")):
                 script = pathlib.Path(directory) / name
                 script.write_text(f'#!/bin/sh\nexec {under}"{binary(name).resolve()}" "$@"\n')
                 script.chmod(0o755)

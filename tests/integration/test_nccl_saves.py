@@ -234,10 +234,14 @@ def test_faults_in_a_step_cost_no_save_and_are_named(root, controls):
             begun = time.monotonic()
             save(cluster, step)
             seconds = time.monotonic() - begun
-            told = [transport for transport in transports(cluster, step) if transport]
+            by_rank = transports(cluster, step)
+            told = [transport for transport in by_rank if transport]
             print(f"{seconds:.1f} s: {told}")
-            assert all("grpc (nccl: " in transport for transport in told) and told, told
-            assert any(re.search(rf"(rank|ranks) (\d, )*{rank}\b", transport) for transport in told), told
+            # A rank that had all of its shards before the fault has them over NCCL.
+            assert all(transport == "nccl" or "grpc (nccl: " in transport for transport in told), told
+            assert any("grpc (nccl: " in transport for transport in told), told
+            assert "cairn-gpu-worker" in by_rank[rank] or any(
+                re.search(rf"(rank|ranks) (\d, )*{rank}\b", transport) for transport in told), told
             assert seconds < 30
             check_load(cluster, step)
             pids = workers(cluster)
