@@ -386,18 +386,21 @@ def test_an_overlapped_save_is_copied_by_the_trainer_and_says_so(gpu, cluster):
 
 # A trainer that saves once, and then says how. "hang": its save's copy does not begin.
 TRAINER = """
-import sys, threading, numpy, cairn
+import os, sys, threading, numpy, cairn
 from cairn import _device
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 _device.DRIVER = str(LIBRARY)
 gpu = StandInGpu()
 values = numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)
 state = {"w": gpu.array(values, by_handles=sys.argv[2] == "vmm")}
+if sys.argv[3:4] == ["other"]:
+    import grpc._channel  # the other user may not read the interpreter's directory
+    os.setgroups([]), os.setresgid(54321, 54321, 54321), os.setresuid(54321, 54321, 54321)
 client = cairn.connect(sys.argv[1], share_gpu_memory=True)
 saving = client.save(1, state)
 saving.wait()
 print(saving.device.path, "|", saving.device.fallback, flush=True)
-if len(sys.argv) > 3:
+if sys.argv[3:4] == ["stay"]:
     threading.Event().wait()
 """
 
@@ -459,3 +462,20 @@ def test_a_trainer_in_another_pid_namespace_shares_by_descriptors_alone(gpu, clu
         target = {"w": numpy.zeros(100_000, numpy.uint8)}
         client.load(target)
         assert (target["w"] == numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)).all()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("namespace", [False, True], ids=["same-namespace", "another-namespace"])
+def test_a_trainer_of_another_user_without_rights_shares_by_descriptors(gpu, tmp_path, namespace):
+    flags = [*FLAGS, "--allow-uid=54321"]
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints", agent_flags=flags) as cluster:
+        for directory in pathlib.Path(cluster.agents[0].address.removeprefix("unix:")).parents[:2]:
+            directory.chmod(0o711)
+        child = trainer(cluster, "vmm", "other", prefix=unshare() if namespace else ())
+        line = child.stdout.readline()
+        assert child.wait() == 0
+        assert line == "device-vmm | \n"
+        with cluster.connect(0) as client:
+            target = {"w": numpy.zeros(100_000, numpy.uint8)}
+            client.load(target)
+            assert (target["w"] == numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)).all()
