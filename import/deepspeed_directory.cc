@@ -511,6 +511,7 @@ absl::Status DirectoryReader::AddCopies(const std::string& name, const std::vect
     if (!slice.ok()) return InDirectory(slice.status());
     slices.push_back(*std::move(slice));
   }
+  pointers.reserve(slices.size());
   for (const StoredSlice& slice : slices) pointers.push_back(&slice);
   if (!is_buffer) {
     const auto merged = MergeParameter(name, pointers);

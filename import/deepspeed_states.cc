@@ -206,7 +206,7 @@ absl::StatusOr<ParallelInfo> Reader::ReadParallelInfo(PickleValue info) {
     }
   }
   if (const auto widths = document_.Find(info, "sub_param_shard_widths")) {
-    CAIRN_RETURN_IF_ERROR(ForEachNamed(*widths, [&](std::string pattern, PickleValue value) -> absl::Status {
+    CAIRN_RETURN_IF_ERROR(ForEachNamed(*widths, [&](const std::string& pattern, PickleValue value) -> absl::Status {
       auto& rows = parallel.widths[pattern];
       for (const PickleValue each : document_.Elements(value, kMostEntries)) {
         auto row = IntsOf(each);

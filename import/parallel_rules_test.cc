@@ -142,6 +142,7 @@ TEST(ParallelRulesTest, Merge_WhatWasCutAtRandom_IsTheParameter) {
       whole = Narrow(whole, 0, 0, info.vocabulary);
     }
     std::vector<Shape> shapes;
+    shapes.reserve(slices.size());
     for (const Array& slice : slices) shapes.push_back(slice.shape);
     const auto merged = Rules(info).Merge("w", shapes);
     ASSERT_TRUE(merged.ok()) << merged.status() << " seed " << seed;
