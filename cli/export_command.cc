@@ -19,6 +19,7 @@
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
+#include "common/base/digest.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -133,7 +134,12 @@ absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manif
   CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
   values = TakeApart(std::move(values));
   CAIRN_RETURN_IF_ERROR(CheckNoneIsOpaque(values));
-  CAIRN_ASSIGN_OR_RETURN(const DcpExportPlan plan, MakeDcpExportPlan(manifest, options, values));
+  CAIRN_ASSIGN_OR_RETURN(DcpExportPlan plan, MakeDcpExportPlan(manifest, options, values));
+  CAIRN_ASSIGN_OR_RETURN(const ValuesOfRanks of_ranks, ReadValuesOfRanks(manifest, options.choice, values, reader));
+  if (!of_ranks.contents.empty()) {
+    plan.beside.emplace_back(kPerRankValuesName,
+                             RenderPerRankValues(of_ranks.values, of_ranks.contents, Digest(plan.metadata)));
+  }
   return WriteDcp(storage, manifest, plan, options, arguments, memory);
 }
 

@@ -1,8 +1,10 @@
 #include "export/exported_values.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/reason.h"
@@ -48,6 +50,7 @@ void TakeOneApart(ExportedValue&& whole, std::vector<ExportedValue>& parts) {
     if (dict) key = TextValue(std::move(whole.value.items[i].text));
     part.name = absl::StrCat(whole.name, ".", key.text);
     part.path = whole.path;
+    part.object = whole.object;
     part.path.push_back(std::move(key));
     part.value = std::move(whole.value.items[dict ? i + 1 : i]);
     TakeOneApart(std::move(part), parts);
@@ -72,12 +75,30 @@ absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& ma
       ExportedValue whole;
       whole.name = same ? name : absl::StrCat(name, ".rank", *manifest.objects[begin + i].rank);
       whole.path = {TextValue(whole.name)};
+      whole.object = name;
       CAIRN_ASSIGN_OR_RETURN(whole.value, ReadObjectValue(stored[i], name));
       values.push_back(std::move(whole));
     }
   }
   std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return values;
+}
+
+absl::StatusOr<ValuesOfRanks> ReadValuesOfRanks(const Manifest& manifest, const TensorChoice& choice,
+                                                const std::vector<ExportedValue>& values, ItemReader& reader) {
+  ValuesOfRanks result;
+  result.values.world_size = manifest.world_size;
+  absl::flat_hash_set<std::string_view> names;
+  for (const ManifestObject& object : manifest.objects) {
+    if (!object.rank || !IsChosen(choice, object.name)) continue;
+    CAIRN_ASSIGN_OR_RETURN(result.contents.emplace_back(), reader.Read(object));
+    result.values.values.push_back({object.name, *object.rank, 0, 0});
+    names.insert(object.name);
+  }
+  for (const ExportedValue& value : values) {
+    if (names.contains(value.object)) result.values.stands_for.push_back(value.name);
+  }
+  return result;
 }
 
 std::vector<ExportedValue> TakeApart(std::vector<ExportedValue> values) {

@@ -10,6 +10,7 @@
 #include "export/item_reader.h"
 #include "export/object_value.h"
 #include "export/whole_tensors.h"
+#include "import/per_rank_values.h"
 
 namespace cairn {
 
@@ -17,12 +18,22 @@ struct ExportedValue {
   std::string name;               // the parts of the path, joined by "."
   std::vector<ObjectValue> path;  // the checkpoint's name, then keys and positions within
   ObjectValue value;
+  std::string object;  // the name in the checkpoint
 };
 
 // Returns the chosen values, by name. An object of which every rank has its own keeps its name if all are the same, and
 // gets ".rank0" and so on behind it if they are not. Fails as ItemReader and ReadObjectValue do.
 absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& manifest, const TensorChoice& choice,
                                                               ItemReader& reader);
+
+// Returns the values of which every rank has its own, and their bytes, as a directory keeps them beside the names that
+// PyTorch reads: `values`, which are all that are exported. Fails as ItemReader does.
+struct ValuesOfRanks {
+  PerRankValues values;
+  std::vector<std::string> contents;  // parallel to values.values
+};
+absl::StatusOr<ValuesOfRanks> ReadValuesOfRanks(const Manifest& manifest, const TensorChoice& choice,
+                                                const std::vector<ExportedValue>& values, ItemReader& reader);
 
 // Takes apart what torch.distributed.checkpoint takes apart: dicts, and lists that hold dicts at any depth.
 std::vector<ExportedValue> TakeApart(std::vector<ExportedValue> values);

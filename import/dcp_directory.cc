@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -12,6 +13,7 @@
 #include "import/described_files.h"
 #include "import/foreign_file.h"
 #include "import/foreign_manifest.h"
+#include "import/per_rank_values.h"
 #include "import/torch_file.h"
 
 namespace cairn {
@@ -44,7 +46,8 @@ class DirectoryReader {
                        [&](const auto& alias) { return alias.first == name; });
   }
 
-  absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest, const std::optional<ForeignFile>& common) && {
+  absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest, const std::optional<ForeignFile>& common,
+                                        const std::optional<PerRankFile>& of_ranks) && {
     ForeignManifest manifest("cairn import dcp 1");
     for (const std::optional<ForeignFile>& file : files_) manifest.AddFile(*file);
     manifest.AddDigest(metadata_digest);
@@ -66,20 +69,53 @@ class DirectoryReader {
       }
       pieces_[e] = Pieces();
     }
-    std::optional<uint32_t> common_file;
-    if (common) common_file = manifest.AddFile(*common);
+    std::vector<Value> all;
     for (size_t v = 0; v < values.size(); ++v) {
-      if (common_file && metadata_.values[v] > kMegatronCommonName) {
-        manifest.AddValue(std::string(kMegatronCommonName), *std::exchange(common_file, std::nullopt), 0,
-                          common->bytes());
-      }
-      manifest.AddValue(metadata_.values[v], values[v]->file, values[v]->offset, values[v]->bytes);
+      if (of_ranks && StandsFor(of_ranks->values, metadata_.values[v])) continue;
+      all.push_back({metadata_.values[v], std::nullopt, values[v]->file, values[v]->offset, values[v]->bytes});
     }
-    if (common_file) manifest.AddValue(std::string(kMegatronCommonName), *common_file, 0, common->bytes());
+    if (common) {
+      all.push_back({std::string(kMegatronCommonName), std::nullopt, manifest.AddFile(*common), 0, common->bytes()});
+    }
+    if (of_ranks) {
+      const uint32_t file = manifest.AddFile(of_ranks->file);
+      absl::flat_hash_set<std::string> taken;
+      for (const Value& value : all) taken.insert(value.name);
+      for (const DcpTensor& tensor : metadata_.tensors) taken.insert(tensor.name);
+      for (const auto& [name, target] : metadata_.aliases) taken.insert(name);
+      for (const PerRankValue& value : of_ranks->values.values) {
+        if (taken.contains(value.name)) {
+          return MakeError(Reason::kNameCollision,
+                           absl::StrCat(of_ranks->file.path(), " has '", value.name, "', and so has the metadata"),
+                           {{"file", of_ranks->file.path()}, {"names", value.name}});
+        }
+        all.push_back({value.name, value.rank, file, value.offset, value.bytes});
+      }
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Value& a, const Value& b) { return a.name < b.name; });
+    for (Value& value : all) {
+      if (value.rank) {
+        manifest.AddValueOfRank(std::move(value.name), *value.rank, of_ranks->values.world_size, value.file,
+                                value.offset, value.bytes);
+      } else {
+        manifest.AddValue(std::move(value.name), value.file, value.offset, value.bytes);
+      }
+    }
     return std::move(manifest).Finish();
   }
 
  private:
+  struct Value {
+    std::string name;
+    std::optional<int> rank;
+    uint32_t file = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+
+  static bool StandsFor(const PerRankValues& values, const std::string& name) {
+    return std::binary_search(values.stands_for.begin(), values.stands_for.end(), name);
+  }
   absl::Status ReadFile(size_t number);
   absl::StatusOr<Pieces> ReadChunk(const ForeignFile& file, const DcpEntry& entry) const;
 
@@ -160,13 +196,14 @@ absl::StatusOr<Manifest> ReadDcpDirectory(const std::string& directory) {
   DirectoryReader reader(directory, std::move(file.metadata));
   CAIRN_RETURN_IF_ERROR(reader.Read());
   CAIRN_ASSIGN_OR_RETURN(const auto common, OpenMegatronCommon(directory));
+  CAIRN_ASSIGN_OR_RETURN(const auto of_ranks, ReadPerRankFile(directory, file.digest));
   if (common && reader.Has(kMegatronCommonName)) {
     return MakeError(Reason::kNameCollision,
                      absl::StrCat(file.path, " has '", std::string(kMegatronCommonName),
                                   "', and there is such a file, whose value would have the same name"),
                      {{"file", file.path}, {"names", std::string(kMegatronCommonName)}});
   }
-  return std::move(reader).MakeManifest(file.digest, common);
+  return std::move(reader).MakeManifest(file.digest, common, of_ranks);
 }
 
 }  // namespace cairn

@@ -359,8 +359,9 @@ absl::Status MetadataReader::CheckRanges() {
 
 }  // namespace
 
-absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what) {
-  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what));
+absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what,
+                                            const ReleasePickle& release) {
+  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what, release));
   return MetadataReader(document, what, bytes.size()).Read();
 }
 

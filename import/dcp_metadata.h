@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
+#include "import/pickle.h"
 
 namespace cairn {
 
@@ -57,7 +58,9 @@ struct DcpMetadata {
 // and memory are linear in its length. DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, it contradicts itself, or a
 // chunk is missing or there twice. INVALID_ARGUMENT (PATH_ESCAPE): a file's name leaves the directory. UNIMPLEMENTED
 // (UNSUPPORTED): its entries are compressed, or it has a dtype that Cairn does not know. Also fails as ReadPickle does.
-absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what);
+// If `release` is given, the bytes are not needed any more as far as it is told.
+absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what,
+                                            const ReleasePickle& release = {});
 
 }  // namespace cairn
 

@@ -4,21 +4,26 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/deepspeed_files.h"
+#include "import/deepspeed_slices.h"
 #include "import/deepspeed_states.h"
 #include "import/described_files.h"
 #include "import/foreign_file.h"
 #include "import/foreign_manifest.h"
 #include "import/named_tensors.h"
+#include "import/parallel_rules.h"
 #include "import/torch_file.h"
 #include "import/zero_partition.h"
 
@@ -26,8 +31,17 @@ namespace cairn {
 namespace {
 
 constexpr char kLatest[] = "latest";
-constexpr char kParameters[] = "zero";  // the directory of a universal checkpoint's parameters
+constexpr char kParameters[] = "zero";                      // the directory of a universal checkpoint's parameters
+constexpr std::string_view kTiedModules = "tied_modules.";  // how the names of shared weights in a pipeline begin
 constexpr uint64_t kMostLatestBytes = 4096;
+constexpr size_t kMostPieces = size_t{1} << 18;             // of one tensor
+constexpr uint64_t kCompareBytes = uint64_t{1} << 20;       // at once
+constexpr uint64_t kMostComparedBytes = uint64_t{1} << 30;  // of the buffers of a checkpoint
+constexpr char kSayPatterns[] =
+    "Save it with 'universal_checkpoint_info' in the client state, as Megatron-DeepSpeed does: its patterns say along "
+    "which dimension each weight is cut.";
+constexpr char kConvert[] =
+    "Make a universal checkpoint of it (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
 
 using Entries = std::vector<PosixStorage::Entry>;
 
@@ -48,6 +62,20 @@ std::string StateName(const std::string& key, const std::string& weight) {
   return absl::StrCat("optimizer.", key, ".", weight);
 }
 
+// Moves on to another file for each number.
+class FileNames {
+ public:
+  uint32_t Add(const std::string& name) {
+    names_.push_back(name);
+    return static_cast<uint32_t>(names_.size() - 1);
+  }
+  const std::string& operator[](uint32_t number) const { return names_[number]; }
+  size_t size() const { return names_.size(); }
+
+ private:
+  std::vector<std::string> names_;
+};
+
 class DirectoryReader {
  public:
   DirectoryReader(const std::string& directory, const DeepSpeedFiles& names)
@@ -56,23 +84,26 @@ class DirectoryReader {
   absl::StatusOr<Manifest> Read() {
     CAIRN_RETURN_IF_ERROR(ReadFiles());
     for (const std::optional<ForeignFile>& file : files_) manifest_.AddFile(*file);
+    CAIRN_RETURN_IF_ERROR(LearnParallelism());
     if (names_.is_universal) {
       CAIRN_RETURN_IF_ERROR(AddParameters());
     } else {
-      CAIRN_RETURN_IF_ERROR(AddPartitioned());
+      CAIRN_RETURN_IF_ERROR(AddTrained());
     }
     CAIRN_RETURN_IF_ERROR(AddFrozen());
     CAIRN_RETURN_IF_ERROR(AddRest());
+    CAIRN_RETURN_IF_ERROR(AddLayers());
     std::move(tensors_).MoveTo(manifest_);
     return std::move(manifest_).Finish();
   }
 
  private:
-  // Numbers of files: those of the models' states, then of the optimizers', then of the parameters.
-  uint32_t OptimizerFile(size_t rank) const { return static_cast<uint32_t>(names_.models.size() + rank); }
-  uint32_t ParameterFile(size_t number) const {
-    return static_cast<uint32_t>(names_.models.size() + names_.optimizers.size() + number);
-  }
+  // The tensors of one name, one of each slice.
+  struct Copy {
+    StridedTensor tensor;
+    uint32_t file = 0;
+  };
+
   absl::Status Bad(uint32_t file, const std::string& problem) const {
     return MakeError(Reason::kBadForeignFile, absl::StrCat(files_[file]->path(), ": ", problem),
                      {{"file", files_[file]->path()}});
@@ -80,52 +111,98 @@ class DirectoryReader {
   absl::Status InDirectory(const absl::Status& status) const {
     return status.ok() ? status : Annotate(status, directory_, {{"file", directory_}});
   }
+  // The part that a stage of the pipeline has of a slice.
+  const DeepSpeedPart& Part(size_t stage, size_t slice) const { return parts_[stage * slices_ + slice]; }
+  size_t stages() const { return parts_.size() / slices_; }
 
   // Reads what is not tensors' bytes, by several threads.
   absl::Status ReadFiles();
-  absl::Status ReadOne(size_t number, const TorchFile& file);
+  // Finds out how many stages and slices there are, and how slices make up tensors.
+  absl::Status LearnParallelism();
 
-  // Adds what the ranks' optimizers hold: the trained weights, and their states.
-  absl::Status AddPartitioned();
-  absl::Status CheckOptimizers() const;
-  absl::Status AddState(const std::string& key, const ZeroParameter& parameter);
-  // Adds a tensor whose fragments lie in flat tensors of the ranks, whose files follow one another from `first_file`
-  // on.
-  absl::Status AddParts(const std::string& name, const ZeroParameter& parameter, uint32_t first_file,
-                        const std::function<const StridedTensor*(const ZeroFragment&)>& tensor_of);
+  // Adds what the optimizers of all parts hold: the trained weights, and their states.
+  absl::Status AddTrained();
+  absl::Status AddTrainedOfStage(size_t stage);
+  // Adds a tensor whose slices make up `merged`.
+  absl::Status AddMerged(const std::string& name, const MergedShape& merged,
+                         std::span<const StoredSlice* const> slices);
+  // Finds how the slices of a parameter make it up.
+  absl::StatusOr<MergedShape> MergeParameter(const std::string& name, std::span<const StoredSlice* const> slices) const;
   // Adds the parameters of a universal checkpoint.
   absl::Status AddParameters();
   // Adds the weights that are not trained.
   absl::Status AddFrozen();
   // Adds second names, buffers, and what else of the model has no name yet.
   absl::Status AddRest();
+  // Adds the same of the files that a pipeline writes of its layers.
+  absl::Status AddLayers();
+  // Adds a tensor that each slice has. Buffers are the same in all of them, or the checkpoint is refused.
+  absl::Status AddCopies(const std::string& name, const std::vector<Copy>& copies, bool is_buffer);
+  absl::StatusOr<bool> AreEqual(const StoredSlice& a, const StoredSlice& b);
 
   const std::string& directory_;
   const DeepSpeedFiles& names_;
+  FileNames file_names_;
   std::vector<std::optional<ForeignFile>> files_;
-  // The models are by rank, and those of parameters by their names' positions. Nothing stands for a value that is no
-  // tensor.
-  std::vector<DeepSpeedModel> models_;
-  std::vector<DeepSpeedOptimizer> optimizers_;
+  std::vector<DeepSpeedPart> parts_;
+  std::vector<DeepSpeedRead<DeepSpeedLayer>> layers_;  // as names_.layers
+  // By the position of its name. Nothing stands for a value that is no tensor.
   std::vector<std::optional<StridedTensor>> parameters_;
+  uint32_t first_parameter_ = 0;  // the number of its file
+  size_t slices_ = 1;
+  std::optional<ParallelRules> rules_;
+  uint64_t compared_bytes_ = 0;
 
   ForeignManifest manifest_;
   NamedTensors tensors_;
 };
 
 absl::Status DirectoryReader::ReadFiles() {
-  models_.resize(names_.models.size());
-  optimizers_.resize(names_.optimizers.size());
+  // What is to be done with each file.
+  std::vector<std::function<absl::Status(const TorchFile&)>> readers;
+  const auto add = [&](const std::string& name, std::function<absl::Status(const TorchFile&)> reader) {
+    readers.push_back(std::move(reader));
+    return file_names_.Add(name);
+  };
+  const auto into = [&](auto& read, const std::string& name, auto parse) {
+    read.path = absl::StrCat(directory_, "/", name);
+    read.file = add(name, [&read, parse](const TorchFile& file) -> absl::Status {
+      CAIRN_ASSIGN_OR_RETURN(read.content, parse(file));
+      return absl::OkStatus();
+    });
+  };
+  parts_.resize(names_.parts.size());
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const DeepSpeedFiles::Part& names = names_.parts[i];
+    parts_[i].models.resize(names.models.size());
+    parts_[i].optimizers.resize(names.optimizers.size());
+    for (size_t rank = 0; rank < names.models.size(); ++rank) {
+      into(parts_[i].models[rank], names.models[rank], ReadDeepSpeedModel);
+    }
+    for (size_t rank = 0; rank < names.optimizers.size(); ++rank) {
+      into(parts_[i].optimizers[rank], names.optimizers[rank], ReadDeepSpeedOptimizer);
+    }
+  }
+  layers_.resize(names_.layers.size());
+  for (size_t i = 0; i < layers_.size(); ++i) into(layers_[i], names_.layers[i].name, ReadDeepSpeedLayer);
   parameters_.resize(names_.parameters.size());
-  std::vector<std::string> all = names_.models;
-  all.insert(all.end(), names_.optimizers.begin(), names_.optimizers.end());
-  all.insert(all.end(), names_.parameters.begin(), names_.parameters.end());
-  files_.resize(all.size());
-  return ReadEachFile(all.size(), [&](size_t number) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory_, all[number]));
+  first_parameter_ = static_cast<uint32_t>(file_names_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    add(names_.parameters[i], [this, i](const TorchFile& file) -> absl::Status {
+      // The value is {"param": tensor, ...}, or a tensor or number alone.
+      PickleValue value = file.document().root();
+      if (const auto parameter = file.document().Find(value, "param"); parameter.has_value()) value = *parameter;
+      CAIRN_ASSIGN_OR_RETURN(parameters_[i], file.Tensor(value));
+      return absl::OkStatus();
+    });
+  }
+  files_.resize(readers.size());
+  return ReadEachFile(readers.size(), [&](size_t number) -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(ForeignFile file,
+                           ForeignFile::OpenBelow(directory_, file_names_[static_cast<uint32_t>(number)]));
     {
       CAIRN_ASSIGN_OR_RETURN(const TorchFile torch, OpenTorch(file));
-      CAIRN_RETURN_IF_ERROR(ReadOne(number, torch));
+      CAIRN_RETURN_IF_ERROR(readers[number](torch));
     }
     file.Close();
     files_[number] = std::move(file);
@@ -133,107 +210,159 @@ absl::Status DirectoryReader::ReadFiles() {
   });
 }
 
-absl::Status DirectoryReader::ReadOne(size_t number, const TorchFile& file) {
-  if (number < models_.size()) {
-    CAIRN_ASSIGN_OR_RETURN(models_[number], ReadDeepSpeedModel(file));
-    return absl::OkStatus();
+absl::Status DirectoryReader::LearnParallelism() {
+  if (parts_.empty()) return absl::OkStatus();
+  DeepSpeedModel& first = parts_[0].models[0].content;
+  for (const DeepSpeedPart& part : parts_) {
+    for (const auto& model : part.models) {
+      if (model.content.stages != first.stages || model.content.slices != first.slices) {
+        return Bad(model.file, "says another number of parts of the model than the file of part 0");
+      }
+      if (model.content.has_experts && !names_.is_universal) {
+        return MakeError(Reason::kUnsupported, absl::StrCat(model.path, " is of a model with experts"),
+                         {{"file", model.path}, {"next", kConvert}});
+      }
+    }
   }
-  number -= models_.size();
-  if (number < optimizers_.size()) {
-    CAIRN_ASSIGN_OR_RETURN(optimizers_[number], ReadDeepSpeedOptimizer(file));
-    return absl::OkStatus();
+  if (first.stages != 0 && first.slices != 0) {
+    slices_ = first.slices;
+    if (first.stages > parts_.size() || first.stages * first.slices != parts_.size()) {
+      return Bad(parts_[0].models[0].file,
+                 absl::StrCat("is one of ", first.stages, " stages and ", first.slices,
+                              " slices of a model, and there are files of ", parts_.size(), " parts"));
+    }
+  } else if (first.parts > parts_.size()) {
+    return Bad(parts_[0].models[0].file,
+               absl::StrCat("is one of ", first.parts, " parts of a model, and there are files of ", parts_.size()));
   }
-  // The value is {"param": tensor, ...}, or a tensor or number alone.
-  PickleValue value = file.document().root();
-  if (const auto parameter = file.document().Find(value, "param"); parameter.has_value()) value = *parameter;
-  CAIRN_ASSIGN_OR_RETURN(parameters_[number - optimizers_.size()], file.Tensor(value));
+  if (parts_.size() == 1) return absl::OkStatus();
+  if (first.stages != 0 && first.slices != 0) {
+    // It says so.
+  } else if (!names_.layers.empty()) {
+    // Versions before 0.19 say it by their files alone: a pipeline has files of layers, one of each slice.
+    for (const DeepSpeedFiles::Layer& layer : names_.layers) slices_ = std::max(slices_, size_t{layer.slice} + 1);
+    if (parts_.size() % slices_ != 0) {
+      return InDirectory(MakeError(Reason::kFileMissing, absl::StrCat("there are ", slices_, " slices of layers, and ",
+                                                                      parts_.size(), " parts of the model (mp_rank)")));
+    }
+  } else {
+    slices_ = parts_.size();
+  }
+  if (first.parallel) {
+    auto rules = ParallelRules::Create(*std::exchange(first.parallel, std::nullopt));
+    if (!rules.ok()) return Annotate(rules.status(), files_[parts_[0].models[0].file]->path());
+    rules_ = *std::move(rules);
+  } else if (slices_ > 1 && !names_.is_universal) {
+    std::vector<std::string> weights;
+    for (const ZeroGroup& group : first.groups) {
+      for (const ZeroGroup::Parameter& each : group.parameters) weights.push_back(absl::StrCat("'", each.name, "'"));
+    }
+    const size_t shown = std::min<size_t>(weights.size(), 3);
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat(directory_, " holds a model in ", slices_,
+                     " tensor-parallel slices, and does not say how they make up ",
+                     absl::StrJoin(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     weights.size() > shown ? absl::StrCat(" and ", weights.size() - shown, " more weights") : ""),
+        {{"file", directory_}, {"next", kSayPatterns}});
+  }
   return absl::OkStatus();
 }
 
-absl::Status DirectoryReader::CheckOptimizers() const {
-  const DeepSpeedOptimizer& first = optimizers_[0];
-  for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
-    const DeepSpeedOptimizer& each = optimizers_[rank];
-    const uint32_t file = OptimizerFile(rank);
-    if (each.by_parameter != first.by_parameter) return Bad(file, "is of another stage of ZeRO than that of rank 0");
-    if (each.ranks != 0 && each.ranks != optimizers_.size()) {
-      return Bad(file, absl::StrCat("says that it is one of ", each.ranks, ", and there are ", optimizers_.size()));
+absl::Status DirectoryReader::AddTrained() {
+  for (size_t stage = 0; stage < stages(); ++stage) CAIRN_RETURN_IF_ERROR(AddTrainedOfStage(stage));
+  return absl::OkStatus();
+}
+
+absl::Status DirectoryReader::AddTrainedOfStage(size_t stage) {
+  std::vector<std::map<std::string, TrainedSlice>> parts;
+  for (size_t slice = 0; slice < slices_; ++slice) {
+    CAIRN_ASSIGN_OR_RETURN(auto trained, TrainedSlices(Part(stage, slice), directory_));
+    if (slice > 0 && trained.size() != parts[0].size()) {
+      return Bad(Part(stage, slice).models[0].file, "has other weights than the file of the first slice");
     }
-    for (size_t group = 0; group < each.weights.size(); ++group) {
-      if (group < first.weights.size() && each.weights[group].dtype != first.weights[group].dtype) {
-        return Bad(file, absl::StrCat("has the weights of group ", group, " in another dtype than that of rank 0"));
+    parts.push_back(std::move(trained));
+  }
+  for (const auto& [name, first] : parts[0]) {
+    std::vector<const TrainedSlice*> trained;
+    std::vector<const StoredSlice*> slices;
+    for (size_t slice = 0; slice < slices_; ++slice) {
+      const auto found = parts[slice].find(name);
+      if (found == parts[slice].end()) {
+        return Bad(Part(stage, slice).models[0].file, absl::StrCat("lacks '", name, "', which the first slice has"));
+      }
+      trained.push_back(&found->second);
+      slices.push_back(&found->second.weight);
+    }
+    if (tensors_.Has(name)) {
+      // Stages that share a weight keep copies of it, which DeepSpeed keeps equal.
+      if (name.starts_with(kTiedModules) || (rules_ && rules_->IsPipelineReplicated(name))) continue;
+      return Bad(Part(stage, 0).models[0].file, absl::StrCat("has '", name, "', and so has an earlier stage"));
+    }
+    const auto merged = MergeParameter(name, slices);
+    if (!merged.ok()) return InDirectory(merged.status());
+    CAIRN_RETURN_IF_ERROR(AddMerged(name, *merged, slices));
+    for (const auto& [key, number] : first.numbers) {
+      CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddWhole(StateName(key, name), number.tensor, number.file)));
+    }
+    for (const auto& [key, state] : first.states) {
+      for (size_t slice = 0; slice < slices_; ++slice) {
+        const auto found = trained[slice]->states.find(key);
+        if (found == trained[slice]->states.end()) {
+          return Bad(Part(stage, slice).optimizers[0].file, absl::StrCat("lacks '", key, "' of '", name, "'"));
+        }
+        slices[slice] = &found->second;
+      }
+      CAIRN_RETURN_IF_ERROR(AddMerged(StateName(key, name), *merged, slices));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MergedShape> DirectoryReader::MergeParameter(const std::string& name,
+                                                            std::span<const StoredSlice* const> slices) const {
+  std::vector<Shape> shapes;
+  for (const StoredSlice* slice : slices) shapes.push_back(slice->shape);
+  if (rules_) return rules_->Merge(name, shapes);
+  if (shapes.size() == 1) return MergeReplicas(name, shapes);
+  return MakeError(Reason::kUnsupported,
+                   absl::StrCat("nothing says how ", shapes.size(), " slices make up '", name, "'"),
+                   {{"tensor", name}, {"next", kSayPatterns}});
+}
+
+absl::Status DirectoryReader::AddMerged(const std::string& name, const MergedShape& merged,
+                                        std::span<const StoredSlice* const> slices) {
+  const DType dtype = slices[0]->dtype;
+  CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.Add(name, dtype, merged.shape)));
+  const auto width = static_cast<uint64_t>(BytesOf(dtype));
+  std::vector<BoxAt> boxes;
+  size_t count = 0;
+  for (size_t slice = 0; slice < slices.size(); ++slice) {
+    for (const StoredSlice::Piece& piece : slices[slice]->pieces) {
+      if (slices[slice]->dtype != dtype) {
+        return Bad(piece.file, absl::StrCat("has '", name, "' in another dtype than the first slice"));
+      }
+      boxes.clear();
+      if (!AppendMerged(merged, static_cast<uint32_t>(slice), {piece.box, 0}, kMostPieces - count, boxes)) {
+        return InDirectory(MakeError(
+            Reason::kUnsupported,
+            absl::StrCat("'", name, "' lies in more than ", kMostPieces, " pieces, which would take too many reads"),
+            {{"tensor", name}, {"next", kConvert}}));
+      }
+      count += boxes.size();
+      for (BoxAt& each : boxes) {
+        tensors_.AddBox(name, std::move(each.box), piece.file,
+                        piece.offset + static_cast<uint64_t>(each.offset) * width);
       }
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status DirectoryReader::AddPartitioned() {
-  CAIRN_RETURN_IF_ERROR(CheckOptimizers());
-  const DeepSpeedOptimizer& first = optimizers_[0];
-  std::vector<ZeroGroup> groups = models_[0].groups;
-  if (groups.empty()) return Bad(0, "lacks 'param_shapes', by which the weights in flat tensors are told apart");
-  for (size_t group = 0; group < std::min(groups.size(), first.paddings.size()); ++group) {
-    auto& parameters = groups[group].parameters;
-    for (size_t i = 0; i < std::min(parameters.size(), first.paddings[group].size()); ++i) {
-      parameters[i].padding = first.paddings[group][i];
-    }
-  }
-  ZeroLengths lengths;
-  for (const DeepSpeedOptimizer& each : optimizers_) {
-    std::vector<int64_t>& row = lengths.emplace_back();
-    for (const StridedTensor& flat : each.weights) row.push_back(flat.shape[0]);
-  }
-  const auto parameters = first.by_parameter ? PartitionParameters(groups, lengths) : PartitionVectors(groups, lengths);
-  if (!parameters.ok()) return InDirectory(parameters.status());
-  for (const ZeroParameter& parameter : *parameters) {
-    CAIRN_RETURN_IF_ERROR(AddParts(parameter.name, parameter, OptimizerFile(0), [&](const ZeroFragment& fragment) {
-      return &optimizers_[fragment.rank].weights[fragment.group];
-    }));
-    if (parameter.fragments.empty()) continue;
-    const ZeroFragment& begin = parameter.fragments[0];
-    for (const auto& [key, state] : optimizers_[begin.rank].states[begin.group]) {
-      CAIRN_RETURN_IF_ERROR(AddState(key, parameter));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DirectoryReader::AddState(const std::string& key, const ZeroParameter& parameter) {
-  const ZeroFragment& begin = parameter.fragments[0];
-  const StridedTensor& first = optimizers_[begin.rank].states[begin.group].at(key);
-  const std::string name = StateName(key, parameter.name);
-  // The optimizer's step, for example, is one number for all of the group.
-  if (!first.IsFlat()) return InDirectory(tensors_.AddWhole(name, first, OptimizerFile(begin.rank)));
-  return AddParts(name, parameter, OptimizerFile(0), [&](const ZeroFragment& fragment) -> const StridedTensor* {
-    const auto& states = optimizers_[fragment.rank].states[fragment.group];
-    const auto state = states.find(key);
-    return state == states.end() ? nullptr : &state->second;
-  });
-}
-
-absl::Status DirectoryReader::AddParts(const std::string& name, const ZeroParameter& parameter, uint32_t first_file,
-                                       const std::function<const StridedTensor*(const ZeroFragment&)>& tensor_of) {
-  const StridedTensor* first = parameter.fragments.empty() ? nullptr : tensor_of(parameter.fragments[0]);
-  const DType dtype = first != nullptr ? first->dtype : DType::kFloat32;
-  CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.Add(name, dtype, parameter.shape)));
-  for (const ZeroFragment& fragment : parameter.fragments) {
-    const StridedTensor* flat = tensor_of(fragment);
-    if (flat == nullptr || !flat->IsFlat() || flat->dtype != dtype ||
-        flat->shape[0] < fragment.begin + fragment.range.size()) {
-      return Bad(first_file + fragment.rank, absl::StrCat("lacks elements of '", name, "' that belong to this rank"));
-    }
-    const auto width = static_cast<uint64_t>(BytesOf(dtype));
-    tensors_.AddRange(name, fragment.range, first_file + fragment.rank,
-                      flat->offset + static_cast<uint64_t>(fragment.begin) * width);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status DirectoryReader::AddParameters() {
   absl::flat_hash_map<std::string, Shape> shapes;
-  if (!models_.empty()) {
-    for (const ZeroGroup& group : models_[0].groups) {
+  for (const DeepSpeedPart& part : parts_) {
+    for (const ZeroGroup& group : part.models[0].content.groups) {
       for (const ZeroGroup::Parameter& parameter : group.parameters) shapes[parameter.name] = parameter.shape;
     }
   }
@@ -246,68 +375,185 @@ absl::Status DirectoryReader::AddParameters() {
     const std::string key = path.substr(key_begin, path.size() - key_begin - std::string_view(".pt").size());
     const std::string name = weight.empty() ? key : key == "fp32" ? weight : StateName(key, weight);
     std::optional<StridedTensor>& tensor = parameters_[i];
+    const uint32_t file = first_parameter_ + static_cast<uint32_t>(i);
     if (!tensor) {
-      const uint32_t file = ParameterFile(i);
       CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddValue(name, file, files_[file]->bytes())));
       continue;
     }
     // Stage 3 leaves them flat.
     const auto shape = shapes.find(weight);
-    if (shape != shapes.end() && tensor->IsFlat() && ElementCount(shape->second) == tensor->shape[0]) {
+    if (shape == shapes.end() && slices_ > 1 && parts_[0].models[0].content.module.contains(weight)) {
+      // Of a weight that is not trained, DeepSpeed writes one slice here. All of them are in the models' files.
+      continue;
+    }
+    if (parts_.size() == 1 && shape != shapes.end() && tensor->IsFlat() &&
+        ElementCount(shape->second) == tensor->shape[0]) {
       tensor->shape = shape->second;
       tensor->strides = RowMajorStrides(tensor->shape);
     }
-    CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddWhole(name, *tensor, ParameterFile(i))));
+    CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddWhole(name, *tensor, file)));
   }
   return absl::OkStatus();
 }
 
 absl::Status DirectoryReader::AddFrozen() {
-  if (models_.empty()) return absl::OkStatus();
-  for (const auto& [name, whole] : models_[0].frozen) {
-    if (tensors_.Has(name)) continue;
-    const auto shape = models_[0].frozen_shapes.find(name);
-    if (models_.size() == 1 && (shape == models_[0].frozen_shapes.end() || shape->second == whole.shape)) {
-      CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddWhole(name, whole, 0)));
-      continue;
+  for (size_t stage = 0; stage < stages(); ++stage) {
+    std::vector<std::map<std::string, StoredSlice>> parts;
+    for (size_t slice = 0; slice < slices_; ++slice) {
+      CAIRN_ASSIGN_OR_RETURN(auto frozen, FrozenSlices(Part(stage, slice), directory_));
+      parts.push_back(std::move(frozen));
     }
-    if (shape == models_[0].frozen_shapes.end()) return Bad(0, absl::StrCat("does not say the shape of '", name, "'"));
-    ZeroLengths lengths;
-    for (size_t rank = 0; rank < models_.size(); ++rank) {
-      const auto part = models_[rank].frozen.find(name);
-      if (part == models_[rank].frozen.end() || !part->second.IsFlat()) {
-        return Bad(static_cast<uint32_t>(rank), absl::StrCat("lacks its part of '", name, "'"));
+    for (const auto& [name, first] : parts[0]) {
+      if (tensors_.Has(name)) continue;
+      std::vector<const StoredSlice*> slices;
+      for (size_t slice = 0; slice < slices_; ++slice) {
+        const auto found = parts[slice].find(name);
+        if (found == parts[slice].end()) {
+          return Bad(Part(stage, slice).models[0].file, absl::StrCat("lacks '", name, "', which the first slice has"));
+        }
+        slices.push_back(&found->second);
       }
-      lengths.push_back({part->second.shape[0]});
+      const auto merged = MergeParameter(name, slices);
+      if (!merged.ok()) return InDirectory(merged.status());
+      CAIRN_RETURN_IF_ERROR(AddMerged(name, *merged, slices));
     }
-    if (ElementCount(shape->second) == 0) {
-      CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.Add(name, whole.dtype, shape->second)));
-      continue;
-    }
-    const std::vector<ZeroGroup> group = {{{{name, shape->second}}}};
-    const auto parameters = PartitionParameters(group, lengths);
-    if (!parameters.ok()) return InDirectory(parameters.status());
-    CAIRN_RETURN_IF_ERROR(AddParts(name, (*parameters)[0], 0, [&](const ZeroFragment& fragment) {
-      return &models_[fragment.rank].frozen.at(name);
-    }));
   }
   return absl::OkStatus();
 }
 
 absl::Status DirectoryReader::AddRest() {
-  if (models_.empty()) return absl::OkStatus();
-  const DeepSpeedModel& model = models_[0];
-  for (const auto& [name, target] : model.shared) {
+  if (parts_.empty()) return absl::OkStatus();
+  for (const auto& [name, target] : parts_[0].models[0].content.shared) {
     if (!tensors_.Has(target) || tensors_.Has(name)) continue;
     CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddAlias(name, target)));
   }
-  // Stage 3 writes each rank's states, in which the weights are empty.
-  const bool partitioned = model.module.empty() || names_.models[0].find("zero_pp_rank_") != std::string::npos;
-  for (const auto& [name, tensor] : model.module) {
-    if (tensors_.Has(name) || (partitioned && ElementCount(tensor.shape) == 0)) continue;
-    CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddWhole(name, tensor, 0)));
+  for (size_t stage = 0; stage < stages(); ++stage) {
+    const DeepSpeedRead<DeepSpeedModel>& first = Part(stage, 0).models[0];
+    // Stage 3 writes each rank's states, in which the weights are empty.
+    const bool partitioned =
+        first.content.module.empty() || file_names_[first.file].find("zero_pp_rank_") != std::string::npos;
+    for (const auto& [name, tensor] : first.content.module) {
+      if (tensors_.Has(name) || (partitioned && ElementCount(tensor.shape) == 0)) continue;
+      std::vector<Copy> copies;
+      for (size_t slice = 0; slice < slices_; ++slice) {
+        const DeepSpeedRead<DeepSpeedModel>& model = Part(stage, slice).models[0];
+        const auto found = model.content.module.find(name);
+        if (found == model.content.module.end()) {
+          return Bad(model.file, absl::StrCat("lacks '", name, "', which the first slice has"));
+        }
+        copies.push_back({found->second, model.file});
+      }
+      CAIRN_RETURN_IF_ERROR(AddCopies(name, copies, first.content.buffers.contains(name)));
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status DirectoryReader::AddLayers() {
+  std::set<std::string> buffers, ties;
+  for (const DeepSpeedPart& part : parts_) {
+    buffers.insert(part.models[0].content.buffers.begin(), part.models[0].content.buffers.end());
+    for (const ZeroGroup& group : part.models[0].content.groups) {
+      for (const ZeroGroup::Parameter& each : group.parameters) {
+        if (!each.name.starts_with(kTiedModules)) continue;
+        const size_t dot = each.name.find('.', kTiedModules.size());
+        if (dot != std::string::npos) ties.insert(each.name.substr(0, dot + 1));
+      }
+    }
+  }
+  for (size_t begin = 0; begin < layers_.size(); begin += slices_) {
+    const DeepSpeedFiles::Layer& layer = names_.layers[begin];
+    for (size_t slice = 0; slice < slices_; ++slice) {
+      if (begin + slice < layers_.size() && names_.layers[begin + slice].index == layer.index &&
+          names_.layers[begin + slice].slice == slice) {
+        continue;
+      }
+      return InDirectory(MakeError(Reason::kFileMissing, absl::StrCat("there is no slice ", slice, " of layer ",
+                                                                      layer.index, " beside ", layer.name)));
+    }
+    // Tensors of a layer are named by its number. One that shares its weights has the name that they are shared by.
+    const DeepSpeedLayer& first = layers_[begin].content;
+    std::string prefix = absl::StrCat(layer.index, ".");
+    const auto knows = [&](const std::string& path) {
+      return std::any_of(first.begin(), first.end(),
+                         [&](const auto& entry) { return tensors_.Has(path + entry.first); });
+    };
+    if (!knows(prefix)) {
+      const auto tie = std::find_if(ties.begin(), ties.end(), knows);
+      if (tie != ties.end()) prefix = *tie;
+    }
+    for (const auto& [local, tensor] : first) {
+      const std::string name = prefix + local;
+      if (tensors_.Has(name)) continue;
+      std::vector<Copy> copies;
+      for (size_t slice = 0; slice < slices_; ++slice) {
+        const auto& each = layers_[begin + slice];
+        const auto found = each.content.find(local);
+        if (found == each.content.end()) {
+          return Bad(each.file, absl::StrCat("lacks '", local, "', which the first slice has"));
+        }
+        copies.push_back({found->second, each.file});
+      }
+      CAIRN_RETURN_IF_ERROR(AddCopies(name, copies, buffers.contains(name)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DirectoryReader::AddCopies(const std::string& name, const std::vector<Copy>& copies, bool is_buffer) {
+  if (copies.size() == 1 && (is_buffer || !rules_)) {
+    return InDirectory(tensors_.AddWhole(name, copies[0].tensor, copies[0].file));
+  }
+  std::vector<StoredSlice> slices;
+  std::vector<const StoredSlice*> pointers;
+  for (const Copy& copy : copies) {
+    auto slice = WholeSlice(name, copy.tensor, copy.file);
+    if (!slice.ok()) return InDirectory(slice.status());
+    slices.push_back(*std::move(slice));
+  }
+  pointers.reserve(slices.size());
+  for (const StoredSlice& slice : slices) pointers.push_back(&slice);
+  if (!is_buffer) {
+    const auto merged = MergeParameter(name, pointers);
+    if (!merged.ok()) return InDirectory(merged.status());
+    return AddMerged(name, *merged, pointers);
+  }
+  for (size_t slice = 1; slice < slices.size(); ++slice) {
+    CAIRN_ASSIGN_OR_RETURN(const bool equal, AreEqual(slices[0], slices[slice]));
+    if (!equal) {
+      return InDirectory(MakeError(Reason::kUnsupported,
+                                   absl::StrCat("the buffer '", name, "' differs between slices 0 and ", slice,
+                                                " of the model, and nothing says how they make it up"),
+                                   {{"tensor", name}, {"next", kConvert}}));
+    }
+  }
+  return InDirectory(tensors_.AddWhole(name, copies[0].tensor, copies[0].file));
+}
+
+absl::StatusOr<bool> DirectoryReader::AreEqual(const StoredSlice& a, const StoredSlice& b) {
+  if (a.dtype != b.dtype || a.shape != b.shape || a.pieces.size() != b.pieces.size()) return false;
+  const auto width = static_cast<uint64_t>(BytesOf(a.dtype));
+  for (size_t i = 0; i < a.pieces.size(); ++i) {
+    const StoredSlice::Piece &one = a.pieces[i], &other = b.pieces[i];
+    if (one.box != other.box) return false;
+    CAIRN_ASSIGN_OR_RETURN(const ForeignFile one_file, ForeignFile::OpenBelow(directory_, file_names_[one.file]));
+    CAIRN_ASSIGN_OR_RETURN(const ForeignFile other_file, ForeignFile::OpenBelow(directory_, file_names_[other.file]));
+    const uint64_t bytes = static_cast<uint64_t>(one.box.size()) * width;
+    compared_bytes_ += bytes;
+    if (compared_bytes_ > kMostComparedBytes) {
+      return MakeError(Reason::kUnsupported,
+                       absl::StrCat(directory_, " has more than ", kMostComparedBytes, " bytes of buffers to compare"),
+                       {{"file", directory_}, {"next", kConvert}});
+    }
+    for (uint64_t done = 0; done < bytes;) {
+      const uint64_t count = std::min(bytes - done, kCompareBytes);
+      CAIRN_ASSIGN_OR_RETURN(const std::string ours, one_file.Read(one.offset + done, count));
+      CAIRN_ASSIGN_OR_RETURN(const std::string theirs, other_file.Read(other.offset + done, count));
+      if (ours != theirs) return false;
+      done += count;
+    }
+  }
+  return true;
 }
 
 // Finds the files of a universal checkpoint's parameters.

@@ -16,11 +16,14 @@ namespace cairn {
 // not there. INVALID_ARGUMENT (PATH_ESCAPE): it names something elsewhere.
 absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory);
 
-// Reads the files of ZeRO's stages 1, 2 and 3, or of a universal checkpoint. A weight in full precision has its own
+// Reads the files of ZeRO's stages 1, 2 and 3, or of a universal checkpoint. Stages of a pipeline, and slices of tensor
+// parallelism, are put together. A weight in full precision has its own
 // name, and what the optimizer keeps for it is named "optimizer.KEY.WEIGHT". Buffers, and weights that are not trained,
 // are as they were stored; the copies of trained weights in 16 bits are left out, and so are values that are no
 // tensors, but for those of a universal checkpoint. Everything in the files is untrusted. Fails as
-// DeepSpeedFilesAmong, ReadDeepSpeedModel, ReadDeepSpeedOptimizer, PartitionVectors and ForeignManifest::Finish do.
+// DeepSpeedFilesAmong, ReadDeepSpeedModel, ReadDeepSpeedOptimizer, TrainedSlices, ParallelRules and
+// ForeignManifest::Finish do. UNIMPLEMENTED (UNSUPPORTED): nothing says how slices make up a weight, or buffers of
+// slices differ.
 absl::StatusOr<Manifest> ReadDeepSpeedDirectory(const std::string& directory);
 
 }  // namespace cairn

@@ -21,6 +21,7 @@ class Reader {
 
   absl::StatusOr<DeepSpeedModel> ReadModel();
   absl::StatusOr<DeepSpeedOptimizer> ReadOptimizer();
+  absl::StatusOr<DeepSpeedLayer> ReadLayer() { return TensorsOf(document_.root()); }
 
  private:
   absl::Status Bad(const std::string& problem) const {
@@ -66,6 +67,13 @@ class Reader {
   uint64_t RanksOf(PickleValue value) const;
   // Reads what the optimizer keeps for each group: {"state": {0: {...}, 1: {...}}}, or a list of such dicts.
   absl::Status ReadStates(PickleValue value, DeepSpeedOptimizer& optimizer);
+
+  absl::StatusOr<ParallelInfo> ReadParallelInfo(PickleValue info);
+  // The texts of a list or tuple under a key of a dict; none if the key is not there.
+  absl::StatusOr<std::vector<std::string>> TextsOf(PickleValue dict, std::string_view key);
+  // The integers of a list or tuple; nothing for another value.
+  std::optional<std::vector<int64_t>> IntsOf(PickleValue value);
+  absl::StatusOr<ParallelInfo::SubParameters> ReadSubParameters(PickleValue value);
 
   const TorchFile& file_;
   const PickleDocument& document_;
@@ -120,6 +128,103 @@ absl::Status Reader::ReadStates(PickleValue value, DeepSpeedOptimizer& optimizer
   return status;
 }
 
+absl::StatusOr<std::vector<std::string>> Reader::TextsOf(PickleValue dict, std::string_view key) {
+  std::vector<std::string> texts;
+  const auto list = document_.Find(dict, key);
+  if (!list || list->kind() == PickleKind::kNone) return texts;
+  for (const PickleValue each : document_.Elements(*list, kMostEntries)) {
+    CAIRN_RETURN_IF_ERROR(Count());
+    const auto text = document_.Text(each);
+    if (!text) return Bad(absl::StrCat("has no list of patterns in '", std::string(key), "'"));
+    texts.emplace_back(*text);
+  }
+  return texts;
+}
+
+std::optional<std::vector<int64_t>> Reader::IntsOf(PickleValue value) {
+  if (value.kind() != PickleKind::kTuple && value.kind() != PickleKind::kList) return std::nullopt;
+  std::vector<int64_t> numbers;
+  for (const PickleValue each : document_.Elements(value, kMostEntries)) {
+    const auto number = document_.Int(each);
+    if (!number || !Count().ok()) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+// It is a dict, or an object of DeepSpeed with the same fields.
+absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValue value) {
+  ParallelInfo::SubParameters sub;
+  CAIRN_ASSIGN_OR_RETURN(sub.patterns, TextsOf(value, "patterns"));
+  const auto shape = document_.Find(value, "shape"), dimension = document_.Find(value, "partition_dim");
+  const auto number = dimension ? document_.Int(*dimension) : std::nullopt;
+  if (!shape || !number) return Bad("has sub-parameters without a shape or 'partition_dim'");
+  sub.dimension = *number;
+  for (const PickleValue each : document_.Elements(*shape, kMostEntries)) {
+    CAIRN_RETURN_IF_ERROR(Count());
+    if (const auto length = document_.Int(each)) {
+      sub.shape.push_back(*length);
+      continue;
+    }
+    auto sizes = IntsOf(each);
+    if (!sizes || sizes->empty()) return Bad("has sub-parameters in a shape that is none");
+    if (static_cast<int64_t>(sub.shape.size()) == sub.dimension) {
+      sub.sizes = *std::move(sizes);
+      sub.shape.push_back(0);
+      continue;
+    }
+    int64_t sum = 0;
+    for (const int64_t size : *sizes) {
+      if (size < 0 || size > INT64_MAX - sum) return Bad("has sub-parameters in a shape that is none");
+      sum += size;
+    }
+    sub.shape.push_back(sum);
+  }
+  return sub;
+}
+
+absl::StatusOr<ParallelInfo> Reader::ReadParallelInfo(PickleValue info) {
+  ParallelInfo parallel;
+  CAIRN_ASSIGN_OR_RETURN(parallel.vocabulary_patterns, TextsOf(info, "vocabulary_parameter_patterns"));
+  CAIRN_ASSIGN_OR_RETURN(parallel.pipeline_replicated, TextsOf(info, "pipeline_replicated_parameter_patterns"));
+  CAIRN_ASSIGN_OR_RETURN(parallel.replicated, TextsOf(info, "tp_replicated_parameter_patterns"));
+  CAIRN_ASSIGN_OR_RETURN(parallel.averaged, TextsOf(info, "parameter_to_average_patterns"));
+  CAIRN_ASSIGN_OR_RETURN(parallel.by_column, TextsOf(info, "parameter_with_row_parallelism_patterns"));
+  CAIRN_ASSIGN_OR_RETURN(parallel.two_halves, TextsOf(info, "parameter_with_2_sub_params_cat_dim_0"));
+  if (const auto version = document_.Find(info, "universal_checkpoint_version")) {
+    const auto whole = document_.Int(*version);
+    parallel.version = whole ? static_cast<double>(*whole) : document_.Float(*version).value_or(0);
+  }
+  if (const auto rows = document_.Find(info, "original_vocab_size")) {
+    parallel.vocabulary = document_.Int(*rows).value_or(0);
+  }
+  if (const auto subs = document_.Find(info, "parameter_with_sub_params")) {
+    for (const PickleValue each : document_.Elements(*subs, kMostEntries)) {
+      CAIRN_RETURN_IF_ERROR(Count());
+      CAIRN_ASSIGN_OR_RETURN(auto sub, ReadSubParameters(each));
+      parallel.sub_parameters.push_back(std::move(sub));
+    }
+  }
+  if (const auto widths = document_.Find(info, "sub_param_shard_widths")) {
+    CAIRN_RETURN_IF_ERROR(ForEachNamed(*widths, [&](const std::string& pattern, PickleValue value) -> absl::Status {
+      auto& rows = parallel.widths[pattern];
+      for (const PickleValue each : document_.Elements(value, kMostEntries)) {
+        auto row = IntsOf(each);
+        if (!row) return Bad(absl::StrCat("has no widths of the sub-parameters of '", pattern, "'"));
+        rows.push_back(*std::move(row));
+      }
+      return absl::OkStatus();
+    }));
+  }
+  if (const auto unsupported = document_.Find(info, "autotp_unsupported_parameter_patterns")) {
+    CAIRN_RETURN_IF_ERROR(ForEachNamed(*unsupported, [&](std::string pattern, PickleValue value) {
+      parallel.unsupported[std::move(pattern)] = std::string(document_.Text(value).value_or("DeepSpeed cannot either"));
+      return absl::OkStatus();
+    }));
+  }
+  return parallel;
+}
+
 absl::StatusOr<DeepSpeedModel> Reader::ReadModel() {
   const PickleValue root = document_.root();
   DeepSpeedModel model;
@@ -147,6 +252,23 @@ absl::StatusOr<DeepSpeedModel> Reader::ReadModel() {
       return absl::OkStatus();
     }));
   }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> buffers, TextsOf(root, "buffer_names"));
+  model.buffers.insert(buffers.begin(), buffers.end());
+  if (const auto dimensions = document_.Find(root, "checkpoint_parallel_dimensions"); dimensions.has_value()) {
+    const auto degree = [&](std::string_view key) {
+      const auto found = document_.Find(*dimensions, key);
+      return found ? RanksOf(*found) : 0;
+    };
+    model.stages = degree("pp_degree");
+    model.slices = degree("tp_degree");
+  }
+  if (const auto parts = document_.Find(root, "mp_world_size")) model.parts = RanksOf(*parts);
+  if (const auto info = document_.Find(root, "universal_checkpoint_info");
+      info.has_value() && info->kind() == PickleKind::kDict) {
+    CAIRN_ASSIGN_OR_RETURN(ParallelInfo parallel, ReadParallelInfo(*info));
+    if (parallel.HasPatterns()) model.parallel = std::move(parallel);
+  }
+  if (const auto experts = document_.Find(root, "ds_autoep_layers")) model.has_experts = document_.Size(*experts) > 0;
   return model;
 }
 
@@ -183,6 +305,8 @@ absl::StatusOr<DeepSpeedOptimizer> Reader::ReadOptimizer() {
 }  // namespace
 
 absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const TorchFile& file) { return Reader(file).ReadModel(); }
+
+absl::StatusOr<DeepSpeedLayer> ReadDeepSpeedLayer(const TorchFile& file) { return Reader(file).ReadLayer(); }
 
 absl::StatusOr<DeepSpeedOptimizer> ReadDeepSpeedOptimizer(const TorchFile& file) {
   return Reader(file).ReadOptimizer();

@@ -7,12 +7,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/tensor/box.h"
+#include "import/parallel_rules.h"
 #include "import/strided_tensor.h"
 #include "import/torch_file.h"
 #include "import/zero_partition.h"
@@ -27,6 +30,11 @@ struct DeepSpeedModel {
   std::map<std::string, Shape> frozen_shapes;
   std::map<std::string, StridedTensor> frozen;
   std::vector<std::pair<std::string, std::string>> shared;  // a name, and the parameter that it is too
+  std::set<std::string> buffers;                            // names in `module`, or in the files of layers
+  // Into how many stages, slices, and parts together the model is cut; 0: the file does not say.
+  uint64_t stages = 0, slices = 0, parts = 0;
+  std::optional<ParallelInfo> parallel;  // nothing: the file does not say how tensors are cut
+  bool has_experts = false;              // in DeepSpeed's own layers (AutoEP)
 };
 
 // The content of a `*_optim_states.pt`.
@@ -39,10 +47,15 @@ struct DeepSpeedOptimizer {
   std::vector<std::vector<int64_t>> paddings;  // behind each parameter of each group; empty: none
 };
 
+// The tensors of a `layer_*-model_states.pt`, by their names within the layer.
+using DeepSpeedLayer = std::map<std::string, StridedTensor>;
+
 // DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, or contradicts itself. Also fails as TorchFile::Tensor does.
 absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const TorchFile& file);
 // Fails as ReadDeepSpeedModel does. UNIMPLEMENTED (UNSUPPORTED): the optimizer's state is not ZeRO's.
 absl::StatusOr<DeepSpeedOptimizer> ReadDeepSpeedOptimizer(const TorchFile& file);
+// Fails as TorchFile::Tensor does.
+absl::StatusOr<DeepSpeedLayer> ReadDeepSpeedLayer(const TorchFile& file);
 
 }  // namespace cairn
 

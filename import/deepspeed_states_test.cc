@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +88,63 @@ TEST_F(DeepSpeedStatesTest, ReadModel_NoModuleOrNoShape_IsRefused) {
   EXPECT_TRUE(HasReason(
       Model({{"module", Attributes({})}, {"param_shapes", List({Attributes({{"w", Text("2x3")}})})}}).status(),
       Reason::kBadForeignFile));
+}
+
+TEST_F(DeepSpeedStatesTest, ReadModel_HowTensorsAreCut_IsFound) {
+  const std::string sub = Attributes({{"patterns", List({Text("qkv"), Text("kv")})},
+                                      {"shape", Tuple({Tuple({Int(8), Int(4)}), Tuple({Int(2), Int(3)}), Int(-1)})},
+                                      {"partition_dim", Int(0)}});
+  const std::string info = Attributes({{"universal_checkpoint_version", Int(1)},
+                                       {"original_vocab_size", Int(11)},
+                                       {"tp_replicated_parameter_patterns", List({Text("norm")})},
+                                       {"parameter_with_row_parallelism_patterns", Tuple({Text("down")})},
+                                       {"parameter_with_sub_params", List({sub})},
+                                       {"sub_param_shard_widths", Attributes({{"qkv", List({Ints({5, 3})})}})},
+                                       {"autotp_unsupported_parameter_patterns", Attributes({{"odd", Text("why")}})}});
+  const auto model =
+      Model({{"module", None()},
+             {"buffer_names", List({Text("scale")})},
+             {"mp_world_size", Int(6)},
+             {"checkpoint_parallel_dimensions", Attributes({{"pp_degree", Int(3)}, {"tp_degree", Int(2)}})},
+             {"universal_checkpoint_info", info}});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->buffers, std::set<std::string>{"scale"});
+  EXPECT_EQ(model->stages, 3u);
+  EXPECT_EQ(model->slices, 2u);
+  EXPECT_EQ(model->parts, 6u);
+  ASSERT_TRUE(model->parallel.has_value());
+  EXPECT_EQ(model->parallel->version, 1);
+  EXPECT_EQ(model->parallel->vocabulary, 11);
+  EXPECT_EQ(model->parallel->replicated, std::vector<std::string>{"norm"});
+  EXPECT_EQ(model->parallel->by_column, std::vector<std::string>{"down"});
+  ASSERT_EQ(model->parallel->sub_parameters.size(), 1u);
+  EXPECT_EQ(model->parallel->sub_parameters[0].patterns, (std::vector<std::string>{"qkv", "kv"}));
+  EXPECT_EQ(model->parallel->sub_parameters[0].sizes, (std::vector<int64_t>{8, 4}));
+  EXPECT_EQ(model->parallel->sub_parameters[0].shape, Shape({0, 5, -1}));
+  EXPECT_EQ(model->parallel->widths.at("qkv"), (std::vector<std::vector<int64_t>>{{5, 3}}));
+  EXPECT_EQ(model->parallel->unsupported.at("odd"), "why");
+}
+
+TEST_F(DeepSpeedStatesTest, ReadModel_PatternsOfAnotherKind_AreRefused) {
+  const auto refused = [&](const Pairs& info) {
+    return HasReason(Model({{"module", None()}, {"universal_checkpoint_info", Attributes(info)}}).status(),
+                     Reason::kBadForeignFile);
+  };
+  EXPECT_TRUE(refused({{"tp_replicated_parameter_patterns", List({Int(1)})}}));
+  EXPECT_TRUE(refused({{"parameter_with_sub_params", List({Attributes({{"patterns", List({})}})})}}));
+  EXPECT_TRUE(refused(
+      {{"parameter_with_sub_params", List({Attributes({{"shape", Tuple({Text("3")})}, {"partition_dim", Int(0)}})})}}));
+  EXPECT_TRUE(refused({{"sub_param_shard_widths", Attributes({{"w", List({Int(3)})}})}}));
+  const auto empty = Model({{"module", None()}, {"universal_checkpoint_info", Attributes({{"x", Int(1)}})}});
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  EXPECT_FALSE(empty->parallel.has_value()) << "it says nothing about any cut";
+}
+
+TEST_F(DeepSpeedStatesTest, ReadLayer_ItsTensors_AreFound) {
+  const auto layer = ReadDeepSpeedLayer(Open(Attributes({{"weight", Tensor({2, 3}, {3, 1})}, {"note", Int(1)}})));
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  ASSERT_EQ(layer->size(), 1u);
+  EXPECT_EQ(layer->at("weight").shape, Shape({2, 3}));
 }
 
 TEST_F(DeepSpeedStatesTest, ReadOptimizer_Stage2_HasVectorsStatesAndPaddings) {

@@ -1,6 +1,10 @@
 #include "import/described_files.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +24,19 @@ constexpr int kReaders = 15;
 
 }  // namespace
 
-absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what) {
+void ReleasePages(std::string& text, size_t consumed) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto data = reinterpret_cast<uintptr_t>(text.data());
+  const uintptr_t begin = (data + page - 1) / page * page, end = (data + consumed) / page * page;
+  // The pages of private memory read as zeros afterwards. If the kernel refuses, they stay.
+  if (begin < end) madvise(text.data() + (begin - data), end - begin, MADV_DONTNEED);
+}
+
+absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what,
+                                                   const ReleasePickle& release) {
   PickleLimits limits;
   limits.memory_bytes = std::max<uint64_t>(limits.memory_bytes, kMemoryPerByte * bytes.size());
-  return ReadPickle(bytes, what, limits);
+  return release ? ConsumePickle(bytes, what, limits, release) : ReadPickle(bytes, what, limits);
 }
 
 absl::Status BadMetadata(const std::string& what, std::string_view problem, std::string_view tensor) {

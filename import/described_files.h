@@ -16,6 +16,7 @@
 #include "common/base/digest.h"
 #include "common/status/status.h"
 #include "import/foreign_file.h"
+#include "import/pickle.h"
 #include "import/pickle_document.h"
 
 namespace cairn {
@@ -30,20 +31,27 @@ struct MetadataFile {
   Metadata metadata;
 };
 
-// Reads and parses the metadata file of a directory. When it returns, the text is gone, which may take gigabytes. Fails
-// as ForeignFile::OpenWhole and `parse` do.
+// Gives the memory of the first `consumed` bytes of a text back to the kernel; nobody may look at them afterwards.
+void ReleasePages(std::string& text, size_t consumed);
+
+// Reads and parses the metadata file of a directory. While it is parsed, its text, which may take gigabytes, goes.
+// Fails as ForeignFile::OpenWhole and `parse` do.
 template <typename Metadata>
 absl::StatusOr<MetadataFile<Metadata>> ReadMetadataFile(const std::string& directory, std::string_view name,
                                                         absl::StatusOr<Metadata> (*parse)(std::string_view bytes,
-                                                                                          const std::string& what)) {
+                                                                                          const std::string& what,
+                                                                                          const ReleasePickle&)) {
   CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::OpenWhole(directory, name, kMostMetadataBytes));
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, file.Read(0, file.bytes()));
-  CAIRN_ASSIGN_OR_RETURN(Metadata metadata, parse(text, file.path()));
-  return MetadataFile<Metadata>{file.path(), Digest(text), std::move(metadata)};
+  CAIRN_ASSIGN_OR_RETURN(std::string text, file.Read(0, file.bytes()));
+  std::string digest = Digest(text);
+  CAIRN_ASSIGN_OR_RETURN(Metadata metadata,
+                         parse(text, file.path(), [&](size_t consumed) { ReleasePages(text, consumed); }));
+  return MetadataFile<Metadata>{file.path(), std::move(digest), std::move(metadata)};
 }
 
-// Reads a metadata file as ReadPickle does, with memory for one of its length.
-absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what);
+// Reads a metadata file as ReadPickle does, with memory for one of its length; as ConsumePickle if `release` is given.
+absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what,
+                                                   const ReleasePickle& release);
 
 // Says what is wrong with the metadata file `what`: BAD_FOREIGN_FILE. It names a tensor unless `tensor` is empty.
 absl::Status BadMetadata(const std::string& what, std::string_view problem, std::string_view tensor = "");

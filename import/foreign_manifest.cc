@@ -51,6 +51,13 @@ void ForeignManifest::AddValue(std::string name, uint32_t file, uint64_t file_of
   object.bytes = bytes;
 }
 
+void ForeignManifest::AddValueOfRank(std::string name, int rank, uint32_t world_size, uint32_t file,
+                                     uint64_t file_offset, uint64_t bytes) {
+  AddValue(std::move(name), file, file_offset, bytes);
+  manifest_.objects.back().rank = rank;
+  manifest_.world_size = world_size;
+}
+
 void ForeignManifest::AddAlias(std::string name, std::string target) {
   manifest_.aliases.emplace_back(std::move(name), std::move(target));
 }

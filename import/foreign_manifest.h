@@ -33,6 +33,9 @@ class ForeignManifest {
   // Adds a value that is no tensor: the bytes are what torch.save wrote for it. Values come in the order of their
   // names.
   void AddValue(std::string name, uint32_t file, uint64_t file_offset, uint64_t bytes);
+  // Adds a value of which each of `world_size` ranks has its own. Those of one name come in the order of their ranks.
+  void AddValueOfRank(std::string name, int rank, uint32_t world_size, uint32_t file, uint64_t file_offset,
+                      uint64_t bytes);
   void AddAlias(std::string name, std::string target);
 
   // Returns the checkpoint. DATA_LOSS (FILE_TRUNCATED): something ends behind the end of its file. DATA_LOSS

@@ -38,6 +38,10 @@ void NamedTensors::AddRange(const std::string& name, FlatRange range, uint32_t f
   }
 }
 
+void NamedTensors::AddBox(const std::string& name, Box box, uint32_t file, uint64_t offset) {
+  tensors_.at(name).pieces.push_back({std::move(box), file, offset});
+}
+
 absl::Status NamedTensors::AddWhole(const std::string& name, const StridedTensor& tensor, uint32_t file) {
   CAIRN_RETURN_IF_ERROR(CheckNew(name));
   if (ElementCount(tensor.shape) != 0) {

@@ -30,6 +30,8 @@ class NamedTensors {
   // Adds elements of a tensor that has been added: a range of its row-major flattening, which lies at `offset` of a
   // file.
   void AddRange(const std::string& name, FlatRange range, uint32_t file, uint64_t offset);
+  // Adds elements of a tensor that has been added: a box, whose elements lie row-major from `offset` of a file on.
+  void AddBox(const std::string& name, Box box, uint32_t file, uint64_t offset);
   // Adds a tensor as it lies in a file. Where a tensor of the same shape and dtype lies at the same place already, it
   // is an alias of that. UNIMPLEMENTED (UNSUPPORTED): its strides would take too many reads. Also fails as Add does.
   absl::Status AddWhole(const std::string& name, const StridedTensor& tensor, uint32_t file);

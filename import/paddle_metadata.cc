@@ -259,8 +259,9 @@ absl::Status MetadataReader::CheckTiling(size_t first) const {
 
 }  // namespace
 
-absl::StatusOr<PaddleMetadata> ReadPaddleMetadata(std::string_view bytes, const std::string& what) {
-  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what));
+absl::StatusOr<PaddleMetadata> ReadPaddleMetadata(std::string_view bytes, const std::string& what,
+                                                  const ReleasePickle& release) {
+  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickledMetadata(bytes, what, release));
   return MetadataReader(document, what).Read();
 }
 

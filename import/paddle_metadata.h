@@ -15,6 +15,7 @@
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/flat_range.h"
+#include "import/pickle.h"
 
 namespace cairn {
 
@@ -50,7 +51,9 @@ struct PaddleMetadata {
 // Time and memory are linear in its length. DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, it contradicts itself, or
 // a shard is missing. INVALID_ARGUMENT (PATH_ESCAPE): a file's name leaves the directory; (BAD_NAME): of a tensor.
 // UNIMPLEMENTED (UNSUPPORTED): it has a dtype that Cairn does not know. Also fails as ReadPickle does.
-absl::StatusOr<PaddleMetadata> ReadPaddleMetadata(std::string_view bytes, const std::string& what);
+// If `release` is given, the bytes are not needed any more as far as it is told.
+absl::StatusOr<PaddleMetadata> ReadPaddleMetadata(std::string_view bytes, const std::string& what,
+                                                  const ReleasePickle& release = {});
 
 }  // namespace cairn
 

@@ -21,8 +21,9 @@ namespace {
 // Runs the stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours.
 class PickleReader {
  public:
-  PickleReader(std::string_view bytes, const std::string& what, const PickleLimits& limits)
-      : bytes_(bytes), what_(what), limits_(limits) {}
+  PickleReader(std::string_view bytes, const std::string& what, const PickleLimits& limits,
+               const ReleasePickle* release = nullptr)
+      : bytes_(bytes), what_(what), limits_(limits), release_(release) {}
 
   absl::StatusOr<PickleDocument> Read() {
     if (bytes_.size() < 2 || static_cast<PickleOpcode>(bytes_[0]) != PickleOpcode::kProto)
@@ -35,6 +36,10 @@ class PickleReader {
         return MakeError(Reason::kMemoryLimit,
                          absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
                          {{"file", what_}});
+      }
+      if (release_ != nullptr && at_ - released_ >= kReleaseBytes) {
+        released_ = at_;
+        (*release_)(at_);
       }
     }
     return std::move(builder_).Finish(root_, at_);
@@ -53,6 +58,7 @@ class PickleReader {
 
   // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then.
   static constexpr uint32_t kStepsPerCheck = 256;
+  static constexpr size_t kReleaseBytes = size_t{4} << 20;
   bool IsTooLarge() const {
     const uint64_t own = (stack_.size() + memo_.size()) * sizeof(Value) + marks_.size() * sizeof(size_t);
     return builder_.memory_bytes() + own > limits_.memory_bytes || builder_.IsFull();
@@ -73,6 +79,9 @@ class PickleReader {
     at_ += size;
     return value;
   }
+
+  // Returns a part of the input as it may stand in the document.
+  std::string_view Kept(std::string_view part) { return release_ == nullptr ? part : builder_.Keep(part); }
 
   void Push(Value value) { stack_.push_back(value); }
 
@@ -196,6 +205,8 @@ class PickleReader {
   const std::string_view bytes_;
   const std::string& what_;
   const PickleLimits limits_;
+  const ReleasePickle* const release_;  // null: the document points into the input
+  size_t released_ = 0;
   size_t at_ = 0;
   size_t opcode_at_ = 0;
   bool stopped_ = false;
@@ -301,7 +312,7 @@ absl::Status PickleReader::Step(PickleOpcode opcode) {
     case kGlobalOp: {
       CAIRN_ASSIGN_OR_RETURN(const std::string_view module, Line());
       CAIRN_ASSIGN_OR_RETURN(const std::string_view name, Line());
-      Push(builder_.Global(module, name));
+      Push(builder_.Global(Kept(module), Kept(name)));
       return absl::OkStatus();
     }
     case kStackGlobal: {
@@ -381,7 +392,7 @@ absl::Status PickleReader::StepLiteral(PickleOpcode opcode) {
                                                          : opcode == kBinUnicode    ? 4
                                                                                     : 8));
       CAIRN_ASSIGN_OR_RETURN(const std::string_view text, Take(size));
-      Push(builder_.Text(text));
+      Push(builder_.Text(Kept(text)));
       return absl::OkStatus();
     }
     case kShortBinBytes:
@@ -394,7 +405,7 @@ absl::Status PickleReader::StepLiteral(PickleOpcode opcode) {
       const bool is_long = opcode == kBinBytes8 || opcode == kByteArray8;
       CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(is_short ? 1 : is_long ? 8 : 4));
       CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
-      Push(builder_.Bytes(bytes));
+      Push(builder_.Bytes(Kept(bytes)));
       return absl::OkStatus();
     }
     default:
@@ -410,6 +421,11 @@ absl::Status PickleReader::StepLiteral(PickleOpcode opcode) {
 
 absl::StatusOr<PickleDocument> ReadPickle(std::string_view bytes, const std::string& what, const PickleLimits& limits) {
   return PickleReader(bytes, what, limits).Read();
+}
+
+absl::StatusOr<PickleDocument> ConsumePickle(std::string_view bytes, const std::string& what,
+                                             const PickleLimits& limits, const ReleasePickle& release) {
+  return PickleReader(bytes, what, limits, &release).Read();
 }
 
 }  // namespace cairn

@@ -4,7 +4,9 @@
 #ifndef CAIRN_IMPORT_PICKLE_H_
 #define CAIRN_IMPORT_PICKLE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +26,13 @@ struct PickleLimits {
 // opcode that needs what stands outside of it, or that only protocols 0 and 1 have. RESOURCE_EXHAUSTED (MEMORY_LIMIT):
 // it needs more than the limits allow.
 absl::StatusOr<PickleDocument> ReadPickle(std::string_view bytes, const std::string& what, const PickleLimits& limits);
+
+// Is told how many bytes from the begin of the input on will not be looked at again.
+using ReleasePickle = std::function<void(size_t consumed)>;
+// Does the same for a pickle whose bytes nobody needs afterwards: the document keeps its own copies of the texts in it,
+// and `release` is called every few megabytes, so that the input may shrink while the document grows.
+absl::StatusOr<PickleDocument> ConsumePickle(std::string_view bytes, const std::string& what,
+                                             const PickleLimits& limits, const ReleasePickle& release);
 
 }  // namespace cairn
 

@@ -1,5 +1,6 @@
 #include "import/pickle_builder.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -10,6 +11,8 @@ namespace {
 // An integer within these bounds fits beside the kind in a PickleValue.
 constexpr int64_t kLeastShortInt = -(int64_t{1} << 59);
 constexpr int64_t kMostShortInt = (int64_t{1} << 59) - 1;
+// Texts that the document keeps stand in blocks of this size.
+constexpr size_t kTextBlockBytes = size_t{64} << 10;
 
 }  // namespace
 
@@ -43,6 +46,22 @@ PickleValue PickleBuilder::Text(std::string_view text) {
 PickleValue PickleBuilder::Bytes(std::string_view bytes) {
   document_.texts_.push_back(bytes);
   return Handle(PickleKind::kBytes, document_.texts_.size());
+}
+
+std::string_view PickleBuilder::Keep(std::string_view text) {
+  if (block_ == nullptr || text.size() > block_->capacity() - block_->size()) {
+    // A long text has a block of its own, and the block that is being filled stays.
+    auto fresh = std::make_unique<std::string>();
+    fresh->reserve(std::max(text.size(), kTextBlockBytes));
+    document_.owned_bytes_ += fresh->capacity() + sizeof(std::string);
+    document_.owned_.push_back(std::move(fresh));
+    std::string& block = *document_.owned_.back();
+    if (text.size() < kTextBlockBytes) block_ = &block;
+    block.append(text);
+    return std::string_view(block).substr(0, text.size());
+  }
+  block_->append(text);
+  return std::string_view(*block_).substr(block_->size() - text.size());
 }
 
 PickleValue PickleBuilder::OwnedBytes(std::string bytes) {

@@ -28,6 +28,8 @@ class PickleBuilder {
   PickleValue Float(double value);
   PickleValue Text(std::string_view text);
   PickleValue Bytes(std::string_view bytes);
+  // Returns a copy of a text that the document keeps, to be given to the functions above.
+  std::string_view Keep(std::string_view text);
   // The same for bytes that do not stand in the input as they are: the document keeps them.
   PickleValue OwnedBytes(std::string bytes);
   PickleValue Global(std::string_view module, std::string_view name);
@@ -50,6 +52,7 @@ class PickleBuilder {
   PickleValue Handle(PickleKind kind, size_t size) const { return {kind, static_cast<int64_t>(size) - 1}; }
 
   PickleDocument document_;
+  std::string* block_ = nullptr;  // of document_.owned_: the one that Keep fills
 };
 
 }  // namespace cairn

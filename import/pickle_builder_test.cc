@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +43,25 @@ TEST(PickleBuilderTest, Extend_ContainersThatGrowInTurns_KeepTheirOwnValuesInOrd
   EXPECT_EQ(IntsOf(builder.document(), first), (std::vector<int64_t>{1, 2, 3, 4}));
   EXPECT_EQ(IntsOf(builder.document(), second), (std::vector<int64_t>{10, 11, 12, 13}));
   EXPECT_EQ(builder.document().Size(first), 4);
+}
+
+TEST(PickleBuilderTest, Keep_TextsOfAllLengths_StayWhereTheyAre) {
+  PickleBuilder builder;
+  const uint64_t before = builder.memory_bytes();
+  std::vector<std::string> texts;
+  for (const size_t length : {0, 5, 60'000, 6'000, 70'000, 5, 65'536, 65'535, 1, 200'000, 7}) {
+    texts.emplace_back(length, static_cast<char>('a' + texts.size()));
+  }
+  std::vector<std::string_view> kept;
+  uint64_t total = 0;
+  for (int round = 0; round < 5; ++round) {
+    for (const std::string& text : texts) {
+      kept.push_back(builder.Keep(std::string(text)));
+      total += text.size();
+    }
+  }
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(kept[i] == texts[i % texts.size()]) << i;
+  EXPECT_GE(builder.memory_bytes(), before + total);
 }
 
 TEST(PickleBuilderTest, OwnedBytes_TheGivenStringIsGone_AreStillThereAndCounted) {

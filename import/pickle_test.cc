@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status/reason.h"
 
@@ -137,6 +140,45 @@ TEST(PickleTest, Read_OpcodesThatReachOutside_AreRefused) {
   }
   EXPECT_EQ(ReasonOfReading("(lp0\n."s), Reason::kBadForeignFile);
   EXPECT_EQ(ReasonOfReading("\x80\x06N."s), Reason::kBadForeignFile);
+}
+
+// The input is overwritten as soon as it may be. Long texts, short ones, bytes and names of classes are still there.
+TEST(PickleTest, Consume_TheInputIsGone_TheDocumentIsTheSame) {
+  std::string pickle("\x80\x04]", 3);
+  const auto text = [](char opcode, const std::string& content) {
+    const auto size = static_cast<uint32_t>(content.size());
+    std::string bytes(1, opcode);
+    for (int i = 0; i < 4; ++i) bytes += static_cast<char>(size >> (8 * i));
+    return bytes + content;
+  };
+  for (int i = 0; i < 3000; ++i) {
+    const std::string number = std::to_string(i);
+    pickle += text('X', number) + "a" + text('B', std::string(static_cast<size_t>(i % 4000), 'b') + number) + "a";
+    pickle += "cmodule" + number + "\nname" + number + "\na";
+    if (i % 1000 == 0) pickle += text('X', std::string(100'000, 'x') + number) + "a";
+  }
+  pickle += '.';
+  const auto expected = ReadPickle(pickle, "file", {});
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  std::string input = pickle;
+  int releases = 0;
+  const auto consumed = ConsumePickle(input, "file", {}, [&](size_t end) {
+    ++releases;
+    std::fill_n(input.begin(), end, '\xff');
+  });
+  ASSERT_TRUE(consumed.ok()) << consumed.status();
+  EXPECT_GE(releases, 1);
+  input.assign(input.size(), '\xff');
+  const auto all = [](const PickleDocument& document) {
+    std::vector<std::string> values;
+    document.ForEach(document.root(), [&](PickleValue value) {
+      values.emplace_back(document.Text(value).value_or(document.Bytes(value).value_or("")));
+      values.back() += document.Global(value).value_or("");
+    });
+    return values;
+  };
+  EXPECT_EQ(all(*consumed).size(), all(*expected).size());
+  EXPECT_TRUE(all(*consumed) == all(*expected));
 }
 
 TEST(PickleTest, Read_MoreValuesThanTheLimit_IsRefused) {

@@ -178,6 +178,10 @@ absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleVa
 
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what) {
   if (archive.starts_with('{')) return EncodeSnapshotEntry(archive, what);
+  if (archive.starts_with(kObjectRawBytes) || archive.starts_with(kObjectJson) ||
+      archive.starts_with(kObjectTaggedJson)) {
+    return std::string(archive);
+  }
   const ReadRange read = [&](uint64_t offset, uint64_t bytes) { return std::string(archive.substr(offset, bytes)); };
   CAIRN_ASSIGN_OR_RETURN(const TorchFile file, TorchFile::Open(archive.size(), read, what));
   return EncodeValue(file.document(), file.document().root(), what);

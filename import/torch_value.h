@@ -18,7 +18,8 @@ absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleVa
 
 // Does the same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open. A
 // text that begins with "{" is an entry of torchsnapshot's metadata, in which a number, a text or bytes stand.
-// DATA_LOSS (BAD_FOREIGN_FILE): the entry is none of these.
+// DATA_LOSS (BAD_FOREIGN_FILE): the entry is none of these. What is in Cairn's own form already, as the values of ranks
+// in an export are (per_rank_values.h), stays as it is.
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what);
 
 // Returns true if these bytes of an object, which EncodeValue made, hold an opaque record.

@@ -1,6 +1,7 @@
 #include "ingest/import_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,21 +19,24 @@ constexpr uint64_t kSlotBytes = 4096;
 constexpr uint64_t kBinBytes = uint64_t{4} << 30;
 constexpr uint64_t kMostBins = 99;
 
-LayoutDescription Describe(const Manifest& source, const ImportPlan& plan) {
+LayoutDescription Describe(const Manifest& source, const ImportPlan& plan, int rank) {
   LayoutDescription layout;
+  for (const uint32_t number : plan.ranks[static_cast<size_t>(rank)].objects) {
+    const ImportObject& object = plan.objects[number];
+    const ManifestObject& stored = source.objects[object.source];
+    const uint64_t slot = (std::max<uint64_t>(object.bytes, 1) + kSlotBytes - 1) / kSlotBytes * kSlotBytes;
+    layout.objects.push_back({stored.name, slot, stored.rank.has_value()});
+  }
+  if (rank != 0) return layout;
   for (const WholeTensor& tensor : plan.tensors) {
     layout.tensors.push_back(
         {tensor.plain.name, tensor.plain.dtype, tensor.plain.shape, {{WholeBox(tensor.plain.shape), std::nullopt}}});
-  }
-  for (const ImportObject& object : plan.objects) {
-    const uint64_t slot = (std::max<uint64_t>(object.bytes, 1) + kSlotBytes - 1) / kSlotBytes * kSlotBytes;
-    layout.objects.push_back({source.objects[object.source].name, slot, false});
   }
   layout.aliases = plan.aliases;
   return layout;
 }
 
-std::vector<StoredItem> ItemsOf(const LayoutDescription& layout) {
+std::vector<StoredItem> ItemsOf(const LayoutDescription& layout, int rank) {
   std::vector<StoredItem> items;
   for (const TensorDescription& tensor : layout.tensors) {
     StoredItem& item = items.emplace_back();
@@ -48,6 +52,7 @@ std::vector<StoredItem> ItemsOf(const LayoutDescription& layout) {
     item.global_shape = {static_cast<int64_t>(object.slot_bytes)};
     item.box = WholeBox(item.global_shape);
     item.object = true;
+    if (object.per_rank) item.object_rank = rank;
   }
   return items;
 }
@@ -75,27 +80,41 @@ absl::StatusOr<ImportPlan> MakeImportPlan(const Manifest& source, const TensorCh
         Reason::kBadRequest, "nothing to import: no tensor and no value is left",
         {{"next", "Look at --include, --exclude and the mapping: they leave out every name of the source."}});
   }
-  ImportPlan plan{std::move(tensors), std::move(objects), {}, {}, SavePlan(nullptr), {}};
+  ImportPlan plan{std::move(tensors), std::move(objects), {}, SavePlan(nullptr), {}, 0};
   if (!choice.mapping) {
     for (const auto& [name, target] : source.aliases) {
       if (IsChosen(choice, name) && IsChosen(choice, target)) plan.aliases.emplace_back(name, target);
     }
   }
-  const LayoutDescription layout = Describe(source, plan);
-  plan.items = ItemsOf(layout);
-  uint64_t total = 0;
-  for (const StoredItem& item : plan.items) {
-    total += item.bytes();
-    if (!item.object) plan.tensor_bytes += item.bytes();
+  const bool of_ranks = std::any_of(plan.objects.begin(), plan.objects.end(), [&](const ImportObject& object) {
+    return source.objects[object.source].rank.has_value();
+  });
+  plan.ranks.resize(of_ranks ? source.world_size : 1);
+  for (uint32_t i = 0; i < plan.objects.size(); ++i) {
+    const std::optional<int> rank = source.objects[plan.objects[i].source].rank;
+    plan.ranks[static_cast<size_t>(rank.value_or(0))].objects.push_back(i);
   }
-  const std::string bytes = SerializeLayout(layout);
-  const std::string digest = Digest(bytes);
-  const RankInput rank{0, "", bytes, digest};
+  std::vector<std::string> layouts, digests;
+  uint64_t total = 0;
+  for (size_t r = 0; r < plan.ranks.size(); ++r) {
+    const LayoutDescription layout = Describe(source, plan, static_cast<int>(r));
+    plan.ranks[r].items = ItemsOf(layout, static_cast<int>(r));
+    for (const StoredItem& item : plan.ranks[r].items) {
+      total += item.bytes();
+      if (!item.object) plan.tensor_bytes += item.bytes();
+    }
+    layouts.push_back(SerializeLayout(layout));
+    digests.push_back(Digest(layouts.back()));
+  }
+  std::vector<RankInput> inputs;
+  for (size_t r = 0; r < plan.ranks.size(); ++r) inputs.push_back({static_cast<int>(r), "", layouts[r], digests[r]});
   SaveOptions options;
   options.bins_per_rank = static_cast<int>(std::clamp<uint64_t>(total / kBinBytes + 1, 1, kMostBins));
-  CAIRN_ASSIGN_OR_RETURN(plan.save, MakeSavePlan({&rank, 1}, options));
-  if (!plan.part.ParseFromString(plan.save.PartFor(0))) {
-    return MakeError(Reason::kInternal, "the plan of the import cannot be parsed");
+  CAIRN_ASSIGN_OR_RETURN(plan.save, MakeSavePlan(inputs, options));
+  for (size_t r = 0; r < plan.ranks.size(); ++r) {
+    if (!plan.ranks[r].part.ParseFromString(plan.save.PartFor(static_cast<int>(r)))) {
+      return MakeError(Reason::kInternal, "the plan of the import cannot be parsed");
+    }
   }
   return plan;
 }

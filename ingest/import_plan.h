@@ -24,21 +24,28 @@ struct ImportObject {
   bool opaque = false;
 };
 
+// What the checkpoint has as that of one rank.
+struct ImportRank {
+  std::vector<uint32_t> objects;  // indices into ImportPlan::objects, by name
+  std::vector<StoredItem> items;  // the tensors, which rank 0 has all, then the objects
+  v1::WritePlan part;             // its files name items by their numbers
+};
+
 struct ImportPlan {
   std::vector<WholeTensor> tensors;                          // by name
-  std::vector<ImportObject> objects;                         // by name
-  std::vector<StoredItem> items;                             // the tensors, then the objects
+  std::vector<ImportObject> objects;                         // by name and rank
   std::vector<std::pair<std::string, std::string>> aliases;  // name and target, by name
   SavePlan save;
-  v1::WritePlan part;  // its files name items by their numbers
+  std::vector<ImportRank> ranks;
 
   uint64_t tensor_bytes = 0;
 };
 
-// Plans a checkpoint of one rank that holds every tensor whole, as a rank that saved it would be planned, so the rules
-// for names, shapes and bins are the same. The values are read once, to learn how much room they take. Without a
-// mapping, second names stay second names; with one they are names like others. INVALID_ARGUMENT (BAD_REQUEST): nothing
-// is left to import. Else as ChooseTensors, MakeSavePlan, EncodeTorchValue and ItemReader.
+// Plans a checkpoint whose rank 0 holds every tensor whole, as ranks that saved it would be planned, so the rules for
+// names, shapes and bins are the same. It has one rank, or as many as have values of their own in the source. The
+// values are read once, to learn how much room they take. Without a mapping, second names stay second names; with one
+// they are names like others. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to import. Else as ChooseTensors,
+// MakeSavePlan, EncodeTorchValue and ItemReader.
 absl::StatusOr<ImportPlan> MakeImportPlan(const Manifest& source, const TensorChoice& choice, ItemReader& reader);
 
 // Returns the bytes by which Cairn keeps a value of the source. Fails as ItemReader and EncodeTorchValue do.

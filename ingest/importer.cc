@@ -48,30 +48,45 @@ class BinsWriter {
         options_(options),
         reader_(nullptr, source, {.threads = options.threads, .interrupted = options.interrupted}) {}
 
-  absl::StatusOr<v1::WriteResult> Run(const std::string& directory, const BinIdentity& identity) {
+  absl::StatusOr<std::vector<RankResult>> Run(const std::string& directory, const BinIdentity& identity) {
     CAIRN_RETURN_IF_ERROR(WithMemory("for the windows of an import; lower --memory", [&] {
       const uint64_t bytes = WindowBytes();
       for (AlignedBuffer& window : windows_) window = AlignedBuffer(bytes + kIoAlignment);
       window_bytes_ = bytes;
       return absl::OkStatus();
     }));
+    std::vector<RankResult> results;
+    for (size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
+      BinIdentity of_rank = identity;
+      of_rank.rank = static_cast<int>(rank);
+      CAIRN_ASSIGN_OR_RETURN(v1::WriteResult result, WriteRank(directory, of_rank, plan_.ranks[rank]));
+      results.push_back({of_rank.rank, std::move(result)});
+    }
+    return results;
+  }
+
+ private:
+  absl::StatusOr<v1::WriteResult> WriteRank(const std::string& directory, const BinIdentity& identity,
+                                            const ImportRank& rank) {
+    rank_ = &rank;
     v1::WriteResult result;
-    bool first = true;
-    for (const v1::PlannedFile& file : plan_.part.files()) {
+    bool first = identity.rank == 0;
+    for (const v1::PlannedFile& file : rank.part.files()) {
       BinDescription bin{directory, file.name(), file.header_bytes(), file.data_bytes(), {}, identity, {}};
-      for (const uint32_t item : file.items()) bin.items.push_back(plan_.items[item]);
+      for (const uint32_t item : file.items()) bin.items.push_back(rank.items[item]);
       if (std::exchange(first, false)) bin.aliases = plan_.aliases;
       CAIRN_ASSIGN_OR_RETURN(*result.add_files(), WriteBin(std::move(bin), file));
     }
     return result;
   }
 
- private:
   uint64_t WindowBytes() const {
     const uint64_t memory = std::max(options_.memory_bytes, kMinMemory) - kSpareMemory - reader_.buffer_bytes();
     uint64_t largest = 0, file_bytes = 0;
-    for (const StoredItem& item : plan_.items) largest = std::max(largest, item.bytes());
-    for (const v1::PlannedFile& file : plan_.part.files()) file_bytes = std::max(file_bytes, file.data_bytes());
+    for (const ImportRank& rank : plan_.ranks) {
+      for (const StoredItem& item : rank.items) largest = std::max(largest, item.bytes());
+      for (const v1::PlannedFile& file : rank.part.files()) file_bytes = std::max(file_bytes, file.data_bytes());
+    }
     // A tensor that fits is not cut, because a permuted one would then be read in several passes.
     const uint64_t wanted = std::min(std::max(largest, kUsualWindow), std::max(file_bytes, uint64_t{kIoAlignment}));
     return RoundUpToIo(std::min(wanted, memory / 2 - kIoAlignment));
@@ -89,10 +104,11 @@ class BinsWriter {
 
   absl::Status AddItems(BinStream& stream, const v1::PlannedFile& file, std::vector<uint64_t>& object_bytes) {
     for (const uint32_t number : file.items()) {
-      const StoredItem& item = plan_.items[number];
+      const StoredItem& item = rank_->items[number];
       if (filled_ > 0 && item.bytes() > window_bytes_ - filled_) CAIRN_RETURN_IF_ERROR(Flush(stream, false));
       if (item.object) {
-        const ImportObject& object = plan_.objects[number - plan_.tensors.size()];
+        const size_t tensors = rank_->items.size() - rank_->objects.size();
+        const ImportObject& object = plan_.objects[rank_->objects[number - tensors]];
         object_bytes.push_back(object.bytes);
         CAIRN_RETURN_IF_ERROR(AddObject(stream, object, item.bytes()));
       } else {
@@ -160,6 +176,7 @@ class BinsWriter {
   PosixStorage& storage_;
   const Manifest& source_;
   const ImportPlan& plan_;
+  const ImportRank* rank_ = nullptr;  // whose files are being written
   ItemReader& objects_;
   const ImportOptions& options_;
   TensorReader reader_;
@@ -202,22 +219,21 @@ class Attempt {
     identity.job = job_;
     identity.step = step_;
     identity.attempt = reserved_.attempt;
-    identity.world_size = plan.part.world_size();
-    identity.files = plan.part.total_files();
-    CAIRN_ASSIGN_OR_RETURN(const v1::WriteResult result,
+    identity.world_size = plan.ranks[0].part.world_size();
+    identity.files = plan.ranks[0].part.total_files();
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<RankResult> results,
                            writer.Run(AttemptDirectory(job_, step_, reserved_.attempt), identity));
     CAIRN_RETURN_IF_ERROR(CheckUnchanged(directory, source));
     CAIRN_RETURN_IF_ERROR(CheckInterrupted(options));
-    const RankResult of_rank{0, result};
     CommitInfo commit;
     commit.job = job_;
     commit.step = step_;
     commit.attempt = reserved_.attempt;
     commit.request_id = request_id_;
-    commit.world_size = 1;
+    commit.world_size = static_cast<uint32_t>(plan.ranks.size());
     commit.commit_time = clock.WallNow();
     commit.writer = absl::StrCat("cairn ", std::string(kVersion), " import");
-    return plan.save.MakeManifest({&of_rank, 1}, commit);
+    return plan.save.MakeManifest(results, commit);
   }
 
   absl::Status Commit(const Manifest& manifest) {

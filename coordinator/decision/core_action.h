@@ -279,8 +279,12 @@ struct MadeManifest {
 };
 
 struct PlannedLoad {
+  // Returns true if it is of a step of the job: neither of a reshard nor of a source that Cairn did not write.
+  bool IsStep() const { return world_size > 0 && !is_foreign; }
+
   int64_t step = 0;         // not of a reshard
   uint32_t world_size = 0;  // of the ranks that saved it
+  bool is_foreign = false;  // it is a source that Cairn did not write
   std::string plan_digest;
   std::string source_plan_digest;  // of a reshard
   // By this token an agent knows that its peer takes part in the load. It cannot be guessed, and it is the same after a

@@ -40,7 +40,7 @@ int SlownessOf(v1::IoPath path) {
 
 std::optional<int64_t> Load::wanted_step() const {
   if (IsReshard()) return std::nullopt;
-  if (has_plan()) return plan_.world_size > 0 ? std::optional(plan_.step) : std::nullopt;
+  if (has_plan()) return plan_.IsStep() ? std::optional(plan_.step) : std::nullopt;
   if (counts_.with_step == 0) return std::nullopt;
   for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
     if (ranks_[i].begun && ranks_[i].state.has_step()) return ranks_[i].state.step();

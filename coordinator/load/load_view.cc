@@ -34,7 +34,7 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
       order.set_plan_digest(plan_.plan_digest);
       order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
-      if (plan_.world_size > 0) order.set_line(Line());
+      if (plan_.IsStep()) order.set_line(Line());
       AddExchange(order);
       break;
     case Phase::kDone:

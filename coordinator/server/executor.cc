@@ -168,7 +168,7 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
   auto planned = Plan(job, action);
   if (planned.ok()) {
-    if (planned->world_size > 0) {
+    if (planned->IsStep()) {
       planned->older_step = action.known == nullptr ? catalog_.CommittedBelow(job, planned->step)
                                                     : NewestBelow(action.known->committed, planned->step);
     }
@@ -231,6 +231,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     planned.hold = plans_.HoldLoad(*made);
     planned.step = manifest->step;
     planned.world_size = manifest->world_size;
+    planned.is_foreign = !wish.import_directory.empty();
   }
   const LoadPlan& plan = *made;
   const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {

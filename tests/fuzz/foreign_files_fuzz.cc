@@ -2,11 +2,14 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "import/dcp_metadata.h"
 #include "import/deepspeed_states.h"
 #include "import/numpy_array.h"
 #include "import/paddle_metadata.h"
+#include "import/parallel_rules.h"
 #include "import/pickle.h"
 #include "import/pickle_outline.h"
 #include "import/torch_file.h"
@@ -24,6 +27,31 @@ void TryPickle(std::string_view bytes) {
   }
 }
 
+// Slices that a file says how to merge make up each element of the parameter at most once, and inside of it.
+void TryParallelModel(const cairn::TorchFile& file) {
+  auto model = cairn::ReadDeepSpeedModel(file);
+  if (!model.ok() || !model->parallel) return;
+  const auto rules = cairn::ParallelRules::Create(*std::move(model->parallel));
+  if (!rules.ok()) return;
+  const std::vector<cairn::Shape> slices = {{4, 6}, {4, 6}};
+  for (const char* name : {"w", "layers.1.weight"}) {
+    const auto merged = rules->Merge(name, slices);
+    if (!merged.ok()) continue;
+    int64_t elements = 0;
+    for (uint32_t part = 0; part < slices.size(); ++part) {
+      std::vector<cairn::BoxAt> boxes;
+      if (!cairn::AppendMerged(*merged, part, {cairn::WholeBox(slices[part]), 0}, 1000, boxes)) continue;
+      for (const cairn::BoxAt& each : boxes) {
+        if (!cairn::Contains(merged->shape, each.box) || each.offset < 0 || each.offset + each.box.size() > 24) {
+          std::abort();
+        }
+        elements += each.box.size();
+      }
+    }
+    if (elements > cairn::ElementCount(merged->shape)) std::abort();
+  }
+}
+
 // A tensor that is accepted lies inside of its archive, in pieces that are as large as it is.
 void TryTorchFile(std::string_view bytes) {
   const cairn::ReadRange read = [&](uint64_t offset, uint64_t length) -> absl::StatusOr<std::string> {
@@ -32,7 +60,8 @@ void TryTorchFile(std::string_view bytes) {
   };
   const auto file = cairn::TorchFile::Open(bytes.size(), read, "fuzz");
   if (!file.ok()) return;
-  (void)cairn::ReadDeepSpeedModel(*file).ok();
+  TryParallelModel(*file);
+  (void)cairn::ReadDeepSpeedLayer(*file).ok();
   (void)cairn::ReadDeepSpeedOptimizer(*file).ok();
   const auto tensor = file->Tensor(file->document().root());
   if (!tensor.ok() || !tensor->has_value()) return;

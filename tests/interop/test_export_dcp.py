@@ -142,6 +142,69 @@ def test_Export_OwnValuesOfRanks_GetTheirRanksNames(tmp_path):
     assert target == {"rng.rank0": {"seed": 0}, "rng.rank1": {"seed": 1}, "same": [1]}
 
 
+def own_values(rank):
+    """What JSON and PyTorch's names cannot say: tuples, arrays, a dict without entries, keys that are numbers."""
+    return {"state": (rank, np.arange(rank + 3)), "none": {}, 3: [b"x" * rank, {"deep.er": 1.5}], "all": [{"a": 1}]}
+
+
+def same(a, b):
+    return repr(a) == repr(b)
+
+
+def test_Export_OwnValuesOfRanks_ComeBackWhole(tmp_path):
+    def state(rank):
+        return {"w": np.full(4, 7, np.float32), "loader": cairn.per_rank(own_values(rank)),
+                "epoch": cairn.per_rank({"number": 3})}
+
+    def blank():
+        return {"w": np.zeros(4, np.float32), "loader": cairn.per_rank(None), "epoch": cairn.per_rank(None)}
+
+    with cairn.local.Cluster(ranks=3, root=tmp_path / "root") as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(3, state(rank)).wait())
+    exported(tmp_path / "root", tmp_path / "out")
+    command_json("import", str(tmp_path / "out"), "--to", "demo@4", "--root", str(tmp_path / "copy"))
+    assert command_json("verify", "demo@4", "--root", str(tmp_path / "copy"))
+    sources = ({}, {"source": tmp_path / "out"})
+
+    def load_as(rank, client):
+        for where in sources:
+            report = client.load(blank(), **where)
+            assert same(report.objects["loader"], own_values(rank)) and report.objects["epoch"] == {"number": 3}, where
+            assert report.step == (None if where else 4)
+
+    with cairn.local.Cluster(ranks=3, root=tmp_path / "copy") as cluster:
+        on_ranks(cluster, load_as)
+    # Another number of ranks gets all of them, and so is told.
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "copy") as cluster, cluster.connect(0) as client:
+        for where in sources:
+            loader = client.load(blank(), **where).objects["loader"]
+            assert isinstance(loader, cairn.PerRankValues)
+            assert same(list(loader), [own_values(rank) for rank in range(3)])
+
+
+def test_Import_AnotherSaveInTheDirectory_HasNoValuesOfTheExport(tmp_path):
+    """PyTorch leaves the file of the export where it is. It is of the `.metadata` that was there before."""
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        client.save(3, {"rng": cairn.per_rank({"seed": 1}), "w": np.ones(2, np.float32)}).wait()
+    exported(tmp_path / "root", tmp_path / "out")
+    torch_dcp.save({"w": torch.zeros(2), "rng": {"seed": 2}}, checkpoint_id=str(tmp_path / "out"), no_dist=True)
+    assert (tmp_path / "out/.cairn_per_rank_values").exists()
+    command("import", str(tmp_path / "out"), "--to", "demo@4", "--root", str(tmp_path / "root"))
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        assert client.load({"w": np.ones(2, np.float32), "rng.seed": None}, step=4).objects == {"rng.seed": 2}
+
+
+def test_Import_ValuesOfRanksAreDamaged_NamesTheFile(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        client.save(3, {"rng": cairn.per_rank({"seed": 1}), "w": np.ones(2, np.float32)}).wait()
+    exported(tmp_path / "root", tmp_path / "out")
+    path = tmp_path / "out/.cairn_per_rank_values"
+    path.write_bytes(path.read_bytes()[:-1])
+    error = command("import", str(tmp_path / "out"), "--to", "demo@4", "--root", str(tmp_path / "copy"),
+                    expect=1).stderr
+    assert "BAD_FOREIGN_FILE" in error and str(path) in error
+
+
 def test_Export_ThroughAMapping_WritesItsOutputs(tmp_path):
     weight = tensor((40, 30), torch.float32, 1)
     save(tmp_path / "root", {"w": weight, "step": 7})

@@ -193,8 +193,8 @@ def test_a_directory_of_megatron_becomes_a_checkpoint(tmp_path):
     assert isinstance(common["args"], cairn.Opaque)
 
 
-def test_an_export_to_dcp_and_its_import_name_what_they_lack(tmp_path):
-    """Values of ranks are taken apart by the export: the error names these alone, and says what to do."""
+def test_an_export_to_dcp_and_its_import_give_the_values_of_ranks_or_name_them(tmp_path):
+    """PyTorch gets values of ranks in parts. Without the file that holds them whole, the error names these alone."""
     def made():
         model = torch.nn.Linear(4, 3)
         optimizer = torch.optim.AdamW(model.parameters())
@@ -206,6 +206,16 @@ def test_an_export_to_dcp_and_its_import_name_what_they_lack(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         cairn.torch.save(client, 3, source).wait()
     command("export", "demo@3", "--root", str(tmp_path / "root"), "--to", str(tmp_path / "dcp"), "--as", "dcp")
+    imported(tmp_path / "dcp", tmp_path / "whole")
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "whole") as cluster, cluster.connect(0) as client:
+        for where in ({}, {"source": tmp_path / "dcp"}):
+            wanted = made()
+            cairn.torch.load(client, wanted, **where)
+            cairn.torch.set_rng_state(source["rng"])
+            expected = torch.rand(3)
+            cairn.torch.set_rng_state(wanted["rng"])
+            assert torch.equal(torch.rand(3), expected)
+    (tmp_path / "dcp/.cairn_per_rank_values").unlink()
     imported(tmp_path / "dcp", tmp_path / "copy")
     with cairn.local.Cluster(ranks=1, root=tmp_path / "copy") as cluster, cluster.connect(0) as client:
         for where in ({}, {"source": tmp_path / "dcp"}):

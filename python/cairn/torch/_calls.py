@@ -150,5 +150,5 @@ def _advise_on_ranks_own(error: Error, state_dict: dict[str, Any]) -> None:
     if error.reason == "MISSING_NAMES" and wanted:
         error.metadata["next"] = (
             f"{', '.join(map(repr, wanted))} is a value of cairn.per_rank, of which a directory of "
-            "torch.distributed.checkpoint holds the parts, and only to be read by PyTorch: leave it out of the state, "
-            "and seed random number generators anew.")
+            "torch.distributed.checkpoint holds the parts, and only to be read by PyTorch (an export of Cairn has it "
+            "whole in .cairn_per_rank_values): leave it out of the state, and seed random number generators anew.")
