@@ -197,7 +197,7 @@ absl::StatusOr<v1::WaitSaveResponse> RankSaves::Wait(const v1::WaitSaveRequest& 
     return response;
   }
   // The coordinator knows no more than this process of a save that the process has begun itself.
-  const bool own = request.save() > context_.options.incarnation && request.save() < next_save_;
+  const bool own = request.save() >= (context_.options.incarnation | 1) && request.save() < next_save_;
   const bool named = request.attempt() != 0 || (request.save() != 0 && !own);
   return named && CheckStep(request.step()).ok() ? AskFor(request) : UnknownSave(request.step());
 }
