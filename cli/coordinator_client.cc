@@ -1,9 +1,13 @@
 #include "cli/coordinator_client.h"
 
+#include <cstdio>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
+#include "cli/run_directory.h"
+#include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -14,21 +18,38 @@ namespace {
 // One answer shows a whole job, with a line for each rank: 1.6 MB at 16,384 ranks with short names of nodes.
 constexpr int kMaxViewBytes = 256 << 20;
 
+// Returns the address of the only coordinator that `cairn up` or `cairn run` of this user has started here.
+absl::StatusOr<std::string> TheOneThatRunsHere(const CommandContext& context) {
+  const std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
+  if (running.size() == 1) {
+    if (!context.json()) {
+      std::fprintf(stderr, "%s asking the coordinator of job %s that runs here, %s\n",
+                   Coloured(stderr, Colour::kDim, "note:").c_str(), running[0].job.c_str(), running[0].address.c_str());
+    }
+    return running[0].address;
+  }
+  std::string here;
+  for (const RunDirectory::Running& each : running) {
+    absl::StrAppend(&here, here.empty() ? "Here run those of " : ", ", each.job, " (", each.address, ")");
+  }
+  return MakeError(Reason::kBadRequest,
+                   "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR",
+                   {{"option", "--coordinator"},
+                    {"next", absl::StrCat(here.empty() ? "`cairn up` and `cairn run` print the address" : here,
+                                          ". Where no coordinator runs, list, show, jobs, history, verify and diff "
+                                          "read storage with --root DIR.")}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context) {
-  if (context.coordinator.empty()) {
-    return MakeError(Reason::kBadRequest,
-                     "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR",
-                     {{"option", "--coordinator"},
-                      {"next",
-                       "`cairn up` and `cairn run` print the address. Where no coordinator runs, list, show, jobs, "
-                       "history, verify and diff read storage with --root DIR."}});
+  std::string address = context.coordinator;
+  if (address.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(address, TheOneThatRunsHere(context));
   }
-  CAIRN_ASSIGN_OR_RETURN(
-      TokenCandidates tokens,
-      FindTokens({.insecure = context.insecure, .file = context.token_file, .address = context.coordinator}));
-  return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(context.coordinator, std::move(tokens)));
+  CAIRN_ASSIGN_OR_RETURN(TokenCandidates tokens,
+                         FindTokens({.insecure = context.insecure, .file = context.token_file, .address = address}));
+  return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(address, std::move(tokens)));
 }
 
 CoordinatorClient::CoordinatorClient(std::string address, TokenCandidates tokens)

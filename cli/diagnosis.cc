@@ -134,6 +134,21 @@ Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::s
           "Run one version everywhere; docs/compatibility.md says in which order to upgrade."};
 }
 
+Finding JudgeServedRoot(const std::string& root, const std::string& served, std::optional<bool> same) {
+  if (same == true) return {Level::kOk, "served root", absl::StrCat("the coordinator serves ", root), ""};
+  if (!same.has_value()) {
+    return {
+        Level::kWarning, "served root",
+        absl::StrCat("the coordinator serves ", served, ", which is not on this machine, and ", root, " was looked at"),
+        "Mount the coordinator's storage here under one path with it, and look at that one."};
+  }
+  return {Level::kFault, "served root",
+          absl::StrCat("the coordinator serves ", served, ", which is another directory here than ", root),
+          absl::StrCat("Look at --root ", served,
+                       ", or mount the same storage on all machines: an agent whose root is "
+                       "another one is refused.")};
+}
+
 Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest) {
   const std::string given = absl::StrCat("the grace period is ", Text(grace));
   if (!longest.has_value()) {

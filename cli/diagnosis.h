@@ -58,6 +58,10 @@ Finding JudgeSockets(const std::string& directory, const absl::Status& made);
 // `versions`: what the coordinator runs.
 Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::string>& version);
 
+// Judges whether the coordinator serves the root that was looked at. `same`: whether its path is, on this machine, the
+// same directory (by device and inode); nothing if there is none.
+Finding JudgeServedRoot(const std::string& root, const std::string& served, std::optional<bool> same);
+
 // `longest`: of the saves that the coordinator remembers; nothing if it remembers none.
 Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest);
 

@@ -73,5 +73,14 @@ TEST(DiagnosisTest, GracePeriod_AgainstTheLongestSave_FaultsIfItIsShorter) {
   EXPECT_EQ(JudgeGracePeriod(absl::Seconds(30), std::nullopt).level, Level::kNote);
 }
 
+TEST(DiagnosisTest, JudgeServedRoot_OnlyTheSameDirectoryIsFine) {
+  EXPECT_EQ(JudgeServedRoot("/ckpt", "/mnt/ckpt", true).level, Finding::Level::kOk);
+  const Finding other = JudgeServedRoot("/ckpt", "/mnt/ckpt", false);
+  EXPECT_EQ(other.level, Finding::Level::kFault);
+  EXPECT_NE(other.text.find("/mnt/ckpt"), std::string::npos) << other.text;
+  EXPECT_NE(other.next.find("--root /mnt/ckpt"), std::string::npos) << other.next;
+  EXPECT_EQ(JudgeServedRoot("/ckpt", "/mnt/ckpt", std::nullopt).level, Finding::Level::kWarning);
+}
+
 }  // namespace
 }  // namespace cairn::cli

@@ -144,6 +144,13 @@ absl::StatusOr<std::optional<absl::Duration>> LongestSave(CoordinatorClient& cli
   return longest;
 }
 
+// Returns whether two paths are one directory here; nothing if one of them is no directory.
+std::optional<bool> AreSame(const std::string& one, const std::string& other) {
+  struct stat first = {}, second = {};
+  if (stat(one.c_str(), &first) != 0 || stat(other.c_str(), &second) != 0) return std::nullopt;
+  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
 absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& arguments,
                                std::vector<Finding>& findings) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
@@ -152,6 +159,10 @@ absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& a
       client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities);
   findings.push_back(JudgeCoordinator(context.coordinator,
                                       answered.ok() ? absl::StatusOr<std::string>(capabilities.version()) : answered));
+  if (answered.ok() && !arguments.root.empty() && !capabilities.root().empty()) {
+    findings.push_back(
+        JudgeServedRoot(arguments.root, capabilities.root(), AreSame(arguments.root, capabilities.root())));
+  }
   if (!answered.ok() || arguments.grace.empty() || arguments.job.empty()) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration grace, ParseDuration(arguments.grace));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<absl::Duration> longest, LongestSave(*client, arguments.job));

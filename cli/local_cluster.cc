@@ -126,6 +126,7 @@ absl::Status LocalCluster::Start() {
   const std::string& directory = options_.run_directory;
   CAIRN_ASSIGN_OR_RETURN(
       directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));
+  CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job));
   CAIRN_RETURN_IF_ERROR(PlanServices());
   for (Service& service : services_) {
     (void)unlink(service.address_file.c_str());  // that of the last run

@@ -6,9 +6,12 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
 #include "cli/progress_line.h"
@@ -68,9 +71,30 @@ void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
                     "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
 }
 
-// Asks until all that goes is deleted, or looked at in a dry run, and shows how far that has come.
+// Says of an answer, and of the error behind it, which checkpoints are deleted for sure, though the prune has not come
+// to its end.
+v1::PruneCheckpointsResponse DeletedBefore(const std::map<int64_t, v1::PruneCheckpointsResponse::Choice>& choices,
+                                           int deleted, const absl::Status& error) {
+  std::set<int64_t> steps;
+  for (const auto& [step, choice] : choices) {
+    if (choice.prune() && deleted-- > 0) steps.insert(step);  // they go in this order
+  }
+  for (const absl::string_view text : absl::StrSplit(MetadataOf(error)["deleted_steps"], ',', absl::SkipEmpty())) {
+    if (int64_t step = 0; absl::SimpleAtoi(text, &step)) steps.insert(step);
+  }
+  v1::PruneCheckpointsResponse answer;
+  for (const int64_t step : steps) {
+    answer.add_choices()->set_step(step);
+    answer.mutable_choices()->rbegin()->set_prune(true);
+  }
+  return answer;
+}
+
+// Asks until all that goes is deleted, or looked at in a dry run, and shows how far that has come. If it fails,
+// `before` says what was deleted until then.
 absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& context,
-                                                      const v1::PruneCheckpointsRequest& request) {
+                                                      const v1::PruneCheckpointsRequest& request,
+                                                      v1::PruneCheckpointsResponse& before) {
   std::map<int64_t, v1::PruneCheckpointsResponse::Choice> choices;
   std::atomic<int> pruned = 0, left = 0;
   const std::string done = request.dry_run() ? "looked at" : "deleted";
@@ -82,6 +106,7 @@ absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& cont
   do {
     answer.Clear();
     const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
+    if (!status.ok() && !request.dry_run()) before = DeletedBefore(choices, pruned - left, status);
     if (!status.ok() && left > 0) {
       return Annotate(status, absl::StrCat("after ", pruned - left, " of ", pruned.load(), " checkpoints of '",
                                            request.job(), "' were ", done));
@@ -110,6 +135,22 @@ nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, 
   return json;
 }
 
+// Prints what a prune had deleted before it failed.
+void PrintDeleted(const CommandContext& context, const v1::PruneCheckpointsResponse& before) {
+  if (before.choices().empty()) return;
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"complete", false}, {"checkpoints", nlohmann::ordered_json::array()}};
+    for (const auto& choice : before.choices())
+      json["checkpoints"].push_back({{"step", choice.step()}, {"pruned", true}});
+    std::printf("%s\n", json.dump(2).c_str());
+  } else {
+    Table table({"STEP", ""});
+    for (const auto& choice : before.choices()) table.Add({absl::StrCat(choice.step()), "deleted"}, Colour::kRed);
+    table.Print(stdout);
+  }
+  std::fflush(stdout);  // before the error
+}
+
 absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   v1::PruneCheckpointsRequest request;
@@ -118,7 +159,13 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   if (HasRules(arguments)) {
     CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
   }
-  CAIRN_ASSIGN_OR_RETURN(const v1::PruneCheckpointsResponse answer, PruneAll(context, request));
+  v1::PruneCheckpointsResponse before;
+  const auto pruned_all = PruneAll(context, request, before);
+  if (!pruned_all.ok()) {
+    PrintDeleted(context, before);
+    return pruned_all.status();
+  }
+  const v1::PruneCheckpointsResponse& answer = *pruned_all;
   if (context.json()) {
     std::printf("%s\n", AnswerToJson(answer, arguments.dry_run).dump(2).c_str());
     return absl::OkStatus();

@@ -5,14 +5,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/file/atomic_write.h"
+#include "common/file/full_transfer.h"
+#include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -46,14 +51,39 @@ struct flock WholeFile() {
   return lock;
 }
 
+constexpr char kPrefix[] = "up-";
+// The job that runs there, and the address of its coordinator, which is in a file of its own.
+constexpr char kJobFile[] = "/job";
+constexpr char kAddressFile[] = "/coordinator.address";
+constexpr uint64_t kMostBytes = 1024;  // of such a file
+
+// The directory of all run directories of this user.
+std::string Base() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0;
+  return absl::StrCat(usable ? runtime : "/tmp", "/cairn-", geteuid());
+}
+
+bool IsPrivate(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Returns the first line of a small file, or nothing.
+std::string LineOf(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid()) return "";
+  const auto text = ReadWhole(fd.get(), path, kMostBytes);
+  return text.ok() ? text->substr(0, text->find('\n')) : "";
+}
+
 std::string LockOf(const std::string& path) { return path + "/lock"; }
 
 }  // namespace
 
 std::string RunDirectory::PathOf(const std::string& job) {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string base = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0 ? runtime : "/tmp";
-  const std::string prefix = absl::StrCat(base, "/cairn-", geteuid(), "/up-");
+  const std::string prefix = absl::StrCat(Base(), "/", kPrefix);
   const bool fits = prefix.size() + job.size() <= kLongestPath && job.find('/') == std::string::npos;
   return prefix + (fits ? job : DigestHex(Digest(job)).substr(0, 16));
 }
@@ -84,6 +114,28 @@ std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
   struct flock lock = WholeFile();
   if (!fd.valid() || fcntl(fd.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return std::nullopt;
   return lock.l_pid;
+}
+
+absl::Status RunDirectory::Describe(const std::string& job) const {
+  (void)unlink((path_ + kAddressFile).c_str());  // of the last run, which may have had a coordinator here
+  return WriteAtomically(path_ + kJobFile, job + "\n",
+                         {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
+      .put.status();
+}
+
+std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
+  std::vector<Running> running;
+  const std::string base = Base();
+  if (!IsPrivate(base)) return running;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+    const std::string path = entry.path().string();
+    if (!entry.path().filename().string().starts_with(kPrefix) || !IsPrivate(path)) continue;
+    const std::string job = LineOf(path + kJobFile), address = LineOf(path + kAddressFile);
+    if (!job.empty() && IsHostPort(address) && HolderOf(path).has_value()) running.push_back({job, address});
+  }
+  std::sort(running.begin(), running.end(), [](const Running& a, const Running& b) { return a.job < b.job; });
+  return running;
 }
 
 std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/rank", rank); }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/file/unique_fd.h"
@@ -31,6 +32,17 @@ class RunDirectory {
 
   // Returns the process that holds the directory; nothing if none does.
   static std::optional<pid_t> HolderOf(const std::string& path);
+
+  // A coordinator that `cairn up` or `cairn run` of this user has started on this machine, and that is up.
+  struct Running {
+    std::string job;
+    std::string address;
+  };
+  // Returns those whose directories are where PathOf puts them, sorted by job: a --run-directory is not found. A
+  // directory that another user owns or may write to counts for nothing.
+  static std::vector<Running> RunningCoordinators();
+  // Says which job runs here, and where its coordinator, if there is one, is to be found.
+  absl::Status Describe(const std::string& job) const;
 
   const std::string& path() const { return path_; }
   std::string SocketDirectory(int rank) const;

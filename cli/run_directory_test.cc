@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "common/status/reason.h"
 
@@ -74,6 +76,45 @@ TEST_F(RunDirectoryTest, Take_DirectoryThatOthersMayWrite_IsRefused) {
   EXPECT_TRUE(HasReason(RunDirectory::Take(path_).status(), Reason::kSocketDirectory));
   EXPECT_TRUE(HasReason(RunDirectory::Take("relative").status(), Reason::kSocketDirectory));
   EXPECT_TRUE(HasReason(RunDirectory::Take("/tmp/" + std::string(100, 'x')).status(), Reason::kSocketDirectory));
+}
+
+TEST_F(RunDirectoryTest, RunningCoordinators_SomeAreUp_TellsThoseAndNoOthers) {
+  const char* before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
+  EXPECT_TRUE(RunDirectory::RunningCoordinators().empty());
+  // The lock of a process is none for itself, so a child holds the directories.
+  int ready[2], done[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(done), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<std::unique_ptr<RunDirectory>> held;
+    for (const std::string job : {"team/b", "a", "without"}) {
+      held.push_back(*RunDirectory::Take(RunDirectory::PathOf(job)));
+      std::ofstream(held.back()->path() + "/coordinator.address") << "127.0.0.1:1\n";
+      (void)held.back()->Describe(job);  // takes the address of the last run away
+      if (job != "without") std::ofstream(held.back()->path() + "/coordinator.address") << "127.0.0.1:7\n";
+    }
+    (void)!write(ready[1], "x", 1);
+    while (true) pause();
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  std::filesystem::create_directories(RunDirectory::PathOf("ended"));
+  std::ofstream(RunDirectory::PathOf("ended") + "/job") << "ended\n";
+  std::ofstream(RunDirectory::PathOf("ended") + "/coordinator.address") << "127.0.0.1:8\n";
+  const auto running = RunDirectory::RunningCoordinators();
+  ASSERT_EQ(running.size(), 2u);
+  EXPECT_EQ(running[0].job, "a");
+  EXPECT_EQ(running[1].job, "team/b");
+  EXPECT_EQ(running[1].address, "127.0.0.1:7");
+  std::filesystem::permissions(RunDirectory::PathOf("a"), std::filesystem::perms::all);
+  EXPECT_EQ(RunDirectory::RunningCoordinators().size(), 1u) << "anybody may have put the address there";
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(RunDirectory::RunningCoordinators().empty());
+  kept.empty() ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
 }
 
 TEST_F(RunDirectoryTest, NewLog_SecondRun_KeepsTheLogOfTheFirst) {

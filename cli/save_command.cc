@@ -119,7 +119,14 @@ bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
 
 // Returns nothing if the rank in question has no training process.
 absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
+  if (const absl::Status named = CheckJobArgument(arguments.job); !named.ok()) {
+    const auto checkpoint = ParseCheckpointName(arguments.job);
+    if (!checkpoint.ok() || !checkpoint->step.has_value()) return named;
+    return MakeError(Reason::kBadJobName, std::string(named.message()),
+                     {{"job", checkpoint->job},
+                      {"next", absl::StrCat("`cairn save ", checkpoint->job, " --step ", *checkpoint->step,
+                                            "` saves at that step; without --step the ranks agree on one.")}});
+  }
   absl::Duration timeout = absl::InfiniteDuration();
   if (!arguments.timeout.empty()) {
     CAIRN_ASSIGN_OR_RETURN(timeout, ParseDuration(arguments.timeout));

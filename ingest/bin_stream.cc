@@ -113,7 +113,7 @@ absl::StatusOr<v1::FileResult> BinStream::Finish(const std::vector<uint64_t>& ob
   std::memcpy(buffer.data(), header.data(), header.size());
   CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
   const uint64_t bytes = header.size() + description_.data_bytes;
-  if (ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) return Failed(errno, "truncate");
+  if (Truncate(fd_.get(), bytes) != 0) return Failed(errno, "truncate");
   if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync");
   fd_ = UniqueFd();
   const PosixStorage::PutResult renamed = storage_->Rename(Path(".partial"), Path(".safetensors"));

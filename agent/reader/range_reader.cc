@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -81,7 +82,7 @@ absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& sto
       absl::StrCat(storage.root() == "/" ? "" : storage.root(), "/", path), file_bytes, options, counters));
   CAIRN_ASSIGN_OR_RETURN(reader->buffered_, storage.OpenFile(path, O_RDONLY));
   struct stat info;
-  if (fstat(reader->buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", reader->path_);
+  if (StatOf(reader->buffered_.get(), info) != 0) return ErrnoError(errno, "stat", reader->path_);
   if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", reader->path_);
   if (static_cast<uint64_t>(info.st_size) != file_bytes) {
     return MakeError(
@@ -161,7 +162,7 @@ absl::Status RangeReader::Read(Way way, uint64_t offset, uint64_t size, char* to
   if (!modified_ns_.has_value()) return absl::OkStatus();
   // A write that came before these bytes were read has changed the time by now.
   struct stat info;
-  if (fstat(buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", path_);
+  if (StatOf(buffered_.get(), info) != 0) return ErrnoError(errno, "stat", path_);
   return ModifiedNs(info) == *modified_ns_ ? absl::OkStatus() : WrittenAnew();
 }
 

@@ -22,9 +22,9 @@ std::optional<v1::SaveOrder> AskedSaves::Take(const Question& question) {
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& entry) { return entry.answered && entry.question == question; });
   if (found == entries_.end()) return std::nullopt;
-  std::optional<v1::SaveOrder> verdict = std::move(found->last);
+  std::optional<v1::SaveOrder> answer = std::move(found->last);
   entries_.erase(found);
-  return verdict;
+  return answer;
 }
 
 const v1::SaveOrder* AskedSaves::Last(const Question& question) const {
@@ -43,6 +43,7 @@ void AskedSaves::AddTo(v1::AgentState& state) const {
     v1::SaveState& asked = *state.add_saves();
     asked.set_step(entry.question.step);
     asked.set_attempt(entry.question.attempt);
+    asked.set_save(entry.question.save);
     asked.set_phase(v1::SaveState::ASKED);
     asked.set_call(entry.number);
   }
@@ -55,9 +56,10 @@ bool AskedSaves::Apply(const v1::SaveOrder& order) {
   if (found == entries_.end()) return false;
   const bool verdict = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
   if (found->answered || order.step() != found->question.step) return true;
-  if (verdict && order.attempt() != found->question.attempt) return true;  // of another attempt
+  const uint32_t attempt = found->question.attempt;
+  if (verdict && attempt != 0 && order.attempt() != attempt) return true;  // of another attempt
   found->last = order;
-  found->answered = verdict;
+  found->answered = verdict || order.action() == v1::SaveOrder::UNKNOWN;
   return true;
 }
 

@@ -15,7 +15,7 @@ namespace {
 class AskedSavesTest : public SucceedingSession {};
 
 TEST_F(AskedSavesTest, UnknownSave_WithItsAttempt_IsAskedForAndItsVerdictTold) {
-  EXPECT_TRUE(HasReason(Wait(7, 0).status(), Reason::kNotCommitted)) << "nobody can say which attempt it was";
+  EXPECT_TRUE(HasReason(Wait(7, 0, kTrainer, 0).status(), Reason::kNotCommitted)) << "nothing says which save it is";
   const uint64_t version = session_.version();
   const auto pending = Wait(7, 2);
   ASSERT_TRUE(pending.ok()) << pending.status();
@@ -48,6 +48,35 @@ TEST_F(AskedSavesTest, UnknownSave_WithItsAttempt_IsAskedForAndItsVerdictTold) {
   const absl::Status error = StatusFromProto(told->checkpoint().error());
   EXPECT_TRUE(HasReason(error, Reason::kRankLost));
   EXPECT_EQ(MetadataOf(error)["ranks"], "3");
+}
+
+TEST_F(AskedSavesTest, UnknownSave_WithoutAnAttempt_IsAskedForByItsNumber) {
+  const uint64_t version = session_.version();
+  const auto pending = Wait(7, 0);
+  ASSERT_TRUE(pending.ok()) << pending.status();
+  EXPECT_TRUE(pending->pending());
+  EXPECT_GT(session_.version(), version) << "the coordinator is asked at once";
+  ASSERT_EQ(State().saves_size(), 1);
+  const v1::SaveState asked = State().saves(0);
+  EXPECT_EQ(asked.phase(), v1::SaveState::ASKED);
+  EXPECT_EQ(asked.attempt(), 0u);
+  EXPECT_EQ(asked.save(), 12345u);
+  Order({Answer(asked, v1::SaveOrder::WAIT)});
+  EXPECT_TRUE(Wait(7, 0)->pending());
+  v1::SaveOrder aborted = Answer(asked, v1::SaveOrder::ABORTED);
+  aborted.set_attempt(3);
+  *aborted.mutable_error() = StatusToProto(MakeError(Reason::kNoSpace, "rank 1: no space"));
+  Order({aborted});
+  const auto told = Wait(7, 0);
+  ASSERT_TRUE(told.ok() && told->has_checkpoint());
+  EXPECT_EQ(told->checkpoint().state(), v1::Checkpoint::ABORTED);
+  EXPECT_EQ(told->checkpoint().attempt(), 3u);
+  EXPECT_TRUE(HasReason(StatusFromProto(told->checkpoint().error()), Reason::kNoSpace));
+
+  EXPECT_TRUE(Wait(8, 0)->pending());
+  Order({Answer(State().saves(0), v1::SaveOrder::UNKNOWN)});
+  EXPECT_EQ(State().saves_size(), 0) << "it is not asked for ever";
+  EXPECT_TRUE(HasReason(Wait(8, 0).status(), Reason::kNotCommitted));
 }
 
 TEST_F(AskedSavesTest, AskedSave_BesideASaveOfThatStep_IsNoneOfTheTrainers) {

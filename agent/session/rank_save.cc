@@ -115,6 +115,7 @@ v1::SaveState RankSave::State() const {
   if (resumed_from.has_value()) *state.mutable_resumed_from() = *resumed_from;
   *state.mutable_metrics() = metrics;
   state.set_call(call);
+  state.set_save(id);
   state.set_trainer_incarnation(trainer);
   state.set_request_id(request_id);
   return state;

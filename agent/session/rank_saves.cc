@@ -196,17 +196,24 @@ absl::StatusOr<v1::WaitSaveResponse> RankSaves::Wait(const v1::WaitSaveRequest& 
     *response.mutable_checkpoint() = *verdict;
     return response;
   }
-  if (request.attempt() != 0 && CheckStep(request.step()).ok()) return AskFor(request);
-  const uint32_t rank = context_.options.rank;
-  return MakeError(Reason::kNotCommitted,
-                   absl::StrCat("rank ", rank, ": this agent knows of no save of step ", request.step()),
-                   {{"step", absl::StrCat(request.step())}, {"rank", absl::StrCat(rank)}});
+  // The coordinator knows no more than this process of a save that the process has begun itself.
+  const bool own = request.save() >= (context_.options.incarnation | 1) && request.save() < next_save_;
+  const bool named = request.attempt() != 0 || (request.save() != 0 && !own);
+  return named && CheckStep(request.step()).ok() ? AskFor(request) : UnknownSave(request.step());
 }
 
-v1::WaitSaveResponse RankSaves::AskFor(const v1::WaitSaveRequest& request) {
+absl::Status RankSaves::UnknownSave(int64_t step) const {
+  const uint32_t rank = context_.options.rank;
+  return MakeError(Reason::kNotCommitted, absl::StrCat("rank ", rank, ": this agent knows of no save of step ", step),
+                   {{"step", absl::StrCat(step)}, {"rank", absl::StrCat(rank)}});
+}
+
+absl::StatusOr<v1::WaitSaveResponse> RankSaves::AskFor(const v1::WaitSaveRequest& request) {
   v1::WaitSaveResponse response;
-  const AskedSaves::Question question{request.trainer_incarnation(), request.step(), request.attempt()};
+  const AskedSaves::Question question{request.trainer_incarnation(), request.step(), request.attempt(),
+                                      request.attempt() == 0 ? request.save() : 0};
   if (const auto verdict = asked_.Take(question); verdict.has_value()) {
+    if (verdict->action() == v1::SaveOrder::UNKNOWN) return UnknownSave(request.step());
     absl::Status error;
     if (verdict->action() == v1::SaveOrder::ABORTED) {
       error = StatusFromProto(verdict->error());

@@ -88,8 +88,10 @@ class RankSaves {
   absl::Status ErrorToTell(RankSave& save, absl::Time now) const;
   // SAVE_IN_PROGRESS, or what keeps the agent from its coordinator, if too many failed saves wait to be heard of.
   absl::Status CheckRoom() const;
-  // Answers for a save that this agent does not know what the coordinator says of its attempt.
-  v1::WaitSaveResponse AskFor(const v1::WaitSaveRequest& request);
+  // Answers for a save that this agent does not know what the coordinator says of it. NOT_FOUND (NOT_COMMITTED): the
+  // coordinator does not know it either.
+  absl::StatusOr<v1::WaitSaveResponse> AskFor(const v1::WaitSaveRequest& request);
+  absl::Status UnknownSave(int64_t step) const;
   void Fail(RankSave& save, absl::Status error);
   // Why this save, which has not staged within its timeout, fails.
   absl::Status WhyLate(RankSave& save, absl::Time now) const;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/process/quantity.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -59,7 +60,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::st
   bytes = (bytes + kPage - 1) / kPage * kPage;
   UniqueFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Refused("shared memory", bytes, errno);
-  if (fchmod(fd.get(), 0600) != 0 || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+  if (fchmod(fd.get(), 0600) != 0 || Truncate(fd.get(), bytes) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Refused("shared memory", bytes, errno);
   }

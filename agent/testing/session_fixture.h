@@ -75,11 +75,12 @@ class SucceedingSession : public SessionFixture {
     return {state.saves().begin(), state.saves().end()};
   }
   // Asks for the verdict of a save that the agent before this one knew.
-  absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer) {
+  absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer,
+                                            uint64_t save = 12345) {
     v1::WaitSaveRequest request;
     request.set_trainer_incarnation(trainer);
     request.set_step(step);
-    request.set_save(12345);
+    request.set_save(save);
     request.set_attempt(attempt);
     return session_.WaitSave(request);
   }

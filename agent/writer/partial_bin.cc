@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
 #include "common/file/retry.h"
 #include "common/format/safetensors_header.h"
@@ -117,7 +118,7 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
   std::memcpy(buffer.data(), header.data(), header.size());
   CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
   if (contiguous_) std::memcpy(job_.slab + file_.slab_offset, header.data(), header.size());
-  if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
+  if (Truncate(fd_.get(), file_.bytes()) != 0) return Failed(errno, "truncate", "");
   if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
   fd_ = UniqueFd();
   const PosixStorage::PutResult renamed = storage_.Rename(partial_path_, final_path_);
@@ -179,8 +180,9 @@ absl::Status PartialBin::Gather(uint64_t begin, uint64_t size, char* to, bool mo
 }
 
 absl::Status PartialBin::WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
-  uint64_t done = 0;
-  while (done < size) {
+  ShortWrites progress(size);
+  while (!progress.finished()) {
+    const uint64_t done = progress.done();
     // Before the write: another thread may change it meanwhile.
     const bool direct = !buffered_;
     const ssize_t written =
@@ -198,10 +200,9 @@ absl::Status PartialBin::WriteAt(uint64_t offset, const char* bytes, uint64_t si
       }
       return Failed(errno, "write", absl::StrCat(size - done, " bytes at ", offset + done));
     }
-    const uint64_t before = done;
-    done += static_cast<uint64_t>(written);
-    if (done < size && direct) done = done / kAlign * kAlign;  // a direct write goes on at a whole block
-    if (done == before) return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+    if (!progress.Took(static_cast<uint64_t>(written), direct)) {
+      return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+    }
   }
   return absl::OkStatus();
 }

@@ -10,7 +10,9 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
@@ -42,6 +44,7 @@ class PartialBinTest : public ::testing::Test {
         error_ = error_again_;
         return -1;
       }
+      if (next_takes_.has_value()) size = *std::exchange(next_takes_, again_takes_);
       return ::pwrite(fd, bytes, std::min(size, most_at_once_), offset);
     };
   }
@@ -87,6 +90,8 @@ class PartialBinTest : public ::testing::Test {
   int error_ = 0;        // of the next write
   int error_again_ = 0;  // of those behind it
   size_t most_at_once_ = SIZE_MAX;
+  std::optional<size_t> next_takes_;   // bytes of the next write
+  std::optional<size_t> again_takes_;  // bytes of those behind it
   std::unique_ptr<PartialBin> bin_;
 };
 
@@ -107,6 +112,32 @@ TEST_F(PartialBinTest, WriteChunk_WritesComeUpShort_AreContinued) {
   WriteAll();
   ASSERT_TRUE(bin_->Finish().ok());
   ExpectWhole();
+}
+
+TEST_F(PartialBinTest, WriteChunk_OneWriteTakesLessThanABlock_IsContinued) {
+  for (const size_t bytes : {0, 1, 512, 4095}) {
+    SCOPED_TRACE(bytes);
+    MakeBin();
+    ASSERT_TRUE(bin_->Open().ok());
+    AlignedBuffer scratch;
+    for (uint64_t chunk = 0; chunk < bin_->chunks(); ++chunk) {
+      bin_->CheckChunk(chunk);
+      next_takes_ = bytes;
+      const auto written = bin_->WriteChunk(chunk, scratch);
+      ASSERT_TRUE(written.ok()) << written.status();
+    }
+    ASSERT_TRUE(bin_->Finish().ok());
+    ExpectWhole();
+    ASSERT_TRUE(bin_->Remove().ok());
+  }
+}
+
+TEST_F(PartialBinTest, WriteChunk_WritesBringNoProgress_IsAFullDisk) {
+  MakeBin();
+  ASSERT_TRUE(bin_->Open().ok());
+  next_takes_ = again_takes_ = 0;
+  AlignedBuffer scratch;
+  EXPECT_TRUE(HasReason(bin_->WriteChunk(0, scratch).status(), Reason::kNoSpace));
 }
 
 // As near a limit of the process, or on a file system in user space.

@@ -34,8 +34,19 @@ absl::Status WriteTemporary(int directory, const std::string& temporary, std::sp
   } else if (options.durable != Durable::kNothing && Fsync(fd.get()) != 0) {
     written = ErrnoError(errno, "fsync", path);
   }
-  if (!written.ok()) unlinkat(directory, temporary.c_str(), 0);
+  if (!written.ok()) UnlinkIn(directory, temporary);
   return written;
+}
+
+// Makes the call that gives a file its name in the place of another one. Returns the errno, or 0. EINTR: the system was
+// interrupted and the file has gone, so this leaves open whether it got its name.
+int Replace(auto&& rename_file) {
+  bool interrupted = false;
+  while (rename_file() != 0) {
+    if (errno != EINTR) return errno == ENOENT && interrupted ? EINTR : errno;
+    interrupted = true;
+  }
+  return 0;
 }
 
 // Here a file that is absent is none of a checkpoint.
@@ -60,10 +71,10 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
   int error = 0;
   if (!options.replace) {
     error = LinkNoReplace(directory, temporary, name);
-  } else if (renameat(directory, temporary.c_str(), directory, name.c_str()) != 0) {
-    error = errno;
+  } else {
+    error = Replace([&] { return renameat(directory, temporary.c_str(), directory, name.c_str()); });
   }
-  unlinkat(directory, temporary.c_str(), 0);  // a rename has taken it away already
+  UnlinkIn(directory, temporary);  // a rename has taken it away already
   if (error != 0 && (options.replace || error != EEXIST)) {
     return {ErrnoError(error, options.replace ? "rename" : "link", path), !IsRefusedName(error)};
   }
@@ -78,31 +89,48 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
 
 PutResult WriteAtomically(const std::string& path, std::string_view bytes, const AtomicWriteOptions& options) {
   const std::string directory = DirectoryOf(path);
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(OpenNamedDirectory(directory));
   if (!fd.valid()) return {ErrnoError(errno, "open", directory)};
   return WriteAtomically(fd.get(), path.substr(path.rfind('/') + 1), bytes, options, path);
 }
 
 absl::Status PublishFile(const std::string& from, const std::string& to, Durable durable) {
-  if (rename(from.c_str(), to.c_str()) != 0) return PublishError(errno, "rename", to);
+  const int error = Replace([&] { return rename(from.c_str(), to.c_str()); });
+  if (error != 0) return PublishError(error, "rename", to);
   return durable == Durable::kAll ? SyncDirectoryOf(to) : absl::OkStatus();
 }
 
 absl::Status SyncDirectoryOf(const std::string& path) {
   const std::string directory = DirectoryOf(path);
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(OpenNamedDirectory(directory));
   if (!fd.valid()) return PublishError(errno, "open", directory);
   if (Fsync(fd.get()) == 0 || errno == EINVAL || errno == EROFS) return absl::OkStatus();
   return PublishError(errno, "fsync", directory);
 }
 
 int LinkNoReplace(int directory, const std::string& from, const std::string& to) {
-  if (linkat(directory, from.c_str(), directory, to.c_str(), 0) == 0) return 0;
-  if (errno == EEXIST) return EEXIST;
+  // A call that a signal interrupts may have done its work all the same, and then the next one finds the name taken, by
+  // this very file, or no file under the old name.
+  struct stat file, named;
+  const auto has_name = [&] {
+    return StatIn(directory, to, named) == 0 && named.st_dev == file.st_dev && named.st_ino == file.st_ino;
+  };
+  const auto linked = [&] { return linkat(directory, from.c_str(), directory, to.c_str(), 0); };
+  if (linked() == 0) return 0;
+  if (errno == EINTR) {
+    if (StatIn(directory, from, file) != 0) return errno;
+    if (RetryInterrupted(linked) == 0) return 0;
+    if (errno == EEXIST) return has_name() ? 0 : EEXIST;
+  }
   if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return errno;
   // This file system has no hard links (FUSE, some network file systems).
-  if (renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-  return errno;
+  if (StatIn(directory, from, file) != 0) return errno;
+  const auto renamed = [&] { return renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE); };
+  if (renamed() == 0) return 0;
+  if (errno != EINTR) return errno;
+  if (RetryInterrupted(renamed) == 0) return 0;
+  const int error = errno;
+  return (error == EEXIST || error == ENOENT) && has_name() ? 0 : error;
 }
 
 bool IsRefusedName(int error) {

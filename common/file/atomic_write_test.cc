@@ -1,6 +1,7 @@
 #include "common/file/atomic_write.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "common/status/reason.h"
@@ -21,6 +23,20 @@ namespace {
 std::vector<std::string> synced;
 std::string failing;
 
+// The next call that gives a file a name does its work or not, and then a signal interrupts it.
+enum class Interruption { kNone, kBefore, kAfter } interruption = Interruption::kNone;
+bool no_links = false;  // as on a file system without hard links
+
+template <typename Function, typename... Arguments>
+int MakeName(const char* name, Arguments... arguments) {
+  const auto when = std::exchange(interruption, Interruption::kNone);
+  const int result =
+      when == Interruption::kBefore ? -1 : reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name))(arguments...);
+  if (when == Interruption::kNone || (when == Interruption::kAfter && result != 0)) return result;
+  errno = EINTR;
+  return -1;
+}
+
 }  // namespace
 
 extern "C" int fsync(int fd) {
@@ -30,6 +46,24 @@ extern "C" int fsync(int fd) {
   if (synced.back() != failing) return 0;
   errno = EIO;
   return -1;
+}
+
+extern "C" int linkat(int from_directory, const char* from, int to_directory, const char* to, int flags) noexcept {
+  using Function = int(int, const char*, int, const char*, int);
+  if (!no_links) return MakeName<Function>("linkat", from_directory, from, to_directory, to, flags);
+  errno = EPERM;
+  return -1;
+}
+
+extern "C" int renameat2(int from_directory, const char* from, int to_directory, const char* to,
+                         unsigned flags) noexcept {
+  using Function = int(int, const char*, int, const char*, unsigned);
+  return MakeName<Function>("renameat2", from_directory, from, to_directory, to, flags);
+}
+
+extern "C" int renameat(int from_directory, const char* from, int to_directory, const char* to) noexcept {
+  using Function = int(int, const char*, int, const char*);
+  return MakeName<Function>("renameat", from_directory, from, to_directory, to);
 }
 
 namespace cairn {
@@ -44,6 +78,8 @@ class AtomicWriteTest : public testing::Test {
     directory_ = mkdtemp(pattern.data());
     synced.clear();
     failing.clear();
+    interruption = Interruption::kNone;
+    no_links = false;
   }
   ~AtomicWriteTest() override { std::filesystem::remove_all(directory_); }
 
@@ -68,6 +104,36 @@ TEST_F(AtomicWriteTest, WriteAtomically_NameIsTaken_ReplacesOnlyIfAsked) {
   EXPECT_EQ(*Write("a", "third", {.replace = true}).put, Put::kCreated);
   EXPECT_EQ(Read("a"), "third");
   EXPECT_EQ(Files(), 1u);
+}
+
+// As on a network file system: the call may have done its work there, or not.
+TEST_F(AtomicWriteTest, WriteAtomically_NamingIsInterrupted_GivesTheNameOnce) {
+  for (const bool without_links : {false, true}) {
+    for (const auto when : {Interruption::kBefore, Interruption::kAfter}) {
+      SCOPED_TRACE(testing::Message() << "links: " << !without_links << ", " << static_cast<int>(when));
+      const std::string name = without_links ? "renamed" : "linked";
+      std::filesystem::remove(directory_ + "/" + name);
+      no_links = without_links;
+      interruption = when;
+      const PutResult first = Write(name, "first");
+      ASSERT_TRUE(first.put.ok()) << first.put.status();
+      EXPECT_EQ(*first.put, Put::kCreated);
+      interruption = Interruption::kBefore;
+      EXPECT_EQ(*Write(name, "second").put, Put::kExists) << "another file stands there";
+      EXPECT_EQ(Read(name), "first");
+    }
+  }
+  EXPECT_EQ(Files(), 2u);
+}
+
+TEST_F(AtomicWriteTest, WriteAtomically_ReplacingIsInterrupted_IsDoneOrInDoubt) {
+  interruption = Interruption::kBefore;
+  EXPECT_TRUE(Write("a", "first", {.replace = true}).put.ok());
+  EXPECT_EQ(Read("a"), "first");
+  interruption = Interruption::kAfter;
+  const PutResult second = Write("a", "second", {.replace = true});
+  EXPECT_FALSE(second.put.ok());
+  EXPECT_TRUE(second.in_doubt) << "the file may have been renamed, or removed by somebody";
 }
 
 TEST_F(AtomicWriteTest, WriteAtomically_LinkStandsThere_DoesNotFollowIt) {

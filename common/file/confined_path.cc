@@ -17,7 +17,7 @@ namespace {
 // O_NOFOLLOW|O_DIRECTORY gives ENOTDIR for a symbolic link too; a second look tells it from a file.
 int LinkOrError(int directory, const std::string& name, int error) {
   struct stat info;
-  if (error == ENOTDIR && fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode)) {
+  if (error == ENOTDIR && StatIn(directory, name, info) == 0 && S_ISLNK(info.st_mode)) {
     return ELOOP;
   }
   return error;

@@ -20,14 +20,25 @@ bool BeginDirectIo(int fd) {
 int EndDirectIo(int fd) { return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT) == 0 ? 0 : errno; }
 
 int WriteBlocksAt(int fd, std::string_view bytes, uint64_t offset) {
-  for (uint64_t done = 0; done < bytes.size();) {
+  ShortWrites progress(bytes.size());
+  while (!progress.finished()) {
+    const uint64_t done = progress.done();
     const ssize_t wrote = pwrite(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return wrote == 0 ? ENOSPC : errno;
-    done += static_cast<uint64_t>(wrote);
-    if (done < bytes.size()) done = done / kIoAlignment * kIoAlignment;
+    if (wrote < 0) return errno;
+    const bool whole = static_cast<uint64_t>(wrote) == bytes.size() - done;
+    if (!progress.Took(static_cast<uint64_t>(wrote), !whole && (fcntl(fd, F_GETFL) & O_DIRECT) != 0)) return ENOSPC;
   }
   return 0;
+}
+
+bool ShortWrites::Took(uint64_t wrote, bool direct) {
+  const uint64_t before = done_;
+  done_ += wrote;
+  if (done_ < size_ && direct) done_ = done_ / kIoAlignment * kIoAlignment;
+  const bool stuck_before = stuck_;
+  stuck_ = done_ == before && !finished();
+  return !(stuck_ && stuck_before);
 }
 
 }  // namespace cairn

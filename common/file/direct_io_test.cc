@@ -49,6 +49,28 @@ TEST_F(DirectIoTest, BeginDirectIo_SaysWhetherTheFlagIsOn) {
   EXPECT_EQ(direct, (fcntl(fd_.get(), F_GETFL) & O_DIRECT) != 0);
 }
 
+TEST(ShortWritesTest, Took_PartOfABlockOfADirectWrite_GoesOnAtTheBlock) {
+  ShortWrites writes(3 * kIoAlignment + 10);
+  EXPECT_TRUE(writes.Took(kIoAlignment + 512, /*direct=*/true));
+  EXPECT_EQ(writes.done(), kIoAlignment);
+  EXPECT_TRUE(writes.Took(100, /*direct=*/true)) << "the next write may take more";
+  EXPECT_EQ(writes.done(), kIoAlignment);
+  EXPECT_TRUE(writes.Took(kIoAlignment, /*direct=*/true));
+  EXPECT_TRUE(writes.Took(100, /*direct=*/true));
+  EXPECT_FALSE(writes.Took(100, /*direct=*/true));
+  EXPECT_FALSE(writes.finished());
+  EXPECT_TRUE(writes.Took(kIoAlignment + 10, /*direct=*/true)) << "the end of a write needs no whole block";
+  EXPECT_TRUE(writes.finished());
+}
+
+TEST(ShortWritesTest, Took_WithoutDirectWrites_CountsEachByte) {
+  ShortWrites writes(1000);
+  for (int i = 0; i < 999; ++i) ASSERT_TRUE(writes.Took(1, /*direct=*/false));
+  EXPECT_TRUE(writes.Took(0, /*direct=*/false));
+  EXPECT_FALSE(writes.Took(0, /*direct=*/false));
+  EXPECT_EQ(writes.done(), 999u);
+}
+
 TEST(DirectIoOfNoFileTest, WriteBlocksAt_CannotBeWritten_GivesTheErrno) {
   EXPECT_EQ(WriteBlocksAt(-1, "x", 0), EBADF);
   const UniqueFd full(open("/dev/full", O_WRONLY));

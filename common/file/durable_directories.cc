@@ -58,9 +58,11 @@ absl::Status DurableDirectories::Sync(const std::vector<Unsynced>& unsynced, std
 int DirtyDirectory(int directory) {
   const std::string name = NewTemporaryName();
   const UniqueFd fd = OpenIn(directory, name, O_WRONLY | O_CREAT | O_EXCL);
-  if (fd.valid()) return unlinkat(directory, name.c_str(), 0) == 0 ? 0 : errno;
+  if (fd.valid()) return UnlinkIn(directory, name) == 0 || errno == ENOENT ? 0 : errno;
   // A full disk has no room for a new entry, so the directory's times are changed instead.
-  if (errno == ENOSPC || errno == EDQUOT) return futimens(directory, nullptr) == 0 ? 0 : errno;
+  if (errno == ENOSPC || errno == EDQUOT) {
+    return RetryInterrupted([&] { return futimens(directory, nullptr); }) == 0 ? 0 : errno;
+  }
   // A directory that this process may not write to was made or locked by a person, so no process of ours left it
   // without its fsync.
   return errno == EACCES || errno == EPERM ? 0 : errno;

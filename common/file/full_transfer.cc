@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -73,7 +74,7 @@ int ReadFullyAt(int fd, void* to, size_t size, uint64_t offset, size_t& got) {
 
 absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes) {
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoError(errno, "stat", path);
+  if (StatOf(fd, info) != 0) return ErrnoError(errno, "stat", path);
   if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
   if (static_cast<uint64_t>(info.st_size) > max_bytes) {
     return MakeError(Reason::kMessageTooLarge,

@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<PosixStorage::Entry>> ListDirectory(UniqueFd fd, cons
     bool is_directory = entry->d_type == DT_DIR;
     if (entry->d_type == DT_UNKNOWN) {  // the file system does not say it here
       struct stat info;
-      if (fstatat(dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (StatIn(dirfd(directory), name, info) != 0) {
         if (errno != ENOENT) error = errno;  // else it was removed meanwhile: it is none of the entries
         continue;
       }
@@ -75,10 +75,10 @@ absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::stri
     const bool made = RetryInterrupted([&] { return mkdir(clean.c_str(), 0777); }) == 0;
     if (!made && errno != EEXIST) return failed("mkdir");
     // A root that stood there was made durable by its maker, or is a place to mount. It is synced all the same.
-    const UniqueFd parent(::open(absl::StrCat(clean, "/..").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const UniqueFd parent(OpenNamedDirectory(absl::StrCat(clean, "/..")));
     if ((!parent.valid() || Fsync(parent.get()) != 0) && made) return failed("fsync");
   }
-  UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd fd(OpenNamedDirectory(root));
   if (!fd.valid()) return failed("open");
   return std::unique_ptr<PosixStorage>(new PosixStorage(std::move(clean), std::move(fd)));
 }
@@ -89,15 +89,15 @@ std::shared_ptr<const UniqueFd> PosixStorage::root_fd() {
 }
 
 absl::StatusOr<uint64_t> PosixStorage::Refresh() {
-  UniqueFd fd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd fd(OpenNamedDirectory(root_));
   struct stat now;
-  if (!fd.valid() || fstat(fd.get(), &now) != 0) {
+  if (!fd.valid() || StatOf(fd.get(), now) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return ErrnoError(errno, "open", root_);
     return MakeError(Reason::kRootMissing, absl::StrCat(root_, " is not there any more"), {{"file", root_}});
   }
   const auto held = root_fd();
   struct stat before;
-  const bool same = fstat(held->get(), &before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino;
+  const bool same = StatOf(held->get(), before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino;
   MutexLock lock(mutex_);
   if (!same) {
     root_fd_ = std::make_shared<const UniqueFd>(std::move(fd));
@@ -154,8 +154,8 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
   };
   const absl::Status written = write();
   if (written.ok()) return Put::kCreated;
-  if (directory.valid()) unlinkat(directory.get(), file.c_str(), 0);
-  unlinkat(parent.get(), leaf.c_str(), AT_REMOVEDIR);
+  if (directory.valid()) UnlinkIn(directory.get(), file);
+  UnlinkIn(parent.get(), leaf, AT_REMOVEDIR);
   return written;
 }
 
@@ -208,7 +208,7 @@ bool PosixStorage::Exists(std::string_view path) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   struct stat info;
-  return directory.ok() && fstatat(directory->get(), leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  return directory.ok() && StatIn(directory->get(), leaf, info) == 0;
 }
 
 absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::string_view directory,
@@ -217,7 +217,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::
   std::vector<std::optional<uint64_t>> sizes(names.size());
   const auto failed = helpers_.ForEach(names.size(), kStatsPerHelper, [&](size_t i) {
     struct stat info;
-    if (RetryInterrupted([&] { return fstatat(fd.get(), names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW); }) != 0) {
+    if (StatIn(fd.get(), names[i], info) != 0) {
       return errno == ENOENT ? 0 : errno;
     }
     if (!S_ISREG(info.st_mode)) return S_ISLNK(info.st_mode) ? ELOOP : EISDIR;
@@ -239,7 +239,7 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
   const int error = LinkNoReplace(directory->get(), from_leaf, to_leaf);
   if (error == EEXIST) return {Put::kExists};
   if (error != 0) return {ErrnoError(error, "rename", Full(to)), !IsRefusedName(error)};
-  unlinkat(directory->get(), from_leaf.c_str(), 0);
+  UnlinkIn(directory->get(), from_leaf);
   if (Fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
   return {Put::kCreated};
 }
@@ -248,11 +248,11 @@ absl::Status PosixStorage::RemoveIn(int directory, const std::string& path, cons
                                     int depth) {
   std::vector<char> is_directory(names.size(), 0);  // not bool: threads write next to each other
   const auto failed = helpers_.ForEach(names.size(), kUnlinksPerHelper, [&](size_t i) {
-    if (RetryInterrupted([&] { return unlinkat(directory, names[i].c_str(), 0); }) == 0 || errno == ENOENT) return 0;
+    if (UnlinkIn(directory, names[i]) == 0 || errno == ENOENT) return 0;
     if (errno != EISDIR && errno != EPERM) return errno;
     const int error = errno;
     struct stat info;
-    if (fstatat(directory, names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
+    if (StatIn(directory, names[i], info) != 0) return errno == ENOENT ? 0 : errno;
     is_directory[i] = S_ISDIR(info.st_mode);
     return is_directory[i] ? 0 : error;
   });
@@ -270,7 +270,7 @@ absl::Status PosixStorage::RemoveIn(int directory, const std::string& path, cons
     inside.reserve(entries.size());
     for (const Entry& entry : entries) inside.push_back(entry.name);
     CAIRN_RETURN_IF_ERROR(RemoveIn(entered->get(), below, inside, depth + 1));
-    if (unlinkat(directory, names[i].c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+    if (UnlinkIn(directory, names[i], AT_REMOVEDIR) != 0 && errno != ENOENT) {
       return ErrnoError(errno, "remove", below);
     }
   }
@@ -308,11 +308,11 @@ absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl:
   absl::Status error;
   for (const Entry& entry : entries) {
     struct stat info;
-    if (!IsTemporaryName(entry.name) || fstatat(directory.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISREG(info.st_mode) || info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
+    if (!IsTemporaryName(entry.name) || StatIn(directory.get(), entry.name, info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
       continue;
     }
-    if (unlinkat(directory.get(), entry.name.c_str(), 0) == 0) {
+    if (UnlinkIn(directory.get(), entry.name) == 0) {
       ++removed;
     } else if (errno != ENOENT && error.ok()) {
       error = ErrnoError(errno, "remove", absl::StrCat(Full(path), "/", entry.name));

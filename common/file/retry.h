@@ -2,9 +2,13 @@
 #ifndef CAIRN_COMMON_FILE_RETRY_H_
 #define CAIRN_COMMON_FILE_RETRY_H_
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <string>
 
 namespace cairn {
 
@@ -21,6 +25,29 @@ int RetryInterrupted(auto&& call) {
 // lost.
 inline int Fsync(int fd) {
   return RetryInterrupted([&] { return fsync(fd); });
+}
+
+// ftruncate(2) to `bytes`.
+inline int Truncate(int fd, uint64_t bytes) {
+  return RetryInterrupted([&] { return ftruncate(fd, static_cast<off_t>(bytes)); });
+}
+
+// open(2) of a directory that a person has named, for reading. Links are followed.
+inline int OpenNamedDirectory(const std::string& path) {
+  return RetryInterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+}
+
+// fstat(2), and fstatat(2) that follows no link.
+inline int StatOf(int fd, struct stat& info) {
+  return RetryInterrupted([&] { return fstat(fd, &info); });
+}
+inline int StatIn(int directory, const std::string& name, struct stat& info) {
+  return RetryInterrupted([&] { return fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW); });
+}
+
+// unlinkat(2). A second try after an interrupted one that did its work fails with ENOENT.
+inline int UnlinkIn(int directory, const std::string& name, int flags = 0) {
+  return RetryInterrupted([&] { return unlinkat(directory, name.c_str(), flags); });
 }
 
 }  // namespace cairn

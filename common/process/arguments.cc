@@ -41,19 +41,38 @@ size_t Distance(const std::string& a, const std::string& b) {
   return best[a.size()][b.size()];
 }
 
-// Returns the command that was probably meant, or nothing if none is near enough.
-std::string Nearest(const std::string& word, const std::vector<const CLI::App*>& commands) {
+// Returns the one of `names` that was probably meant, or nothing if none is near enough.
+std::string Nearest(const std::string& word, const std::vector<std::string>& names) {
   constexpr size_t kLongest = 64;
   // A short word must keep one of its letters.
   size_t least = word.size() <= kLongest ? std::min<size_t>(3, word.size()) : 0;
   std::string nearest;
-  for (const CLI::App* command : commands) {
-    const size_t distance = least > 0 ? Distance(word, command->get_name()) : 0;
+  for (const std::string& name : names) {
+    const size_t distance = least > 0 ? Distance(word, name) : 0;
     if (distance >= least) continue;
     least = distance;
-    nearest = command->get_name();
+    nearest = name;
   }
   return nearest;
+}
+
+// Returns what a command takes, with what the commands before it take.
+std::vector<std::string> OptionsOf(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_group().empty()) continue;  // RefuseOption
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+// Returns the first word that looks like an option, and that nobody has taken; empty if there is none.
+std::string UnknownOption(const std::vector<std::string>& rest) {
+  const auto found = std::find_if(rest.begin(), rest.end(),
+                                  [](const std::string& word) { return word.size() > 2 && word.starts_with("--"); });
+  return found == rest.end() ? "" : found->substr(0, found->find('='));
 }
 
 const CLI::App& Deepest(const CLI::App& app) {
@@ -77,12 +96,22 @@ int Tell(const CLI::App& app, const CLI::ParseError& error) {
       return kUsage;
     }
     const std::vector<const CLI::App*> commands = command->get_subcommands([](const CLI::App*) { return true; });
-    const std::string nearest = Nearest(rest.front(), commands);
+    std::vector<std::string> names;
+    for (const CLI::App* known : commands) names.push_back(known->get_name());
+    const std::string nearest = Nearest(rest.front(), names);
     std::string mistake = "unknown command '" + rest.front() + "'";
     if (!nearest.empty()) mistake += ", did you mean '" + nearest + "'?";
     mistake += "; there are:";
     for (const CLI::App* known : commands) mistake += " " + known->get_name();
     return Tell(*command, mistake);
+  }
+  // An option that is required may be missing because its name is misspelt.
+  if (const std::string unknown = UnknownOption(rest); !unknown.empty()) {
+    const std::string nearest = Nearest(unknown, OptionsOf(*command));
+    if (!nearest.empty()) return Tell(*command, "unknown option '" + unknown + "', did you mean '" + nearest + "'?");
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+      return Tell(*command, "unknown option '" + unknown + "'");
+    }
   }
   return Tell(*command, error.what());
 }

@@ -115,7 +115,7 @@ TEST_F(ArgumentsTest, Parse_AnyMistake_NamesTheCommandWhoseHelpHelps) {
   ExpectUsage({"run", "x", "--size", "0"}, "0", "prog run");
   ExpectUsage({"run", "x", "--mode=slow"}, "slow", "prog run");
   ExpectUsage({"run", "x", "--size", "1", "--count", "2"}, "excludes", "prog run");
-  ExpectUsage({"run", "x", "--sise", "1"}, "--sise", "prog run");
+  ExpectUsage({"run", "x", "--sise", "1"}, "unknown option '--sise', did you mean '--size'?", "prog run");
   ExpectUsage({"walk"}, "unknown command 'walk'; there are: run more", "prog");
   ExpectUsage({"more", "two"}, "unknown command 'two'; there are: one", "prog more");
   ExpectUsage({"run", "x", "--odd", "7"}, "--odd: '7' is not an odd name", "prog run");

@@ -28,19 +28,18 @@ constexpr std::string_view kTokenPrefix = "Bearer ";
 // Says in words why a peer could not be called, in place of gRPC's own text, which is made for programmers of gRPC.
 std::string UnreachableText(const absl::Status& error) {
   if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
-  // These are texts of gRPC and of the system, from most to least telling.
+  // These are texts of gRPC and of the system, from most to least telling. python/cairn/_agent.py has the same table.
   static constexpr std::pair<const char*, const char*> kTexts[] = {
       {"Connection refused", "is not there: nothing listens at that address"},
       {"No such file or directory", "is not there: there is no such socket"},
       {"Permission denied", "cannot be reached: this user may not open its socket"},
-      {"name resolution", "cannot be found: its name has no address"},
-      {"DNS resolution", "cannot be found: its name has no address"},
+      {"resolution", "cannot be found: its name has no address"},
       {"No route to host", "cannot be reached: the network does not lead there"},
       {"Network is unreachable", "cannot be reached: the network does not lead there"},
       {"Ping timeout", "does not answer any more: it is stopped or frozen, or the network lost it"},
       {"keepalive", "does not answer any more: it is stopped or frozen, or the network lost it"},
       {"timed out", "does not answer: it is stopped or frozen, or the network does not lead there"},
-      {"Timeout", "does not answer: it is stopped or frozen, or the network does not lead there"},
+      {"imeout", "does not answer: it is stopped or frozen, or the network does not lead there"},
       {"Deadline Exceeded", "does not answer: it is stopped or frozen, or the network does not lead there"},
       {"Socket closed", "has closed the connection: it has ended, or ends"},
       {"Connection reset", "has closed the connection: it has ended, or ends"},

@@ -100,9 +100,9 @@ void RemoveOld(int directory, time_t now) {
   again.release();  // belongs to the list now
   while (const dirent* entry = readdir(list)) {
     struct stat info;
-    if (fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+    if (StatIn(directory, entry->d_name, info) == 0 && S_ISREG(info.st_mode) &&
         (info.st_mtime < now - kOldSeconds || (info.st_mtime < now - kStaleSeconds && IsRefused(entry->d_name)))) {
-      unlinkat(directory, entry->d_name, 0);
+      UnlinkIn(directory, entry->d_name);
     }
   }
   closedir(list);
@@ -116,7 +116,7 @@ absl::StatusOr<UniqueFd> EnterOwn(int parent, const std::string& name, uid_t uid
       RetryInterrupted([&] { return openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
   if (!directory.valid()) return CannotOpen(errno);
   struct stat info;
-  if (fstat(directory.get(), &info) != 0) return Unusable(errno);
+  if (StatOf(directory.get(), info) != 0) return Unusable(errno);
   CAIRN_RETURN_IF_ERROR(CheckOwner(info, uid));
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Unusable("may be written by others: chmod go-w it");
   return directory;
@@ -141,7 +141,7 @@ std::string TokenDirectory::PathOf(const std::string& base) const {
 }
 
 absl::StatusOr<UniqueFd> TokenDirectory::Open(const std::string& base, bool make) const {
-  UniqueFd directory(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd directory(OpenNamedDirectory(base));
   if (!directory.valid()) return CannotOpen(errno);
   // Agents keep their sockets in the outer directory, which --allow-uid lets others list; the inner one is always
   // closed.
@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<std::string>> TokenDirectory::ReadLines(int directory
       [&] { return openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); }));
   if (!file.valid()) return CannotOpen(errno);
   struct stat info;
-  if (fstat(file.get(), &info) != 0) return Unusable(errno);
+  if (StatOf(file.get(), info) != 0) return Unusable(errno);
   CAIRN_RETURN_IF_ERROR(CheckOwner(info, uid_));
   if (!S_ISREG(info.st_mode) || info.st_nlink != 1) return Unusable("is no file of its own");
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) return Unusable("can be read by others: chmod go= it");
@@ -237,7 +237,7 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
       // at there.
       if (renameat(directory, name.c_str(), directory, taken.c_str()) != 0) continue;
       if (!owned(directory, taken)) renameat2(directory, taken.c_str(), directory, name.c_str(), RENAME_NOREPLACE);
-      unlinkat(directory, taken.c_str(), 0);
+      UnlinkIn(directory, taken);
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/file/retry.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -19,7 +20,7 @@ namespace {
 absl::Status CheckModeOfRootToken(PosixStorage& storage) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, storage.OpenFile(kRootTokenPath, O_RDONLY | O_NONBLOCK));
   struct stat info;
-  if (fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) {
+  if (StatOf(file.get(), info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) {
     return absl::OkStatus();
   }
   return MakeError(Reason::kBadToken,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/file/full_transfer.h"
+#include "common/file/retry.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -29,7 +30,7 @@ int64_t Nanoseconds(const struct timespec& time) { return time.tv_sec * 1'000'00
 // Tells an open file from others; nothing if the system does not say.
 std::optional<FileIdentity> IdentityOf(int fd) {
   struct stat info = {};
-  if (fstat(fd, &info) != 0) return std::nullopt;
+  if (StatOf(fd, info) != 0) return std::nullopt;
   return FileIdentity{info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size), Nanoseconds(info.st_mtim),
                       Nanoseconds(info.st_ctim)};
 }

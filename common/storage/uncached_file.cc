@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
+#include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -41,7 +42,7 @@ absl::StatusOr<std::string> ReadUncached(PosixStorage& storage, std::string_view
   const std::string file = absl::StrCat(storage.root(), "/", std::string(path));
   const auto direct = storage.OpenFile(path, O_RDONLY | O_NONBLOCK | O_DIRECT);
   struct stat info;
-  if (direct.ok() && fstat(direct->get(), &info) == 0 && S_ISREG(info.st_mode) &&
+  if (direct.ok() && StatOf(direct->get(), info) == 0 && S_ISREG(info.st_mode) &&
       static_cast<uint64_t>(info.st_size) <= max_bytes) {
     std::string bytes;
     int error = 0;

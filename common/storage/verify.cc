@@ -15,6 +15,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/mutex.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/format/safetensors_header.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
@@ -98,7 +99,7 @@ class Verifier {
       return;
     }
     struct stat info;
-    if (fstat(fd->get(), &info) != 0) {
+    if (StatOf(fd->get(), info) != 0) {
       Add(Reason::kStorageError, path, 0, "", std::string(ErrnoError(errno, "stat", path).message()));
       return;
     }

@@ -235,6 +235,9 @@ struct ChangedSteps {
   std::vector<PruneChoice> choices;
   PrunePolicy policy;
   std::optional<int64_t> stopped_after;
+  // A PruneSteps that could not go on sets this, if it had deleted something before. It says why, and the choices that
+  // it did not come to do not prune.
+  absl::Status ended_by;
   // A TagStep sets these: the steps from which it took the name.
   std::vector<int64_t> untagged;
 };

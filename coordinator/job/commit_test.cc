@@ -164,6 +164,25 @@ TEST_F(CommitTest, Reserve_NumberThatComesTooLate_IsBuried) {
   EXPECT_EQ(tombstone->manifest, nullptr);
 }
 
+TEST_F(CommitTest, Reserve_IsRefused_NamesTheStepOnce) {
+  const std::pair<absl::Status, const char*> refusals[] = {
+      {MakeError(Reason::kStepCommitted, "demo@1 is committed already"), "demo@1 is committed already"},
+      {MakeError(Reason::kNoSpace, "mkdir /ckpt: full"), "demo@1: mkdir /ckpt: full"},
+  };
+  for (const auto& [refused, told] : refusals) {
+    StartDecisions(Options());
+    for (int rank = 0; rank < 2; ++rank) Register(rank);
+    Recover(Recovered());
+    Plan(1);
+    const auto reserve = Take<ReserveAttempt>();
+    ASSERT_TRUE(reserve.has_value());
+    job().OnReserved(1, reserve->ticket, refused, At());
+    const absl::Status error = StatusFromProto(OrderOf(0, 1).error());
+    EXPECT_EQ(error.message(), told);
+    EXPECT_EQ(MetadataOf(error)["step"], "1");
+  }
+}
+
 TEST_F(CommitTest, Remove_NotAnswered_HoldsNobodyUp) {
   const PutVerdict put = BringToCommit(1);
   job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());

@@ -219,7 +219,7 @@ void Job::Apply(const Member& member, JobContext& context) {
     save->Report(member, state, context);
   }
   for (const v1::SaveState& asked : member.asked) {
-    saves_.Heard(member.rank, asked.step(), asked.attempt());
+    saves_.Heard(member.rank, asked);
     verdicts_.ReadUnsettled(asked.step(), asked.attempt(), CallerOf(member, asked), context);
   }
   loads_.Apply(member, context);
@@ -340,7 +340,8 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
   for (const v1::SaveState& state : member.state.saves()) {
     *response.add_saves() = save_answers_.OrderFor(member, state, context);
   }
-  for (const v1::SaveState& asked : member.asked) *response.add_saves() = save_answers_.VerdictFor(asked, context);
+  for (const v1::SaveState& asked : member.asked)
+    *response.add_saves() = save_answers_.VerdictFor(member, asked, context);
   for (const v1::LoadState& state : member.state.loads()) {
     v1::LoadOrder& order = *response.add_loads();
     if (recovery_.done()) {

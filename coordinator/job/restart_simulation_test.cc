@@ -54,6 +54,7 @@ struct Rank {
   bool staging = false;
   bool staged = false;
   uint32_t attempt = 0;
+  uint64_t save = 0;  // the number of the call's save
   std::optional<Outcome> outcome;
 };
 
@@ -220,8 +221,14 @@ class World : private Simulation {
     Agent& agent = rank.agent;
     const bool verdict = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
     if (agent.asked && agent.asked->call() == order.call()) {
+      const uint32_t attempt = agent.asked->attempt();
+      if (order.action() == v1::SaveOrder::UNKNOWN) {
+        if (attempt != 0 || !coordinator_restarts_) Violation("the coordinator knows nothing of a save");
+        agent.asked.reset();
+        return Return(rank, {});
+      }
       if (!verdict) return;
-      if (order.attempt() != agent.asked->attempt()) Violation("an answer about another attempt");
+      if (attempt != 0 && order.attempt() != attempt) Violation("an answer about another attempt");
       agent.asked.reset();
       ++asked_;
       End(rank, order);
@@ -297,6 +304,7 @@ class World : private Simulation {
     v1::SaveState& save = agent.saves[step_];
     save.set_step(step_);
     save.set_call(++agent.calls);
+    save.set_save(rank.save = ++next_id_);
     save.set_trainer_incarnation(TrainerOf(rank));
     save.set_phase(v1::SaveState::BEGUN);
     save.set_layout_digest(Layout(rank.number));
@@ -377,10 +385,10 @@ class World : private Simulation {
   void Resume(Rank& rank) {
     if (rank.outcome) return;
     if (rank.staged) {
-      if (rank.attempt == 0) return Return(rank, {});
       v1::SaveState& asked = rank.agent.asked.emplace();
       asked.set_step(step_);
       asked.set_attempt(rank.attempt);
+      if (rank.attempt == 0) asked.set_save(rank.save);
       asked.set_phase(v1::SaveState::ASKED);
       asked.set_call(++rank.agent.calls);
     } else if (rank.staging && Chance(0.5)) {

@@ -42,6 +42,11 @@ class RestartedAgentTest : public JobFixture {
     state.set_phase(v1::SaveState::ASKED);
     return state;
   }
+  static v1::SaveState AskedByNumber(uint64_t save, uint64_t number = 9) {
+    v1::SaveState state = Asked(0, number);
+    state.set_save(save);
+    return state;
+  }
   // The order that answers this call.
   v1::SaveOrder AnswerTo(int rank, uint64_t call = 1) {
     const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
@@ -146,6 +151,38 @@ TEST_F(RestartedAgentTest, AskedSave_ItsFilesAreDurable_IsToldOfTheCommit) {
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::COMMITTED);
   EXPECT_EQ(AnswerTo(1, 9).bytes(), 123u);
   EXPECT_EQ(AnswerTo(1, 9).directory(), "demo/000000000010/0001");
+}
+
+TEST_F(RestartedAgentTest, AskedSave_ByItsNumber_HearsTheVerdictOfAll) {
+  Number(kStep);
+  v1::SaveState writing = State(1, v1::SaveState::WRITING);
+  writing.set_save(70);
+  Report(1, {writing});
+  Restart(1);
+  // Its trainer had not heard of the attempt.
+  Report(1, {AskedByNumber(70), AskedByNumber(71, 10)});
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(AnswerTo(1, 10).action(), v1::SaveOrder::UNKNOWN) << "another save of the step says nothing of this one";
+  FinishAbort();
+  const v1::SaveOrder told = AnswerTo(1, 9);
+  EXPECT_EQ(told.action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(told.attempt(), 1u);
+  EXPECT_EQ(RanksOf(told), "1");
+  EXPECT_EQ(told.error().message(), AnswerTo(0).error().message()) << "all hear the same";
+  Report(0, {AskedByNumber(70)});
+  EXPECT_EQ(AnswerTo(0, 9).action(), v1::SaveOrder::UNKNOWN) << "another rank's number";
+  Report(1, {AskedByNumber(70)});
+  Report(1, {State(1, v1::SaveState::BEGUN, 3)});
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(AnswerTo(1, 3).action(), v1::SaveOrder::WAIT) << "it is told once";
+}
+
+TEST_F(RestartedAgentTest, AskedSave_ByItsNumberOfACoordinatorThatRestarted_IsUnknown) {
+  Recovered recovered;
+  recovered.verdict = {Verdict(1, true)};
+  Start(recovered);
+  Report(1, {AskedByNumber(70)});
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::UNKNOWN) << "nobody can say whether that attempt was its";
 }
 
 TEST_F(RestartedAgentTest, AskedSave_OthersSave_NeitherOpensNorJoinsNorDelays) {

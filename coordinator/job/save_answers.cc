@@ -74,7 +74,8 @@ v1::SaveOrder SaveAnswers::OrderFromStorage(const v1::SaveState& state, const Jo
   return order;
 }
 
-v1::SaveOrder SaveAnswers::VerdictFor(const v1::SaveState& asked, const JobContext& context) const {
+v1::SaveOrder SaveAnswers::VerdictFor(const Member& member, const v1::SaveState& asked,
+                                      const JobContext& context) const {
   const int64_t step = asked.step();
   const uint32_t attempt = asked.attempt();
   v1::SaveOrder order;
@@ -82,14 +83,19 @@ v1::SaveOrder SaveAnswers::VerdictFor(const v1::SaveState& asked, const JobConte
   order.set_call(asked.call());
   order.set_attempt(attempt);
   if (const absl::Status status = CheckStep(step); !status.ok()) return Aborted(std::move(order), status);
-  if (attempt == 0) {
+  if (attempt == 0 && asked.save() == 0) {
     return Aborted(std::move(order), MakeError(Reason::kBadRequest,
                                                absl::StrCat(context.job, "@", step, ": attempts are counted from 1")));
   }
-  if (const Save* save = saves_.FindAttempt(step, attempt); save != nullptr) {
+  if (const Save* save = saves_.FindAsked(member.rank, asked); save != nullptr) {
     if (!save->ended()) return Wait(std::move(order), save->stalled());
-    order.set_directory(AttemptDirectory(context.job, step, attempt));
+    order.set_attempt(save->attempt());
+    if (save->attempt() > 0) order.set_directory(AttemptDirectory(context.job, step, save->attempt()));
     save->TellVerdict(order);
+    return order;
+  }
+  if (attempt == 0) {
+    order.set_action(v1::SaveOrder::UNKNOWN);
     return order;
   }
   if (!recovery_.done()) return Wait(std::move(order), recovery_.stalled());

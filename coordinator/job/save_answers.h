@@ -28,9 +28,10 @@ class SaveAnswers {
   bool IsOfEarlierAttempt(const v1::SaveState& state, const Save& active) const;
   // The order for a call that the rank's agent has reported.
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
-  // The order for an agent that restarted and asks about an attempt of which it holds nothing: the verdict, or to wait.
-  // All ranks get the same verdict. ABORTED is told only if nobody can commit the attempt any more.
-  v1::SaveOrder VerdictFor(const v1::SaveState& asked, const JobContext& context) const;
+  // The order for an agent that restarted and asks about a save of which it holds nothing: the verdict, or to wait, or
+  // that the save is not known, which is told only if it names no attempt. All ranks get the same verdict. ABORTED is
+  // told only if nobody can commit the attempt any more.
+  v1::SaveOrder VerdictFor(const Member& member, const v1::SaveState& asked, const JobContext& context) const;
 
  private:
   // The order for a call that no save answers.

@@ -22,7 +22,7 @@ class SaveAnswersTest : public PartTest {
   }
   v1::SaveOrder OrderFor(const v1::SaveState& call) { return answers_.OrderFor(*members_.Find(0), call, context_); }
   v1::SaveOrder VerdictOf(uint32_t attempt) {
-    return answers_.VerdictFor(Call(v1::SaveState::ASKED, attempt), context_);
+    return answers_.VerdictFor(*members_.Find(0), Call(v1::SaveState::ASKED, attempt), context_);
   }
   static std::optional<Reason> Why(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
 

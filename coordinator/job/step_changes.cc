@@ -121,6 +121,12 @@ bool StepChanges::OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>&
     return true;
   }
   auto* prune = std::get_if<PruneSteps>(&found->action.change);
+  if (prune != nullptr && !result.ok() && !found->result->deleted.empty()) {
+    // What was deleted before is told with the error.
+    found->result->ended_by = result.status();
+    End(*found, std::move(found->result), context);
+    return true;
+  }
   if (prune == nullptr || !result.ok()) {
     End(*found, result, context);
     return true;
@@ -143,6 +149,7 @@ void StepChanges::AddTo(ChangedSteps& sum, const ChangedSteps& part, std::option
   std::copy_if(part.choices.begin(), part.choices.end(), std::back_inserter(sum.choices), std::not_fn(had_turn));
   sum.deleted.insert(sum.deleted.end(), part.deleted.begin(), part.deleted.end());
   sum.policy = part.policy;
+  sum.ended_by = part.ended_by;
   sum.stopped_after = part.stopped_after;
 }
 

@@ -130,6 +130,38 @@ TEST_F(StepChangesTest, OnChanged_PruneHasStoppedOnTheWay_GoesOnBehindWhatWaits)
   EXPECT_FALSE(whole.stopped_after.has_value());
 }
 
+TEST_F(StepChangesTest, OnChanged_PruneFailsBehindAPart_TellsWhatWasDeleted) {
+  for (const bool in_the_part : {false, true}) {
+    const uint64_t prune = *changes_.Ask({PruneSteps{PrunePolicy{.keep_last = in_the_part ? 1 : 2}}}, context_);
+    Advance();
+    const auto first = Take<ChangeSteps>();
+    ASSERT_TRUE(first.has_value());
+    ChangedSteps part;
+    part.choices = {{1, true, ""}, {2, true, ""}, {3, false, "the newest"}};
+    part.deleted = {Verdict(1, 1, true)};
+    part.stopped_after = 1;
+    ASSERT_TRUE(changes_.OnChanged(first->ticket, part, context_));
+    Advance();
+    const auto second = Take<ChangeSteps>();
+    ASSERT_TRUE(second.has_value());
+    const absl::Status failed = MakeError(Reason::kStorageError, "it is not known", {{"outcome", "unknown"}});
+    if (in_the_part) {
+      ChangedSteps rest;
+      rest.choices = {{2, false, "unknown"}, {3, false, "the newest"}};
+      rest.ended_by = failed;
+      changes_.OnChanged(second->ticket, rest, context_);
+    } else {
+      changes_.OnChanged(second->ticket, failed, context_);
+    }
+    ASSERT_NE(changes_.Find(prune), nullptr);
+    ASSERT_TRUE(changes_.Find(prune)->ok()) << changes_.Find(prune)->status();
+    const ChangedSteps& whole = **changes_.Find(prune);
+    EXPECT_EQ(whole.ended_by, failed);
+    ASSERT_EQ(whole.deleted.size(), 1u);
+    EXPECT_EQ(whole.deleted[0].step, 1);
+  }
+}
+
 TEST_F(StepChangesTest, Ask_DryRunGoesOn_TheSameQuestionHearsOfItAndAPruneDoesNot) {
   const PrunePolicy policy{.keep_last = 1};
   const uint64_t dry = *changes_.Ask({PruneSteps{policy, /*dry_run=*/true}}, context_);

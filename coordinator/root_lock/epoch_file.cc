@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/file/retry.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -48,9 +49,11 @@ std::string HostName() {
 
 absl::StatusOr<std::string> Read(int fd, const std::string& path) {
   std::string record(kRecordBytes, '\0');
-  const ssize_t got = pread(fd, record.data(), record.size(), 0);
-  if (got < 0) return ErrnoError(errno, "read", path);
-  record.resize(static_cast<size_t>(got));
+  size_t got = 0;
+  if (const int error = ReadFullyAt(fd, record.data(), record.size(), 0, got); error != 0) {
+    return ErrnoError(error, "read", path);
+  }
+  record.resize(got);
   return record;
 }
 
@@ -123,12 +126,11 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   std::string text = absl::StrFormat("%s %u %d %s %s ", format, epoch, getpid(), HostName(), RandomToken(8));
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
-  if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || Fsync(fd.get()) != 0) {
-    return ErrnoError(errno, "write", path);
-  }
+  if (const int error = WriteFullyAt(fd.get(), text, 0); error != 0) return ErrnoError(error, "write", path);
+  if (Fsync(fd.get()) != 0) return ErrnoError(errno, "write", path);
   CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));
   struct stat info;
-  if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path);
+  if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
   return EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim));
 }
 
@@ -145,9 +147,7 @@ absl::Status EpochFile::RaiseFormat() {
   const std::string path = absl::StrCat(storage_->root(), "/", kPath);
   record_->durable = false;
   record_->tried = raised;
-  if (pwrite(fd_.get(), raised.data(), raised.size(), 0) != static_cast<ssize_t>(raised.size())) {
-    return ErrnoError(errno, "write", path);
-  }
+  if (const int error = WriteFullyAt(fd_.get(), raised, 0); error != 0) return ErrnoError(error, "write", path);
   record_->text = raised;
   if (Fsync(fd_.get()) != 0) return ErrnoError(errno, "write", path);
   record_->durable = true;

@@ -123,6 +123,23 @@ TEST_F(EpochFileTest, Check_BitsFlipWhileRead_EndsNoCoordinator) {
   EXPECT_TRUE(file->Check().ok());
 }
 
+// As on a network file system whose list of names is older than its files: one look finds no record.
+TEST_F(EpochFileTest, Check_TheRecordIsMissedOnce_IsLookedForAgain) {
+  const auto file = Acquire();
+  ASSERT_TRUE(file.ok());
+  failing_calls.missing_file = "epoch";
+  failing_calls.opens_that_miss_it = 1;
+  const absl::Status missed_once = file->Check();
+  EXPECT_EQ(failing_calls.opens_that_miss_it, 0);
+  EXPECT_FALSE(HasReason(missed_once, Reason::kRootInUse)) << "one look proves nothing: " << missed_once;
+  EXPECT_TRUE(missed_once.ok()) << missed_once;
+  // Each look opens the file with direct I/O, and then without, until one works.
+  failing_calls.opens_that_miss_it = 1000;
+  EXPECT_TRUE(HasReason(file->Check(), Reason::kRootInUse)) << "it is gone";
+  failing_calls.opens_that_miss_it = 0;
+  EXPECT_TRUE(file->Check().ok());
+}
+
 TEST_F(EpochFileTest, RaiseFormat_TheRootHasDeletions_IsRefusedByThoseThatKnowNone) {
   const std::string path = root_ + "/.cairn/epoch";
   const auto first_word = [&] {

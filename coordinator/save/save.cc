@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/plan_table.h"
@@ -334,9 +335,11 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
     Touch();
     context.Log(LogLevel::kInfo, "numbered", {{"step", step_}, {"attempt", attempt_}});
   } else {
-    Abort(Annotate(reserved.status(), absl::StrCat(context.job, "@", step_),
-                   {{"job", context.job}, {"step", absl::StrCat(step_)}}),
-          context);
+    const std::string name = absl::StrCat(context.job, "@", step_);
+    const ErrorMetadata metadata = {{"job", context.job}, {"step", absl::StrCat(step_)}};
+    // Storage names the step itself where it speaks of the step, and not of a file.
+    const bool named = absl::StartsWith(reserved.status().message(), name);
+    Abort(named ? WithMetadata(reserved.status(), metadata) : Annotate(reserved.status(), name, metadata), context);
   }
   return true;
 }

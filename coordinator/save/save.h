@@ -103,6 +103,8 @@ class Save {
   bool Answers(const Member& member, const v1::SaveState& state) const;
   // Returns whether that call took part in this save, or was told how it ended.
   bool TookPart(const Member& member, const v1::SaveState& state) const;
+  // Returns whether the trainer of `rank` knows this save by this number (SaveState.save).
+  bool HasNumber(int rank, uint64_t number) const;
   // Writes the verdict of an ended save into `order`: COMMITTED or ABORTED, and what goes with it.
   void TellVerdict(v1::SaveOrder& order) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;

@@ -26,6 +26,12 @@ bool Save::Answers(const Member& member, const v1::SaveState& state) const {
   return rank.OwedTo(member, state);
 }
 
+bool Save::HasNumber(int rank, uint64_t number) const {
+  if (static_cast<size_t>(rank) >= ranks_.size()) return false;
+  const Rank& caller = ranks_[static_cast<size_t>(rank)];
+  return caller.begun && caller.state.save() == number;
+}
+
 void Save::TellVerdict(v1::SaveOrder& order) const {
   if (phase_ == Phase::kCommitted) {
     order.set_action(v1::SaveOrder::COMMITTED);

@@ -48,9 +48,12 @@ const Save* Saves::Ended(int64_t step) const {
   return found == saves_.rend() ? nullptr : &*found;
 }
 
-const Save* Saves::FindAttempt(int64_t step, uint32_t attempt) const {
-  const auto found = std::find_if(saves_.begin(), saves_.end(),
-                                  [&](const Save& save) { return save.step() == step && save.attempt() == attempt; });
+const Save* Saves::FindAsked(int rank, const v1::SaveState& asked) const {
+  const uint32_t attempt = asked.attempt();
+  const auto found = std::find_if(saves_.begin(), saves_.end(), [&](const Save& save) {
+    if (save.step() != asked.step()) return false;
+    return attempt > 0 ? save.attempt() == attempt : asked.save() != 0 && save.HasNumber(rank, asked.save());
+  });
   return found == saves_.end() ? nullptr : &*found;
 }
 
@@ -146,9 +149,10 @@ void Saves::NoteTold(const Member& member, const JobContext& context) {
   }
 }
 
-void Saves::Heard(int rank, int64_t step, uint32_t attempt) {
+void Saves::Heard(int rank, const v1::SaveState& asked) {
+  const Save* named = FindAsked(rank, asked);
   for (Save& save : saves_) {
-    if (save.step() == step && save.attempt() == attempt && save.ended()) save.Heard(rank);
+    if (&save == named && save.ended()) save.Heard(rank);
   }
 }
 

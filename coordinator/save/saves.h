@@ -31,8 +31,8 @@ class Saves {
   const Save* Active(int64_t step) const;
   Save* Last(int64_t step);
   const Save* Ended(int64_t step) const;
-  // The save of this very attempt; null if there is none.
-  const Save* FindAttempt(int64_t step, uint32_t attempt) const;
+  // The save of which `asked`, an ASKED of the rank, names the attempt or the number; null if there is none.
+  const Save* FindAsked(int rank, const v1::SaveState& asked) const;
   // Returns whether there is a save of the step with a higher attempt.
   bool HasLater(int64_t step, uint32_t attempt) const;
   // The ended save that the rank's call took part in, else null.
@@ -65,8 +65,8 @@ class Saves {
   void OnMember(int rank, JobContext& context);
   // Takes what the member does not speak of any more; see Save::NoteTold.
   void NoteTold(const Member& member, const JobContext& context);
-  // The rank's trainer has heard of the end of this attempt in another way.
-  void Heard(int rank, int64_t step, uint32_t attempt);
+  // The rank's trainer hears of the end of the save, if it has ended, by what it asks.
+  void Heard(int rank, const v1::SaveState& asked);
   // Gives up those that the key names; all that are under way if it names none.
   void Cancel(const CheckpointKey& key, JobContext& context);
   // Takes every step that has become possible. Returns whether a save has come into another phase.

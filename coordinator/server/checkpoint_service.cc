@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/time_proto.h"
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
@@ -78,6 +79,18 @@ absl::Status NoRule(const std::string& job) {
        {"next",
         absl::StrCat("Give --keep-last, --keep-every or --keep-best, or set the job's policy: `cairn retention ", job,
                      "`.")}});
+}
+
+// Returns the error of a prune that ended early, with the steps that it had deleted in the metadata.
+absl::Status WithDeleted(const ChangedSteps& changed) {
+  constexpr size_t kMostNamed = 100;  // the metadata of an error must be small
+  std::vector<int64_t> steps;
+  for (const VerdictSummary& deleted : changed.deleted) steps.push_back(deleted.step);
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  const std::string count = absl::StrCat(steps.size());
+  if (steps.size() > kMostNamed) steps.resize(kMostNamed);
+  return WithMetadata(changed.ended_by, {{"deleted_steps", absl::StrJoin(steps, ",")}, {"deleted", count}});
 }
 
 // Returns the job of this name, or nothing while it is not known whether there is one. `last`: nobody waits any longer.
@@ -268,6 +281,7 @@ grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServ
   return HoldChange<v1::PruneCheckpointsResponse>(
       context, request->job(), {prune}, response,
       [](const Job& job, const Job::Changed& changed, const Moment&) -> absl::StatusOr<v1::PruneCheckpointsResponse> {
+        if (!changed.steps.ended_by.ok()) return WithDeleted(changed.steps);
         if (changed.steps.policy.empty()) return NoRule(job.name());
         v1::PruneCheckpointsResponse made;
         for (const PruneChoice& choice : changed.steps.choices) {

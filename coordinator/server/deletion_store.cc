@@ -296,7 +296,16 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
     }
     if (action.dry_run) continue;
     auto deleted = DeleteLeaving(job, {choice.step, cause}, remains);
-    if (HasReason(deleted.status(), Reason::kRootInUse) || OutcomeIsUnknown(deleted.status())) return deleted.status();
+    if (HasReason(deleted.status(), Reason::kRootInUse) || OutcomeIsUnknown(deleted.status())) {
+      if (changed.deleted.empty()) return deleted.status();
+      changed.ended_by = deleted.status();
+      for (PruneChoice& rest : changed.choices) {
+        if (!rest.prune || rest.step < choice.step) continue;
+        rest.prune = false;
+        rest.why = rest.step == choice.step ? "it is not known whether it is deleted" : "the prune ended before it";
+      }
+      break;
+    }
     if (!deleted.ok()) {
       choice.prune = false;
       choice.why = std::string(deleted.status().message());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -321,6 +322,28 @@ TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
     EXPECT_TRUE(settled);
     EXPECT_TRUE(Delete(step).ok()) << "it may be repeated";
   }
+}
+
+TEST_F(DeletionStoreTest, Prune_AnOutcomeIsUnknownOnTheWay_TellsWhatWasDeletedBefore) {
+  bool told = false;
+  for (int syncs = 0; syncs < 40 && !told; ++syncs) {
+    for (int64_t step = 1; step <= 4; ++step) Commit(step, static_cast<uint32_t>(syncs) + 1);
+    failing_calls.directory_syncs_to_pass = syncs;
+    failing_calls.directory_syncs = 1000;
+    const auto pruned = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}});
+    failing_calls.directory_syncs = 0;
+    if (!pruned.ok() || pruned->ended_by.ok()) continue;
+    told = true;
+    EXPECT_EQ(MetadataOf(pruned->ended_by)["outcome"], "unknown") << pruned->ended_by;
+    ASSERT_FALSE(pruned->deleted.empty());
+    for (const PruneChoice& choice : pruned->choices) {
+      const bool deleted = std::any_of(pruned->deleted.begin(), pruned->deleted.end(),
+                                       [&](const VerdictSummary& each) { return each.step == choice.step; });
+      EXPECT_EQ(choice.prune, deleted) << choice.step << " " << choice.why;
+      EXPECT_EQ(choice.why.empty(), deleted) << choice.step;
+    }
+  }
+  EXPECT_TRUE(told);
 }
 
 TEST_F(DeletionStoreTest, Tag_AnotherStepHasIt_IsRefused) {

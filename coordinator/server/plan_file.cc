@@ -12,6 +12,7 @@
 #include "common/base/digest.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
+#include "common/file/retry.h"
 #include "common/format/wire.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -77,7 +78,7 @@ absl::StatusOr<std::string> ReadPart(int fd, const std::string& path, uint64_t o
 
 absl::StatusOr<PlanFile> PlanFile::Open(UniqueFd fd, const std::string& path) {
   struct stat info;
-  if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path);
+  if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
   if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
   const auto size = static_cast<uint64_t>(info.st_size);
   if (size < kHeadBytes) return Damaged(path, "it has no head");

@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/file/retry.h"
 #include "common/process/worker_pool.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -68,7 +69,7 @@ absl::StatusOr<std::vector<Listed>> ListPlans(PosixStorage& storage) {
     if (hex.size() != 2 * kDigestBytes || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) continue;
     const auto file = storage.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY | O_NONBLOCK);
     struct stat status = {};
-    if (!file.ok() || fstat(file->get(), &status) != 0) continue;
+    if (!file.ok() || StatOf(file->get(), status) != 0) continue;
     plans.emplace_back(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, absl::HexStringToBytes(hex),
                        static_cast<uint64_t>(status.st_size));
   }

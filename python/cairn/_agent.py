@@ -39,16 +39,18 @@ def target_of(address: str) -> str:
 
 
 # These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
-# common/rpc/endpoint.cc does the same for the commands and the agents.
+# common/rpc/endpoint.cc has the same table for the commands and the agents.
 _WHY = (
-    ("Connection refused", "it is not there: nothing listens at its address"),
+    ("Connection refused", "it is not there: nothing listens at that address"),
     ("No such file or directory", "it is not there: there is no such socket"),
     ("Permission denied", "it cannot be reached: this user may not open its socket"),
     ("resolution", "it cannot be found: its name has no address"),
     ("No route to host", "it cannot be reached: the network does not lead there"),
     ("Network is unreachable", "it cannot be reached: the network does not lead there"),
-    ("imeout", "it does not answer: it is stopped or frozen, or the network does not lead there"),
+    ("Ping timeout", "it does not answer any more: it is stopped or frozen, or the network lost it"),
+    ("keepalive", "it does not answer any more: it is stopped or frozen, or the network lost it"),
     ("timed out", "it does not answer: it is stopped or frozen, or the network does not lead there"),
+    ("imeout", "it does not answer: it is stopped or frozen, or the network does not lead there"),
     ("Deadline Exceeded", "it does not answer: it is stopped or frozen, or the network does not lead there"),
     ("Socket closed", "it has closed the connection: it has ended, or ends"),
     ("Connection reset", "it has closed the connection: it has ended, or ends"),

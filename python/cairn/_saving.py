@@ -35,7 +35,8 @@ class Verdicts:
 
         Args:
           agent: the incarnation that began the save.
-          attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it.
+          attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it, or
+            about the save's number.
         """
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._session.incarnation, step=step,
                                                         save=save, attempt=attempt)
@@ -56,7 +57,7 @@ class Verdicts:
         return _wire.error_from_status(response.checkpoint.error), None, attempt
 
     def _forgotten(self, step: int, agent: int, error: Error) -> Error:
-        """Returns the error of a save that the agent does not know and that never got its attempt's number.
+        """Returns the error of a save that neither the agent nor the coordinator knows, nor its attempt's number.
 
         Another attempt of the step is another save, so what is committed says nothing about this one.
         """
@@ -128,9 +129,9 @@ class Saving:
           Error: the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
             metadata it says nothing about the save. Of TIMED_OUT, and of what keeps the verdict away
             (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is one. Of
-            STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (the agent
-            restarted before it had told which attempt this is), client.checkpoints() of the trainer that goes on
-            tells. BAD_REQUEST: the timeout is no number of seconds.
+            STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (agent and
+            coordinator restarted before this client was told which attempt this is), client.checkpoints() of the
+            trainer that goes on tells. BAD_REQUEST: the timeout is no number of seconds.
         """
         timeout = _timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout

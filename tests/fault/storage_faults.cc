@@ -11,7 +11,9 @@
 //   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
 //   FAULT_FULL=FILE                no file below .cairn takes a byte while FILE exists
-//   FAULT_INTERRUPTED=1            a signal interrupts every second fsync, mkdirat, statx and openat
+//   FAULT_INTERRUPTED=1            a signal interrupts every second call that looks at or changes files: of open those
+//   of
+//                                  directories, and no read or write
 //   FAULT_THREADS=FILE             no thread is to be had while FILE exists
 //   FAULT_TRACE=FILE               lines "create DIRECTORY", "link DIRECTORY/NAME", "fsync PATH ok|failed"
 #include <dlfcn.h>
@@ -103,6 +105,8 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
   static const std::string fail_after = Option("FAULT_FSYNC_AFTER_LINK");
   static const std::string remove_before = Option("FAULT_REMOVE_BEFORE_LINK");
   static const std::string remove_after = Option("FAULT_REMOVE_AFTER_LINK");
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
   static std::atomic<bool> removed = false;
   if (EndsWith(to, remove_before) && !removed.exchange(true)) std::filesystem::remove_all(PathOf(to_directory));
   const int result =
@@ -116,6 +120,46 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
     failing = PathOf(to_directory);
   }
   return result;
+}
+
+int renameat(int from_directory, const char* from, int to_directory, const char* to) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
+  return Real<int(int, const char*, int, const char*)>("renameat")(from_directory, from, to_directory, to);
+}
+
+int unlinkat(int directory, const char* name, int flags) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
+  return Real<int(int, const char*, int)>("unlinkat")(directory, name, flags);
+}
+
+int ftruncate(int fd, off_t size) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
+  return Real<int(int, off_t)>("ftruncate")(fd, size);
+}
+
+int fstat(int fd, struct stat* info) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
+  return Real<int(int, struct stat*)>("fstat")(fd, info);
+}
+
+int fstatat(int directory, const char* name, struct stat* info, int flags) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
+  return Real<int(int, const char*, struct stat*, int)>("fstatat")(directory, name, info, flags);
+}
+
+int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
+  va_end(list);
+  static std::atomic<int> calls = 0;
+  if ((flags & O_DIRECTORY) != 0 && Interrupted(calls)) return -1;
+  return Real<int(const char*, int, ...)>("open")(path, flags, mode);
 }
 
 int statx(int directory, const char* name, int flags, unsigned mask, struct statx* info) noexcept {

@@ -375,6 +375,19 @@ def test_unknown_commands_are_mistakes():
     assert "did you mean 'list'?" in command("lsit", "demo", expect=2).stderr
 
 
+def test_options_that_are_not_there_name_the_nearest():
+    for arguments, nearest in [(["save", "demo", "--sep", "3"], "--step"), (["up", "--rank=3"], "--ranks"),
+                               (["prune", "demo", "--keep-lst", "3"], "--keep-last"),
+                               (["jobs", "--coordnator=a:1"], "--coordinator")]:
+        assert f"did you mean '{nearest}'?" in command(*arguments, expect=2).stderr, arguments
+    assert "unknown option '--sideways'\n" in command("jobs", "--sideways", expect=2).stderr
+    assert "{table,json}" in command("jobs", "--format=xml", expect=2).stderr
+
+
+def test_save_of_a_step_names_the_option():
+    assert "`cairn save demo --step 500` saves at that step" in command("save", "demo@500", expect=1).stderr
+
+
 def test_documents_name_commands_and_flags_that_exist():
     commands = set(re.findall(r"^  (\w+)  ", command("--help").stdout, re.MULTILINE)) | {"corpus"}
     assert {"up", "save", "repair"} <= commands

@@ -29,6 +29,14 @@ def test_a_sound_machine_has_no_fault(tmp_path):
         assert "an agent needs" in found["memory"]["text"]
         assert {"direct I/O", "clock", "sockets", "PID namespaces", "open files"} <= set(found)
         assert not [finding for finding in found.values() if finding["level"] == "fault"]
+        (tmp_path / "link").symlink_to(root)
+        address = f"--coordinator={cluster.coordinator.address}"
+        same = findings(f"--root={tmp_path / 'link'}", address)
+        assert same["served root"]["level"] == "ok", "the directory counts, not its name"
+        other = tmp_path / "other"
+        other.mkdir()
+        served = findings(f"--root={other}", address, expect=1)["served root"]
+        assert served["level"] == "fault" and str(root) in served["text"] and str(other) in served["text"]
         short = findings(f"--coordinator={cluster.coordinator.address}", "--job=demo", "--grace=1ms", expect=1)
         assert short["grace period"]["level"] == "fault" and short["grace period"]["next"]
         on_ranks(cluster, lambda rank, client: client.save(5, {"w": rows(WHOLE, rank, 2)}).wait(60))

@@ -208,6 +208,19 @@ def test_up_detached_serves_until_down(runtime, scripts):
     assert started.returncode == 0, started.stderr
     environment = dict(re.findall(r"^export (\w+)='(.*)'$", started.stdout, re.MULTILINE))
     assert environment["CAIRN_JOB"] == JOB
+    # The commands of another shell find the only coordinator that runs here.
+    jobs = run("jobs")
+    assert jobs.returncode == 0 and JOB in jobs.stdout, jobs.stderr
+    address = environment["CAIRN_COORDINATOR"]
+    assert jobs.stderr == f"note: asking the coordinator of job {JOB} that runs here, {address}\n"
+    assert run("--format=json", "jobs").stderr == ""
+    other = run("up", "--ranks=1", f"--root={scripts / 'other'}", "--job=other", "--detach")
+    assert other.returncode == 0, other.stderr
+    both = run("jobs")
+    assert both.returncode == 2, both.stderr
+    assert f"Here run those of {JOB} ({address}), other (127.0.0.1:" in both.stderr, both.stderr
+    assert run("down", "--job=other").returncode == 0
+    assert run("jobs").returncode == 0
     second = run("up", "--ranks=2", f"--root={root}", "--detach")
     assert second.returncode == 1 and "SOCKET_DIRECTORY" in second.stderr and "cairn down" in second.stderr
     trained = subprocess.run([sys.executable, str(scripts / "launch.py"), "2", str(scripts / "train.py"), "8"],
@@ -215,6 +228,8 @@ def test_up_detached_serves_until_down(runtime, scripts):
     assert trained.returncode == 0, trained.stderr
     assert run("down").returncode == 0
     assert committed(root) == [8]
+    ended = run("jobs")
+    assert ended.returncode == 2 and "no coordinator was given" in ended.stderr
     again = run("down")
     assert again.returncode == 1 and f"no `cairn up` of job {JOB} runs here" in again.stderr
 

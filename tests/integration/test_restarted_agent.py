@@ -19,6 +19,47 @@ def state(rank):
     return {"w": rows(WHOLE, rank, 2)}
 
 
+def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_others(root):
+    with cairn.local.Cluster(ranks=3, root=root, coordinator_flags=FLAGS) as cluster:
+        clients = [cluster.connect(rank) for rank in range(3)]
+        go_on = threading.Event()
+        stage = clients[2]._saver.stage
+
+        def slow(declared, begun):
+            assert go_on.wait(60)
+            stage(declared, begun)
+
+        clients[2]._saver.stage = slow
+        outcomes = {}
+
+        def save(rank):
+            try:
+                saving = clients[rank].save(1, {"w": rows(WHOLE, rank, 3)}, timeout=60)
+                outcomes[rank] = saving.wait(timeout=60) if rank != 1 else saving
+            except cairn.Error as error:
+                outcomes[rank] = error
+
+        threads = [threading.Thread(target=save, args=(rank,)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: "event=numbered job=demo step=1 attempt=1" in cluster.coordinator.log.read_text(),
+              text="an attempt")
+        until(lambda: 1 in outcomes, text="the state of rank 1 is staged")
+        # Rank 1 trains on and has asked nothing: its client does not know the attempt.
+        cluster.agents[1].kill()
+        cluster.agents[2].kill()
+        for rank in (1, 2):
+            cluster.agents[rank].restart()
+        go_on.set()
+        for thread in threads:
+            thread.join()
+        with pytest.raises(cairn.Error) as told:
+            outcomes[1].wait(timeout=60)
+        assert isinstance(outcomes[0], cairn.Error) and outcomes[0].reason == "RANK_LOST", outcomes
+        assert "outcome" not in told.value.metadata, told.value
+        assert (told.value.reason, told.value.message) == (outcomes[0].reason, outcomes[0].message)
+
+
 def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
         client, other = cluster.connect(0), cluster.connect(1)

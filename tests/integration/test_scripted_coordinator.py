@@ -1,6 +1,7 @@
 """Tests what callers make of answers that are rare: here a scripted coordinator gives them."""
 
 import contextlib
+import json
 from concurrent import futures
 
 import grpc
@@ -123,6 +124,28 @@ def test_dry_run_command_that_fails_halfway_does_not_speak_of_deletions(failing_
 def test_prune_command_that_fails_halfway_says_what_was_deleted(failing_prune):
     said = command("prune", "demo", "--keep-last", "1", "--coordinator", failing_prune, expect=3).stderr
     assert "STORAGE_STALLED: after 1 of 4 checkpoints of 'demo' were deleted: the storage does not answer" in said
+
+
+def test_prune_command_that_fails_halfway_lists_what_was_deleted_before_the_error(failing_prune):
+    said = command("prune", "demo", "--keep-last", "1", "--coordinator", failing_prune, expect=3).stdout
+    assert [line.split() for line in said.splitlines()] == [["STEP"], ["1", "deleted"]], said
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_prune_command_whose_outcome_is_unknown_lists_what_was_deleted_before(output):
+    def prune(_request, _response):
+        raise cairn.Error("STORAGE_ERROR", "it is not known whether this was done",
+                          {"outcome": "unknown", "deleted_steps": "100,200", "deleted": "2"})
+
+    with coordinator(PruneCheckpoints=prune) as address:
+        said = command("prune", "demo", "--keep-last", "1", "--coordinator", address, "--format", output, expect=3)
+    if output == "json":
+        answer = json.loads(said.stdout)
+        assert [entry["step"] for entry in answer["checkpoints"] if entry["pruned"]] == [100, 200]
+        assert not answer["complete"]
+    else:
+        assert [line.split() for line in said.stdout.splitlines()] == [["STEP"], ["100", "deleted"], ["200", "deleted"]]
+    assert "it is not known whether this was done" in said.stderr
 
 
 @pytest.mark.parametrize("state", ["DELETED", "DAMAGED"])

@@ -84,5 +84,5 @@ def test_connect_without_an_address(monkeypatch):
         cairn.connect("unix:/nonexistent/agent.sock", timeout=0.1)
     assert caught.value.reason == "AGENT_UNREACHABLE"
     assert "it is not there: there is no such socket" in caught.value.message
-    with pytest.raises(cairn.Error, match="it is not there: nothing listens at its address"):
+    with pytest.raises(cairn.Error, match="it is not there: nothing listens at that address"):
         cairn.connect("127.0.0.1:1", timeout=0.1)

@@ -1,11 +1,13 @@
 #include "common/file/testing/failing_calls.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
 
 namespace cairn {
 
@@ -26,6 +28,20 @@ extern "C" int fsync(int fd) {
     return -1;
   }
   return real(fd);
+}
+
+extern "C" int openat(int directory, const char* name, int flags, ...) {
+  static const auto real = reinterpret_cast<int (*)(int, const char*, int, ...)>(dlsym(RTLD_NEXT, "openat"));
+  if (cairn::failing_calls.opens_that_miss_it > 0 && cairn::failing_calls.missing_file == name) {
+    --cairn::failing_calls.opens_that_miss_it;
+    errno = ENOENT;
+    return -1;
+  }
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
+  va_end(list);
+  return real(directory, name, flags, mode);
 }
 
 extern "C" ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
