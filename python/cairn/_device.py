@@ -155,8 +155,12 @@ class Devices:
         path, fallback = path_of(outcome, copies.names)
         return Overlap(self, handle, copies.names, keep, begun, deadline, path, fallback, outcome.pinned_bytes)
 
-    def find_blocks(self, copies: DeviceCopyList, deadline: float) -> list[_device_blocks.Block]:
+    def find_blocks(self, copies: DeviceCopyList, deadline: float,
+                    kept: object = None) -> list[_device_blocks.Block]:
         """Waits until the streams of arrays have done their work, and finds the allocations that the arrays are in.
+
+        Args:
+          kept: what keeps those alive that have no owner.
 
         Returns:
           The blocks, ascending. The helper keeps them until it is asked again, or forget_blocks() is called.
@@ -172,7 +176,7 @@ class Devices:
         blocks = _LIBRARY.cairn_blocks_find(handle, rows.ctypes.data, len(rows), dimensions.ctypes.data,
                                             streams.ctypes.data, max(deadline - time.monotonic(), 0.0),
                                             ctypes.byref(outcome))
-        self._check(outcome, copies.names, copies.owners, time.monotonic() - begun)
+        self._check(outcome, copies.names, (kept, copies.owners), time.monotonic() - begun)
         try:
             return _device_blocks.read(_LIBRARY.cairn_blocks_data(blocks), _LIBRARY.cairn_blocks_count(blocks))
         finally:
@@ -202,8 +206,9 @@ class Devices:
         """Returns the number under which memory was pinned; 0 if nobody tried to."""
         return self._numbers.get(memory, 0) if isinstance(memory, Mapping) else 0
 
-    def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], deadline: float) -> list[int]:
-        """Returns the CRC32C of each array in row-major order. Raises as to_host() does."""
+    def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], deadline: float, kept: object) -> list[int]:
+        """Returns the CRC32C of each array in row-major order. `kept` keeps those alive that have no owner. Raises as
+        to_host() does."""
         copies = DeviceCopyList()
         result: list[int] = []
         packed: list[int] = []
@@ -213,7 +218,7 @@ class Devices:
                 packed.append(len(result))
                 result.append(0)
             else:
-                result.append(self._checksum_on_host(name, array, max(deadline - time.monotonic(), 0.0)))
+                result.append(self._checksum_on_host(name, array, max(deadline - time.monotonic(), 0.0), kept))
         if packed:
             rows, dimensions = copies.tables()
             streams = numpy.array(copies.streams, numpy.uint64)
@@ -224,17 +229,17 @@ class Devices:
             _LIBRARY.cairn_device_checksum(handle, rows.ctypes.data, len(rows), dimensions.ctypes.data,
                                            streams.ctypes.data, max(deadline - time.monotonic(), 0.0),
                                            sums.ctypes.data, ctypes.byref(outcome))
-            self._check(outcome, copies.names, copies.owners, time.monotonic() - begun)
+            self._check(outcome, copies.names, (kept, copies.owners), time.monotonic() - begun)
             for position, value in zip(packed, sums, strict=True):
                 result[position] = int(value)
         return result
 
-    def _checksum_on_host(self, name: str, array: DeviceArray, timeout: float) -> int:
+    def _checksum_on_host(self, name: str, array: DeviceArray, timeout: float, kept: object) -> int:
         """The ring has the elements in the order of the device's memory, which is another one here."""
         data = numpy.empty(array.nbytes, numpy.uint8)
         copies = DeviceCopyList()
         copies.add_device_array(name, array, data.ctypes.data, data.nbytes, 0)
-        self.to_host(copies, data, timeout)
+        self.to_host(copies, data, timeout, kept)
         check = _native.CopyList()
         check.add_array(data, 0, -1, 0)
         return check.checksums()[0]

@@ -112,7 +112,7 @@ class Sharing:
         if not arrays or self._skip:
             return
         try:
-            found = self._find(arrays, deadline)
+            found = self._find(arrays, deadline, declared.kept)
             self._offer([part.block for part in found.parts if part.block.kind == FILE], slab, deadline)
         except _Refused as refusal:
             self._note(refusal)
@@ -168,12 +168,12 @@ class Sharing:
         arrays, empty, why = _shareable(declared, [place.item for place in begun.placements])
         if not arrays:
             if self._known:  # what was freed is given back, though there is nothing to copy
-                self._find([], declared.deadline)
+                self._find([], declared.deadline, None)
                 self._offer([], begun.slab, declared.deadline)
             return Shared(fallback=why)
         for _ in range(2):
             held = self._held()
-            found = self._find(arrays, declared.deadline)
+            found = self._find(arrays, declared.deadline, declared.kept)
             freed = held - self._held()
             if not found.parts:
                 raise _Refused(found.why)
@@ -200,7 +200,7 @@ class Sharing:
         """Returns the bytes that the agent has part in."""
         return sum(size for _, size in self._known)
 
-    def _find(self, arrays: Sequence[tuple[int, str, DeviceArray]], deadline: float) -> _Found:
+    def _find(self, arrays: Sequence[tuple[int, str, DeviceArray]], deadline: float, kept: object) -> _Found:
         """Finds the blocks that arrays are in. Those that the agent has and no array is in any more are to be dropped.
 
         The helper keeps the handles that it has found, until it is asked again: so a handle tells whether memory is the
@@ -210,7 +210,7 @@ class Sharing:
         for _, name, array in arrays:
             copies.add_device_array(name, array, 0, -1, 0)
         try:
-            blocks = self._devices.find_blocks(copies, deadline)
+            blocks = self._devices.find_blocks(copies, deadline, kept)
         except Error as error:
             if error.reason != "DEVICE_ERROR":
                 raise

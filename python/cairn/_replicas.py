@@ -44,7 +44,7 @@ def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
     if not on_devices:
         return checks.checksums()
     assert declared.devices is not None
-    there = iter(declared.devices.checksums(on_devices, declared.deadline))
+    there = iter(declared.devices.checksums(on_devices, declared.deadline, declared.kept))
     here = iter(checks.checksums())
     return [next(there if on_device else here) for on_device in order]
 

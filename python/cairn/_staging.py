@@ -17,8 +17,8 @@ class LastCopies:
     steps of a training, their table need not be made anew. Keeps no memory of arrays alive."""
 
     def __init__(self) -> None:
-        self._shards: list[_layout.DeclaredShard] = []
         self._places: object = None
+        self._by_place: list[DeviceArray | None] = []  # None: what has the place is on no device
         self._copies = _device.DeviceCopyList()
         self._arrays: list[DeviceArray] = []
 
@@ -28,17 +28,18 @@ class LastCopies:
         shards = declared.shards
         pairs = [(place.item, place.slab_offset) for place in placement]
         places = (memory.address, memory.size, pairs)
-        # A shard that is described anew is another object, also if it says the same.
-        if places == self._places and len(shards) == len(self._shards) and all(map(operator.is_, shards, self._shards)):
+        by_place = [array if item < len(shards) and isinstance(array := shards[item].array, DeviceArray) else None
+                    for item, _ in pairs]
+        # An array that is described anew is another object, also if it says the same.
+        if places == self._places and all(map(operator.is_, by_place, self._by_place)):
             return self._copies, self._arrays
         copies = _device.DeviceCopyList()
-        arrays: list[DeviceArray] = []
-        for item, offset in pairs:
-            if item < len(shards) and isinstance(array := shards[item].array, DeviceArray):
+        for (item, offset), array in zip(pairs, by_place, strict=True):
+            if array is not None:
                 copies.add_device_array(shards[item].name, array, memory.address, memory.size, offset)
-                arrays.append(array)
+        arrays = [array for array in by_place if array is not None]
         if not any(array.owner is not None for array in arrays):
-            self._copies, self._arrays, self._shards, self._places = copies, arrays, shards, places
+            self._places, self._by_place, self._copies, self._arrays = places, by_place, copies, arrays
         return copies, arrays
 
 

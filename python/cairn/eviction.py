@@ -68,8 +68,12 @@ class Watch:
         self._ended = threading.Event()
 
     def __enter__(self) -> Watch:
-        for number in self._signals:
-            self._handlers.set(number, self._on_signal)
+        try:
+            for number in self._signals:
+                self._handlers.set(number, self._on_signal)
+        except BaseException:
+            self._handlers.restore()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -81,6 +85,9 @@ class Watch:
         return self._ended.is_set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.signalled:  # the second one came before this was taken off
+            self._handlers.pass_on(number, frame)
+            return
         self.signalled = True
         self._handlers.restore()
         # A handler interrupts the main thread anywhere, also where that holds a lock, so it makes no call itself.

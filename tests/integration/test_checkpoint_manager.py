@@ -421,6 +421,50 @@ def test_Sigterm_AForkedChild_EndsAtOnce(tmp_path, handler):
     assert (done.returncode, done.stdout, done.stderr) == (0, "True True True\n", "")
 
 
+NESTED = """
+import multiprocessing, os, signal, time
+import cairn, cairn.eviction
+from cairn.torch import CheckpointManager
+def over(number, frame):
+    ours(number, frame)
+with cairn.connect() as client, CheckpointManager(client, every_steps=1), cairn.eviction.Watch(client), \\
+        cairn.eviction.Watch(client):
+    fork = multiprocessing.get_context("fork")
+    for chained in (False, True):
+        ours = signal.getsignal(signal.SIGTERM)
+        if chained:
+            signal.signal(signal.SIGTERM, over)
+        runs = fork.Event()
+        def work():
+            runs.set()
+            while True:  # else a signal that comes before a long sleep would be seen at its end alone
+                time.sleep(0.01)
+        child = fork.Process(target=work)
+        child.start()
+        runs.wait()
+        child.terminate()
+        child.join(60)
+        print(child.exitcode == -signal.SIGTERM)
+        signal.signal(signal.SIGTERM, ours)
+# They are taken off in the order in which they were set, which is the wrong one.
+first, second = cairn.eviction.Watch(None), cairn.eviction.Watch(None)
+first.__enter__(), second.__enter__()
+first.__exit__(None, None, None), second.__exit__(None, None, None)
+print("ends", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
+
+
+def test_Sigterm_SeveralHandlers_EachProcessEndsAtOnce(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster:
+        environment = {**os.environ, "CAIRN_AGENT": cluster.agents[0].address,
+                       "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", NESTED], env=environment, capture_output=True,
+                              text=True, timeout=200)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "True\nTrue\nends\n", "")
+
+
 def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
         log = tmp_path / "log"

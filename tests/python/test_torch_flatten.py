@@ -111,3 +111,17 @@ def test_Flatten_AStateThatHoldsItself_IsRefusedByItsPath():
                 assert error.reason == "BAD_REQUEST" and "in a circle" in error.message
             else:  # a tuple is one object for DCP, and is refused when it is encoded
                 assert as_dcp and list(flat.state) == ["pair"]
+
+
+def test_a_block_is_another_if_a_key_or_a_lazy_bit_is():
+    blocks = Blocks()
+    tensor = torch.tensor([1 + 2j, 3 - 4j])
+    flatten({"m": {1: tensor}}, blocks=blocks)
+    assert list(flatten({"m": {1: tensor}}, blocks=blocks).state) == ["m.1"]
+    assert list(flatten({"m": {True: tensor}}, blocks=blocks).state) == ["m.True"]
+    flatten({"m": {1: tensor}}, blocks=blocks)
+    with pytest.raises(cairn.Error, match=r"1\.0"):
+        flatten({"m": {1.0: tensor}}, blocks=blocks)
+    flatten({"m": {1: tensor}}, blocks=blocks)
+    with pytest.raises(cairn.Error, match="conjugate"):
+        flatten({"m": {1: tensor.conj()}}, blocks=blocks)

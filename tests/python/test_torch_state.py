@@ -279,6 +279,16 @@ def test_tensors_on_gpus_that_have_not_moved_are_copied_as_they_are_then(client,
     assert all(owner is None for owner in copies._copies.owners), "nothing keeps the tensors' memory"
 
 
+def test_memory_of_tensors_that_get_other_memory_is_kept_while_the_state_is(client, gpu):
+    there, _ = on_gpu(gpu, torch.arange(5, dtype=torch.float32))
+    blocks = cairn.torch._blocks.Blocks()
+    cairn.torch._flatten.flatten({"m": {"w": there}}, blocks=blocks)
+    pointer = there.data_ptr()
+    state = cairn.torch._flatten.flatten({"m": {"w": there}}, blocks=blocks).state
+    there.data = torch.zeros(7)
+    assert [each.data_ptr() for each in state.kept] == [pointer]
+
+
 def test_arrays_of_other_libraries_may_stand_in_a_state_dict(client, gpu):
     state = {"list": [gpu.array(numpy.arange(5)), 7], "array": gpu.array(numpy.arange(6))}
     cairn.torch.save(client, 1, state).wait()

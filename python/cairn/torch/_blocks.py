@@ -17,6 +17,8 @@ from cairn._state import Array, Shard
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._shards import RAW_DTYPE, is_cuda
 
+# So many dicts are remembered.
+_MOST = 1 << 16
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
@@ -78,6 +80,8 @@ class Blocks:
             block.state[name] = Shard._of_lasting(_array_of(tensor, width, copies),
                                                   str(tensor.dtype).removeprefix("torch."))
         if len(block.state) == len(container):  # no two keys have one name
+            if len(self._blocks) >= _MOST:
+                self._blocks.clear()
             self._blocks[path] = block
 
 
@@ -94,7 +98,7 @@ def _signature(container: dict[Any, Any], copies: DeviceCopies) -> Any:
     tensors = container.values()
     if not container or not _PLAIN.issuperset(map(type, tensors)):
         return None
-    if not all([each.layout is torch.strided and not each.is_neg() for each in tensors]):
+    if not all([each.layout is torch.strided and not each.is_neg() and not each.is_conj() for each in tensors]):
         return None
     devices = [each.device for each in tensors]
     streams = {}
@@ -103,5 +107,6 @@ def _signature(container: dict[Any, Any], copies: DeviceCopies) -> Any:
             if not is_cuda(device):
                 return None
             streams[device] = copies.stream_of(device)
-    return (devices, streams, list(container), [each.data_ptr() for each in tensors], [each.shape for each in tensors],
-            [each.stride() for each in tensors], [each.dtype for each in tensors])
+    # 1, 1.0 and True are equal, and give other names.
+    return (devices, streams, list(container), list(map(type, container)), [each.data_ptr() for each in tensors],
+            [each.shape for each in tensors], [each.stride() for each in tensors], [each.dtype for each in tensors])

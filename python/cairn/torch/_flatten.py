@@ -31,12 +31,12 @@ class Whole:
 
 class _State(dict[str, Any]):
     """Attributes:
-      kept: tensors that no array of the state keeps alive.
+      kept: memory on devices that no array of the state keeps alive.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: list[torch.Tensor] = []
+        self.kept: list[torch.UntypedStorage] = []
 
 
 class FlatState:
@@ -98,7 +98,8 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
         if isinstance(value, Block):
             if flat.state.keys().isdisjoint(value.state) and ties.add(value.names, container.values()):
                 flat.state.update(value.state)
-                flat.state.kept.extend(container.values())
+                # A tensor may get other memory while copies go on (`p.data = other`), so its memory itself is kept.
+                flat.state.kept.extend([each.untyped_storage() for each in container.values() if not each.is_cpu])
                 continue
             leaves = _leaves(container, name, as_dcp, None, flat.copies, 0)
         else:

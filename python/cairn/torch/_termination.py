@@ -17,7 +17,6 @@ class Termination:
         """`chain`: call the handler that was there before."""
         self.asked = False
         self._chain = chain
-        self._before: Any = None
         self._handlers = Handlers()
         self._installed = False
 
@@ -26,7 +25,6 @@ class Termination:
         if threading.current_thread() is not threading.main_thread():
             return False
         self._handlers.set(signal.SIGTERM, self._handle)
-        self._before = self._handlers.before[signal.SIGTERM]
         self._installed = True
         return True
 
@@ -39,12 +37,15 @@ class Termination:
 
     def end_process(self) -> None:
         """Ends the process as the signal would have, unless the program had a handler of its own, which was called."""
-        if callable(self._before) or self._before == signal.SIG_IGN or not self._installed:
+        if not self._installed:
+            return
+        before = self._handlers.before(signal.SIGTERM)
+        if callable(before) or before == signal.SIG_IGN:
             return
         self.stop()
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _handle(self, number: int, frame: Any) -> None:
         self.asked = True
-        if self._chain and callable(self._before):
-            self._before(number, frame)
+        if self._chain and callable(self._handlers.before(signal.SIGTERM)):
+            self._handlers.pass_on(number, frame)
