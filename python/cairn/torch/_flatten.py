@@ -30,7 +30,9 @@ class Whole:
 
 
 class _State(dict[str, Any]):
-    """Attributes:
+    """A flat state, and what its arrays need.
+
+    Attributes:
       kept: memory on devices that no array of the state keeps alive.
     """
 
