@@ -383,7 +383,7 @@ absl::Status DirectoryReader::AddParameters() {
     // Stage 3 leaves them flat.
     const auto shape = shapes.find(weight);
     if (shape == shapes.end() && slices_ > 1 && parts_[0].models[0].content.module.contains(weight)) {
-      // Of a weight that is not trained, DeepSpeed writes one slice here. All of them are in the models' files.
+      // DeepSpeed writes one slice alone here if the weight is not trained. The models' files have all slices.
       continue;
     }
     if (parts_.size() == 1 && shape != shapes.end() && tensor->IsFlat() &&

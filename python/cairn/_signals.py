@@ -24,12 +24,13 @@ class Handlers:
 
     def __init__(self) -> None:
         self._handler: dict[int, Handler] = {}
-        # What was there before; stays when the handler is taken off, since somebody else may still call it.
+        # This has what was there before. It stays when the handler is taken off, since somebody else may still call it.
         self._before: dict[int, Any] = {}
         self._set: dict[int, None] = {}
         self._process = 0
 
     def set(self, number: signal.Signals, handler: Handler) -> None:
+        """Sets a handler. Raises as signal.signal(), and then nothing was changed."""
         self._process = os.getpid()
         self._handler[number] = handler
         self._before[number] = signal.getsignal(number)

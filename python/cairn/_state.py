@@ -49,7 +49,8 @@ class Shard:
         self.shape: tuple[int, ...] = found.shape if shape is None else _integers(shape, "shape")
         self.flat_range: tuple[int, ...] | None = None if flat_range is None else _integers(flat_range, "flat_range")
         self._dtype = dtype
-        # Whether the array can never be described anew; and what a layout has said of it then, under which name.
+        # The first says whether nobody can describe the array anew. If so, the other keeps what a layout has said of
+        # it, and under which name.
         self._lasting = False
         self._known: tuple[str, Any, Any] | None = None
 
