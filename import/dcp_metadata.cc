@@ -1,6 +1,7 @@
 #include "import/dcp_metadata.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -93,6 +94,9 @@ class MetadataReader {
   const uint64_t bytes_;  // of the file
   DcpMetadata metadata_;
   absl::flat_hash_map<std::string_view, Described> by_name_;
+  // What the last entry belongs to. The entries of a tensor mostly follow each other, and recall the same text.
+  PickleValue last_name_;
+  Described last_described_;
   std::vector<PickleValue> chunks_;  // of each tensor: the list of its chunks
   FileNumbers file_numbers_ = FileNumbers(document_, what_);
   static constexpr std::string_view kIndexNames[] = {"fqn", "offset"};
@@ -177,22 +181,26 @@ absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
         absl::StrCat(what_, ": '", std::string(*fqn), "' was written through an extension, such as a compression"),
         {{"file", what_}, {"tensor", std::string(*fqn)}});
   }
-  const auto found = by_name_.find(*fqn);
-  if (found == by_name_.end())
-    return Bad(absl::StrCat("stores '", std::string(*fqn), "', which it does not describe"), *fqn);
+  if (*key[0] != last_name_) {
+    const auto found = by_name_.find(*fqn);
+    if (found == by_name_.end())
+      return Bad(absl::StrCat("stores '", std::string(*fqn), "', which it does not describe"), *fqn);
+    last_name_ = *key[0];
+    last_described_ = found->second;
+  }
   DcpEntry entry;
   entry.offset = static_cast<uint64_t>(offset);
   entry.bytes = static_cast<uint64_t>(bytes);
   CAIRN_ASSIGN_OR_RETURN(entry.file, file_numbers_.Of(*place[0]));
-  if (found->second.is_tensor) {
-    entry.tensor = found->second.number;
+  if (last_described_.is_tensor) {
+    entry.tensor = last_described_.number;
     entry.dims = metadata_.dims.size();
     const size_t ndim = metadata_.tensors[entry.tensor].global_shape.size();
     if (!key[1] || !AppendDims(*key[1], ndim))
       return Bad(absl::StrCat("gives a chunk of '", std::string(*fqn), "' no offset"), *fqn);
     metadata_.dims.resize(metadata_.dims.size() + ndim, -1);
   } else {
-    entry.value = found->second.number;
+    entry.value = last_described_.number;
   }
   metadata_.entries.push_back(entry);
   return absl::OkStatus();
@@ -230,6 +238,7 @@ absl::Status MetadataReader::MatchChunks() {
   }
   static constexpr std::string_view kChunkNames[] = {"offsets", "sizes"};
   Attributes attributes(document_, kChunkNames);
+  Box box;
   uint64_t seen = 0;
   for (size_t t = 0; t < metadata_.tensors.size(); ++t) {
     const DcpTensor& tensor = metadata_.tensors[t];
@@ -239,9 +248,11 @@ absl::Status MetadataReader::MatchChunks() {
     const auto before = [&](const int64_t* a, const int64_t* b) {
       return std::lexicographical_compare(a, a + ndim, b, b + ndim);
     };
-    std::sort(entries.begin(), entries.end(), [&](uint32_t a, uint32_t b) {
-      return before(dims + metadata_.entries[a].dims, dims + metadata_.entries[b].dims);
-    });
+    const auto dims_of = [&](uint32_t e) { return dims + metadata_.entries[e].dims; };
+    const auto by_offset = [&](uint32_t a, uint32_t b) { return before(dims_of(a), dims_of(b)); };
+    if (!std::is_sorted(entries.begin(), entries.end(), by_offset))
+      std::sort(entries.begin(), entries.end(), by_offset);
+    auto next = entries.begin();  // chunks are mostly listed in the order of their offsets
     absl::Status status;
     // Each chunk takes some bytes of its own, unless tensors share a list of them, which torch's never do.
     seen += document_.Size(chunks_[t]);
@@ -249,28 +260,32 @@ absl::Status MetadataReader::MatchChunks() {
     document_.ForEach(chunks_[t], [&](PickleValue chunk) {
       if (!status.ok()) return;
       const auto& parts = attributes.Of(chunk);
-      const auto offsets = parts[0] ? TorchSize(document_, *parts[0]) : std::nullopt;
-      const auto sizes = parts[1] ? TorchSize(document_, *parts[1]) : std::nullopt;
-      if (!offsets || !sizes || !Contains(tensor.global_shape, {*offsets, *sizes})) {
+      if (!parts[0] || !parts[1] || !ReadTorchSize(document_, *parts[0], box.offset) ||
+          !ReadTorchSize(document_, *parts[1], box.shape) || !Contains(tensor.global_shape, box)) {
         status = Bad(
             absl::StrCat("gives '", tensor.name, "' a chunk outside of its shape ", ShapeToString(tensor.global_shape)),
             tensor.name);
         return;
       }
       // A chunk that several ranks hold is listed once for each of them; empty chunks may share an offset with others.
-      auto at = std::lower_bound(
-          entries.begin(), entries.end(), offsets->data(),
-          [&](uint32_t e, const int64_t* offset) { return before(dims + metadata_.entries[e].dims, offset); });
-      if (at == entries.end() || before(offsets->data(), dims + metadata_.entries[*at].dims)) {
-        if (ElementCount(*sizes) == 0) return;
-        status = Bad(absl::StrCat("does not say where the chunk ", ToString(Box{*offsets, *sizes}), " of '",
-                                  tensor.name, "' lies"),
+      const int64_t* const offset = box.offset.data();
+      const bool empty = ElementCount(box.shape) == 0;
+      const auto is_at = [&](uint32_t e) { return std::equal(offset, offset + ndim, dims_of(e)); };
+      auto at = next;
+      if (at == entries.end() || !is_at(*at) || (at != entries.begin() && is_at(at[-1]))) {
+        at = std::lower_bound(entries.begin(), entries.end(), offset,
+                              [&](uint32_t e, const int64_t* wanted) { return before(dims_of(e), wanted); });
+      }
+      if (at == entries.end() || before(offset, dims_of(*at))) {
+        if (empty) return;
+        status = Bad(absl::StrCat("does not say where the chunk ", ToString(box), " of '", tensor.name, "' lies"),
                      tensor.name);
         return;
       }
-      int64_t* const known = dims + metadata_.entries[*at].dims + ndim;
-      if (ndim > 0 && known[0] >= 0 && ElementCount(*sizes) == 0) return;
-      std::copy(sizes->begin(), sizes->end(), known);
+      next = at + 1;
+      int64_t* const known = dims_of(*at) + ndim;
+      if (ndim > 0 && known[0] >= 0 && empty) return;
+      std::copy(box.shape.begin(), box.shape.end(), known);
     });
     CAIRN_RETURN_IF_ERROR(status);
     std::vector<PackedBox> boxes;
@@ -291,13 +306,27 @@ absl::Status MetadataReader::MatchChunks() {
   return absl::OkStatus();
 }
 
+// Sorts entries by file, offset and tensor. Those of one file mostly come in the order of their offsets.
+void SortEntries(size_t files, std::vector<DcpEntry>& entries) {
+  std::vector<size_t> end = FirstOfEachFile(entries, files);  // of each file: where the next entry goes
+  std::vector<DcpEntry> sorted(entries.size());
+  for (const DcpEntry& entry : entries) sorted[end[entry.file]++] = entry;
+  entries = std::move(sorted);
+  const auto before = [](const DcpEntry& a, const DcpEntry& b) {
+    return std::tie(a.offset, a.tensor) < std::tie(b.offset, b.tensor);
+  };
+  for (size_t file = 0, begin = 0; file < files; begin = end[file++]) {
+    const auto first = entries.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = entries.begin() + static_cast<std::ptrdiff_t>(end[file]);
+    if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
+  }
+}
+
 // Takes out the tensors of which every chunk is also the same chunk of one other tensor: Cairn's export writes a tied
 // weight so.
 void MetadataReader::FindAliases() {
   std::vector<DcpEntry>& entries = metadata_.entries;
-  std::sort(entries.begin(), entries.end(), [](const DcpEntry& a, const DcpEntry& b) {
-    return std::tie(a.file, a.offset, a.tensor) < std::tie(b.file, b.offset, b.tensor);
-  });
+  SortEntries(metadata_.files.size(), entries);
   std::vector<uint32_t> first(metadata_.tensors.size(), DcpEntry::kNoTensor);
   std::vector<int64_t> others(metadata_.tensors.size(), 0);  // chunks that are not shared with `first`
   for (const DcpEntry& entry : entries) {

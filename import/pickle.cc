@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/reason.h"
-#include "common/status/status.h"
 #include "import/paged_array.h"
 #include "import/pickle_builder.h"
 #include "import/pickle_calls.h"
@@ -18,7 +17,8 @@
 namespace cairn {
 namespace {
 
-// Runs the stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours.
+// Runs the stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours. The first
+// fault ends the loop; what its step still does has no effect, because nobody sees the document.
 class PickleReader {
  public:
   PickleReader(std::string_view bytes, const std::string& what, const PickleLimits& limits,
@@ -27,21 +27,12 @@ class PickleReader {
 
   absl::StatusOr<PickleDocument> Read() {
     if (bytes_.size() < 2 || static_cast<PickleOpcode>(bytes_[0]) != PickleOpcode::kProto)
-      return Bad("does not begin as a pickle");
-    for (uint32_t steps = 1; !stopped_; ++steps) {
-      opcode_at_ = at_;
-      if (at_ == bytes_.size()) return Bad("is cut off");
-      CAIRN_RETURN_IF_ERROR(Step(static_cast<PickleOpcode>(bytes_[at_++])));
-      if ((steps % kStepsPerCheck == 0 || stopped_) && IsTooLarge()) {
-        return MakeError(Reason::kMemoryLimit,
-                         absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
-                         {{"file", what_}});
-      }
-      if (release_ != nullptr && at_ - released_ >= kReleaseBytes) {
-        released_ = at_;
-        (*release_)(at_);
-      }
+      Bad("does not begin as a pickle");
+    while (!ended_) {
+      for (int steps = 0; steps < kStepsPerCheck && !ended_; ++steps) Step();
+      Check();
     }
+    if (!fault_.ok()) return fault_;
     return std::move(builder_).Finish(root_, at_);
   }
 
@@ -49,34 +40,54 @@ class PickleReader {
   using Value = PickleValue;
   using Kind = PickleKind;
 
-  absl::Status Bad(std::string_view problem) const {
-    return MakeError(
+  void Fail(absl::Status fault) {
+    if (fault_.ok()) fault_ = std::move(fault);
+    ended_ = true;
+  }
+  void Bad(std::string_view problem) {
+    Fail(MakeError(
         Reason::kBadForeignFile,
         absl::StrCat(what_, ": the pickle ", std::string(problem), " (byte ", opcode_at_, " of ", bytes_.size(), ")"),
-        {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}});
+        {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}}));
   }
 
   // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then.
-  static constexpr uint32_t kStepsPerCheck = 256;
+  static constexpr int kStepsPerCheck = 256;
   static constexpr size_t kReleaseBytes = size_t{4} << 20;
-  bool IsTooLarge() const {
+  void Check() {
     const uint64_t own = (stack_.size() + memo_.size()) * sizeof(Value) + marks_.size() * sizeof(size_t);
-    return builder_.memory_bytes() + own > limits_.memory_bytes || builder_.IsFull();
+    if (builder_.memory_bytes() + own > limits_.memory_bytes || builder_.IsFull()) {
+      Fail(MakeError(Reason::kMemoryLimit,
+                     absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
+                     {{"file", what_}}));
+    }
+    if (release_ != nullptr && at_ - released_ >= kReleaseBytes) {
+      released_ = at_;
+      (*release_)(at_);
+    }
   }
 
-  absl::StatusOr<std::string_view> Take(uint64_t size) {
-    if (size > bytes_.size() - at_) return Bad("is cut off");
-    const std::string_view taken = bytes_.substr(at_, size);
+  // Returns the next bytes; none after a fault.
+  std::string_view Take(uint64_t size) {
+    if (size > bytes_.size() - at_) {
+      Bad("is cut off");
+      return {};
+    }
+    const std::string_view taken(bytes_.data() + at_, size);
     at_ += size;
     return taken;
   }
 
-  // Reads a little-endian number of up to 8 bytes.
-  absl::StatusOr<uint64_t> Number(size_t size) {
-    if (size > bytes_.size() - at_) return Bad("is cut off");
+  // Reads a little-endian number of up to 8 bytes; 0 after a fault.
+  template <size_t kSize>
+  uint64_t Number() {
+    if (kSize > bytes_.size() - at_) {
+      Bad("is cut off");
+      return 0;
+    }
     uint64_t value = 0;
-    for (size_t i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(bytes_[at_ + i])) << (8 * i);
-    at_ += size;
+    for (size_t i = 0; i < kSize; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(bytes_[at_ + i])) << (8 * i);
+    at_ += kSize;
     return value;
   }
 
@@ -85,17 +96,30 @@ class PickleReader {
 
   void Push(Value value) { stack_.push_back(value); }
 
-  absl::StatusOr<Value> Pop() {
-    if (stack_.size() <= Floor()) return Bad("takes from an empty stack");
+  // Values below the last mark are out of reach, as in Python.
+  size_t Floor() const { return marks_.empty() ? 0 : marks_.back(); }
+
+  // Returns whether so many values can be taken from the stack.
+  bool Has(size_t values) {
+    if (stack_.size() - Floor() >= values) return true;
+    Bad("takes from an empty stack");
+    return false;
+  }
+
+  // Returns None after a fault.
+  Value Pop() {
+    if (!Has(1)) return Value();
     const Value value = stack_.back();
     stack_.pop_back();
     return value;
   }
-  // Values below the last mark are out of reach, as in Python.
-  size_t Floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
-  absl::StatusOr<size_t> PopMark() {
-    if (marks_.empty()) return Bad("misses a mark");
+  // Returns the height of the stack at the last mark; the present height after a fault.
+  size_t PopMark() {
+    if (marks_.empty()) {
+      Bad("misses a mark");
+      return stack_.size();
+    }
     const size_t mark = marks_.back();
     marks_.pop_back();
     return mark;
@@ -111,6 +135,11 @@ class PickleReader {
     return container;
   }
 
+  // Puts a tuple in the place of the last values.
+  void PushTuple(size_t values) {
+    if (Has(values)) Push(Collect(Kind::kTuple, stack_.size() - values));
+  }
+
   // Moves the values of the stack from `first` on into a container.
   void Extend(Value container, size_t first) {
     builder_.Extend(container, From(first));
@@ -119,88 +148,106 @@ class PickleReader {
 
   // Adds the values from `first` on to what stands below them: a container, or an object that Python would have made
   // one of (a subclass, a deque).
-  absl::Status AddTo(Kind kind, size_t first) {
+  void AddTo(Kind kind, size_t first) {
     if (first <= Floor()) return Bad("adds to nothing");
     const Value target = stack_[first - 1];
     if (kind == Kind::kDict && (stack_.size() - first) % 2 != 0) return Bad("has a key without a value");
-    if (target.kind() == kind) {
-      Extend(target, first);
-      return absl::OkStatus();
-    }
+    if (target.kind() == kind) return Extend(target, first);
     if (target.kind() != Kind::kObject)
       return Bad(absl::StrCat("adds items to ", builder_.document().Describe(target)));
     PickleObject& object = builder_.object(target);
     if (object.items.kind() == Kind::kNone) {
       object.items = Collect(kind, first);
-      return absl::OkStatus();
+    } else if (object.items.kind() == kind) {
+      Extend(object.items, first);
+    } else {
+      Bad("adds items of two kinds to one object");
     }
-    if (object.items.kind() != kind) return Bad("adds items of two kinds to one object");
-    Extend(object.items, first);
-    return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string_view> Line() {
+  std::string_view Line() {
     const size_t end = bytes_.find('\n', at_);
-    if (end == std::string_view::npos) return Bad("is cut off");
-    CAIRN_ASSIGN_OR_RETURN(const std::string_view line, Take(end - at_));
+    if (end == std::string_view::npos) {
+      Bad("is cut off");
+      return {};
+    }
+    const std::string_view line = Take(end - at_);
     ++at_;
     return line;
   }
 
-  absl::Status Put(uint64_t index) {
-    if (stack_.size() <= Floor()) return Bad("remembers nothing");
+  void Put(uint64_t index) {
+    if (!Has(1)) return;
     // Each value that is remembered takes bytes of the input, so this bounds the memo by the input's length.
     if (index >= bytes_.size()) return Bad("remembers a value under an impossible number");
-    while (index >= memo_.size()) memo_.push_back(Value(Kind::kWideInt, -1));
-    memo_[index] = stack_.back();
-    return absl::OkStatus();
+    while (index > memo_.size()) memo_.push_back(kNeverStored);
+    if (index == memo_.size()) {
+      memo_.push_back(stack_.back());
+    } else {
+      memo_[index] = stack_.back();
+    }
   }
 
-  absl::Status Get(uint64_t index) {
-    if (index >= memo_.size() || memo_[index] == Value(Kind::kWideInt, -1)) return Bad("recalls what it never stored");
+  void Get(uint64_t index) {
+    if (index >= memo_.size() || memo_[index] == kNeverStored) return Bad("recalls what it never stored");
     Push(memo_[index]);
-    return absl::OkStatus();
   }
 
   // Pushes a little-endian two's complement number of any length.
-  absl::Status PushLong(uint64_t size) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
-    if (size > 8) {
-      Push(builder_.WideInt());
-      return absl::OkStatus();
-    }
-    uint64_t value = size > 0 && static_cast<uint8_t>(bytes.back()) >= 0x80 ? ~uint64_t{0} : 0;
-    for (size_t i = size; i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  void PushLong(uint64_t size) {
+    const std::string_view bytes = Take(size);
+    if (bytes.size() > 8) return Push(builder_.WideInt());
+    uint64_t value = !bytes.empty() && static_cast<uint8_t>(bytes.back()) >= 0x80 ? ~uint64_t{0} : 0;
+    for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
     Push(builder_.Int(static_cast<int64_t>(value)));
-    return absl::OkStatus();
   }
 
-  absl::Status Call() {
-    CAIRN_ASSIGN_OR_RETURN(const Value arguments, Pop());
-    CAIRN_ASSIGN_OR_RETURN(const Value callable, Pop());
+  void PushFloat() {
+    uint64_t bits = 0;  // big-endian, unlike everything else
+    for (const char byte : Take(8)) bits = bits << 8 | static_cast<uint8_t>(byte);
+    Push(builder_.Float(std::bit_cast<double>(bits)));
+  }
+
+  void PushText(uint64_t size) { Push(builder_.Text(Kept(Take(size)))); }
+  void PushBytes(uint64_t size) { Push(builder_.Bytes(Kept(Take(size)))); }
+
+  // Puts a container of all values behind the last mark in their place.
+  void CollectMarked(Kind kind) {
+    const size_t mark = PopMark();
+    if (kind == Kind::kDict && (stack_.size() - mark) % 2 != 0) return Bad("has a key without a value");
+    Push(Collect(kind, mark));
+  }
+
+  void NameClass() {
+    const Value name = Pop();
+    const Value module = Pop();
+    if (name.kind() != Kind::kText || module.kind() != Kind::kText) return Bad("names a class by what is no text");
+    Push(builder_.Global(*builder_.document().Text(module), *builder_.document().Text(name)));
+  }
+
+  void Call() {
+    const Value arguments = Pop();
+    const Value callable = Pop();
     if (arguments.kind() != Kind::kTuple) return Bad("calls with arguments that are no tuple");
-    const std::optional<Value> result = ResultOfCall(callable, arguments, builder_);
+    const std::optional<Value> result = calls_.Result(callable, arguments);
     if (!result.has_value()) return Bad("has bytes that are no Latin-1");
     Push(*result);
-    return absl::OkStatus();
   }
 
-  absl::Status Build() {
-    CAIRN_ASSIGN_OR_RETURN(const Value state, Pop());
-    CAIRN_ASSIGN_OR_RETURN(const Value target, Pop());
-    if (target.kind() == Kind::kDict) {  // attributes of an OrderedDict, as _metadata of a module's state
-      Push(target);
-      return absl::OkStatus();
-    }
+  void Build() {
+    const Value state = Pop();
+    if (!Has(1)) return;
+    const Value target = stack_.back();
+    if (target.kind() == Kind::kDict) return;  // attributes of an OrderedDict, as _metadata of a module's state
     if (target.kind() != Kind::kObject)
       return Bad(absl::StrCat("sets attributes of ", builder_.document().Describe(target)));
     builder_.object(target).state = state;
-    Push(target);
-    return absl::OkStatus();
   }
 
-  absl::Status Step(PickleOpcode opcode);
-  absl::Status StepLiteral(PickleOpcode opcode);
+  void Step();
+
+  // No value of a document is this one.
+  static constexpr Value kNeverStored = Value(Kind::kWideInt, -1);
 
   const std::string_view bytes_;
   const std::string& what_;
@@ -209,212 +256,156 @@ class PickleReader {
   size_t released_ = 0;
   size_t at_ = 0;
   size_t opcode_at_ = 0;
-  bool stopped_ = false;
+  bool ended_ = false;  // by the pickle's end or by a fault
+  absl::Status fault_;
   std::optional<Value> empty_tuple_;
   std::vector<Value> stack_;
   std::vector<size_t> marks_;  // heights of the stack
   PagedArray<Value> memo_;
   PickleBuilder builder_;
+  PickleCalls calls_ = PickleCalls(builder_);
   Value root_;
 };
 
-absl::Status PickleReader::Step(PickleOpcode opcode) {
+void PickleReader::Step() {
   using enum PickleOpcode;
+  opcode_at_ = at_;
+  if (at_ == bytes_.size()) return Bad("is cut off");
+  const auto opcode = static_cast<PickleOpcode>(bytes_[at_++]);
   switch (opcode) {
-    case kProto: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t protocol, Number(1));
-      if (protocol < 2 || protocol > 5) return Bad(absl::StrCat("has protocol ", protocol, ", not 2 to 5"));
-      return absl::OkStatus();
-    }
-    case kFrame: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(8));
-      return size > bytes_.size() - at_ ? Bad("is cut off") : absl::OkStatus();
-    }
-    case kStop: {
-      CAIRN_ASSIGN_OR_RETURN(root_, Pop());
+    case kProto:
+      if (const uint64_t protocol = Number<1>(); protocol < 2 || protocol > 5)
+        Bad(absl::StrCat("has protocol ", protocol, ", not 2 to 5"));
+      return;
+    case kFrame:
+      if (Number<8>() > bytes_.size() - at_) Bad("is cut off");
+      return;
+    case kStop:
+      root_ = Pop();
       if (!stack_.empty() || !marks_.empty()) return Bad("ends too early");
-      stopped_ = true;
-      return absl::OkStatus();
-    }
+      ended_ = true;
+      return;
     case kMark:
-      marks_.push_back(stack_.size());
-      return absl::OkStatus();
+      return marks_.push_back(stack_.size());
     case kPop:
-      if (stack_.size() == Floor() && !marks_.empty()) return PopMark().status();
-      return Pop().status();
-    case kPopMark: {
-      CAIRN_ASSIGN_OR_RETURN(const size_t mark, PopMark());
-      stack_.resize(mark);
-      return absl::OkStatus();
-    }
+      if (stack_.size() == Floor() && !marks_.empty()) {
+        PopMark();
+      } else {
+        Pop();
+      }
+      return;
+    case kPopMark:
+      return stack_.resize(PopMark());
     case kDup:
-      if (stack_.size() <= Floor()) return Bad("takes from an empty stack");
-      Push(stack_.back());
-      return absl::OkStatus();
+      if (Has(1)) Push(stack_.back());
+      return;
     case kMemoize:
       return Put(memo_.size());
     case kBinPut:
-    case kLongBinPut: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t index, Number(opcode == kBinPut ? 1 : 4));
-      return Put(index);
-    }
+      return Put(Number<1>());
+    case kLongBinPut:
+      return Put(Number<4>());
     case kBinGet:
-    case kLongBinGet: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t index, Number(opcode == kBinGet ? 1 : 4));
-      return Get(index);
-    }
+      return Get(Number<1>());
+    case kLongBinGet:
+      return Get(Number<4>());
     case kEmptyTuple:  // nothing changes a tuple, so one is enough
-      if (!empty_tuple_) empty_tuple_ = Collect(Kind::kTuple, stack_.size());
-      Push(*empty_tuple_);
-      return absl::OkStatus();
+      if (!empty_tuple_) empty_tuple_ = builder_.Container(Kind::kTuple, {});
+      return Push(*empty_tuple_);
     case kEmptyList:
-      Push(Collect(Kind::kList, stack_.size()));
-      return absl::OkStatus();
+      return Push(builder_.Container(Kind::kList, {}));
     case kEmptyDict:
-      Push(Collect(Kind::kDict, stack_.size()));
-      return absl::OkStatus();
+      return Push(builder_.Container(Kind::kDict, {}));
     case kEmptySet:
-      Push(Collect(Kind::kSet, stack_.size()));
-      return absl::OkStatus();
+      return Push(builder_.Container(Kind::kSet, {}));
     case kTuple1:
+      return PushTuple(1);
     case kTuple2:
-    case kTuple3: {
-      const size_t count = opcode == kTuple1 ? 1 : opcode == kTuple2 ? 2 : 3;
-      if (stack_.size() < Floor() + count) return Bad("takes from an empty stack");
-      Push(Collect(Kind::kTuple, stack_.size() - count));
-      return absl::OkStatus();
-    }
+      return PushTuple(2);
+    case kTuple3:
+      return PushTuple(3);
     case kTupleOp:
+      return CollectMarked(Kind::kTuple);
     case kListOp:
+      return CollectMarked(Kind::kList);
     case kDictOp:
-    case kFrozenSet: {
-      CAIRN_ASSIGN_OR_RETURN(const size_t mark, PopMark());
-      if (opcode == kDictOp && (stack_.size() - mark) % 2 != 0) return Bad("has a key without a value");
-      Push(Collect(opcode == kTupleOp  ? Kind::kTuple
-                   : opcode == kListOp ? Kind::kList
-                   : opcode == kDictOp ? Kind::kDict
-                                       : Kind::kSet,
-                   mark));
-      return absl::OkStatus();
-    }
+      return CollectMarked(Kind::kDict);
+    case kFrozenSet:
+      return CollectMarked(Kind::kSet);
     case kAppend:
-      if (stack_.size() < Floor() + 1) return Bad("takes from an empty stack");
-      return AddTo(Kind::kList, stack_.size() - 1);
+      if (Has(1)) AddTo(Kind::kList, stack_.size() - 1);
+      return;
     case kSetItem:
-      if (stack_.size() < Floor() + 2) return Bad("takes from an empty stack");
-      return AddTo(Kind::kDict, stack_.size() - 2);
+      if (Has(2)) AddTo(Kind::kDict, stack_.size() - 2);
+      return;
     case kAppends:
+      return AddTo(Kind::kList, PopMark());
     case kSetItems:
-    case kAddItems: {
-      CAIRN_ASSIGN_OR_RETURN(const size_t mark, PopMark());
-      return AddTo(opcode == kAppends ? Kind::kList : opcode == kSetItems ? Kind::kDict : Kind::kSet, mark);
-    }
+      return AddTo(Kind::kDict, PopMark());
+    case kAddItems:
+      return AddTo(Kind::kSet, PopMark());
     case kGlobalOp: {
-      CAIRN_ASSIGN_OR_RETURN(const std::string_view module, Line());
-      CAIRN_ASSIGN_OR_RETURN(const std::string_view name, Line());
-      Push(builder_.Global(Kept(module), Kept(name)));
-      return absl::OkStatus();
+      const std::string_view module = Line();
+      const std::string_view name = Line();
+      return Push(builder_.Global(Kept(module), Kept(name)));
     }
-    case kStackGlobal: {
-      CAIRN_ASSIGN_OR_RETURN(const Value name, Pop());
-      CAIRN_ASSIGN_OR_RETURN(const Value module, Pop());
-      if (name.kind() != Kind::kText || module.kind() != Kind::kText) return Bad("names a class by what is no text");
-      Push(builder_.Global(*builder_.document().Text(module), *builder_.document().Text(name)));
-      return absl::OkStatus();
-    }
+    case kStackGlobal:
+      return NameClass();
     case kReduce:
       return Call();
     case kNewObj: {
-      CAIRN_ASSIGN_OR_RETURN(const Value arguments, Pop());
-      CAIRN_ASSIGN_OR_RETURN(const Value type, Pop());
-      Push(builder_.Object(type, arguments));
-      return absl::OkStatus();
+      const Value arguments = Pop();
+      const Value type = Pop();
+      return Push(builder_.Object(type, arguments));
     }
-    case kNewObjEx: {
-      CAIRN_ASSIGN_OR_RETURN(const Value keywords, Pop());
-      CAIRN_ASSIGN_OR_RETURN(const Value arguments, Pop());
-      CAIRN_ASSIGN_OR_RETURN(const Value type, Pop());
-      Push(arguments);
-      Push(keywords);
-      const Value both = Collect(Kind::kTuple, stack_.size() - 2);
-      Push(builder_.Object(type, both));
-      return absl::OkStatus();
+    case kNewObjEx: {  // type, arguments, keywords
+      PushTuple(2);
+      const Value both = Pop();
+      const Value type = Pop();
+      return Push(builder_.Object(type, both));
     }
     case kBuild:
       return Build();
-    case kBinPersId: {
-      CAIRN_ASSIGN_OR_RETURN(const Value name, Pop());
-      Push(builder_.Persistent(name));
-      return absl::OkStatus();
-    }
-    default:
-      return StepLiteral(opcode);
-  }
-}
-
-absl::Status PickleReader::StepLiteral(PickleOpcode opcode) {
-  using enum PickleOpcode;
-  switch (opcode) {
+    case kBinPersId:
+      return Push(builder_.Persistent(Pop()));
     case kNoneOp:
-      Push(Value());
-      return absl::OkStatus();
+      return Push(Value());
     case kNewTrue:
     case kNewFalse:
-      Push(Value(Kind::kBool, opcode == kNewTrue ? 1 : 0));
-      return absl::OkStatus();
-    case kBinInt: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t value, Number(4));
-      Push(builder_.Int(static_cast<int32_t>(static_cast<uint32_t>(value))));
-      return absl::OkStatus();
-    }
+      return Push(Value(Kind::kBool, opcode == kNewTrue ? 1 : 0));
+    case kBinInt:
+      return Push(builder_.Int(static_cast<int32_t>(static_cast<uint32_t>(Number<4>()))));
     case kBinInt1:
-    case kBinInt2: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t value, Number(opcode == kBinInt1 ? 1 : 2));
-      Push(builder_.Int(static_cast<int64_t>(value)));
-      return absl::OkStatus();
-    }
+      return Push(builder_.Int(static_cast<int64_t>(Number<1>())));
+    case kBinInt2:
+      return Push(builder_.Int(static_cast<int64_t>(Number<2>())));
     case kLong1:
-    case kLong4: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(opcode == kLong1 ? 1 : 4));
-      return PushLong(size);
-    }
-    case kBinFloat: {
-      CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(8));
-      uint64_t bits = 0;  // big-endian, unlike everything else
-      for (const char byte : bytes) bits = bits << 8 | static_cast<uint8_t>(byte);
-      Push(builder_.Float(std::bit_cast<double>(bits)));
-      return absl::OkStatus();
-    }
+      return PushLong(Number<1>());
+    case kLong4:
+      return PushLong(Number<4>());
+    case kBinFloat:
+      return PushFloat();
     case kShortBinUnicode:
+      return PushText(Number<1>());
     case kBinUnicode:
-    case kBinUnicode8: {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(opcode == kShortBinUnicode ? 1
-                                                         : opcode == kBinUnicode    ? 4
-                                                                                    : 8));
-      CAIRN_ASSIGN_OR_RETURN(const std::string_view text, Take(size));
-      Push(builder_.Text(Kept(text)));
-      return absl::OkStatus();
-    }
+      return PushText(Number<4>());
+    case kBinUnicode8:
+      return PushText(Number<8>());
     case kShortBinBytes:
     case kShortBinString:
+      return PushBytes(Number<1>());
     case kBinBytes:
     case kBinString:
+      return PushBytes(Number<4>());
     case kBinBytes8:
-    case kByteArray8: {
-      const bool is_short = opcode == kShortBinBytes || opcode == kShortBinString;
-      const bool is_long = opcode == kBinBytes8 || opcode == kByteArray8;
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(is_short ? 1 : is_long ? 8 : 4));
-      CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
-      Push(builder_.Bytes(Kept(bytes)));
-      return absl::OkStatus();
-    }
-    default:
-      return MakeError(
-          Reason::kUnsupported,
-          absl::StrCat(what_, ": the pickle has the opcode ", absl::StrFormat("0x%02x", static_cast<uint8_t>(opcode)),
-                       " at byte ", opcode_at_, ", which no checkpoint of PyTorch needs"),
-          {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}});
+    case kByteArray8:
+      return PushBytes(Number<8>());
   }
+  Fail(MakeError(
+      Reason::kUnsupported,
+      absl::StrCat(what_, ": the pickle has the opcode ", absl::StrFormat("0x%02x", static_cast<uint8_t>(opcode)),
+                   " at byte ", opcode_at_, ", which no checkpoint of PyTorch needs"),
+      {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}}));
 }
 
 }  // namespace

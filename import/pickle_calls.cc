@@ -1,11 +1,11 @@
 #include "import/pickle_calls.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace cairn {
 namespace {
@@ -29,24 +29,32 @@ std::optional<std::string> Latin1(std::string_view text) {
 
 }  // namespace
 
-std::optional<PickleValue> ResultOfCall(PickleValue callable, PickleValue arguments, PickleBuilder& builder) {
-  const PickleDocument& document = builder.document();
-  const size_t count = document.Size(arguments);
-  if (document.IsGlobal(callable, "collections", "OrderedDict") && count == 0) {
-    return builder.Container(PickleKind::kDict, {});
-  }
-  const std::vector<PickleValue> first = document.Elements(arguments, 2);
-  if (document.IsGlobal(callable, "torch", "Size") && count == 1 && first[0].kind() == PickleKind::kTuple) {
-    return first[0];
-  }
+PickleCalls::Meaning PickleCalls::MeaningOf(PickleValue callable) {
+  if (callable == last_) return meaning_;
+  const PickleDocument& document = builder_.document();
+  last_ = callable;
+  meaning_ = document.IsGlobal(callable, "collections", "OrderedDict") ? Meaning::kOrderedDict
+             : document.IsGlobal(callable, "torch", "Size")            ? Meaning::kTorchSize
+             : document.IsGlobal(callable, "_codecs", "encode")        ? Meaning::kEncode
+                                                                       : Meaning::kUnknown;
+  return meaning_;
+}
+
+std::optional<PickleValue> PickleCalls::Result(PickleValue callable, PickleValue arguments) {
+  const Meaning meaning = MeaningOf(callable);
+  const PickleDocument& document = builder_.document();
+  std::array<PickleValue, 3> first;
+  const size_t count = meaning == Meaning::kUnknown ? 0 : document.CopyElements(arguments, first);
+  if (meaning == Meaning::kOrderedDict && count == 0) return builder_.Container(PickleKind::kDict, {});
+  if (meaning == Meaning::kTorchSize && count == 1 && first[0].kind() == PickleKind::kTuple) return first[0];
   // Protocol 2 has no bytes: it writes the text that they are in Latin-1.
-  if (document.IsGlobal(callable, "_codecs", "encode") && count == 2 && first[0].kind() == PickleKind::kText &&
+  if (meaning == Meaning::kEncode && count == 2 && first[0].kind() == PickleKind::kText &&
       document.Text(first[1]) == "latin1") {
     std::optional<std::string> bytes = Latin1(*document.Text(first[0]));
     if (!bytes.has_value()) return std::nullopt;
-    return builder.OwnedBytes(*std::move(bytes));
+    return builder_.OwnedBytes(*std::move(bytes));
   }
-  return builder.Object(callable, arguments);
+  return builder_.Object(callable, arguments);
 }
 
 }  // namespace cairn

@@ -2,6 +2,7 @@
 #ifndef CAIRN_IMPORT_PICKLE_CALLS_H_
 #define CAIRN_IMPORT_PICKLE_CALLS_H_
 
+#include <cstdint>
 #include <optional>
 
 #include "import/pickle_builder.h"
@@ -9,13 +10,28 @@
 
 namespace cairn {
 
-// Returns what a call stands for; nothing is called. `arguments` is a tuple.
-//   collections.OrderedDict()            an empty dict
-//   torch.Size(tuple)                    that tuple
-//   _codecs.encode(text, "latin1")       bytes, as protocol 2 writes them
-//   anything else                        a kObject, which records the call
-// Returns nothing if a text that should be Latin-1 has characters beyond it.
-std::optional<PickleValue> ResultOfCall(PickleValue callable, PickleValue arguments, PickleBuilder& builder);
+// Says what the calls of one pickle stand for. `builder` must outlive it. Not thread-safe.
+class PickleCalls {
+ public:
+  explicit PickleCalls(PickleBuilder& builder) : builder_(builder) {}
+
+  // Returns what a call stands for; nothing is called. `arguments` is a tuple.
+  //   collections.OrderedDict()            an empty dict
+  //   torch.Size(tuple)                    that tuple
+  //   _codecs.encode(text, "latin1")       bytes, as protocol 2 writes them
+  //   anything else                        a kObject, which records the call
+  // Returns nothing if a text that should be Latin-1 has characters beyond it.
+  std::optional<PickleValue> Result(PickleValue callable, PickleValue arguments);
+
+ private:
+  enum class Meaning : uint8_t { kUnknown, kOrderedDict, kTorchSize, kEncode };
+  Meaning MeaningOf(PickleValue callable);
+
+  PickleBuilder& builder_;
+  // What was called last is mostly called next, and its name need not be compared again.
+  PickleValue last_;
+  Meaning meaning_ = Meaning::kUnknown;
+};
 
 }  // namespace cairn
 

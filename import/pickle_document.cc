@@ -74,6 +74,19 @@ std::vector<PickleValue> PickleDocument::Elements(PickleValue value, size_t most
   return elements;
 }
 
+size_t PickleDocument::CopyElements(PickleValue value, std::span<PickleValue> first) const {
+  if (!IsContainer(value)) return 0;
+  size_t count = 0;
+  for (size_t n = static_cast<size_t>(value.payload());; n = containers_[n].next) {
+    const Container& part = containers_[n];
+    for (size_t i = 0; i < part.count; ++i) {
+      if (count == first.size()) return count;
+      first[count++] = cells_[part.begin + i];
+    }
+    if (part.next == kLast) return count;
+  }
+}
+
 std::optional<PickleValue> PickleDocument::Find(PickleValue value, std::string_view key) const {
   if (const PickleObject* object = Object(value)) value = object->state;
   std::optional<PickleValue> found;

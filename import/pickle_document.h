@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,12 +35,12 @@ enum class PickleKind : uint8_t {
 // A handle to a value of one PickleDocument. It is 8 bytes, because documents have tens of millions.
 class PickleValue {
  public:
-  PickleValue() : PickleValue(PickleKind::kNone, 0) {}
-  PickleValue(PickleKind kind, int64_t payload)
+  constexpr PickleValue() : PickleValue(PickleKind::kNone, 0) {}
+  constexpr PickleValue(PickleKind kind, int64_t payload)
       : bits_(static_cast<uint64_t>(payload) << 4 | static_cast<uint64_t>(kind)) {}
-  PickleKind kind() const { return static_cast<PickleKind>(bits_ & 15); }
+  constexpr PickleKind kind() const { return static_cast<PickleKind>(bits_ & 15); }
   // The value of a kBool or kInt, else an index into a table of the document.
-  int64_t payload() const { return static_cast<int64_t>(bits_) >> 4; }
+  constexpr int64_t payload() const { return static_cast<int64_t>(bits_) >> 4; }
   bool operator==(const PickleValue&) const = default;
 
  private:
@@ -104,6 +105,8 @@ class PickleDocument {
   }
   // Returns up to `most` elements.
   std::vector<PickleValue> Elements(PickleValue value, size_t most) const;
+  // Copies the first elements without taking memory, at most as many as `first` has room for. Returns how many.
+  size_t CopyElements(PickleValue value, std::span<PickleValue> first) const;
   // Returns the last value of a dict, or of an object's state, under a text key.
   std::optional<PickleValue> Find(PickleValue value, std::string_view key) const;
   // Says for people what a value is, such as "argparse.Namespace" or "a tuple".

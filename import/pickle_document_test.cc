@@ -61,6 +61,20 @@ TEST(PickleDocumentTest, Elements_MoreThanAsked_GivesTheFirstOnes) {
   EXPECT_EQ(builder.document().Elements(tuple, 2), (std::vector{values[0], values[1]}));
 }
 
+TEST(PickleDocumentTest, CopyElements_OfAListInSeveralParts_CopiesTheFirstOnes) {
+  PickleBuilder builder;
+  const std::vector values = {builder.Int(1), builder.Int(2), builder.Int(3)};
+  const PickleValue list = builder.Container(PickleKind::kList, std::vector{values[0]});
+  builder.Container(PickleKind::kTuple, values);  // keeps the list's parts apart
+  builder.Extend(list, std::vector{values[1], values[2]});
+  std::vector<PickleValue> two(2), four(4);
+  EXPECT_EQ(builder.document().CopyElements(list, two), 2);
+  EXPECT_EQ(two, (std::vector{values[0], values[1]}));
+  EXPECT_EQ(builder.document().CopyElements(list, four), 3);
+  EXPECT_EQ(four[2], values[2]);
+  EXPECT_EQ(builder.document().CopyElements(values[0], two), 0);
+}
+
 TEST(PickleDocumentTest, Describe_AnObject_NamesItsClass) {
   PickleBuilder builder;
   const PickleValue type = builder.Global("argparse", "Namespace");

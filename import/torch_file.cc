@@ -68,16 +68,20 @@ std::optional<DType> TorchDtype(const PickleDocument& document, PickleValue valu
   return DTypeFromName(std::string_view(*global).substr(6));
 }
 
-std::optional<Shape> TorchSize(const PickleDocument& document, PickleValue value) {
-  if (value.kind() != PickleKind::kTuple) return std::nullopt;
-  Shape shape;
-  bool sound = true;
+bool ReadTorchSize(const PickleDocument& document, PickleValue value, Shape& shape) {
+  shape.clear();
+  bool sound = value.kind() == PickleKind::kTuple;
   document.ForEach(value, [&](PickleValue each) {
     const auto size = document.Int(each);
     sound = sound && size.has_value() && shape.size() < 64;
     if (sound) shape.push_back(*size);
   });
-  return sound ? std::optional(std::move(shape)) : std::nullopt;
+  return sound;
+}
+
+std::optional<Shape> TorchSize(const PickleDocument& document, PickleValue value) {
+  Shape shape;
+  return ReadTorchSize(document, value, shape) ? std::optional(std::move(shape)) : std::nullopt;
 }
 
 absl::Status TorchFile::Bad(std::string_view problem) const {

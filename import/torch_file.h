@@ -51,6 +51,8 @@ class TorchFile {
 std::optional<DType> TorchDtype(const PickleDocument& document, PickleValue value);
 // Returns the dimensions in a tuple of integers; nothing for another value.
 std::optional<Shape> TorchSize(const PickleDocument& document, PickleValue value);
+// Does the same into `shape`, whose memory is used again. Returns whether it is one.
+bool ReadTorchSize(const PickleDocument& document, PickleValue value, Shape& shape);
 
 }  // namespace cairn
 
