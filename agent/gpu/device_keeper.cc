@@ -74,6 +74,7 @@ absl::Status DeviceKeeper::Import(WorkerProcess& worker, const DeviceBlock& bloc
   import.set_bytes(block.bytes);
   import.set_ipc_handle(block.ipc_handle);
   import.set_device_uuid(block.device_uuid);
+  import.set_fabric(block.fabric);
   return worker.ReadDevice(request, descriptor, timeout).status();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/gpu/fabric_file.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -104,7 +105,7 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::Import(const worker::ImportBlo
   try {
     Open();
     blocks_[request.block()] = ipc ? ImportIpc(request.ipc_handle(), request.device_uuid(), request.bytes())
-                                   : ImportDescriptor(descriptor.get(), request.bytes());
+                                   : ImportDescriptor(descriptor.get(), request.bytes(), request.fabric());
   } catch (const DriverFailure& failure) {
     blocks_.erase(request.block());
     return RefusedBecause(failure.text);
@@ -114,12 +115,14 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::Import(const worker::ImportBlo
   return event;
 }
 
-DeviceReader::Block DeviceReader::ImportDescriptor(int descriptor, uint64_t bytes) {
+DeviceReader::Block DeviceReader::ImportDescriptor(int descriptor, uint64_t bytes, bool fabric) {
   const cuda::Functions& call = driver_->call();
   cuda::AllocationHandle handle = 0;
+  cuda::FabricHandle shared;
+  if (fabric && !ReadFabricFile(descriptor, shared)) throw DriverFailure{"a descriptor brings no fabric handle"};
+  void* const from = fabric ? static_cast<void*>(&shared) : reinterpret_cast<void*>(static_cast<intptr_t>(descriptor));
   Require(*driver_,
-          call.memory_import(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-                             static_cast<int>(cuda::kHandlePosix)),
+          call.memory_import(&handle, from, static_cast<int>(fabric ? cuda::kHandleFabric : cuda::kHandlePosix)),
           "cuMemImportFromShareableHandle");
   Block block = {.bytes = bytes};
   try {

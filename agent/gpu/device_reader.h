@@ -54,7 +54,7 @@ class DeviceReader {
   void Open();
   DeviceContext& Device(int ordinal);
   int OrdinalOf(const std::string& uuid);
-  Block ImportDescriptor(int descriptor, uint64_t bytes);
+  Block ImportDescriptor(int descriptor, uint64_t bytes, bool fabric);
   Block ImportIpc(const std::string& handle, const std::string& uuid, uint64_t bytes);
   void Map(cuda::AllocationHandle handle, Block& block);
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "common/gpu/fabric_file.h"
 #include "common/status/reason.h"
 #include "tests/testing/stand_in/cuda/exported_memory.h"
 #include "tests/testing/stand_in/cuda/loaded.h"
@@ -104,6 +105,37 @@ TEST_F(DeviceReaderTest, Copy_PartsOfBlocksOfTwoDevices_AreInTheSlabWithTheirChe
     EXPECT_EQ(copied->copied().checksums(static_cast<int>(i)), Crc32c(wanted.data(), wanted.size())) << i;
   }
   EXPECT_EQ(Slab(6, 94), std::string(94, '\0')) << "nothing else was touched";
+}
+
+TEST_F(DeviceReaderTest, Copy_FromMemoryOfAFabricHandle_IsInTheSlab) {
+  gpu_.set("fabric", 1);
+  ExportedMemory block(gpu_, 1, 5, cuda::kHandleFabric);
+  DeviceRequest request = ImportRequest(7);
+  request.mutable_import_block()->set_fabric(true);
+  const auto imported = reader_->Handle(request, MakeFabricFile(block.ExportToFabric()));
+  ASSERT_TRUE(imported.ok() && imported->has_imported()) << imported.status();
+  MapSlab();
+  ASSERT_TRUE(Copy({{7, 9, 0, 50'000}}).ok());
+  EXPECT_TRUE(Slab(0, 50'000) == block.Part(9, 50'000));
+}
+
+TEST_F(DeviceReaderTest, Import_AFabricBlockWhoseDescriptorBringsNoHandle_IsRefusedAndTheReaderGoesOn) {
+  gpu_.set("fabric", 1);
+  ExportedMemory block(gpu_, 0, 5, cuda::kHandleFabric | cuda::kHandlePosix);
+  DeviceRequest request = ImportRequest(7);
+  request.mutable_import_block()->set_fabric(true);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
+  const UniqueFd reading(pipe_ends[0]), writing(pipe_ends[1]);  // who reads it without looking waits for ever
+  const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), sizeof(cuda::FabricHandle)), 0);
+  const UniqueFd memory = block.Export();
+  for (const UniqueFd* descriptor : {&reading, &unsealed, &memory}) {
+    const auto event = reader_->Handle(request, *descriptor);
+    ASSERT_TRUE(event.ok()) << event.status();
+    EXPECT_EQ(event->refused().error(), "a descriptor brings no fabric handle");
+  }
+  EXPECT_TRUE(Import(7, block)->has_imported());
 }
 
 TEST_F(DeviceReaderTest, Copy_AcrossTheSeamOfPinnedPieces_IsCut) {

@@ -16,6 +16,7 @@ struct DeviceBlock {
   // A handle of CUDA IPC and the device's UUID are set if the trainer cannot export it as a descriptor.
   std::string ipc_handle;
   std::string device_uuid;
+  bool fabric = false;  // its descriptor is that of a file with a fabric handle
 };
 
 // Names a part of an item, or all of it.

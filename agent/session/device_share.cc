@@ -42,6 +42,10 @@ absl::StatusOr<v1::OfferDeviceMemoryResponse> DeviceShare::Offer(const v1::Offer
     for (const uint64_t bytes : request.block_bytes()) {
       if (bytes == 0) return Bad("a block of no bytes is offered");
     }
+    for (const uint32_t at : request.fabric_blocks()) {
+      if (at >= static_cast<uint32_t>(request.block_bytes_size()))
+        return Bad("a block that is not offered has a handle");
+    }
     if (running_.has_value() || (offer_.has_value() && !offer_->taken)) {
       response.set_pending(true);
       return response;
@@ -57,6 +61,7 @@ absl::StatusOr<v1::OfferDeviceMemoryResponse> DeviceShare::Offer(const v1::Offer
       blocks_[id] = {.bytes = bytes};
       blocks.push_back({.id = id, .bytes = bytes});
     }
+    for (const uint32_t at : request.fabric_blocks()) blocks[at].fabric = true;
     context_.Do(action::AwaitDeviceMemory{offer_->id, std::move(blocks)});
   }
   if (offer_->descriptor_id == 0) {

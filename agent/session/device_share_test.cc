@@ -245,6 +245,18 @@ TEST_F(DeviceShareTest, Copy_OfWhatIsNotTakenYet_Waits) {
   EXPECT_TRUE(Done<action::CopyFromDevice>().has_value());
 }
 
+TEST_F(DeviceShareTest, Offer_OfFabricBlocks_TellsTheShellWhichTheyAre) {
+  Stage(kFirst, 1);
+  auto request = OfferRequest(1, {kBlock, kBlock, kBlock});
+  request.add_fabric_blocks(3);
+  EXPECT_FALSE(session_.OfferDeviceMemory(request).ok()) << "there is no fourth";
+  request.set_fabric_blocks(0, 1);
+  ASSERT_TRUE(session_.OfferDeviceMemory(request)->pending());
+  const auto awaited = Done<action::AwaitDeviceMemory>();
+  ASSERT_EQ(awaited->blocks.size(), 3u);
+  EXPECT_TRUE(!awaited->blocks[0].fabric && awaited->blocks[1].fabric && !awaited->blocks[2].fabric);
+}
+
 TEST_F(DeviceShareTest, Offer_ThatTheDriverRefuses_IsToldOnceAndEverythingIsGivenBack) {
   const uint64_t save = Stage(kFirst, 1).save();
   Share(1, {kBlock});

@@ -30,6 +30,7 @@ inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kHostMemoryNotRegistered = 713;
+inline constexpr Result kNotPermitted = 800;
 inline constexpr Result kNotSupported = 801;
 inline constexpr Result kStreamCaptureUnsupported = 900;  // the call is not allowed while a stream records a graph
 inline constexpr Result kStreamCaptureInvalidated = 901;
@@ -155,6 +156,11 @@ struct MemoryAccess {
 
 // Has the fields of CUipcMemHandle.
 struct IpcMemoryHandle {
+  char bytes[64] = {};
+};
+
+// Has the field of CUmemFabricHandle.
+struct FabricHandle {
   char bytes[64] = {};
 };
 

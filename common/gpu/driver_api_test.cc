@@ -117,6 +117,7 @@ static_assert(sizeof(MemoryLocation) == sizeof(CUmemLocation));
 static_assert(sizeof(MemoryAccess) == sizeof(CUmemAccessDesc));
 static_assert(offsetof(MemoryAccess, flags) == offsetof(CUmemAccessDesc, flags));
 static_assert(sizeof(IpcMemoryHandle) == sizeof(CUipcMemHandle));
+static_assert(sizeof(FabricHandle) == sizeof(CUmemFabricHandle));
 static_assert(sizeof(Uuid) == sizeof(CUuuid));
 
 static_assert(sizeof(Copy2D) == sizeof(CUDA_MEMCPY2D));

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "common/gpu/fabric_file.h"
+
 namespace cairn {
 
 std::vector<SharedBlock> SharedBlocks::Find(std::vector<Array> arrays) {
@@ -25,11 +27,11 @@ std::vector<SharedBlock> SharedBlocks::Find(std::vector<Array> arrays) {
       }
     }
   } catch (const DriverFailure&) {
-    for (const cuda::AllocationHandle handle : found_) driver_.call().memory_release(handle);
+    for (const auto& [handle, kind] : found_) driver_.call().memory_release(handle);
     throw;
   }
   kept_.swap(found_);
-  for (const cuda::AllocationHandle handle : found_) driver_.call().memory_release(handle);
+  for (const auto& [handle, kind] : found_) driver_.call().memory_release(handle);
   found_.clear();
   return blocks;
 }
@@ -59,31 +61,41 @@ bool SharedBlocks::FindAt(uint64_t address, SharedBlock& block) {
   Require(driver_, call.pointer_get_attribute(&types, cuda::kPointerAllowedHandleTypes, address),
           "cuPointerGetAttribute");
   if ((types & cuda::kHandlePosix) != 0) {
-    Retain(block);
-    block.kind = SharedBlock::kFile;
+    Retain(block, SharedBlock::kFile);
+  } else if ((types & cuda::kHandleFabric) != 0) {
+    // It comes last, because a machine has only so many of these handles.
+    Retain(block, SharedBlock::kFabric);
   } else {
-    block.why = "its allocator asked for memory that cannot be exported as descriptors";
+    block.why = "its allocator asked for memory that cannot be exported";
   }
   return true;
 }
 
-void SharedBlocks::Retain(SharedBlock& block) {
+void SharedBlocks::Retain(SharedBlock& block, SharedBlock::Kind kind) {
   const cuda::Functions& call = driver_.call();
   Require(driver_, call.memory_retain(&block.handle, reinterpret_cast<void*>(block.begin)),
           "cuMemRetainAllocationHandle");
   // One reference to each is enough: that of this time, and that of before is given back at the end.
-  if (!found_.insert(block.handle).second) call.memory_release(block.handle);
+  if (!found_.try_emplace(block.handle, kind).second) call.memory_release(block.handle);
+  block.kind = kind;
 }
 
-int SharedBlocks::Export(cuda::AllocationHandle handle) const {
-  int file = -1;
-  Require(driver_, driver_.call().memory_export(&file, handle, static_cast<int>(cuda::kHandlePosix), 0),
-          "cuMemExportToShareableHandle");
+UniqueFd SharedBlocks::Export(cuda::AllocationHandle handle) const {
+  const auto kept = kept_.find(handle);
+  const bool fabric = kept != kept_.end() && kept->second == SharedBlock::kFabric;
+  int descriptor = -1;
+  cuda::FabricHandle shared;
+  const cuda::Result exported =
+      driver_.call().memory_export(fabric ? static_cast<void*>(&shared) : &descriptor, handle,
+                                   static_cast<int>(fabric ? cuda::kHandleFabric : cuda::kHandlePosix), 0);
+  Require(driver_, exported, "cuMemExportToShareableHandle");
+  UniqueFd file = fabric ? MakeFabricFile(shared) : UniqueFd(descriptor);
+  if (!file.valid()) throw DriverFailure{"the system gives no file for a fabric handle"};
   return file;
 }
 
 void SharedBlocks::Forget() {
-  for (const cuda::AllocationHandle handle : kept_) driver_.call().memory_release(handle);
+  for (const auto& [handle, kind] : kept_) driver_.call().memory_release(handle);
   kept_.clear();
 }
 

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "common/file/unique_fd.h"
 #include "common/gpu/device_context.h"
 #include "common/gpu/driver.h"
 
@@ -16,15 +17,16 @@ namespace cairn {
 // Describes one allocation of this process.
 struct SharedBlock {
   enum Kind : int64_t {
-    kNone = 0,  // it can be given to nobody; `why` says so
-    kFile = 1,  // it was made by a handle, which can be exported as a descriptor
-    kIpc = 2,   // it was made by cuMemAlloc: there is a handle of CUDA IPC
+    kNone = 0,    // it can be given to nobody; `why` says so
+    kFile = 1,    // it was made by a handle, which can be exported as a descriptor
+    kIpc = 2,     // it was made by cuMemAlloc: there is a handle of CUDA IPC
+    kFabric = 3,  // it was made by a handle, which can be exported as a fabric handle alone
   };
   Kind kind = kNone;
   uint64_t begin = 0;
   uint64_t bytes = 0;
   int ordinal = 0;
-  // It is set for kFile. Two allocations have the same one only if they are one.
+  // It is set for kFile and kFabric. Two allocations have the same one only if they are one.
   cuda::AllocationHandle handle = 0;
   // These two are set for kIpc.
   cuda::IpcMemoryHandle ipc;
@@ -48,20 +50,22 @@ class SharedBlocks {
 
   // Returns the allocations that the arrays are in, ascending. Where no memory of a device is, a gap is left.
   std::vector<SharedBlock> Find(std::vector<Array> arrays);
-  // Returns a descriptor of an allocation that was found last; the caller closes it.
-  int Export(cuda::AllocationHandle handle) const;
+  // Returns a descriptor of an allocation that was found last: of kFabric, that of a file with its handle
+  // (fabric_file.h).
+  UniqueFd Export(cuda::AllocationHandle handle) const;
   // Lets go of everything.
   void Forget();
 
  private:
   // Returns false if no memory of a device is there.
   bool FindAt(uint64_t address, SharedBlock& block);
-  void Retain(SharedBlock& block);
+  void Retain(SharedBlock& block, SharedBlock::Kind kind);
 
   const GpuDriver& driver_;
   const std::function<const DeviceContext&(int)> context_of_;
-  std::set<cuda::AllocationHandle> kept_;
-  std::set<cuda::AllocationHandle> found_;  // by the Find that runs
+  using Handles = std::map<cuda::AllocationHandle, SharedBlock::Kind>;
+  Handles kept_;
+  Handles found_;  // by the Find that runs
 };
 
 }  // namespace cairn

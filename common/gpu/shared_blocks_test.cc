@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "common/file/unique_fd.h"
+#include "common/gpu/fabric_file.h"
 #include "tests/testing/stand_in/cuda/device_memory.h"
 #include "tests/testing/stand_in/cuda/exported_memory.h"
 #include "tests/testing/stand_in/cuda/loaded.h"
@@ -55,6 +57,19 @@ TEST_F(SharedBlocksTest, Find_ManyArraysOfFewAllocations_NamesEachAllocationOnce
   EXPECT_NE(by_begin.at(second.address).handle, by_begin.at(first.address).handle);
   EXPECT_EQ(by_begin.at(plain.address).kind, SharedBlock::kIpc);
   EXPECT_EQ(by_begin.at(plain.address).bytes, 100'000u);
+}
+
+TEST_F(SharedBlocksTest, Find_MemoryWithAFabricHandleAlone_IsExportedInAFile) {
+  gpu_.set("fabric", 1);
+  const ExportedMemory fabric(gpu_, 0, 1, cuda::kHandleFabric), both(gpu_, 0, 2, cuda::kHandleFabric | 1);
+  std::map<uint64_t, SharedBlock> by_begin;
+  for (const SharedBlock& block : blocks_.Find({{fabric.address, 8}, {both.address, 8}})) by_begin[block.begin] = block;
+  ASSERT_EQ(by_begin.at(fabric.address).kind, SharedBlock::kFabric);
+  EXPECT_EQ(by_begin.at(both.address).kind, SharedBlock::kFile) << "fabric handles are few";
+  cuda::FabricHandle handle;
+  EXPECT_TRUE(ReadFabricFile(blocks_.Export(by_begin.at(fabric.address).handle).get(), handle));
+  EXPECT_EQ(std::memcmp(handle.bytes, fabric.ExportToFabric().bytes, sizeof(handle.bytes)), 0);
+  EXPECT_FALSE(ReadFabricFile(blocks_.Export(by_begin.at(both.address).handle).get(), handle));
 }
 
 TEST_F(SharedBlocksTest, Find_TheSameMemoryAgain_NamesTheSameHandle) {
@@ -119,7 +134,7 @@ TEST_F(SharedBlocksTest, Find_WhenTheDriverFails_KeepsWhatWasFoundBefore) {
   EXPECT_THROW(blocks_.Find({{first.address, 8}, {second.address, 8}}), DriverFailure);
   gpu_.reset();
   EXPECT_EQ(gpu_.count("handles"), 2) << "of the test; references to them are no handles of their own";
-  EXPECT_TRUE(UniqueFd(blocks_.Export(blocks_.Find({{first.address, 8}}).at(0).handle)).valid());
+  EXPECT_TRUE(blocks_.Export(blocks_.Find({{first.address, 8}}).at(0).handle).valid());
 }
 
 }  // namespace

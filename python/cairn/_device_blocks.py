@@ -6,17 +6,20 @@ import ctypes
 from typing import NamedTuple
 
 # By the numbers of SharedBlock::Kind in common/gpu/shared_blocks.h.
-NOT_SHAREABLE, FILE, IPC = 0, 1, 2
+NOT_SHAREABLE, FILE, IPC, FABRIC = 0, 1, 2, 3
+# Blocks of these kinds are given to the agent once. PATHS has what reports call the way of each kind, the best first.
+WITH_HANDLE = (FILE, FABRIC)
+PATHS = {FILE: "device-vmm", FABRIC: "device-fabric", IPC: "device-ipc"}
 
 
 class Block(NamedTuple):
     """One allocation.
 
     Attributes:
-      kind: FILE (it can be exported as a descriptor), IPC (there is a handle of CUDA IPC) or NOT_SHAREABLE, and `why`
-        says why.
+      kind: FILE (it can be exported as a descriptor), FABRIC (it can be exported as a fabric handle alone), IPC (there
+        is a handle of CUDA IPC) or NOT_SHAREABLE, and `why` says why.
       begin: its address; `size` in bytes.
-      handle: of FILE: the driver's. Two blocks with the same one are the same memory.
+      handle: of FILE and FABRIC: the driver's. Two blocks with the same one are the same memory.
       ipc, uuid: of IPC: the handle, and the device.
     """
 

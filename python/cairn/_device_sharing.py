@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from cairn import _agent, _device, _layout, _memory, _session, _wire
 from cairn._device_array import DeviceArray
-from cairn._device_blocks import FILE, IPC, Block
+from cairn._device_blocks import FABRIC, PATHS, WITH_HANDLE, Block
 from cairn._errors import Error
 from cairn._results import DeviceReport
 
@@ -49,6 +49,10 @@ class _Found:
     parts: list[_Part] = dataclasses.field(default_factory=list)
     items: list[int] = dataclasses.field(default_factory=list)
     why: str = ""
+
+    def with_handle(self) -> list[Block]:
+        """Returns the blocks of the parts that are given to the agent once."""
+        return [part.block for part in self.parts if part.block.kind in WITH_HANDLE]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +117,7 @@ class Sharing:
             return
         try:
             found = self._find(arrays, deadline, declared.kept)
-            self._offer([part.block for part in found.parts if part.block.kind == FILE], slab, deadline)
+            self._offer(found.with_handle(), slab, deadline)
         except _Refused as refusal:
             self._note(refusal)
         except _session.Restarted:
@@ -177,7 +181,7 @@ class Sharing:
             freed = held - self._held()
             if not found.parts:
                 raise _Refused(found.why)
-            self._offer([part.block for part in found.parts if part.block.kind == FILE], begun.slab, declared.deadline)
+            self._offer(found.with_handle(), begun.slab, declared.deadline)
             response = self._let_copy(found.parts, begun, declared.deadline)
             if response.refused:
                 raise _Refused(response.refused)
@@ -186,11 +190,11 @@ class Sharing:
                 continue
             sizes: dict[str, int] = {}
             for part in found.parts:
-                path = "device-vmm" if part.block.kind == FILE else "device-ipc"
+                path = PATHS[part.block.kind]
                 sizes[path] = sizes.get(path, 0) + part.size
             unpinned = f"the agent's copies go to pageable memory: {response.unpinned}" if response.unpinned else ""
             fallback = _joined(why, found.why, unpinned)
-            report = DeviceReport(max(sizes, key=("device-vmm", "device-ipc").index), fallback, sum(sizes.values()),
+            report = DeviceReport(max(sizes, key=[*PATHS.values()].index), fallback, sum(sizes.values()),
                                   len(found.parts), time.monotonic() - started, 0, response.checked_items,
                                   response.unchecked, sizes, self._held(), freed)
             return Shared(frozenset([*found.items, *empty]), fallback, report)
@@ -215,7 +219,7 @@ class Sharing:
             if error.reason != "DEVICE_ERROR":
                 raise
             raise _Refused(error.message) from None
-        present = {(block.handle, block.size) for block in blocks if block.kind == FILE}
+        present = {(block.handle, block.size) for block in blocks if block.kind in WITH_HANDLE}
         for key in [key for key in self._known if key not in present]:
             self._dropped.append(self._known.pop(key))
         begins = [block.begin for block in blocks]
@@ -226,7 +230,7 @@ class Sharing:
             end = at + array.nbytes
             while at < end:
                 block = blocks[bisect.bisect_right(begins, at) - 1]
-                if block.kind not in (FILE, IPC):
+                if block.kind not in PATHS:
                     found.why = found.why or f"{name!r}: {block.why}"
                     break
                 size = min(end, block.begin + block.size) - at
@@ -246,7 +250,8 @@ class Sharing:
             self._offers += 1
             request = _wire.LOCAL_AGENT["OfferDeviceMemory"].request(
                 trainer_incarnation=self._session.incarnation, number=self._offers,
-                block_bytes=[block.size for block in some], dropped_blocks=self._dropped)
+                block_bytes=[block.size for block in some], dropped_blocks=self._dropped,
+                fabric_blocks=[i for i, block in enumerate(some) if block.kind == FABRIC])
             response = self._call("OfferDeviceMemory", request, deadline)
             if response.refused:
                 raise _Refused(response.refused)
@@ -278,7 +283,7 @@ class Sharing:
         for part in parts:
             copy = request.copies.add(item=part.item, item_offset=part.item_offset, bytes=part.size,
                                       memory_offset=part.offset)
-            if part.block.kind == FILE:
+            if part.block.kind in WITH_HANDLE:
                 copy.block = self._known[(part.block.handle, part.block.size)]
                 continue
             if part.block.begin not in ipc:

@@ -47,7 +47,8 @@ class DeviceReport:
     Attributes:
       path: the slowest that some array took: "pinned-slab" (straight between the device and the agent's memory),
         "pinned-ring" (through two pinned buffers; always so in a load) or "pageable" (through the driver's own). Better
-        than these are "device-vmm" and "device-ipc": the agent has copied them itself (connect(share_gpu_memory=True)).
+        than these are "device-vmm", "device-fabric" and "device-ipc": the agent has copied them itself
+        (connect(share_gpu_memory=True)).
       fallback: why it was no better path; "" if it was the best.
       bytes: that were copied.
       copies: calls of the driver that copied them.

@@ -65,6 +65,8 @@ def sharing(devices: _device.Devices, array: _device_array.DeviceArray) -> str:
         return f"not possible: {kinds[_device_blocks.NOT_SHAREABLE]}"
     if _device_blocks.IPC in kinds:
         return "by CUDA IPC (device-ipc), if the agent is in this PID namespace; expandable segments need no such thing"
+    if _device_blocks.FABRIC in kinds:
+        return "by fabric handles (device-fabric), if the agent may use the same IMEX channel"
     return "by descriptors (device-vmm)"
 
 

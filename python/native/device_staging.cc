@@ -242,7 +242,7 @@ DeviceOutcome DeviceStaging::Export(std::vector<cuda::AllocationHandle> handles,
   auto made = std::make_shared<std::vector<UniqueFd>>();
   DeviceOutcome outcome = Run(seconds, [handles = std::move(handles), made](DeviceCore& core) -> DeviceOutcome {
     try {
-      for (const cuda::AllocationHandle handle : handles) made->emplace_back(core.shared.Export(handle));
+      for (const cuda::AllocationHandle handle : handles) made->push_back(core.shared.Export(handle));
     } catch (const DriverFailure& failure) {
       made->clear();
       return FailedBy(failure);

@@ -27,7 +27,7 @@ class SharedBytes(GpuBytes):
     """A packed array in memory that can be exported as descriptors, as that of torch's expandable segments can."""
 
     def allocate(self, size: int) -> int:
-        self.memory = HandleMemory(self.gpu.library, 0, exportable=True)
+        self.memory = HandleMemory(self.gpu.library, 0, handle_types=1)
         return self.memory.allocate(size)
 
 

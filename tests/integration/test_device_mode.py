@@ -19,6 +19,7 @@ from testing.ranks import on_ranks, until
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 PIECE = 2 << 20
+FABRIC = 8  # CU_MEM_HANDLE_TYPE_FABRIC
 FLAGS = [f"--libcuda={LIBRARY}"]
 
 
@@ -79,15 +80,21 @@ def check(client, state, step=None):
         assert target[name].tobytes() == array.values.tobytes(), name
 
 
-@pytest.mark.parametrize("by_handles", [True, False], ids=["vmm", "ipc"])
-def test_a_sharded_state_on_two_devices_is_saved_and_loaded_in_another_layout(gpu, tmp_path, by_handles):
+# How memory is made that takes each path.
+MADE = {"device-vmm": {"by_handles": True}, "device-fabric": {"by_handles": True, "handle_types": FABRIC},
+        "device-ipc": {}}
+
+
+@pytest.mark.parametrize("path", MADE)
+def test_a_sharded_state_on_two_devices_is_saved_and_loaded_in_another_layout(gpu, workers, tmp_path, path):
     before, after = layout(2, 1, 2), layout(1, 2, 2)
-    path = "device-vmm" if by_handles else "device-ipc"
+    gpu.set("fabric", 1)
+    workers("set fabric 1")
 
     def work(rank, client):
         state = {}
         for name, shard in before(rank).items():
-            array = gpu.array(shard.array, device=rank % 2, by_handles=by_handles)
+            array = gpu.array(shard.array, device=rank % 2, **MADE[path])
             state[name] = cairn.Shard(array, shard.global_shape, shard.offset, shard.shape, shard.flat_range)
         client.prepare(state)
         for step in range(2):
@@ -203,13 +210,47 @@ def test_arrays_that_are_not_contiguous_are_copied_by_the_trainer_and_the_report
 
 def test_memory_that_cannot_be_exported_is_copied_by_the_trainer_and_the_report_says_so(gpu, cluster):
     with cluster.connect(0, share_gpu_memory=True) as client:
-        state = {"w": gpu.array(noise(5000, 1), by_handles=True, exportable=False)}
+        state = {"w": gpu.array(noise(5000, 1), by_handles=True, handle_types=0)}
         saving = client.save(1, state)
         saving.wait()
         assert saving.device.path == "pinned-slab"
         assert "'w': its allocator asked for memory that cannot be exported" in saving.device.fallback
         assert saving.staging.fallback == saving.device.fallback
         assert worker_of(cluster) is None
+        check(client, state)
+
+
+def test_memory_with_fabric_handles_is_offered_once_and_other_memory_goes_by_descriptors(gpu, workers, cluster):
+    gpu.set("fabric", 1)
+    workers("set fabric 1")
+    with cluster.connect(0, share_gpu_memory=True) as client:
+        state = {"fabric": gpu.array(noise(3 * PIECE, 1), by_handles=True, handle_types=FABRIC),
+                 "both": gpu.array(noise(1000, 2), by_handles=True, handle_types=FABRIC | 1)}
+        for step in range(2):
+            saving = client.save(step, state)
+            saving.wait()
+            assert saving.device.bytes_by_path == {"device-fabric": 3 * PIECE, "device-vmm": 1000}
+            assert saving.device.path == "device-fabric"
+            assert saving.device.checked == 2
+            check(client, state, step)
+            state["fabric"].values[...] += 1
+        assert gpu.count("cuMemExportToShareableHandle") == 4, "once for each allocation"
+        state["fabric"].remake()
+        state["fabric"].values[...] = 7
+        saving = client.save(2, state)
+        saving.wait()
+        assert saving.device.freed_bytes == 3 * PIECE
+        check(client, state, 2)
+
+
+def test_an_agent_that_may_not_use_the_fabric_leaves_the_copies_to_the_trainer(gpu, workers, cluster):
+    gpu.set("fabric", 1)
+    with cluster.connect(0, share_gpu_memory=True) as client:
+        state = {"w": gpu.array(noise(5000, 1), by_handles=True, handle_types=FABRIC)}
+        saving = client.save(1, state)
+        saving.wait()
+        assert saving.device.path == "pinned-slab"
+        assert "cuMemImportFromShareableHandle" in saving.device.fallback
         check(client, state)
 
 

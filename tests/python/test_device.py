@@ -546,7 +546,11 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     assert doctor_gpu.sharing(devices, plain).startswith("by CUDA IPC (device-ipc)")
     by_handles = _device_array.of(gpu.array(random_array((10,)), by_handles=True))
     assert doctor_gpu.sharing(devices, by_handles) == "by descriptors (device-vmm)"
-    closed = _device_array.of(gpu.array(random_array((10,)), by_handles=True, exportable=False))
+    gpu.set("fabric", 1)
+    fabric = _device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=8))
+    assert doctor_gpu.handle_types(devices, fabric) == "fabric"
+    assert doctor_gpu.sharing(devices, fabric).startswith("by fabric handles (device-fabric)")
+    closed = _device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=0))
     assert doctor_gpu.sharing(devices, closed).startswith("not possible: its allocator")
     devices.close()
     monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")

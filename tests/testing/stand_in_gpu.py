@@ -85,9 +85,9 @@ class StandInGpu:
             self.library.cuDevicePrimaryCtxRelease_v2(0)
             self._stream = None
 
-    def array(self, values, device=0, by_handles=False, exportable=True, **interface):
+    def array(self, values, device=0, by_handles=False, handle_types=1, **interface):
         """Makes an array; `by_handles`: of memory as torch's expandable segments have it, 2 MiB behind each handle."""
-        memory = HandleMemory(self.library, device, exportable) if by_handles else PlainMemory(self.library, device)
+        memory = HandleMemory(self.library, device, handle_types) if by_handles else PlainMemory(self.library, device)
         return GpuArray(self, numpy.asarray(values), device, interface, memory)
 
 
@@ -173,8 +173,8 @@ class HandleMemory:
 
     PIECE = 2 << 20
 
-    def __init__(self, library, device, exportable):
-        self._library, self._device, self._exportable = library, device, exportable
+    def __init__(self, library, device, handle_types):
+        self._library, self._device, self._handle_types = library, device, handle_types
         self._address = ctypes.c_uint64()
         self._size = 0
 
@@ -186,7 +186,7 @@ class HandleMemory:
         return self._address.value
 
     def _map(self):
-        properties = _Properties(1, 1 if self._exportable else 0, 1, self._device)
+        properties = _Properties(1, self._handle_types, 1, self._device)
         for at in range(0, self._size, self.PIECE):
             handle = ctypes.c_uint64()
             assert self._library.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(self.PIECE),

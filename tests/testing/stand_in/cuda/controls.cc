@@ -25,6 +25,7 @@ int64_t Settings::* FieldOf(const std::string& name) {
       {"engine_stopped", &Settings::engine_stopped},
       {"broken", &Settings::broken},
       {"first_device", &Settings::first_device},
+      {"fabric", &Settings::fabric},
   };
   const auto field = kFields.find(name);
   return field == kFields.end() ? nullptr : field->second;

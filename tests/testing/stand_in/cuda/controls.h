@@ -17,6 +17,7 @@ extern "C" {
 //   copy_delay_us      time before each copy (0)
 //   engine_stopped     1: copies that are queued do not begin until it is 0 again; 2: only those to the host (0)
 //   first_device       the machine's number of the first device, as of a process that does not see all of them (0)
+//   fabric             1: memory can be handed on by fabric handles, whose channel this process may use (0)
 //   broken             a result that every call returns from then on, as after a fault of a kernel (0)
 int64_t cairn_stand_in_set(const char* name, int64_t value);
 

@@ -120,7 +120,7 @@ Result cuDeviceGetAttribute(int* value, int attribute, Device device) {
       *value = 1;
       return kSuccess;
     case kDeviceHandleTypeFabric:
-      *value = 0;
+      *value = static_cast<int>(TheState().settings.fabric);
       return kSuccess;
     default:
       return kInvalidValue;

@@ -17,8 +17,9 @@ class ExportedMemory {
  public:
   static constexpr uint64_t kBytes = uint64_t{2} << 20;
 
-  ExportedMemory(const LoadedStandIn& gpu, int device, unsigned seed) : call_(gpu.driver->call()) {
-    const cuda::AllocationProperties properties = {.handle_types = static_cast<int>(cuda::kHandlePosix),
+  ExportedMemory(const LoadedStandIn& gpu, int device, unsigned seed, unsigned long long types = cuda::kHandlePosix)
+      : call_(gpu.driver->call()) {
+    const cuda::AllocationProperties properties = {.handle_types = static_cast<int>(types),
                                                    .location = {.device = device}};
     const cuda::MemoryAccess access = {.location = {.device = device}, .flags = cuda::kAccessReadWrite};
     if (call_.memory_create(&handle_, kBytes, &properties, 0) != cuda::kSuccess ||
@@ -43,6 +44,11 @@ class ExportedMemory {
     int file = -1;
     if (call_.memory_export(&file, handle_, static_cast<int>(cuda::kHandlePosix), 0) != cuda::kSuccess) std::abort();
     return UniqueFd(file);
+  }
+  cuda::FabricHandle ExportToFabric() const {
+    cuda::FabricHandle shared;
+    if (call_.memory_export(&shared, handle_, static_cast<int>(cuda::kHandleFabric), 0) != cuda::kSuccess) std::abort();
+    return shared;
   }
   std::string Part(uint64_t offset, uint64_t size) const { return {bytes + offset, size}; }
 

@@ -76,10 +76,12 @@ Result cuMemCreate(AllocationHandle* handle, size_t bytes, const AllocationPrope
   const int device = properties->location.device;
   if (!IsWhole(bytes) || flags != 0 || properties->type != kAllocationPinned ||
       properties->location.type != kLocationDevice ||
-      (properties->handle_types & ~static_cast<int>(kHandlePosix)) != 0) {
+      (properties->handle_types & ~static_cast<int>(kHandlePosix | kHandleFabric)) != 0) {
     return kInvalidValue;
   }
   if (device < 0 || device >= TheState().settings.devices) return kInvalidDevice;
+  if ((properties->handle_types & static_cast<int>(kHandleFabric)) != 0 && TheState().settings.fabric == 0)
+    return kNotPermitted;
   if (TheState().UsedBytes(device) + static_cast<int64_t>(bytes) > TheState().settings.device_bytes)
     return kOutOfMemory;
   *handle = Refer(std::make_shared<Physical>(device, bytes, static_cast<unsigned long long>(properties->handle_types)));
@@ -120,12 +122,21 @@ Result cuMemExportToShareableHandle(void* shareable, AllocationHandle handle, in
   CAIRN_ENTER(false);
   const std::lock_guard lock(TheState().mutex);
   const auto found = TheState().handles.find(handle);
-  if (found == TheState().handles.end() || flags != 0 || type != static_cast<int>(kHandlePosix) ||
-      (found->second.physical->handle_types & kHandlePosix) == 0) {
+  const bool fabric = type == static_cast<int>(kHandleFabric);
+  if (found == TheState().handles.end() || flags != 0 || (!fabric && type != static_cast<int>(kHandlePosix)) ||
+      (found->second.physical->handle_types & static_cast<unsigned>(type)) == 0) {
     return kInvalidValue;
   }
-  found->second.physical->exported = true;
-  const int file = fcntl(found->second.physical->file, F_DUPFD_CLOEXEC, 3);
+  Physical& physical = *found->second.physical;
+  physical.exported = true;
+  if (fabric) {
+    const MemoryName name = {.process = getpid(), .file = physical.file, .id = physical.id};
+    FabricHandle handle_bytes;
+    std::memcpy(handle_bytes.bytes, &name, sizeof name);
+    std::memcpy(shareable, &handle_bytes, sizeof handle_bytes);
+    return kSuccess;
+  }
+  const int file = fcntl(physical.file, F_DUPFD_CLOEXEC, 3);
   if (file < 0) return kUnknown;
   std::memcpy(shareable, &file, sizeof file);
   return kSuccess;
@@ -133,9 +144,16 @@ Result cuMemExportToShareableHandle(void* shareable, AllocationHandle handle, in
 
 Result cuMemImportFromShareableHandle(AllocationHandle* handle, void* shareable, int type) {
   CAIRN_ENTER(false);
-  if (type != static_cast<int>(kHandlePosix)) return kInvalidValue;
+  std::shared_ptr<Physical> physical;
   const std::lock_guard lock(TheState().mutex);
-  std::shared_ptr<Physical> physical = Physical::Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), 0);
+  if (type == static_cast<int>(kHandlePosix)) {
+    physical = Physical::Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), 0);
+  } else if (type == static_cast<int>(kHandleFabric)) {
+    if (TheState().settings.fabric == 0) return kNotPermitted;
+    MemoryName name;
+    std::memcpy(&name, shareable, sizeof name);
+    physical = Physical::Import(name);
+  }
   if (physical == nullptr) return kInvalidValue;
   *handle = Refer(std::move(physical));
   return kSuccess;

@@ -20,14 +20,6 @@
 namespace cairn::stand_in {
 namespace {
 
-// Holds what a handle of cuIpcGetMemHandle says.
-struct IpcName {
-  pid_t process = 0;
-  int file = -1;
-  uint64_t id = 0;
-};
-static_assert(sizeof(IpcName) <= sizeof(cuda::IpcMemoryHandle));
-
 // Returns addresses for memory. As a driver's, allocations of whole pages follow one another without a gap.
 void* NextAddresses(size_t length) {
   constexpr size_t kArena = size_t{1} << 38;
@@ -157,7 +149,7 @@ Result cuIpcGetMemHandle(IpcMemoryHandle* handle, DevicePointer address) {
   const Allocation* found = TheState().Find(address, 1, &offset);
   if (found == nullptr || found->reservation != 0 || found->physical->imported) return kInvalidValue;
   found->physical->exported = true;
-  const IpcName name = {.process = getpid(), .file = found->physical->file, .id = found->physical->id};
+  const MemoryName name = {.process = getpid(), .file = found->physical->file, .id = found->physical->id};
   *handle = {};
   std::memcpy(handle->bytes, &name, sizeof name);
   return kSuccess;
@@ -166,17 +158,13 @@ Result cuIpcGetMemHandle(IpcMemoryHandle* handle, DevicePointer address) {
 Result cuIpcOpenMemHandle_v2(DevicePointer* address, IpcMemoryHandle handle, unsigned flags) {
   CAIRN_ENTER(true);
   if (flags != kIpcLazyPeerAccess) return kInvalidValue;
-  IpcName name;
+  MemoryName name;
   std::memcpy(&name, handle.bytes, sizeof name);
   // As a driver's, the handle names a process, which is to be found only within one namespace.
   if (name.process == getpid()) return kInvalidContext;
-  const std::string path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return kInvalidContext;
   const std::lock_guard lock(TheState().mutex);
-  std::shared_ptr<Physical> physical = Physical::Import(file, name.id);
-  close(file);
-  if (physical == nullptr) return kInvalidValue;
+  std::shared_ptr<Physical> physical = Physical::Import(name);
+  if (physical == nullptr) return kInvalidContext;
   if (physical->device != DeviceOf(Current().back())) return kInvalidContext;
   *address = Place(std::move(physical));
   return kSuccess;

@@ -75,6 +75,15 @@ std::shared_ptr<Physical> Physical::Import(int given, uint64_t id) {
   return physical;
 }
 
+std::shared_ptr<Physical> Physical::Import(const MemoryName& name) {
+  const std::string path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
+  const int given = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (given < 0) return nullptr;
+  std::shared_ptr<Physical> physical = Import(given, name.id);
+  close(given);
+  return physical;
+}
+
 Physical::~Physical() {
   TheState().physicals.erase(this);
   if (exported && !imported) {

@@ -41,6 +41,13 @@ class Queue {
   std::shared_ptr<Shared> shared_;
 };
 
+// What a handle says that is bytes alone: of CUDA IPC, and of the fabric.
+struct MemoryName {
+  pid_t process = 0;
+  int file = -1;
+  uint64_t id = 0;
+};
+
 // A device's memory, in a file that processes can hand to each other. It is used up as long as somebody maps it or has
 // a handle of it, in whatever process. It is made, used and dropped with the state's mutex held.
 class Physical {
@@ -49,6 +56,7 @@ class Physical {
   Physical(int device, size_t bytes, unsigned long long handle_types);
   // Takes part in memory of another process, whose file this is. Null if it is none, or is not of `id` (0: any).
   static std::shared_ptr<Physical> Import(int file, uint64_t id);
+  static std::shared_ptr<Physical> Import(const MemoryName& name);
   ~Physical();
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
@@ -123,6 +131,7 @@ struct Settings {
   int64_t engine_stopped = 0;
   int64_t broken = 0;
   int64_t first_device = 0;
+  int64_t fabric = 0;
 };
 
 struct Failure {
