@@ -86,16 +86,18 @@ void TensorReader::AddTasks(const ManifestShard& shard, const PlacedOverlaps& ov
 
 absl::Status TensorReader::RunTasks(const std::vector<Task>& tasks, char* window) {
   while (chunks_.size() < static_cast<size_t>(std::max(options_.threads, 1))) {
-    CAIRN_ASSIGN_OR_RETURN(AlignedBuffer chunk,
-                           WithMemory(absl::StrCat("for a buffer of ", kChunkBytes, " bytes"),
-                                      []() -> absl::StatusOr<AlignedBuffer> { return AlignedBuffer(kChunkBytes); }));
+    CAIRN_ASSIGN_OR_RETURN(
+        AlignedBuffer chunk,
+        WithMemory(absl::StrCat("for a buffer of ", kChunkBytes, " bytes"), []() -> absl::StatusOr<AlignedBuffer> {
+          return AlignedBuffer(ItemReader::ScratchBytes(kChunkBytes));
+        }));
     chunks_.push_back(std::move(chunk));
   }
   std::atomic<size_t> next{0};
   Mutex mutex;
   absl::Status error;
   std::atomic<bool> failed{false};
-  const auto work = [&](char* chunk) {
+  const auto work = [&](std::byte* chunk) {
     while (!failed) {
       const size_t i = next++;
       if (i >= tasks.size()) return;
@@ -109,15 +111,17 @@ absl::Status TensorReader::RunTasks(const std::vector<Task>& tasks, char* window
     }
   };
   std::atomic<size_t> chunk{0};
-  RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())), [&] { work(chunks_[chunk++].data()); });
+  RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())),
+               [&] { work(reinterpret_cast<std::byte*>(chunks_[chunk++].data())); });
   return error;
 }
 
-absl::Status TensorReader::RunTask(const Task& task, char* chunk, char* window) {
+absl::Status TensorReader::RunTask(const Task& task, std::byte* chunk, char* window) {
   auto* const target = reinterpret_cast<std::byte*>(window);
   const int width = BytesOf(manifest_.tensors[task.shard->tensor].dtype);
   const FlatRange part{static_cast<int64_t>(task.begin) / width, static_cast<int64_t>(task.begin + task.bytes) / width};
   std::vector<TiledCopy> planned;
+  std::vector<int64_t> source_offsets;  // of these
   std::vector<StridedCopy> copies;
   for (const auto& [overlap, at] : *task.overlaps) {
     const FlatRange span = overlap.source_span();
@@ -127,10 +131,10 @@ absl::Status TensorReader::RunTask(const Task& task, char* chunk, char* window) 
     for (const StridedCopy& strided : copies) {
       const bool whole = strided.extent.empty() && strided.element_bytes == static_cast<int64_t>(task.bytes);
       if (whole && task.overlaps->size() == 1 && copies.size() == 1 && overlap.casts().empty()) {
-        return reader_.Read(*task.shard, task.begin, task.bytes, target + at + strided.target_offset);
+        return reader_.Read(*task.shard, task.begin, task.bytes, target + at + strided.target_offset, chunk);
       }
       TiledCopy& copy = planned.emplace_back();
-      copy.source = reinterpret_cast<const std::byte*>(chunk) + strided.source_offset;
+      source_offsets.push_back(strided.source_offset);
       copy.target = target + at + strided.target_offset;
       copy.element_bytes = strided.element_bytes;
       for (size_t d = 0; d < strided.extent.size(); ++d) {
@@ -140,8 +144,11 @@ absl::Status TensorReader::RunTask(const Task& task, char* chunk, char* window) 
       copy.Simplify();
     }
   }
-  CAIRN_RETURN_IF_ERROR(reader_.Read(*task.shard, task.begin, task.bytes, reinterpret_cast<std::byte*>(chunk)));
-  for (const TiledCopy& copy : planned) Execute(copy);
+  CAIRN_ASSIGN_OR_RETURN(const std::byte* source, reader_.ReadInto(*task.shard, task.begin, task.bytes, chunk));
+  for (size_t i = 0; i < planned.size(); ++i) {
+    planned[i].source = source + source_offsets[i];
+    Execute(planned[i]);
+  }
   return absl::OkStatus();
 }
 

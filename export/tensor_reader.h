@@ -59,7 +59,7 @@ class TensorReader {
 
   void AddTasks(const ManifestShard& shard, const PlacedOverlaps& overlaps, std::vector<Task>& tasks) const;
   absl::Status RunTasks(const std::vector<Task>& tasks, char* window);
-  absl::Status RunTask(const Task& task, char* chunk, char* window);
+  absl::Status RunTask(const Task& task, std::byte* chunk, char* window);
 
   const Manifest& manifest_;
   const TensorReaderOptions options_;

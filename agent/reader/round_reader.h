@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "agent/reader/range_reader.h"
+#include "agent/reader/load_counters.h"
 #include "agent/reader/slab_image.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
+#include "common/file/range_reader.h"
 #include "common/format/safetensors_header.h"
 
 namespace cairn {
@@ -51,7 +52,7 @@ class RoundReader {
   // Planned bytes that were read and verified.
   uint64_t bytes_done() const { return bytes_done_; }
   // Counts what storage gave, with alignment and verification.
-  const ReadCounters& counters() const { return counters_; }
+  const LoadCounters& counters() const { return counters_; }
 
  private:
   struct File;
@@ -82,7 +83,7 @@ class RoundReader {
   const std::string directory_;
   const v1::ReadPlan& plan_;
   const RoundReaderOptions options_;
-  ReadCounters counters_;
+  LoadCounters counters_;
   std::atomic<uint64_t> bytes_done_ = 0;
   std::atomic<bool> slab_left_ = false;
   Mutex mutex_;

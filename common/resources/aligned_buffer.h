@@ -3,10 +3,7 @@
 #ifndef CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 #define CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 
-#include <sys/mman.h>
-
 #include <cstddef>
-#include <new>
 #include <utility>
 
 namespace cairn {
@@ -16,18 +13,16 @@ inline constexpr size_t kIoAlignment = 4096;
 
 constexpr size_t RoundUpToIo(size_t bytes) { return (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment; }
 
-// Holds at least `size` bytes, zeroed at first; a page takes memory when it is first touched. It can be moved, not
-// copied. Throws std::bad_alloc as `new` does, which WithMemory catches.
+// A buffer of this size or more begins at a multiple of it. The kernel gives it such pages where it has them, because
+// it cuts a direct transfer of scattered small pages into many requests to the disk, of 1 MiB at most.
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Holds at least `size` bytes, zeroed at first; a page, which may be a huge one, takes memory when it is first touched.
+// It can be moved, not copied. Throws std::bad_alloc as `new` does, which WithMemory catches.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t size) : size_(RoundUpToIo(size)) {
-    if (size == 0) return;
-    if (size_ < size) throw std::bad_alloc();  // the rounding wrapped around
-    void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<char*>(memory);
-  }
+  explicit AlignedBuffer(size_t size);
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
@@ -35,9 +30,7 @@ class AlignedBuffer {
     std::swap(size_, other.size_);
     return *this;
   }
-  ~AlignedBuffer() {
-    if (data_ != nullptr) munmap(data_, size_);
-  }
+  ~AlignedBuffer();
 
   char* data() { return data_; }
   const char* data() const { return data_; }

@@ -1,4 +1,4 @@
-#include "agent/reader/range_reader.h"
+#include "common/file/range_reader.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -69,18 +69,14 @@ bool IsCached(int fd, uint64_t offset, uint64_t size) {
   return known && std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return page & 1; });
 }
 
-v1::IoPath ReadCounters::io_path() const {
-  if (storage() == 0) return slab == 0 ? v1::IO_PATH_UNSPECIFIED : v1::IO_PATH_SLAB;
-  return direct > cached + buffered ? v1::IO_PATH_DIRECT : v1::IO_PATH_CACHED;
-}
-
 absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& storage, const std::string& path,
                                                                uint64_t file_bytes, const RangeReaderOptions& options,
                                                                ReadCounters& counters,
                                                                std::optional<int64_t> modified_ns) {
   std::unique_ptr<RangeReader> reader(new RangeReader(
       absl::StrCat(storage.root() == "/" ? "" : storage.root(), "/", path), file_bytes, options, counters));
-  CAIRN_ASSIGN_OR_RETURN(reader->buffered_, storage.OpenFile(path, O_RDONLY));
+  // A pipe in the place of the file must not hold up the call.
+  CAIRN_ASSIGN_OR_RETURN(reader->buffered_, storage.OpenFile(path, O_RDONLY | O_NONBLOCK));
   struct stat info;
   if (StatOf(reader->buffered_.get(), info) != 0) return ErrnoError(errno, "stat", reader->path_);
   if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", reader->path_);
@@ -95,7 +91,7 @@ absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& sto
     if (*modified_ns != 0 && std::abs(*reader->modified_ns_ - *modified_ns) > kTimeStep) return reader->WrittenAnew();
   }
   if (options.direct) {
-    auto direct = storage.OpenFile(path, O_RDONLY | O_DIRECT);
+    auto direct = storage.OpenFile(path, O_RDONLY | O_NONBLOCK | O_DIRECT);
     if (direct.ok()) reader->direct_ = *std::move(direct);
   }
   if (!reader->direct_.valid()) reader->direct_refused_ = true;

@@ -1,4 +1,4 @@
-#include "agent/reader/range_reader.h"
+#include "common/file/range_reader.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/testing/layouts.h"
 #include "common/base/random_id.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
@@ -27,6 +26,13 @@ namespace {
 using Way = RangeReader::Way;
 
 constexpr uint64_t kFileBytes = 10 * kReadAlignment + 77;
+
+std::string Pattern() {
+  std::mt19937 random(1);
+  std::string bytes(kFileBytes, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
 
 // A file, and a system call that gives its bytes and obeys the rules of O_DIRECT, whatever the file system can do.
 class RangeReaderTest : public ::testing::Test {
@@ -73,7 +79,7 @@ class RangeReaderTest : public ::testing::Test {
     return RangeReader::Open(*storage_, path, bytes, options_, counters_).status();
   }
 
-  const std::string bytes_ = testing::Pattern("file", kFileBytes);
+  const std::string bytes_ = Pattern();
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
   RangeReaderOptions options_;
@@ -157,6 +163,8 @@ TEST_F(RangeReaderTest, Open_WhatIsNotTheManifestsFile_IsRefused) {
   EXPECT_TRUE(HasReason(OpenError("missing", kFileBytes), Reason::kFileMissing));
   std::filesystem::create_directories(root_ + "/folder");
   EXPECT_FALSE(OpenError("folder", kFileBytes).ok());
+  ASSERT_EQ(mkfifo((root_ + "/pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(OpenError("pipe", kFileBytes).ok()) << "and nobody waits for a writer";
 }
 
 // Without checksums nothing else would show that a load takes half of one file and half of another.
@@ -187,20 +195,6 @@ TEST_F(RangeReaderTest, Read_FileWithoutChecksumsIsWrittenAnew_IsRefused) {
 TEST_F(RangeReaderTest, Begin_PagesThatWereJustWritten_AreCached) {
   EXPECT_EQ(Open()->Begin(0, kFileBytes), Way::kCached);
   EXPECT_EQ(Open()->Begin(5, 0), Way::kCached) << "nothing to read";
-}
-
-TEST(ReadCountersTest, IoPath_BytesByMoreThanOneWay_IsThatOfMostBytesOfStorage) {
-  ReadCounters counters;
-  EXPECT_EQ(counters.io_path(), v1::IO_PATH_UNSPECIFIED);
-  counters.cached = 10;
-  counters.buffered = 10;
-  counters.direct = 20;
-  EXPECT_EQ(counters.io_path(), v1::IO_PATH_CACHED);
-  counters.direct = 21;
-  EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
-  counters.slab = 1'000;
-  EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
-  EXPECT_EQ(counters.storage(), 41) << "the slab is none";
 }
 
 }  // namespace

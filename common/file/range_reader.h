@@ -1,8 +1,8 @@
 // Reads ranges of one file by the quickest way: pages that are cached already through the page cache, the rest either
 // directly into place or, where the state is small beside the memory that is free, through the page cache too, where
 // the next load finds it.
-#ifndef CAIRN_AGENT_READER_RANGE_READER_H_
-#define CAIRN_AGENT_READER_RANGE_READER_H_
+#ifndef CAIRN_COMMON_FILE_RANGE_READER_H_
+#define CAIRN_COMMON_FILE_RANGE_READER_H_
 
 #include <sys/types.h>
 
@@ -14,24 +14,19 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "cairn/v1/plan.pb.h"
 #include "common/file/posix.h"
 
 namespace cairn {
 
 inline constexpr uint64_t kReadAlignment = 4096;
 
-// Counts of one load; bytes.
+// Counts what several readers have read of storage; bytes.
 struct ReadCounters {
   std::atomic<uint64_t> cached = 0;
   std::atomic<uint64_t> direct = 0;
   std::atomic<uint64_t> buffered = 0;  // through the page cache too, but it was not there before
-  std::atomic<uint64_t> slab = 0;      // not from storage, but from what this agent still had in its slab
 
   uint64_t storage() const { return cached + direct + buffered; }
-  // Returns the way that most bytes of storage took. It is the slab if none was read there, and unspecified if nothing
-  // was read at all.
-  v1::IoPath io_path() const;
 };
 
 struct RangeReaderOptions {
@@ -97,4 +92,4 @@ bool IsCached(int fd, uint64_t offset, uint64_t size);
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_READER_RANGE_READER_H_
+#endif  // CAIRN_COMMON_FILE_RANGE_READER_H_

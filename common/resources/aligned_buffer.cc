@@ -1,0 +1,30 @@
+#include "common/resources/aligned_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+
+namespace cairn {
+
+AlignedBuffer::AlignedBuffer(size_t size) : size_(RoundUpToIo(size)) {
+  if (size == 0) return;
+  // What is asked for beyond the size is given back: before the first huge page, and behind the end.
+  const size_t spare = size_ >= kHugePageBytes ? kHugePageBytes : 0, asked = size_ + spare;
+  if (size_ < size || asked < size_) throw std::bad_alloc();  // the sum has wrapped around
+  void* memory = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<char*>(memory);
+  if (spare == 0) return;
+  const size_t before = -reinterpret_cast<uintptr_t>(data_) % kHugePageBytes;
+  if (before > 0) munmap(data_, before);
+  data_ += before;
+  if (before < spare) munmap(data_ + size_, spare - before);
+  madvise(data_, size_, MADV_HUGEPAGE);  // a kernel without huge pages refuses it, and small ones do
+}
+
+AlignedBuffer::~AlignedBuffer() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+}  // namespace cairn
