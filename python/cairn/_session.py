@@ -182,17 +182,20 @@ class Session:
     # Calls.
 
     def call(self, name: str, request: _wire.Message, max_wait: float | None = None,
-             held_by: int | None = None) -> _wire.Message:
+             held_by: int | None = None, timeout: float | None = None) -> _wire.Message:
         """Makes a call, which may have to go on with the agent's next process.
 
         Args:
           held_by: the agent_incarnation that holds what the call is about. Raises Restarted if that process is gone.
+          timeout: as of Agent.call.
         """
         for last in (False, True):
             self.check()
             self._check_held(held_by)
             try:
-                return self.agent.call(name, request, max_wait)
+                if timeout is None:
+                    return self.agent.call(name, request, max_wait)
+                return self.agent.call(name, request, max_wait, timeout=timeout)
             except Error as error:
                 self.check()
                 self._check_held(held_by) # the error says only that another thread has attached meanwhile
@@ -242,7 +245,13 @@ class Session:
             if remaining <= 0:
                 raise self._late(late, stalled)
             agent = self.agent_incarnation
-            response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait()))
+            max_wait = min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait())
+            # An agent that is frozen must not hold the caller for long beyond the deadline. That of a load is only for
+            # its progress.
+            timeout = None
+            if name != "BeginLoad":
+                timeout = min(max_wait + _agent.GRACE, max(remaining, max_wait + _agent.LEAST_GRACE))
+            response = self.call(name, request, max_wait, timeout=timeout)
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []
