@@ -58,7 +58,6 @@ void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.lines = &verdicts_.lines();
   context.known_steps = verdicts_.known_steps();
   context.last_committed = context.lines->latest();
-  context.earliest_step = saves_.EarliestUndecided();
   context.stalled_step = saves_.StalledStep();
 }
 
@@ -272,7 +271,7 @@ void Job::Advance(JobContext& context) {
 }
 
 bool Job::AdvanceOperations(JobContext& context) {
-  context.earliest_step = saves_.EarliestUndecided();
+  const std::optional<int64_t> earliest = saves_.EarliestUndecided();
   context.stalled_step = saves_.StalledStep();
   bool moved = saves_.Advance(context);
   KeepLeftovers(context);
@@ -284,7 +283,7 @@ bool Job::AdvanceOperations(JobContext& context) {
     ApplyAll(context);
   }
   // The end of one save may let another go on: a later step may commit, or it waits for what has stalled.
-  return moved || context.earliest_step != saves_.EarliestUndecided() || context.stalled_step != saves_.StalledStep();
+  return moved || earliest != saves_.EarliestUndecided() || context.stalled_step != saves_.StalledStep();
 }
 
 void Job::KeepLeftovers(const JobContext& context) {
