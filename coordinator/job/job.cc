@@ -169,7 +169,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
 
 void Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
   if (change.trainer || change.first) OnMember(member.rank, context);
-  if (change.layout || change.first) current_plan_.InputsChanged();
+  if (change.layout || change.prepare || change.first) current_plan_.InputsChanged();
   const bool answered = requests_.OnReport(member, context);
   attention_ = attention_ || answered || !member.asked.empty() || (change.first && members_.all_reported());
 }
@@ -355,7 +355,7 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     *order.mutable_error() = StatusToProto(recovery_.stalled());
   }
   groups_.AddTo(member, response);
-  if (!member.state.trainer().layout_digest().empty()) current_plan_.WriteTo(response);
+  if (!member.state.trainer().layout_digest().empty()) current_plan_.WriteTo(member, response);
   response.set_check_replicas(current_plan_.check_replicas());
   response.set_sample_replicas(options_.check_replicas != ReplicaCheck::kNever);
   return response;
