@@ -1,9 +1,12 @@
 #include "cli/delete_command.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
@@ -22,8 +25,16 @@ struct Arguments {
   std::string cause = "cairn delete";
 };
 
+bool WasDeletedBefore(const v1::DeleteCheckpointResponse& answer, const v1::Checkpoint& attempt) {
+  const auto& before = answer.previously_deleted_attempts();
+  return std::find(before.begin(), before.end(), attempt.attempt()) != before.end();
+}
+
 nlohmann::ordered_json AnswerToJson(const v1::DeleteCheckpointResponse& answer) {
-  nlohmann::ordered_json json = {{"deleted", nlohmann::ordered_json::array()}, {"files_left", answer.files_left()}};
+  const auto& before = answer.previously_deleted_attempts();
+  nlohmann::ordered_json json = {{"deleted", nlohmann::ordered_json::array()},
+                                 {"files_left", answer.files_left()},
+                                 {"previously_deleted_attempts", std::vector<uint32_t>(before.begin(), before.end())}};
   for (const v1::Checkpoint& deleted : answer.deleted_attempts()) {
     json["deleted"].push_back(
         {{"job", deleted.job()}, {"step", deleted.step()}, {"attempt", deleted.attempt()}, {"bytes", deleted.bytes()}});
@@ -47,8 +58,14 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
     return absl::OkStatus();
   }
   for (const v1::Checkpoint& deleted : answer.deleted_attempts()) {
-    std::printf("deleted %s@%lld (attempt %u), %s\n", deleted.job().c_str(), static_cast<long long>(deleted.step()),
-                deleted.attempt(), FormatSize(static_cast<int64_t>(deleted.bytes())).c_str());
+    const auto deleted_step = static_cast<long long>(deleted.step());
+    if (WasDeletedBefore(answer, deleted)) {
+      std::printf("%s@%lld (attempt %u) was deleted before\n", deleted.job().c_str(), deleted_step, deleted.attempt());
+      if (deleted.has_error()) std::printf("  %s\n", deleted.error().message().c_str());
+      continue;
+    }
+    std::printf("deleted %s@%lld (attempt %u), %s\n", deleted.job().c_str(), deleted_step, deleted.attempt(),
+                FormatSize(static_cast<int64_t>(deleted.bytes())).c_str());
   }
   if (answer.files_left()) {
     std::printf(

@@ -43,6 +43,8 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
 constexpr int kWholeTable = 64;
 // A summary of a larger job shows at most so many ranks that are worth a look.
 constexpr int kNoteworthyRows = 20;
+// So many of those farthest behind are named in a line.
+constexpr size_t kNamedBehind = 4;
 constexpr absl::Duration kSilent = absl::Seconds(10);
 
 bool IsWhole(const v1::Job& job, RanksShown shown) {
@@ -72,6 +74,63 @@ std::string CountsText(const google::protobuf::RepeatedPtrField<v1::PhaseCount>&
                     count.late() > 0 ? absl::StrCat(" (", count.late(), " late)") : "");
   }
   return text.empty() ? "" : absl::StrCat(text, "\n");
+}
+
+// Returns for example "rank 3 at 95, rank 1 at 97 and 2 more".
+std::string NamesText(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kNamedBehind; ++i) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", names[i]);
+  }
+  if (names.size() > kNamedBehind) absl::StrAppend(&text, " and ", names.size() - kNamedBehind, " more");
+  return text;
+}
+
+// While ranks are on their way to the step of a save: how many have reached it, and which are farthest behind.
+std::string StepsText(const v1::Job& job) {
+  const v1::Checkpoint& save = job.checkpoint();
+  const bool coming = save.state() == v1::Checkpoint::PREPARING || save.state() == v1::Checkpoint::COLLECTING;
+  if (!coming || job.ranks_left_out() || !job.has_highest_step()) return "";
+  // Before the ranks have agreed on a step, the one that is farthest is what they are compared with.
+  const int64_t goal = save.has_step() ? save.step() : job.highest_step();
+  std::vector<const v1::JobRank*> behind;
+  for (const v1::JobRank& rank : job.ranks()) {
+    if (!rank.has_current_step() || rank.current_step() < goal) behind.push_back(&rank);
+  }
+  std::stable_sort(behind.begin(), behind.end(), [](const v1::JobRank* a, const v1::JobRank* b) {
+    return std::tuple(a->has_current_step(), a->current_step()) < std::tuple(b->has_current_step(), b->current_step());
+  });
+  std::vector<std::string> names;
+  for (const v1::JobRank* rank : behind) {
+    names.push_back(rank->has_current_step() ? absl::StrCat("rank ", rank->rank(), " at ", rank->current_step())
+                                             : absl::StrCat("rank ", rank->rank(), " at none yet"));
+  }
+  const int reached = job.ranks_size() - static_cast<int>(behind.size());
+  return absl::StrCat("  steps: ", reached, " of ", job.world_size(), reached == 1 ? " has" : " have", " reached ",
+                      goal, names.empty() ? "" : absl::StrCat("; farthest behind: ", NamesText(names)), "\n");
+}
+
+// Names the ranks of a save that are farthest behind, if not all are equally far.
+std::string FarthestBehindText(const Ranks& ranks) {
+  std::vector<const v1::RankProgress*> order;
+  for (const v1::RankProgress& rank : ranks) order.push_back(&rank);
+  const auto progress = [](const v1::RankProgress* rank) {
+    const double total = static_cast<double>(rank->bytes_total());
+    return std::tuple(rank->phase(), total == 0 ? 0 : static_cast<double>(rank->bytes_done()) / total);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) { return progress(a) < progress(b); });
+  if (order.empty() || progress(order.front()) == progress(order.back())) return "";
+  std::vector<std::string> names;
+  for (const v1::RankProgress* rank : order) {
+    if (progress(rank) == progress(order.back())) break;
+    names.push_back(absl::StrCat("rank ", rank->rank(), " (", EnumText(rank->phase())));
+    if (rank->bytes_total() > 0 && rank->phase() > v1::RankProgress::WAITING) {
+      absl::StrAppend(&names.back(), ", ", FormatSize(static_cast<int64_t>(rank->bytes_done())), " of ",
+                      FormatSize(static_cast<int64_t>(rank->bytes_total())));
+    }
+    names.back() += ")";
+  }
+  return absl::StrCat("  farthest behind: ", NamesText(names), "\n");
 }
 
 // The late ranks first, then those with a note and those that have not begun.
@@ -153,7 +212,12 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   const v1::Checkpoint& save = job.checkpoint();
   std::string text = absl::StrCat("\nsave: ", ProgressText(save), "\n");
   absl::StrAppend(&text, TransportLine(save));
-  if (!IsEnded(save)) text += table(save.ranks(), save.phase_counts());
+  if (!IsEnded(save)) {
+    text += StepsText(job);
+    // In a larger job these are among the ranks of the table, which are not all.
+    if (!job.ranks_left_out()) text += FarthestBehindText(save.ranks());
+    text += table(save.ranks(), save.phase_counts());
+  }
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
     absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), "\n  next: ", NextActionOf(error),
@@ -212,7 +276,7 @@ Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
 template <typename MakeTable>
 std::string RanksText(std::FILE* stream, const Ranks& ranks,
                       const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts, bool whole, MakeTable make) {
-  if (whole) return ranks.empty() ? "" : make(ranks).For(stream);
+  if (whole) return absl::StrCat(CountsText(counts), ranks.empty() ? "" : make(ranks).For(stream));
   const Ranks rows = NoteworthyRanks(ranks);
   return absl::StrCat(CountsText(counts), rows.empty() ? "" : make(rows).For(stream));
 }

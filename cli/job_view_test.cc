@@ -69,6 +69,53 @@ TEST(JobViewTest, JobText_OneRankIsLate_KeepsTheOrderOfRanks) {
   EXPECT_NE(text.find("3 of 4 agents (none of rank 3)"), std::string::npos) << text;
 }
 
+TEST(JobViewTest, JobText_SaveInProgress_CountsPhasesAndNamesThoseFarthestBehind) {
+  v1::Job job = JobWithALateRank();
+  v1::PhaseCount& writing = *job.mutable_checkpoint()->add_phase_counts();
+  writing.set_phase(v1::RankProgress::WRITING);
+  writing.set_ranks(2);
+  writing.set_late(1);
+  const std::string text = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(text.find("  ranks: writing 2 (1 late)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  farthest behind: rank 0 (writing, 0 B of 100 B), rank 2 (writing, 20 B of 100 B)\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("steps: "), std::string::npos) << "all have begun: " << text;
+  for (v1::RankProgress& rank : *job.mutable_checkpoint()->mutable_ranks()) {
+    rank.set_phase(v1::RankProgress::WRITTEN);
+    rank.set_bytes_done(100);
+  }
+  EXPECT_EQ(JobText(stdout, job, std::nullopt).find("farthest"), std::string::npos) << "nobody is behind";
+}
+
+TEST(JobViewTest, JobText_RanksAreOnTheirWayToTheStep_SaysHowManyHaveReachedIt) {
+  v1::Job job;
+  job.set_job("demo");
+  job.set_world_size(8);
+  for (uint32_t rank = 0; rank < 8; ++rank) {
+    v1::JobRank& added = *job.add_ranks();
+    added.set_rank(rank);
+    if (rank != 5) added.set_current_step(100 - rank);
+  }
+  job.set_lowest_step(93);
+  job.set_highest_step(100);
+  v1::Checkpoint& save = *job.mutable_checkpoint();
+  save.set_state(v1::Checkpoint::PREPARING);
+  EXPECT_NE(JobText(stdout, job, std::nullopt)
+                .find("  steps: 1 of 8 has reached 100; farthest behind: rank 5 at none yet, rank 7 at 93, "
+                      "rank 6 at 94, rank 4 at 96 and 3 more\n"),
+            std::string::npos)
+      << JobText(stdout, job, std::nullopt);
+  save.set_step(94);
+  save.set_state(v1::Checkpoint::COLLECTING);
+  EXPECT_NE(JobText(stdout, job, std::nullopt)
+                .find("  steps: 6 of 8 have reached 94; farthest behind: rank 5 at none yet, rank 7 at 93\n"),
+            std::string::npos)
+      << JobText(stdout, job, std::nullopt);
+  save.set_state(v1::Checkpoint::WRITING);
+  EXPECT_EQ(JobText(stdout, job, std::nullopt).find("steps: "), std::string::npos);
+}
+
 TEST(JobViewTest, OperationUnderWay_NothingIs_HasNoRanks) {
   v1::Job job = JobWithALateRank();
   const uint64_t save = OperationUnderWay(job).number;

@@ -17,10 +17,12 @@
 #include "cli/import_command.h"
 #include "cli/jobs_command.h"
 #include "cli/list_command.h"
+#include "cli/missing_name.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
 #include "cli/retention_command.h"
 #include "cli/run_command.h"
+#include "cli/run_directory.h"
 #include "cli/save_command.h"
 #include "cli/serve_command.h"
 #include "cli/status_command.h"
@@ -81,6 +83,10 @@ int main(int argc, char** argv) {
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
   AddCompletionCommand(app, context);
+
+  app.ExplainMissing([&context](const std::string& argument) {
+    return WhereNamesAre(argument, context.coordinator, RunDirectory::RunningCoordinators());
+  });
 
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   return context.exit_status;

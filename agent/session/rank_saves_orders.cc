@@ -18,10 +18,15 @@ constexpr absl::Duration kNamingTime = absl::Seconds(3);
 
 void RankSaves::AddTo(v1::AgentState& state) {
   told_.clear();
+  // In the order of the calls, because a save commits after those that began before it, whatever their steps are: a
+  // coordinator that has restarted begins them in this order.
+  std::vector<const RankSave*> saves;
   for (const auto& [step, save] : saves_) {
-    *state.add_saves() = save.State();
+    saves.push_back(&save);
     told_[step] = save.id;
   }
+  std::stable_sort(saves.begin(), saves.end(), [](const RankSave* a, const RankSave* b) { return a->call < b->call; });
+  for (const RankSave* save : saves) *state.add_saves() = save->State();
   asked_.AddTo(state);
 }
 

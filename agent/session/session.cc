@@ -68,8 +68,10 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   trainer.set_incarnation(trainer_.value_or(0));
   if (trainer_ && current_step) trainer.set_current_step(*current_step);
   trainer.set_layout_digest(trainer_layout_);
+  if (trainer_) trainer.set_prepare_calls(prepare_calls_);
   *state.mutable_arm() = arm_;
   told_layout_ = trainer_layout_;
+  told_prepare_calls_ = prepare_calls_;
   saves_.AddTo(state);
   loads_.AddTo(state);
   for (const v1::GroupState& group : groups_) *state.add_groups() = group;
@@ -86,9 +88,10 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
   known_revision_ = response.revision();
   if (response.has_lease_ttl()) lease_ttl_ = DurationOf(response.lease_ttl());
   plans_.SetCurrent({response.current_plan_digest(), response.check_replicas(), response.sample_replicas()});
-  // An answer to a request that named another layout says nothing about this one.
-  current_plan_error_ =
-      told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
+  // An answer to a request that named another layout, or an earlier call, says nothing about this one.
+  known_prepare_calls_ = told_prepare_calls_;
+  const bool of_this_call = told_layout_ == trainer_layout_ && known_prepare_calls_ == prepare_calls_;
+  current_plan_error_ = of_this_call ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
   for (const std::string& digest : response.wanted_layouts()) {
     RankLayoutPtr layout = layouts_.Find(digest);
     if (layout == nullptr || refused_puts_.contains(digest)) continue;
@@ -219,6 +222,8 @@ void Session::Attach(uint64_t trainer) {
   trainer_ = trainer;
   last_trainer_ = trainer;
   trainer_layout_.clear();
+  prepare_calls_ = known_prepare_calls_ = 0;
+  preparing_ = false;
   context_.Changed();
 }
 
@@ -271,26 +276,37 @@ void Session::AddLayout(RankLayoutPtr layout) {
 
 absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
-  v1::PrepareResponse response;
   const RankLayoutPtr layout = layouts_.Find(request.layout().digest());
   if (layout == nullptr) {
+    v1::PrepareResponse response;
     response.set_need_layout(true);
     return response;
   }
+  auto response = GoOnPreparing(request, layout);
+  preparing_ = response.ok() && response->pending();
+  return response;
+}
+
+absl::StatusOr<v1::PrepareResponse> Session::GoOnPreparing(const v1::PrepareRequest& request,
+                                                           const RankLayoutPtr& layout) {
   if (const auto refused = refused_puts_.find(layout->digest); refused != refused_puts_.end()) {
     const absl::Status status = refused->second;
     NameLayout(layout->digest);
     return status;
   }
-  if (trainer_layout_ != layout->digest) {
+  if (!preparing_ || trainer_layout_ != layout->digest) {
     trainer_layout_ = layout->digest;
+    ++prepare_calls_;
     current_plan_error_ = absl::OkStatus();
     context_.Changed();
   }
   CAIRN_RETURN_IF_ERROR(current_plan_error_);
+  v1::PrepareResponse response;
   context_.SetPending(response);
-  // A plan of before the coordinator heard of this layout may be for another one.
-  if (plans_.current().digest.empty() || told_layout_ != trainer_layout_) return response;
+  // A plan of before the coordinator heard of this call may be one of before the layouts of other ranks changed.
+  if (plans_.current().digest.empty() || told_layout_ != trainer_layout_ || known_prepare_calls_ != prepare_calls_) {
+    return response;
+  }
   const auto image = plans_.WantImage(plans_.current().digest, layout);
   if (HasReason(image.status(), Reason::kLayoutChanged)) return response;
   CAIRN_RETURN_IF_ERROR(image.status());

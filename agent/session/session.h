@@ -131,6 +131,7 @@ class Session {
 
  private:
   absl::Status CheckEpoch(uint64_t epoch) const;
+  absl::StatusOr<v1::PrepareResponse> GoOnPreparing(const v1::PrepareRequest& request, const RankLayoutPtr& layout);
   absl::Status Replaced() const;
   absl::Status Lost(TrainerEnd how, std::string_view when) const;
   void ApplyArm(const v1::ArmOrder& order);
@@ -145,12 +146,17 @@ class Session {
   uint64_t known_revision_ = 0;
   uint64_t sequence_ = 0;
   absl::Status current_plan_error_;
-  std::string told_layout_;  // by the last request, which the orders answer
+  // What the last request said, which the orders answer.
+  std::string told_layout_;
+  uint64_t told_prepare_calls_ = 0;
+  uint64_t known_prepare_calls_ = 0;  // to the coordinator, when it gave the last orders
 
   std::optional<uint64_t> trainer_;
   uint64_t last_trainer_ = 0;      // that was attached, though it may have ended; 0 for none
   std::deque<uint64_t> replaced_;  // trainers whose place another one has taken, the newest last
   std::string trainer_layout_;
+  uint64_t prepare_calls_ = 0;  // of this trainer
+  bool preparing_ = false;      // the last of them was answered with `pending`
   v1::ArmState arm_;
   std::vector<v1::GroupState> groups_;
   // The orders about groups that were followed last, as bytes.

@@ -57,9 +57,17 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   EXPECT_FALSE(Begin(1)->pending()) << "the first save need not ask";
 
   *response.mutable_current_plan_error() = StatusToProto(MakeError(Reason::kShardGap, "a gap"));
-  State();
+  EXPECT_EQ(State().trainer().prepare_calls(), 1u) << "all of these were one call";
+  ASSERT_TRUE(session_.OnOrders(response).ok());
+  EXPECT_TRUE(session_.Prepare(request)->pending()) << "an earlier call's error is not this one's, nor is its plan";
+  EXPECT_EQ(State().trainer().prepare_calls(), 2u);
   ASSERT_TRUE(session_.OnOrders(response).ok());
   EXPECT_TRUE(HasReason(session_.Prepare(request).status(), Reason::kShardGap));
+  EXPECT_TRUE(session_.Prepare(request)->pending()) << "it was told, so this is the next call";
+  EXPECT_EQ(State().trainer().prepare_calls(), 3u);
+  response.clear_current_plan_error();
+  ASSERT_TRUE(session_.OnOrders(response).ok());
+  EXPECT_FALSE(session_.Prepare(request)->pending());
 }
 
 // The answers to two calls overtake each other.

@@ -86,7 +86,34 @@ bool IsUnknownCommand(const CLI::App& app) {
   return Deepest(app).get_require_subcommand_min() > 0 && !app.remaining(true).empty();
 }
 
-int Tell(const CLI::App& app, const CLI::ParseError& error) {
+// Returns the name of the first positional argument that is required and was not given; empty if there is none.
+std::string MissingPositional(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_positional() && option->get_required() && option->count() == 0) return option->get_name(true);
+  }
+  return "";
+}
+
+// Returns for example "cairn list [OPTIONS] JOB".
+std::string UsageOf(const CLI::App& command) {
+  std::string usage = NameOf(command) + " [OPTIONS]";
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_positional()) continue;
+    const std::string name = option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
+    usage += " " + (option->get_required() ? name : "[" + name + "]");
+  }
+  return usage;
+}
+
+// `missing`: a positional argument. `where` says where people find its value, or nothing.
+int TellMissing(const CLI::App& command, const std::string& missing, const std::string& where) {
+  std::fprintf(stderr, "error: BAD_REQUEST: %s is required\n  usage: %s\n  next: %sSee `%s --help`.\n", missing.c_str(),
+               UsageOf(command).c_str(), where.empty() ? "" : (where + " ").c_str(), NameOf(command).c_str());
+  return kUsage;
+}
+
+int Tell(const CLI::App& app, const CLI::ParseError& error,
+         const std::function<std::string(const std::string&)>& explain_missing) {
   const CLI::App* command = &Deepest(app);
   const std::vector<std::string> rest = app.remaining(true);
   if (command->get_require_subcommand_min() > 0) {
@@ -112,6 +139,10 @@ int Tell(const CLI::App& app, const CLI::ParseError& error) {
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
       return Tell(*command, "unknown option '" + unknown + "'");
     }
+  }
+  if (const std::string missing = MissingPositional(*command);
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !missing.empty()) {
+    return TellMissing(*command, missing, explain_missing ? explain_missing(missing) : "");
   }
   return Tell(*command, error.what());
 }
@@ -258,6 +289,10 @@ void ArgumentParser::TakeRest(const Command& command, std::vector<std::string>& 
   rest_ = &rest;
 }
 
+void ArgumentParser::ExplainMissing(std::function<std::string(const std::string&)> explain) {
+  explain_missing_ = std::move(explain);
+}
+
 CommandDescription ArgumentParser::Describe() const { return DescriptionOf(*app_); }
 
 std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
@@ -283,7 +318,7 @@ std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
       return Tell(*rest_command_, "what `" + NameOf(*rest_command_) + "` is to run must stand behind --, as in `" +
                                       NameOf(*rest_command_) + " OPTIONS -- COMMAND ARGUMENTS`");
     }
-    return Tell(*app_, error);
+    return Tell(*app_, error, explain_missing_);
   }
   return std::nullopt;
 }

@@ -98,18 +98,24 @@ class ArgumentParser : public Command {
   // Gives `command` what stands behind "--" as it is: the command line of another program.
   void TakeRest(const Command& command, std::vector<std::string>& rest);
 
+  // If a positional argument is missing that is required, the next action begins with what `explain` returns for its
+  // name: where people find the value. It may return nothing.
+  void ExplainMissing(std::function<std::string(const std::string& name)> explain);
+
   // Describes everything that was declared until now.
   CommandDescription Describe() const;
 
   // Fills the variables and runs actions. Returns nothing if the program should go on, else its exit status: 0 after
-  // --help and --version; 2 after it has printed "error: BAD_REQUEST: ..." and the next action on standard error, or
-  // the help of a command that needs another command behind it. An unknown command is a mistake also beside --help.
+  // --help and --version; 2 after it has printed "error: BAD_REQUEST: ..." and the next action on standard error (with
+  // the usage between them, if an argument is missing), or the help of a command that needs another command behind it.
+  // An unknown command is a mistake also beside --help.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:
   const std::unique_ptr<CLI::App> owned_;
   const CLI::App* rest_command_ = nullptr;
   std::vector<std::string>* rest_ = nullptr;
+  std::function<std::string(const std::string&)> explain_missing_;
 };
 
 }  // namespace cairn

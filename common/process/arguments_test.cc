@@ -121,6 +121,14 @@ TEST_F(ArgumentsTest, Parse_AnyMistake_NamesTheCommandWhoseHelpHelps) {
   ExpectUsage({"run", "x", "--odd", "7"}, "--odd: '7' is not an odd name", "prog run");
 }
 
+TEST_F(ArgumentsTest, Parse_PositionalIsMissing_ShowsTheUsageAndWhereItIsFound) {
+  EXPECT_EQ(Parse({"run"}).err,
+            "error: BAD_REQUEST: FILE is required\n  usage: prog run [OPTIONS] FILE\n  next: See `prog run --help`.\n");
+  parser_.ExplainMissing([](const std::string& name) { return name + " is found on the disk."; });
+  EXPECT_THAT(Parse({"run", "--size", "1"}).err,
+              HasSubstr("  next: FILE is found on the disk. See `prog run --help`.\n"));
+}
+
 TEST_F(ArgumentsTest, Parse_UnknownCommand_TellsTheNearestAlsoBesideHelp) {
   ExpectUsage({"walk", "--help"}, "unknown command 'walk'; there are: run more", "prog");
   ExpectUsage({"more", "two", "--help"}, "unknown command 'two'; there are: one", "prog more");

@@ -230,6 +230,8 @@ struct Recovered {
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
   std::vector<VerdictSummary> deleted;
+  // A DeleteStep sets this: the numbers of those attempts that were deleted before. They ascend.
+  std::vector<uint32_t> deleted_before;
   // A PruneSteps sets these: what becomes, or became, of every checkpoint; the policy that said so; and, if it has
   // stopped before its end, after which step.
   std::vector<PruneChoice> choices;

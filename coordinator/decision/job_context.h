@@ -80,8 +80,9 @@ struct JobContext {
   // Say what is committed, and what builds on what.
   const CommittedLines* lines = nullptr;
   std::shared_ptr<const KnownSteps> known_steps;
-  // The smallest step of the saves in flight. It commits first.
-  std::optional<int64_t> earliest_step;
+  // The smallest step of those saves in flight that began before the one that takes its step. If it is smaller than
+  // that one's, it commits first.
+  std::optional<int64_t> earlier_step;
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;
 

@@ -134,6 +134,39 @@ TEST_F(CommitTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
+// The ranks' memory holds step 8 until that is committed, and step 4 waits for the memory.
+TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganLater_DoesNotHoldItUp) {
+  Number(8);
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, 8), Begun(rank, 4)});
+  Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
+    job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
+  });
+  const auto put = Take<PutVerdict>();
+  ASSERT_TRUE(put.has_value()) << "else each of the two waits for the other";
+  EXPECT_EQ(put->step, 8);
+  EXPECT_EQ(job().Inconsistency(), "");
+}
+
+TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganFirst_IsWaitedFor) {
+  Number(4);
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, 4), Begun(rank, 8)});
+  const auto first = Take<MakeManifest>();
+  ASSERT_TRUE(first.has_value());
+  Answer<ReserveAttempt>([](Job& job, const ReserveAttempt& what, const Moment& at) {
+    job.OnReserved(what.step, what.ticket, Reserved{1, kNonce}, at);
+  });
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, 4), Written(rank, 8)});
+  Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
+    EXPECT_EQ(what.step, 8);
+    job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
+  });
+  EXPECT_FALSE(Take<PutVerdict>().has_value());
+  job().OnManifest(4, first->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, At());
+  const auto put = Take<PutVerdict>();
+  ASSERT_TRUE(put.has_value());
+  EXPECT_EQ(put->step, 4);
+}
+
 TEST_F(CommitTest, Cancel_WhileInDoubt_AbortsWhenTheTombstoneStands) {
   BringToCommit(1);
   job().Cancel({1, ""}, At());

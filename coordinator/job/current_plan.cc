@@ -1,15 +1,29 @@
 #include "coordinator/job/current_plan.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/decision/plan_table.h"
 #include "coordinator/decision/rank_error.h"
 
 namespace cairn {
+namespace {
+
+bool IsPartial(const Membership& members) {
+  return members.world_size() == 0 || members.with_layout() < static_cast<size_t>(members.world_size());
+}
+
+// Returns for example "DTYPE_MISMATCH".
+std::string ReasonName(const absl::Status& status) {
+  return std::string(InfoOf(ReasonOf(status).value_or(Reason::kInternal)).name);
+}
+
+}  // namespace
 
 void CurrentPlan::OnPlanned() {
   inputs_changed_ = true;
@@ -17,55 +31,36 @@ void CurrentPlan::OnPlanned() {
 }
 
 bool CurrentPlan::restless(const Membership& members) const {
-  const bool partial = partial_since_ != absl::InfiniteFuture();
-  return partial || (inputs_changed_ && members.with_layout() > 0);
+  return Waits() || (inputs_changed_ && members.with_layout() > 0);
 }
 
 void CurrentPlan::Advance(JobContext& context) {
-  const size_t world_size = static_cast<size_t>(context.members.world_size());
-  const bool partial = context.members.with_layout() < world_size || world_size == 0;
-  const bool waits = partial_since_ != absl::InfiniteFuture();
-  if (!inputs_changed_ && !waits) return;
-  // One plan at a time: while all ranks change their layouts, every set between the first and the last is another one.
-  if (under_way_ && !partial) return;
-  const auto seen = [&] { return std::tuple(digest_, check_replicas_, std::string(error_.message())); };
+  const auto seen = [&] {
+    return std::tuple(digest_, check_replicas_, std::string(error_.message()), contradiction_.ok(), most_calls_,
+                      rounds_.version());
+  };
   const auto before = seen();
-  digest_.clear();
-  // An agent may follow a plan that it has while none is known here.
-  check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways;
-  if (partial) {
-    WaitForLayouts(context);
-  } else {
-    Request(context);
-  }
+  // One plan at a time: while all ranks change their layouts, every set between the first and the last is another one.
+  if (inputs_changed_ && (!under_way_ || IsPartial(context.members))) Look(context);
+  if (Waits() && context.now - waiting_since_ >= context.options.phase_timeout) GiveUp(context);
   if (before != seen()) context.orders_changed = true;
 }
 
-void CurrentPlan::WaitForLayouts(JobContext& context) {
-  inputs_changed_ = false;
-  if (context.members.with_layout() == 0) {
-    partial_since_ = absl::InfiniteFuture();
-    error_ = absl::OkStatus();
-    return;
+void CurrentPlan::Look(JobContext& context) {
+  digest_.clear();
+  contradiction_ = absl::OkStatus();
+  // An agent may follow a plan that it has while none is known here.
+  check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways;
+  if (IsPartial(context.members)) {
+    inputs_changed_ = false;
+  } else {
+    Request(context);
   }
-  if (partial_since_ == absl::InfiniteFuture()) {
-    partial_since_ = context.now;
-    error_ = absl::OkStatus();
-  }
-  if (!error_.ok() || context.now - partial_since_ < context.options.phase_timeout) return;
-  std::vector<NamedRank> silent;
-  for (int rank = 0; rank < context.members.world_size(); ++rank) {
-    const Member* member = context.members.Find(rank);
-    if (member != nullptr && !member->state.trainer().layout_digest().empty()) continue;
-    silent.push_back({rank, v1::RankProgress::WAITING,
-                      member == nullptr ? "no agent registered" : "its trainer has declared no layout"});
-  }
-  error_ = ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(silent));
+  const bool waits = !Awaited(context.members).empty();
+  waiting_since_ = waits ? std::min(waiting_since_, context.now) : absl::InfiniteFuture();
 }
 
 void CurrentPlan::Request(JobContext& context) {
-  partial_since_ = absl::InfiniteFuture();
-  error_ = absl::OkStatus();
   std::vector<std::string> layout;
   for (const auto& [rank, member] : context.members.members()) {
     layout.push_back(member.state.trainer().layout_digest());
@@ -75,17 +70,61 @@ void CurrentPlan::Request(JobContext& context) {
   inputs_changed_ = false;
   under_way_ = entry->state == SavePlanEntry::State::kPending;
   if (entry->state == SavePlanEntry::State::kReady) {
-    digest_ = entry->plan.plan_digest;
+    digest_ = last_digest_ = entry->plan.plan_digest;
+    error_ = absl::OkStatus();
     check_replicas_ =
         check_replicas_ || (context.options.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
+    rounds_.Fit(context.members);
   } else if (entry->state == SavePlanEntry::State::kFailed) {
-    error_ = entry->error;
+    Contradict(entry->error, context.members);
   }
 }
 
-void CurrentPlan::WriteTo(v1::SynchronizeAgentResponse& response) const {
-  response.set_current_plan_digest(digest_);
-  if (!error_.ok()) *response.mutable_current_plan_error() = StatusToProto(error_);
+void CurrentPlan::Contradict(const absl::Status& error, const Membership& members) {
+  if (rounds_.Behind(members).empty()) {
+    error_ = error;
+    rounds_.Close(members);
+  } else {
+    contradiction_ = error;
+    most_calls_ = rounds_.Most(members);
+  }
+}
+
+std::vector<int> CurrentPlan::Awaited(const Membership& members) const {
+  if (!digest_.empty() || rounds_.Most(members) == 0) return {};
+  if (!IsPartial(members)) return contradiction_.ok() ? std::vector<int>() : rounds_.Behind(members);
+  std::vector<int> awaited;
+  for (int rank = 0; rank < members.world_size(); ++rank) {
+    const Member* member = members.Find(rank);
+    if (member == nullptr || member->state.trainer().layout_digest().empty()) awaited.push_back(rank);
+  }
+  return awaited;
+}
+
+void CurrentPlan::GiveUp(JobContext& context) {
+  std::vector<NamedRank> late;
+  for (const int rank : Awaited(context.members)) {
+    std::string detail = context.members.Find(rank) == nullptr ? "no agent is registered"
+                         : contradiction_.ok()                 ? "its trainer has declared no layout"
+                                                               : "its trainer has not called prepare again";
+    if (!contradiction_.ok() && late.empty()) {
+      absl::StrAppend(&detail, ", and as its layout is now, ", ReasonName(contradiction_), ": ",
+                      contradiction_.message());
+    }
+    late.push_back({rank, v1::RankProgress::WAITING, std::move(detail)});
+  }
+  error_ = ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(late));
+  contradiction_ = absl::OkStatus();
+  rounds_.Close(context.members);
+  waiting_since_ = absl::InfiniteFuture();
+}
+
+void CurrentPlan::WriteTo(const Member& member, v1::SynchronizeAgentResponse& response) const {
+  const uint64_t calls = rounds_.CallsOf(member);
+  // Its last call is of an earlier round, and may have no answer yet: without one it could not call again.
+  const bool earlier = !contradiction_.ok() && calls < most_calls_;
+  response.set_current_plan_digest(earlier ? last_digest_ : digest_);
+  if (!error_.ok() && calls == 0) *response.mutable_current_plan_error() = StatusToProto(error_);
 }
 
 }  // namespace cairn

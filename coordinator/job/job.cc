@@ -58,7 +58,6 @@ void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.lines = &verdicts_.lines();
   context.known_steps = verdicts_.known_steps();
   context.last_committed = context.lines->latest();
-  context.earliest_step = saves_.EarliestUndecided();
   context.stalled_step = saves_.StalledStep();
 }
 
@@ -170,7 +169,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
 
 void Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
   if (change.trainer || change.first) OnMember(member.rank, context);
-  if (change.layout || change.first) current_plan_.InputsChanged();
+  if (change.layout || change.prepare || change.first) current_plan_.InputsChanged();
   const bool answered = requests_.OnReport(member, context);
   attention_ = attention_ || answered || !member.asked.empty() || (change.first && members_.all_reported());
 }
@@ -272,7 +271,7 @@ void Job::Advance(JobContext& context) {
 }
 
 bool Job::AdvanceOperations(JobContext& context) {
-  context.earliest_step = saves_.EarliestUndecided();
+  const std::optional<int64_t> earliest = saves_.EarliestUndecided();
   context.stalled_step = saves_.StalledStep();
   bool moved = saves_.Advance(context);
   KeepLeftovers(context);
@@ -284,7 +283,7 @@ bool Job::AdvanceOperations(JobContext& context) {
     ApplyAll(context);
   }
   // The end of one save may let another go on: a later step may commit, or it waits for what has stalled.
-  return moved || context.earliest_step != saves_.EarliestUndecided() || context.stalled_step != saves_.StalledStep();
+  return moved || earliest != saves_.EarliestUndecided() || context.stalled_step != saves_.StalledStep();
 }
 
 void Job::KeepLeftovers(const JobContext& context) {
@@ -356,7 +355,7 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     *order.mutable_error() = StatusToProto(recovery_.stalled());
   }
   groups_.AddTo(member, response);
-  if (!member.state.trainer().layout_digest().empty()) current_plan_.WriteTo(response);
+  if (!member.state.trainer().layout_digest().empty()) current_plan_.WriteTo(member, response);
   response.set_check_replicas(current_plan_.check_replicas());
   response.set_sample_replicas(options_.check_replicas != ReplicaCheck::kNever);
   return response;

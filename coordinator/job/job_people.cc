@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 64;
+constexpr size_t kMaxNamedRanks = 8;
 // The times in a view, as when an agent was last heard, may be so old.
 constexpr absl::Duration kSharedFor = absl::Milliseconds(100);
 // A view looks at every rank, which takes about 3 us each. So those of a large job take a twentieth of a core.
@@ -212,6 +213,11 @@ v1::Job Job::View(const Moment& moment, const std::optional<v1::RankPage>& page)
     SetDuration(context.now - member.heard, *entry.mutable_last_heard());
   }
   view.set_trainers(trainers);
+  const std::vector<int> awaited = current_plan_.Awaited(members_);
+  view.set_layouts_awaited(static_cast<uint32_t>(awaited.size()));
+  for (size_t i = 0; i < std::min(awaited.size(), kMaxNamedRanks); ++i) {
+    view.add_layout_awaited_ranks(static_cast<uint32_t>(awaited[i]));
+  }
   if (auto checkpoint = checkpoints_.Shown(context, shown); checkpoint.has_value()) {
     *view.mutable_checkpoint() = *std::move(checkpoint);
   }

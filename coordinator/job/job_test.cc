@@ -93,6 +93,7 @@ TEST_F(JobTest, Create_ForATrainerThatNoReportHasNamed_IsTaken) {
 TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
   v1::AgentState state = StateWith(Trainer(0));
   state.mutable_trainer()->set_layout_digest(Layout(0));
+  state.mutable_trainer()->set_prepare_calls(1);
   Synchronize(0, state);
   Pass(absl::Milliseconds(250));  // one tick, from which on the other ranks' layouts are waited for
   Pass(Options().phase_timeout - absl::Milliseconds(100));

@@ -35,6 +35,8 @@ std::vector<uint64_t> NewsIn(const v1::SynchronizeAgentResponse& orders, const v
   plan.set_current_plan_digest(orders.current_plan_digest());
   plan.set_check_replicas(orders.check_replicas());
   plan.set_sample_replicas(orders.sample_replicas());
+  // A trainer that calls `prepare` again with the layout that it has waits to hear that its call is known here.
+  plan.set_revision(state.trainer().prepare_calls());
   if (orders.has_current_plan_error()) *plan.mutable_current_plan_error() = orders.current_plan_error();
   v1::SynchronizeAgentResponse groups;  // likewise: it ends every other one at once
   *groups.mutable_groups() = orders.groups();

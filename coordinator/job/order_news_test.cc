@@ -73,6 +73,13 @@ TEST(OrderNewsTest, OtherOrders_AreNewsOnceEach) {
   EXPECT_TRUE(IsNews(load));
 }
 
+TEST(OrderNewsTest, OrdersAfterACallOfPrepare_AreNews) {
+  v1::AgentState state;
+  const auto before = NewsIn({}, state);
+  state.mutable_trainer()->set_prepare_calls(1);
+  EXPECT_NE(NewsIn({}, state), before) << "the agent waits to hear that its call is known";
+}
+
 TEST(OrderNewsTest, TwoOrders_TheNewsOfOneIsAmongThem) {
   v1::SynchronizeAgentResponse orders = Orders(Save(v1::SaveOrder::WRITE));
   const auto one = NewsIn(orders, {});

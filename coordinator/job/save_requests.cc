@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
+#include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
 namespace {
@@ -66,6 +68,12 @@ void SaveRequests::End(SaveRequest& request, absl::Status error, JobContext& con
   request.saves_begun = saves_begun_;
   context.Log(LogLevel::kWarn, "request_state",
               {{"request", request.id}, {"state", "ABORTED"}, {"error", request.error}});
+  // People look for it among the saves that have ended.
+  auto timeline = std::make_shared<OperationTimeline>(v1::Timeline::SAVE, request.created, request.created_wall);
+  timeline->Finish({context.job, v1::Timeline::SAVE, request.step, /*attempt=*/0, /*bytes=*/0,
+                    static_cast<size_t>(context.members.world_size()), request.error},
+                   context.now);
+  context.effects.timelines.push_back(std::move(timeline));
 }
 
 void SaveRequests::Cancel(const CheckpointKey& key, JobContext& context) {

@@ -34,6 +34,23 @@ class TimelineTest : public TwoRankFixture {
   void ReportAs(int rank, v1::SaveState::Phase phase) { Report(rank, Trainer(rank), {InAttempt(rank, 1, phase)}); }
 };
 
+TEST_F(TimelineTest, Request_EndsBeforeARankHasBegun_IsToldWithItsReason) {
+  v1::CreateCheckpointRequest request;
+  request.set_job(kJob);
+  request.set_request_id("asked");
+  ASSERT_TRUE(job().Create(request, /*patient=*/true, At())->ok());
+  Pass(absl::Seconds(3));
+  job().Cancel({std::nullopt, "asked"}, At());
+  const v1::Timeline timeline = Ended();
+  EXPECT_EQ(timeline.kind(), v1::Timeline::SAVE);
+  EXPECT_FALSE(timeline.has_step());
+  EXPECT_EQ(timeline.attempt(), 0U);
+  EXPECT_EQ(timeline.world_size(), 2U);
+  EXPECT_TRUE(HasReason(StatusFromProto(timeline.error()), Reason::kSaveCancelled));
+  EXPECT_EQ(Told(timeline.spans()), std::vector<std::string>{"call 3"}) << "no rank is to blame for it";
+  EXPECT_EQ(timeline.ranks_size(), 0);
+}
+
 TEST_F(TimelineTest, Save_Committed_SaysWhoWaitedForWhom) {
   Report(0, Trainer(0), {Begun(0, 1)});
   Pass(absl::Seconds(2));

@@ -157,6 +157,7 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
   const bool same_trainer = then_trainer.incarnation() == now_trainer.incarnation();
   change.trainer = !same_trainer || then_trainer.attached() != now_trainer.attached();
   change.layout = then_trainer.layout_digest() != now_trainer.layout_digest();
+  change.prepare = then_trainer.prepare_calls() != now_trainer.prepare_calls();
   change.step = then_trainer.has_current_step() != now_trainer.has_current_step() ||
                 then_trainer.current_step() != now_trainer.current_step() ||
                 member.state.arm().number() != state.arm().number() ||

@@ -103,6 +103,7 @@ struct ReportChange {
   bool first = false;    // It is the first one of this agent.
   bool trainer = false;  // Another trainer is attached, or none.
   bool layout = false;   // The trainer has another layout.
+  bool prepare = false;  // The trainer has called `prepare` again.
   bool step = false;     // The trainer is at another step, or has answered an order to arm.
 };
 

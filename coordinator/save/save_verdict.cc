@@ -15,7 +15,7 @@ constexpr absl::Duration kVerdictRetry = absl::Seconds(1);
 }  // namespace
 
 void Save::AdvanceCommit(JobContext& context) {
-  const bool first = !context.earliest_step.has_value() || *context.earliest_step >= step_;
+  const bool first = context.earlier_step.value_or(step_) >= step_;
   const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
   if (!decided_) {
     if (context.now >= deadline_) {

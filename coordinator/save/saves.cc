@@ -9,6 +9,8 @@ namespace {
 constexpr size_t kEndedKept = 16;
 constexpr size_t kMaxActive = 32;
 
+bool IsUndecided(const Save& save) { return !save.ended() && save.phase() != Save::Phase::kAborting; }
+
 }  // namespace
 
 Save& Saves::Begin(int64_t step, JobContext& context) {
@@ -97,7 +99,7 @@ const Save* Saves::Shown() const {
 std::optional<int64_t> Saves::EarliestUndecided() const {
   std::optional<int64_t> earliest;
   for (const Save& save : saves_) {
-    if (save.ended() || save.phase() == Save::Phase::kAborting) continue;
+    if (!IsUndecided(save)) continue;
     if (!earliest.has_value() || save.step() < *earliest) earliest = save.step();
   }
   return earliest;
@@ -167,7 +169,8 @@ void Saves::Cancel(const CheckpointKey& key, JobContext& context) {
 
 bool Saves::Advance(JobContext& context) {
   bool moved = false;
-  for (Save& save : saves_) {
+  context.earlier_step.reset();
+  for (Save& save : saves_) {  // in the order in which they began
     if (save.ended()) {
       save.AnswerOwed(context);
       continue;
@@ -177,6 +180,7 @@ bool Saves::Advance(JobContext& context) {
       save.Advance(context);
     } while (save.attention() && !save.ended());  // one step makes the next one possible
     moved = moved || save.phase() != before;
+    if (IsUndecided(save)) context.earlier_step = std::min(context.earlier_step.value_or(save.step()), save.step());
   }
   return moved;
 }

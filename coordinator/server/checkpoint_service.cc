@@ -230,6 +230,7 @@ grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServ
         v1::DeleteCheckpointResponse made;
         for (const VerdictSummary& deleted : changed.steps.deleted)
           *made.add_deleted_attempts() = job.ViewOf(deleted, moment);
+        for (const uint32_t attempt : changed.steps.deleted_before) made.add_previously_deleted_attempts(attempt);
         made.set_files_left(changed.files_left);
         return made;
       });

@@ -65,6 +65,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
     if (attempt.kind == AttemptRecord::Kind::kDeleted) {
       CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, catalog_.Read(job, action.step, attempt.attempt));
       changed.deleted.push_back(std::move(summary));
+      changed.deleted_before.push_back(attempt.attempt);
     }
     // An attempt that cannot be read today may be a checkpoint tomorrow.
     if (attempt.kind == AttemptRecord::Kind::kDamaged && !IsProvenDamage(attempt.error)) return attempt.error;

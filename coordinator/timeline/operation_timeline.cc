@@ -88,7 +88,8 @@ void OperationTimeline::Finish(End end, absl::Time now) {
   if (ended()) return;
   end_ = std::move(end);
   if (end_.kind != v1::Timeline::KIND_UNSPECIFIED) kind_ = end_.kind;
-  if (ranks_.size() < end_.world_size) ranks_.resize(end_.world_size);
+  // If no rank has begun, then it was not for ranks that it waited: its error says for what.
+  if (!ranks_.empty() && ranks_.size() < end_.world_size) ranks_.resize(end_.world_size);
   duration_ = Offset(now);
   called_ = LastOf(RankMark::kCalled);
   staged_ = LastOf(RankMark::kStaged);

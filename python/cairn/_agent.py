@@ -12,6 +12,8 @@ from cairn._errors import Error
 
 # The agent answers a long call within the call's `max_wait`. This many seconds later it is taken for dead.
 GRACE = 10.0
+# A call that has little time left waits so long for the answer, on a machine that is busy.
+LEAST_GRACE = 5.0
 MAX_WAIT = 5.0
 _MAX_MESSAGE = 64 << 20
 _OPTIONS = [

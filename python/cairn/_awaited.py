@@ -1,4 +1,4 @@
-"""Tells in the log whom a save or load waits for, when it waits for long."""
+"""Tells in the log whom a save, load or prepare waits for, when it waits for long."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _LONGEST_PAUSE = 60.0
 _RATE = 20.0
 # Pauses differ by this part, so that ranks do not come to ask all at once.
 _JITTER = 0.25
+# Seconds for which an answer is waited for: it is only a word more.
+ANSWER = 3.0
 # No more ranks than these are named.
 _MOST = 8
 
@@ -33,7 +35,7 @@ class Teller:
 
     Args:
       ask: returns the job as the coordinator sees it; raises Error.
-      what: "save" or "load", which is also a reshard.
+      what: "save", "prepare", or "load", which is also a reshard.
       rank: of the trainer that waits.
       world_size: number of ranks of the job.
       clock: seconds that never go back.
@@ -74,8 +76,19 @@ class Teller:
             _LOG.warning("rank %d has waited %.0f s in %s for %s", self._rank, now - self._begun, self._what, text)
 
 
+    def named(self) -> tuple[str, str]:
+        """Returns whom a prepare waits for, and the numbers of these ranks; empty if it is not known. Never raises."""
+        try:
+            job = self._ask()
+        except Error:
+            return "", ""
+        return awaited(job, "prepare", self._rank), ", ".join(map(str, job.layout_awaited_ranks))
+
+
 def awaited(job: _wire.Message, what: str, rank: int) -> str:
-    """Returns whom a save or load of the job waits for, and what is known of these ranks; "" if it waits for none."""
+    """Returns whom a save, load or prepare of the job waits for, and what is known of these ranks; "" if for none."""
+    if what == "prepare":
+        return _awaited_layouts(job)
     saves = [job.checkpoint] if job.HasField("checkpoint") and job.checkpoint.state in _SAVING else []
     loads = [load for load in job.loads if load.state in _LOADING]
     operations, others = (saves, loads) if what == "save" else (loads, saves)
@@ -99,6 +112,21 @@ def awaited(job: _wire.Message, what: str, rank: int) -> str:
         texts.append(f"rank {progress.rank} ({note})")
     more = max(len(texts) - _MOST, 0) + left_out
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _awaited_layouts(job: _wire.Message) -> str:
+    members = {member.rank: member for member in job.ranks}
+    texts = []
+    for rank in job.layout_awaited_ranks:
+        if rank in members and not members[rank].trainer_attached:
+            note = "no trainer is attached"
+        elif rank in members or job.ranks_left_out:
+            note = "which has not called prepare"
+        else:
+            note = "no agent is registered"
+        texts.append(f"rank {rank} ({note})")
+    more = job.layouts_awaited - len(texts)
+    return ", ".join(texts) + (f" and {more} more" if more > 0 else "")
 
 
 def _left_out(operation: _wire.Message, rank: int) -> int:

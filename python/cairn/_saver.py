@@ -70,7 +70,7 @@ class Saver:
         try:
             response, _ = self._session.call_with_layout(
                 "Prepare", request, declared, deadline,
-                f"no plan within {timeout:g} s: have all ranks called prepare?")
+                f"prepare has waited {timeout:g} s for the other ranks")
         except Error as error:
             self._give_up_slab(error)
             raise

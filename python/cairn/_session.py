@@ -182,17 +182,20 @@ class Session:
     # Calls.
 
     def call(self, name: str, request: _wire.Message, max_wait: float | None = None,
-             held_by: int | None = None) -> _wire.Message:
+             held_by: int | None = None, timeout: float | None = None) -> _wire.Message:
         """Makes a call, which may have to go on with the agent's next process.
 
         Args:
           held_by: the agent_incarnation that holds what the call is about. Raises Restarted if that process is gone.
+          timeout: as of Agent.call.
         """
         for last in (False, True):
             self.check()
             self._check_held(held_by)
             try:
-                return self.agent.call(name, request, max_wait)
+                if timeout is None:
+                    return self.agent.call(name, request, max_wait)
+                return self.agent.call(name, request, max_wait, timeout=timeout)
             except Error as error:
                 self.check()
                 self._check_held(held_by) # the error says only that another thread has attached meanwhile
@@ -227,11 +230,11 @@ class Session:
         Returns the answer and the incarnation of the agent that gave it. A call that is pending when the agent restarts
         goes on with the next process: the coordinator knows whether it belongs to an attempt that has ended by that
         (docs/failure_model.md). By the deadline it raises what keeps the agent from its coordinator, if the agent says
-        that, else TIMED_OUT with the text `late`.
+        that, else TIMED_OUT with the text `late`; that of a Prepare names the ranks for which it waited.
         """
         uploads = 0
         stalled: Error | None = None
-        teller = self.teller("load" if name == "BeginLoad" else "save")
+        teller = self.teller({"BeginLoad": "load", "Prepare": "prepare"}.get(name, "save"))
         while True:
             request.layout.digest = declared.digest
             request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
@@ -240,9 +243,15 @@ class Session:
                 request.source.layout = b"" if source.digest in self._known_layouts else source.layout
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise self._late(late, stalled)
+                raise self._late(late, stalled, teller if name == "Prepare" else None)
             agent = self.agent_incarnation
-            response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait()))
+            max_wait = min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait())
+            # An agent that is frozen must not hold the caller for long beyond the deadline. That of a load is only for
+            # its progress.
+            timeout = None
+            if name != "BeginLoad":
+                timeout = min(max_wait + _agent.GRACE, max(remaining, max_wait + _agent.LEAST_GRACE))
+            response = self.call(name, request, max_wait, timeout=timeout)
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []
@@ -266,15 +275,20 @@ class Session:
             teller.look()
 
     def teller(self, what: str) -> _awaited.Teller:
-        """Returns who tells whom a "save" or "load" waits for that begins now."""
+        """Returns who tells whom a "save", "load" or "prepare" waits for that begins now."""
         return _awaited.Teller(self._job, what, self.rank, self.world_size)
 
     def _job(self) -> _wire.Message:
         request = _wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)
-        return self.agent.call("GetLocalJob", request).job
+        return self.agent.call("GetLocalJob", request, timeout=_awaited.ANSWER).job
 
-    def _late(self, late: str, stalled: Error | None) -> Error:
+    def _late(self, late: str, stalled: Error | None, teller: _awaited.Teller | None) -> Error:
+        """`teller` says for which ranks the call has waited; None if others know that."""
         metadata = {"job": self.job, "rank": str(self.rank)}
+        if stalled is None and teller is not None:
+            text, ranks = teller.named()
+            if ranks:
+                return Error("TIMED_OUT", f"{late}: {text}", {**metadata, "ranks": ranks, "phase": "waiting"})
         if stalled is None:
             return Error("TIMED_OUT", late, metadata)
         return Error(stalled.reason, f"{late.partition(':')[0]}: {stalled.message}", {**metadata, **stalled.metadata})

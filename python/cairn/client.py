@@ -208,8 +208,8 @@ class Client(_keeping.Keeper):
           Bytes of this rank's staging memory.
 
         Raises:
-          Error: as save() of the state and its layout; TIMED_OUT (not all ranks have called it), MEMORY_LIMIT (the
-            staging memory does not fit).
+          Error: as save() of the state and its layout, when all ranks have called it; TIMED_OUT (it names the ranks
+            that have not), MEMORY_LIMIT (the staging memory does not fit).
         """
         timeout = _timeouts.seconds(timeout, "prepare")
         with self._operation.of("prepare", timeout):

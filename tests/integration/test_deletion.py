@@ -47,7 +47,12 @@ def test_deleted_step_is_gone_for_everyone_and_can_be_saved_again(tmp_path):
         assert reasons(load(cluster, step=3)) == ["NOT_COMMITTED"] * 2
         shown = command("show", "demo@3", "--root", str(root), expect=1).stderr
         assert "it diverged" in shown and "step 2 remained" in shown, shown
-        assert command_json("delete", "demo@3", *at, *token)["deleted"] == answer["deleted"]
+        assert answer["previously_deleted_attempts"] == []
+        again = command_json("delete", "demo@3", *at, *token)
+        assert again["deleted"] == answer["deleted"] and again["previously_deleted_attempts"] == [1]
+        text = command("delete", "demo@3", *at, *token).stdout
+        assert "demo@3 (attempt 1) was deleted before\n" in text and "it diverged" in text, text
+        assert "deleted demo@3" not in text, "that would say it was done just now"
         save(cluster, 3)
         assert load(cluster) == [(3, True)] * 2
         assert committed(root) == [1, 2, 3]

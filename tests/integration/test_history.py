@@ -12,6 +12,24 @@ def save(cluster, step: int) -> None:
     on_ranks(cluster, lambda rank, client: client.save(step, {"w": rows(WHOLE, rank, 2)}, timeout=20).wait(60))
 
 
+def test_history_tells_saves_that_ended_before_a_rank_had_begun_them(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=["--phase-timeout=60s"]) as cluster:
+        flags = ["--coordinator", cluster.coordinator.address, "--token-file", str(tmp_path / ".cairn/token")]
+        clients = [cluster.connect(rank) for rank in range(2)]
+        for client in clients:
+            client.report_step(10)
+        command("save", "demo", "--timeout", "500ms", *flags, expect=None)  # they agree on a step, and do not reach it
+        command("save", "demo", "--no-wait", *flags)
+        command("cancel", "demo", *flags)
+        told = command_json("history", "demo", *flags)["operations"]
+        assert [(entry["kind"], entry["result"]) for entry in told] == [
+            ("save", "RANK_LATE"), ("save", "SAVE_CANCELLED")], told
+        assert all(entry["attempt"] == 0 and entry["world_size"] == 2 for entry in told)
+        assert "ranks 0, 1 are late" in told[0]["message"] and "cancelled" in told[1]["message"], told
+        for client in clients:
+            client.close()
+
+
 def test_history_tells_saves_and_loads_and_why_one_failed(tmp_path):
     root = tmp_path / "checkpoints"
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=["--phase-timeout=1s"]) as cluster:

@@ -155,6 +155,17 @@ def test_layout_that_changes_between_saves(root):
         on_ranks(cluster, work)
 
 
+def test_save_of_an_earlier_step_waits_for_the_one_that_began_before(root):
+    state = {"w": np.arange(1000.0)}
+    with cairn.local.Cluster(ranks=2, root=root) as cluster:
+        def work(rank, client):
+            later = client.save(3, state, timeout=60)
+            earlier = client.save(2, state, timeout=60)  # the memory is the later one's until that is committed
+            return [earlier.wait(60).step, later.wait(60).step]
+
+        assert on_ranks(cluster, work) == [[2, 3]] * 2
+
+
 def test_rank_whose_layout_alone_changes(root):
     """The others stage under the old plan. The save ends as committed or LAYOUT_CHANGED, and the next one is
     committed."""

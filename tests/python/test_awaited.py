@@ -39,6 +39,17 @@ def test_save_and_load_that_wait_for_each_other_say_so():
     assert _awaited.awaited(both, "load", 1) == "rank 0 (which is in a save)"
 
 
+def test_prepare_names_the_ranks_whose_layouts_are_missing():
+    view = job(trainers=(0,))
+    assert _awaited.awaited(view, "prepare", 0) == ""
+    view.layout_awaited_ranks.extend([1, 2])
+    view.layouts_awaited = 5
+    assert (_awaited.awaited(view, "prepare", 0) ==
+            "rank 1 (no trainer is attached), rank 2 (no agent is registered) and 3 more")
+    view.ranks[1].trainer_attached = True
+    assert _awaited.awaited(view, "prepare", 0).startswith("rank 1 (which has not called prepare), ")
+
+
 def test_rank_without_trainer_or_agent_is_named_so():
     assert _awaited.awaited(job(trainers=(0,), load=("PLANNING", "WAITING")), "load",
                             0) == "rank 1 (no trainer is attached)"
