@@ -12,11 +12,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "import/deepspeed_files.h"
+#include "import/deepspeed_parts.h"
 #include "import/deepspeed_slices.h"
 #include "import/deepspeed_states.h"
 #include "import/described_files.h"
@@ -24,7 +24,6 @@
 #include "import/foreign_manifest.h"
 #include "import/named_tensors.h"
 #include "import/parallel_rules.h"
-#include "import/torch_file.h"
 #include "import/zero_partition.h"
 
 namespace cairn {
@@ -37,9 +36,6 @@ constexpr uint64_t kMostLatestBytes = 4096;
 constexpr size_t kMostPieces = size_t{1} << 18;             // of one tensor
 constexpr uint64_t kCompareBytes = uint64_t{1} << 20;       // at once
 constexpr uint64_t kMostComparedBytes = uint64_t{1} << 30;  // of the buffers of a checkpoint
-constexpr char kSayPatterns[] =
-    "Save it with 'universal_checkpoint_info' in the client state, as Megatron-DeepSpeed does: its patterns say along "
-    "which dimension each weight is cut.";
 constexpr char kConvert[] =
     "Make a universal checkpoint of it (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
 
@@ -53,38 +49,18 @@ absl::StatusOr<Entries> List(const std::string& directory) {
   return entries;
 }
 
-absl::StatusOr<TorchFile> OpenTorch(const ForeignFile& file) {
-  const ReadRange read = [&](uint64_t offset, uint64_t bytes) { return file.Read(offset, bytes); };
-  return TorchFile::Open(file.bytes(), read, file.path());
-}
-
 std::string StateName(const std::string& key, const std::string& weight) {
   return absl::StrCat("optimizer.", key, ".", weight);
 }
 
-// Moves on to another file for each number.
-class FileNames {
- public:
-  uint32_t Add(const std::string& name) {
-    names_.push_back(name);
-    return static_cast<uint32_t>(names_.size() - 1);
-  }
-  const std::string& operator[](uint32_t number) const { return names_[number]; }
-  size_t size() const { return names_.size(); }
-
- private:
-  std::vector<std::string> names_;
-};
-
 class DirectoryReader {
  public:
-  DirectoryReader(const std::string& directory, const DeepSpeedFiles& names)
-      : directory_(directory), names_(names), manifest_("cairn import deepspeed 1") {}
+  // Both must outlive it.
+  DirectoryReader(const DeepSpeedFiles& names, const DeepSpeedParts& read)
+      : names_(names), read_(read), manifest_("cairn import deepspeed 1") {}
 
   absl::StatusOr<Manifest> Read() {
-    CAIRN_RETURN_IF_ERROR(ReadFiles());
-    for (const std::optional<ForeignFile>& file : files_) manifest_.AddFile(*file);
-    CAIRN_RETURN_IF_ERROR(LearnParallelism());
+    for (const std::optional<ForeignFile>& file : read_.files) manifest_.AddFile(*file);
     if (names_.is_universal) {
       CAIRN_RETURN_IF_ERROR(AddParameters());
     } else {
@@ -105,20 +81,15 @@ class DirectoryReader {
   };
 
   absl::Status Bad(uint32_t file, const std::string& problem) const {
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(files_[file]->path(), ": ", problem),
-                     {{"file", files_[file]->path()}});
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(read_.files[file]->path(), ": ", problem),
+                     {{"file", read_.files[file]->path()}});
   }
-  absl::Status InDirectory(const absl::Status& status) const {
-    return status.ok() ? status : Annotate(status, directory_, {{"file", directory_}});
+  absl::Status InDirectory(const absl::Status& status) const { return read_.InDirectory(status); }
+  const DeepSpeedPart& Part(size_t stage, size_t slice) const { return read_.Part(stage, slice); }
+  absl::StatusOr<MergedShape> MergeParameter(const std::string& name,
+                                             std::span<const StoredSlice* const> slices) const {
+    return read_.MergeParameter(name, slices);
   }
-  // The part that a stage of the pipeline has of a slice.
-  const DeepSpeedPart& Part(size_t stage, size_t slice) const { return parts_[stage * slices_ + slice]; }
-  size_t stages() const { return parts_.size() / slices_; }
-
-  // Reads what is not tensors' bytes, by several threads.
-  absl::Status ReadFiles();
-  // Finds out how many stages and slices there are, and how slices make up tensors.
-  absl::Status LearnParallelism();
 
   // Adds what the optimizers of all parts hold: the trained weights, and their states.
   absl::Status AddTrained();
@@ -126,8 +97,6 @@ class DirectoryReader {
   // Adds a tensor whose slices make up `merged`.
   absl::Status AddMerged(const std::string& name, const MergedShape& merged,
                          std::span<const StoredSlice* const> slices);
-  // Finds how the slices of a parameter make it up.
-  absl::StatusOr<MergedShape> MergeParameter(const std::string& name, std::span<const StoredSlice* const> slices) const;
   // Adds the parameters of a universal checkpoint.
   absl::Status AddParameters();
   // Adds the weights that are not trained.
@@ -140,144 +109,23 @@ class DirectoryReader {
   absl::Status AddCopies(const std::string& name, const std::vector<Copy>& copies, bool is_buffer);
   absl::StatusOr<bool> AreEqual(const StoredSlice& a, const StoredSlice& b);
 
-  const std::string& directory_;
   const DeepSpeedFiles& names_;
-  FileNames file_names_;
-  std::vector<std::optional<ForeignFile>> files_;
-  std::vector<DeepSpeedPart> parts_;
-  std::vector<DeepSpeedRead<DeepSpeedLayer>> layers_;  // as names_.layers
-  // By the position of its name. Nothing stands for a value that is no tensor.
-  std::vector<std::optional<StridedTensor>> parameters_;
-  uint32_t first_parameter_ = 0;  // the number of its file
-  size_t slices_ = 1;
-  std::optional<ParallelRules> rules_;
+  const DeepSpeedParts& read_;
   uint64_t compared_bytes_ = 0;
 
   ForeignManifest manifest_;
   NamedTensors tensors_;
 };
 
-absl::Status DirectoryReader::ReadFiles() {
-  // What is to be done with each file.
-  std::vector<std::function<absl::Status(const TorchFile&)>> readers;
-  const auto add = [&](const std::string& name, std::function<absl::Status(const TorchFile&)> reader) {
-    readers.push_back(std::move(reader));
-    return file_names_.Add(name);
-  };
-  const auto into = [&](auto& read, const std::string& name, auto parse) {
-    read.path = absl::StrCat(directory_, "/", name);
-    read.file = add(name, [&read, parse](const TorchFile& file) -> absl::Status {
-      CAIRN_ASSIGN_OR_RETURN(read.content, parse(file));
-      return absl::OkStatus();
-    });
-  };
-  parts_.resize(names_.parts.size());
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const DeepSpeedFiles::Part& names = names_.parts[i];
-    parts_[i].models.resize(names.models.size());
-    parts_[i].optimizers.resize(names.optimizers.size());
-    for (size_t rank = 0; rank < names.models.size(); ++rank) {
-      into(parts_[i].models[rank], names.models[rank], ReadDeepSpeedModel);
-    }
-    for (size_t rank = 0; rank < names.optimizers.size(); ++rank) {
-      into(parts_[i].optimizers[rank], names.optimizers[rank], ReadDeepSpeedOptimizer);
-    }
-  }
-  layers_.resize(names_.layers.size());
-  for (size_t i = 0; i < layers_.size(); ++i) into(layers_[i], names_.layers[i].name, ReadDeepSpeedLayer);
-  parameters_.resize(names_.parameters.size());
-  first_parameter_ = static_cast<uint32_t>(file_names_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    add(names_.parameters[i], [this, i](const TorchFile& file) -> absl::Status {
-      // The value is {"param": tensor, ...}, or a tensor or number alone.
-      PickleValue value = file.document().root();
-      if (const auto parameter = file.document().Find(value, "param"); parameter.has_value()) value = *parameter;
-      CAIRN_ASSIGN_OR_RETURN(parameters_[i], file.Tensor(value));
-      return absl::OkStatus();
-    });
-  }
-  files_.resize(readers.size());
-  return ReadEachFile(readers.size(), [&](size_t number) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(ForeignFile file,
-                           ForeignFile::OpenBelow(directory_, file_names_[static_cast<uint32_t>(number)]));
-    {
-      CAIRN_ASSIGN_OR_RETURN(const TorchFile torch, OpenTorch(file));
-      CAIRN_RETURN_IF_ERROR(readers[number](torch));
-    }
-    file.Close();
-    files_[number] = std::move(file);
-    return absl::OkStatus();
-  });
-}
-
-absl::Status DirectoryReader::LearnParallelism() {
-  if (parts_.empty()) return absl::OkStatus();
-  DeepSpeedModel& first = parts_[0].models[0].content;
-  for (const DeepSpeedPart& part : parts_) {
-    for (const auto& model : part.models) {
-      if (model.content.stages != first.stages || model.content.slices != first.slices) {
-        return Bad(model.file, "says another number of parts of the model than the file of part 0");
-      }
-      if (model.content.has_experts && !names_.is_universal) {
-        return MakeError(Reason::kUnsupported, absl::StrCat(model.path, " is of a model with experts"),
-                         {{"file", model.path}, {"next", kConvert}});
-      }
-    }
-  }
-  if (first.stages != 0 && first.slices != 0) {
-    slices_ = first.slices;
-    if (first.stages > parts_.size() || first.stages * first.slices != parts_.size()) {
-      return Bad(parts_[0].models[0].file,
-                 absl::StrCat("is one of ", first.stages, " stages and ", first.slices,
-                              " slices of a model, and there are files of ", parts_.size(), " parts"));
-    }
-  } else if (first.parts > parts_.size()) {
-    return Bad(parts_[0].models[0].file,
-               absl::StrCat("is one of ", first.parts, " parts of a model, and there are files of ", parts_.size()));
-  }
-  if (parts_.size() == 1) return absl::OkStatus();
-  if (first.stages != 0 && first.slices != 0) {
-    // It says so.
-  } else if (!names_.layers.empty()) {
-    // Versions before 0.19 say it by their files alone: a pipeline has files of layers, one of each slice.
-    for (const DeepSpeedFiles::Layer& layer : names_.layers) slices_ = std::max(slices_, size_t{layer.slice} + 1);
-    if (parts_.size() % slices_ != 0) {
-      return InDirectory(MakeError(Reason::kFileMissing, absl::StrCat("there are ", slices_, " slices of layers, and ",
-                                                                      parts_.size(), " parts of the model (mp_rank)")));
-    }
-  } else {
-    slices_ = parts_.size();
-  }
-  if (first.parallel) {
-    auto rules = ParallelRules::Create(*std::exchange(first.parallel, std::nullopt));
-    if (!rules.ok()) return Annotate(rules.status(), files_[parts_[0].models[0].file]->path());
-    rules_ = *std::move(rules);
-  } else if (slices_ > 1 && !names_.is_universal) {
-    std::vector<std::string> weights;
-    for (const ZeroGroup& group : first.groups) {
-      for (const ZeroGroup::Parameter& each : group.parameters) weights.push_back(absl::StrCat("'", each.name, "'"));
-    }
-    const size_t shown = std::min<size_t>(weights.size(), 3);
-    return MakeError(
-        Reason::kUnsupported,
-        absl::StrCat(directory_, " holds a model in ", slices_,
-                     " tensor-parallel slices, and does not say how they make up ",
-                     absl::StrJoin(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                     weights.size() > shown ? absl::StrCat(" and ", weights.size() - shown, " more weights") : ""),
-        {{"file", directory_}, {"next", kSayPatterns}});
-  }
-  return absl::OkStatus();
-}
-
 absl::Status DirectoryReader::AddTrained() {
-  for (size_t stage = 0; stage < stages(); ++stage) CAIRN_RETURN_IF_ERROR(AddTrainedOfStage(stage));
+  for (size_t stage = 0; stage < read_.stages(); ++stage) CAIRN_RETURN_IF_ERROR(AddTrainedOfStage(stage));
   return absl::OkStatus();
 }
 
 absl::Status DirectoryReader::AddTrainedOfStage(size_t stage) {
   std::vector<std::map<std::string, TrainedSlice>> parts;
-  for (size_t slice = 0; slice < slices_; ++slice) {
-    CAIRN_ASSIGN_OR_RETURN(auto trained, TrainedSlices(Part(stage, slice), directory_));
+  for (size_t slice = 0; slice < read_.slices; ++slice) {
+    CAIRN_ASSIGN_OR_RETURN(auto trained, TrainedSlices(Part(stage, slice), read_.directory));
     if (slice > 0 && trained.size() != parts[0].size()) {
       return Bad(Part(stage, slice).models[0].file, "has other weights than the file of the first slice");
     }
@@ -286,7 +134,7 @@ absl::Status DirectoryReader::AddTrainedOfStage(size_t stage) {
   for (const auto& [name, first] : parts[0]) {
     std::vector<const TrainedSlice*> trained;
     std::vector<const StoredSlice*> slices;
-    for (size_t slice = 0; slice < slices_; ++slice) {
+    for (size_t slice = 0; slice < read_.slices; ++slice) {
       const auto found = parts[slice].find(name);
       if (found == parts[slice].end()) {
         return Bad(Part(stage, slice).models[0].file, absl::StrCat("lacks '", name, "', which the first slice has"));
@@ -296,7 +144,7 @@ absl::Status DirectoryReader::AddTrainedOfStage(size_t stage) {
     }
     if (tensors_.Has(name)) {
       // Stages that share a weight keep copies of it, which DeepSpeed keeps equal.
-      if (name.starts_with(kTiedModules) || (rules_ && rules_->IsPipelineReplicated(name))) continue;
+      if (name.starts_with(kTiedModules) || (read_.rules && read_.rules->IsPipelineReplicated(name))) continue;
       return Bad(Part(stage, 0).models[0].file, absl::StrCat("has '", name, "', and so has an earlier stage"));
     }
     const auto merged = MergeParameter(name, slices);
@@ -306,7 +154,7 @@ absl::Status DirectoryReader::AddTrainedOfStage(size_t stage) {
       CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddWhole(StateName(key, name), number.tensor, number.file)));
     }
     for (const auto& [key, state] : first.states) {
-      for (size_t slice = 0; slice < slices_; ++slice) {
+      for (size_t slice = 0; slice < read_.slices; ++slice) {
         const auto found = trained[slice]->states.find(key);
         if (found == trained[slice]->states.end()) {
           return Bad(Part(stage, slice).optimizers[0].file, absl::StrCat("lacks '", key, "' of '", name, "'"));
@@ -317,17 +165,6 @@ absl::Status DirectoryReader::AddTrainedOfStage(size_t stage) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<MergedShape> DirectoryReader::MergeParameter(const std::string& name,
-                                                            std::span<const StoredSlice* const> slices) const {
-  std::vector<Shape> shapes;
-  for (const StoredSlice* slice : slices) shapes.push_back(slice->shape);
-  if (rules_) return rules_->Merge(name, shapes);
-  if (shapes.size() == 1) return MergeReplicas(name, shapes);
-  return MakeError(Reason::kUnsupported,
-                   absl::StrCat("nothing says how ", shapes.size(), " slices make up '", name, "'"),
-                   {{"tensor", name}, {"next", kSayPatterns}});
 }
 
 absl::Status DirectoryReader::AddMerged(const std::string& name, const MergedShape& merged,
@@ -361,7 +198,7 @@ absl::Status DirectoryReader::AddMerged(const std::string& name, const MergedSha
 
 absl::Status DirectoryReader::AddParameters() {
   absl::flat_hash_map<std::string, Shape> shapes;
-  for (const DeepSpeedPart& part : parts_) {
+  for (const DeepSpeedPart& part : read_.parts) {
     for (const ZeroGroup& group : part.models[0].content.groups) {
       for (const ZeroGroup::Parameter& parameter : group.parameters) shapes[parameter.name] = parameter.shape;
     }
@@ -374,19 +211,19 @@ absl::Status DirectoryReader::AddParameters() {
     const size_t key_begin = std::max(begin, slash + 1);
     const std::string key = path.substr(key_begin, path.size() - key_begin - std::string_view(".pt").size());
     const std::string name = weight.empty() ? key : key == "fp32" ? weight : StateName(key, weight);
-    std::optional<StridedTensor>& tensor = parameters_[i];
-    const uint32_t file = first_parameter_ + static_cast<uint32_t>(i);
+    std::optional<StridedTensor> tensor = read_.parameters[i];
+    const uint32_t file = read_.first_parameter + static_cast<uint32_t>(i);
     if (!tensor) {
-      CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddValue(name, file, files_[file]->bytes())));
+      CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddValue(name, file, read_.files[file]->bytes())));
       continue;
     }
     // Stage 3 leaves them flat.
     const auto shape = shapes.find(weight);
-    if (shape == shapes.end() && slices_ > 1 && parts_[0].models[0].content.module.contains(weight)) {
+    if (shape == shapes.end() && read_.slices > 1 && read_.parts[0].models[0].content.module.contains(weight)) {
       // DeepSpeed writes one slice alone here if the weight is not trained. The models' files have all slices.
       continue;
     }
-    if (parts_.size() == 1 && shape != shapes.end() && tensor->IsFlat() &&
+    if (read_.parts.size() == 1 && shape != shapes.end() && tensor->IsFlat() &&
         ElementCount(shape->second) == tensor->shape[0]) {
       tensor->shape = shape->second;
       tensor->strides = RowMajorStrides(tensor->shape);
@@ -397,16 +234,16 @@ absl::Status DirectoryReader::AddParameters() {
 }
 
 absl::Status DirectoryReader::AddFrozen() {
-  for (size_t stage = 0; stage < stages(); ++stage) {
+  for (size_t stage = 0; stage < read_.stages(); ++stage) {
     std::vector<std::map<std::string, StoredSlice>> parts;
-    for (size_t slice = 0; slice < slices_; ++slice) {
-      CAIRN_ASSIGN_OR_RETURN(auto frozen, FrozenSlices(Part(stage, slice), directory_));
+    for (size_t slice = 0; slice < read_.slices; ++slice) {
+      CAIRN_ASSIGN_OR_RETURN(auto frozen, FrozenSlices(Part(stage, slice), read_.directory));
       parts.push_back(std::move(frozen));
     }
     for (const auto& [name, first] : parts[0]) {
       if (tensors_.Has(name)) continue;
       std::vector<const StoredSlice*> slices;
-      for (size_t slice = 0; slice < slices_; ++slice) {
+      for (size_t slice = 0; slice < read_.slices; ++slice) {
         const auto found = parts[slice].find(name);
         if (found == parts[slice].end()) {
           return Bad(Part(stage, slice).models[0].file, absl::StrCat("lacks '", name, "', which the first slice has"));
@@ -422,20 +259,20 @@ absl::Status DirectoryReader::AddFrozen() {
 }
 
 absl::Status DirectoryReader::AddRest() {
-  if (parts_.empty()) return absl::OkStatus();
-  for (const auto& [name, target] : parts_[0].models[0].content.shared) {
+  if (read_.parts.empty()) return absl::OkStatus();
+  for (const auto& [name, target] : read_.parts[0].models[0].content.shared) {
     if (!tensors_.Has(target) || tensors_.Has(name)) continue;
     CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddAlias(name, target)));
   }
-  for (size_t stage = 0; stage < stages(); ++stage) {
+  for (size_t stage = 0; stage < read_.stages(); ++stage) {
     const DeepSpeedRead<DeepSpeedModel>& first = Part(stage, 0).models[0];
     // Stage 3 writes each rank's states, in which the weights are empty.
     const bool partitioned =
-        first.content.module.empty() || file_names_[first.file].find("zero_pp_rank_") != std::string::npos;
+        first.content.module.empty() || read_.file_names[first.file].find("zero_pp_rank_") != std::string::npos;
     for (const auto& [name, tensor] : first.content.module) {
       if (tensors_.Has(name) || (partitioned && ElementCount(tensor.shape) == 0)) continue;
       std::vector<Copy> copies;
-      for (size_t slice = 0; slice < slices_; ++slice) {
+      for (size_t slice = 0; slice < read_.slices; ++slice) {
         const DeepSpeedRead<DeepSpeedModel>& model = Part(stage, slice).models[0];
         const auto found = model.content.module.find(name);
         if (found == model.content.module.end()) {
@@ -451,7 +288,7 @@ absl::Status DirectoryReader::AddRest() {
 
 absl::Status DirectoryReader::AddLayers() {
   std::set<std::string> buffers, ties;
-  for (const DeepSpeedPart& part : parts_) {
+  for (const DeepSpeedPart& part : read_.parts) {
     buffers.insert(part.models[0].content.buffers.begin(), part.models[0].content.buffers.end());
     for (const ZeroGroup& group : part.models[0].content.groups) {
       for (const ZeroGroup::Parameter& each : group.parameters) {
@@ -461,10 +298,10 @@ absl::Status DirectoryReader::AddLayers() {
       }
     }
   }
-  for (size_t begin = 0; begin < layers_.size(); begin += slices_) {
+  for (size_t begin = 0; begin < read_.layers.size(); begin += read_.slices) {
     const DeepSpeedFiles::Layer& layer = names_.layers[begin];
-    for (size_t slice = 0; slice < slices_; ++slice) {
-      if (begin + slice < layers_.size() && names_.layers[begin + slice].index == layer.index &&
+    for (size_t slice = 0; slice < read_.slices; ++slice) {
+      if (begin + slice < read_.layers.size() && names_.layers[begin + slice].index == layer.index &&
           names_.layers[begin + slice].slice == slice) {
         continue;
       }
@@ -472,7 +309,7 @@ absl::Status DirectoryReader::AddLayers() {
                                                                       layer.index, " beside ", layer.name)));
     }
     // Tensors of a layer are named by its number. One that shares its weights has the name that they are shared by.
-    const DeepSpeedLayer& first = layers_[begin].content;
+    const DeepSpeedLayer& first = read_.layers[begin].content;
     std::string prefix = absl::StrCat(layer.index, ".");
     const auto knows = [&](const std::string& path) {
       return std::any_of(first.begin(), first.end(),
@@ -486,8 +323,8 @@ absl::Status DirectoryReader::AddLayers() {
       const std::string name = prefix + local;
       if (tensors_.Has(name)) continue;
       std::vector<Copy> copies;
-      for (size_t slice = 0; slice < slices_; ++slice) {
-        const auto& each = layers_[begin + slice];
+      for (size_t slice = 0; slice < read_.slices; ++slice) {
+        const auto& each = read_.layers[begin + slice];
         const auto found = each.content.find(local);
         if (found == each.content.end()) {
           return Bad(each.file, absl::StrCat("lacks '", local, "', which the first slice has"));
@@ -501,7 +338,7 @@ absl::Status DirectoryReader::AddLayers() {
 }
 
 absl::Status DirectoryReader::AddCopies(const std::string& name, const std::vector<Copy>& copies, bool is_buffer) {
-  if (copies.size() == 1 && (is_buffer || !rules_)) {
+  if (copies.size() == 1 && (is_buffer || !read_.rules)) {
     return InDirectory(tensors_.AddWhole(name, copies[0].tensor, copies[0].file));
   }
   std::vector<StoredSlice> slices;
@@ -536,14 +373,17 @@ absl::StatusOr<bool> DirectoryReader::AreEqual(const StoredSlice& a, const Store
   for (size_t i = 0; i < a.pieces.size(); ++i) {
     const StoredSlice::Piece &one = a.pieces[i], &other = b.pieces[i];
     if (one.box != other.box) return false;
-    CAIRN_ASSIGN_OR_RETURN(const ForeignFile one_file, ForeignFile::OpenBelow(directory_, file_names_[one.file]));
-    CAIRN_ASSIGN_OR_RETURN(const ForeignFile other_file, ForeignFile::OpenBelow(directory_, file_names_[other.file]));
+    CAIRN_ASSIGN_OR_RETURN(const ForeignFile one_file,
+                           ForeignFile::OpenBelow(read_.directory, read_.file_names[one.file]));
+    CAIRN_ASSIGN_OR_RETURN(const ForeignFile other_file,
+                           ForeignFile::OpenBelow(read_.directory, read_.file_names[other.file]));
     const uint64_t bytes = static_cast<uint64_t>(one.box.size()) * width;
     compared_bytes_ += bytes;
     if (compared_bytes_ > kMostComparedBytes) {
-      return MakeError(Reason::kUnsupported,
-                       absl::StrCat(directory_, " has more than ", kMostComparedBytes, " bytes of buffers to compare"),
-                       {{"file", directory_}, {"next", kConvert}});
+      return MakeError(
+          Reason::kUnsupported,
+          absl::StrCat(read_.directory, " has more than ", kMostComparedBytes, " bytes of buffers to compare"),
+          {{"file", read_.directory}, {"next", kConvert}});
     }
     for (uint64_t done = 0; done < bytes;) {
       const uint64_t count = std::min(bytes - done, kCompareBytes);
@@ -621,7 +461,8 @@ absl::StatusOr<Manifest> ReadDeepSpeedDirectory(const std::string& directory) {
   if (is_universal) {
     CAIRN_ASSIGN_OR_RETURN(files.parameters, FindParameters(directory));
   }
-  return DirectoryReader(directory, files).Read();
+  CAIRN_ASSIGN_OR_RETURN(const DeepSpeedParts read, DeepSpeedParts::Read(directory, files));
+  return DirectoryReader(files, read).Read();
 }
 
 }  // namespace cairn

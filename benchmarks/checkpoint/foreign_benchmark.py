@@ -5,7 +5,7 @@
 Every rank is a process with CPU tensors (fp32, DTensors split by rows). Each round does, one after the other:
 
   disk          one process writes a file of the state's size with O_DIRECT (8 MiB at once, two threads, fsync), and
-                reads it: what this disk gives to anyone
+                reads it: what this disk gives to anyone. "disk copy" does both at once, as exports and imports must
   save          Cairn's own, until it is durable
   load          Cairn's own, into the same layout
   export        `cairn export`, for Hugging Face and for torch.distributed.checkpoint (DCP), until it is durable. It
@@ -30,7 +30,7 @@ import statistics
 import subprocess
 import sys
 
-from ranks import Rank, drop_caches, plain_transfer, run_ranks, size_of
+from ranks import Rank, drop_caches, plain_copy, plain_transfer, run_ranks, size_of
 
 
 def parse() -> argparse.Namespace:
@@ -92,7 +92,11 @@ def worker(options: argparse.Namespace) -> None:
             plain, size = directory / "plain", ranks.total // 4096 * 4096
             timed("disk write", lambda: on_rank_0(lambda: plain_transfer(plain, size, read=False)))
             timed("disk read", lambda: on_rank_0(lambda: plain_transfer(plain, size, read=True)))
+            on_rank_0(lambda: drop_caches(directory))
+            copied = directory / "copied"
+            timed("disk copy", lambda: on_rank_0(lambda: plain_copy(plain, copied, size)))
             on_rank_0(plain.unlink)
+            on_rank_0(copied.unlink)
             timed("save", lambda: cairn.torch.save(client, step, source).wait())
 
             for kind in ("cold", "warm"):
@@ -147,14 +151,14 @@ def report(answer: dict, options: argparse.Namespace) -> None:
 
     print(f"{answer['bytes'] / 1e9:.3f} GB in {options.tensors} fp32 tensors over {options.ranks} ranks, "
           f"{options.rounds} rounds, {os.cpu_count()} cores")
-    for name in ("disk write", "disk read", "save"):
+    for name in ("disk write", "disk read", "disk copy", "save"):
         print(f"{name:28}{text(name)}")
     for kind in ("cold", "warm"):
         print(f"{f'load, {kind}':28}{text(f'load, {kind}')}")
         for what in ("export", "import", "source"):
             for form in ("huggingface", "dcp"):
                 name = f"{what} {form}, {kind}"
-                peers = [f"load, {kind}"] if what == "source" else [f"load, {kind}", "save", "disk write"]
+                peers = [f"load, {kind}"] if what == "source" else [f"load, {kind}", "save", "disk copy"]
                 print(f"{name:28}{text(name)}   rate / rate of: "
                       + ", ".join(f"{peer.removesuffix(f', {kind}')} {rate_of(name, peer):.2f}" for peer in peers))
         ours, peer = f"reshard by cairn, {kind}", f"reshard by torch, {kind}"

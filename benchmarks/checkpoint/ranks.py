@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import pathlib
+import queue
 import re
 import shutil
 import socket
@@ -45,8 +46,10 @@ def drop_caches(directory: pathlib.Path) -> None:
 
 @functools.cache
 def _pages() -> list[mmap.mmap]:
-    pages = [mmap.mmap(-1, _CHUNK) for _ in range(2)]
+    # Of whole huge pages, as Cairn's buffers: the kernel cuts a transfer of small ones into many requests.
+    pages = [mmap.mmap(-1, 2 * _CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(4)]
     for page in pages:
+        page.madvise(mmap.MADV_HUGEPAGE)
         page.write(os.urandom(_CHUNK))  # a disk may be quick with zeros
     return pages
 
@@ -69,6 +72,42 @@ def plain_transfer(path: pathlib.Path, size: int, read: bool) -> None:
         thread.join()
     os.fsync(fd)
     os.close(fd)
+
+
+def plain_copy(source: pathlib.Path, target: pathlib.Path, size: int) -> None:
+    """Copies a file as plain_transfer() reads and writes: two threads read while two write; fsync."""
+    free: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
+    full: queue.SimpleQueue[tuple[mmap.mmap, int, int] | None] = queue.SimpleQueue()
+    for page in _pages():
+        free.put(page)
+    reading = os.open(source, os.O_DIRECT | os.O_RDONLY)
+    writing = os.open(target, os.O_DIRECT | os.O_WRONLY | os.O_CREAT)
+    os.posix_fallocate(writing, 0, size)
+
+    def read(number: int) -> None:
+        for at in range(number * _CHUNK, size, 2 * _CHUNK):
+            page, length = free.get(timeout=60), min(_CHUNK, size - at)
+            if os.preadv(reading, [memoryview(page)[:length]], at) != length:
+                raise OSError("a short transfer")
+            full.put((page, at, length))
+        full.put(None)
+
+    def write() -> None:
+        while (item := full.get(timeout=60)) is not None:
+            page, at, length = item
+            if os.pwritev(writing, [memoryview(page)[:length]], at) != length:
+                raise OSError("a short transfer")
+            free.put(page)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
+    threads += [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.fsync(writing)
+    os.close(writing)
+    os.close(reading)
 
 
 class Rank:

@@ -1,0 +1,167 @@
+#include "import/deepspeed_parts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "import/described_files.h"
+#include "import/torch_file.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kSayPatterns[] =
+    "Save it with 'universal_checkpoint_info' in the client state, as Megatron-DeepSpeed does: its patterns say along "
+    "which dimension each weight is cut.";
+constexpr char kConvert[] =
+    "Make a universal checkpoint of it (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
+
+absl::StatusOr<TorchFile> OpenTorch(const ForeignFile& file) {
+  const ReadRange read = [&](uint64_t offset, uint64_t bytes) { return file.Read(offset, bytes); };
+  return TorchFile::Open(file.bytes(), read, file.path());
+}
+
+absl::Status Bad(const std::string& path, const std::string& problem) {
+  return MakeError(Reason::kBadForeignFile, absl::StrCat(path, ": ", problem), {{"file", path}});
+}
+
+}  // namespace
+
+absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory, const DeepSpeedFiles& names) {
+  DeepSpeedParts read;
+  read.directory = directory;
+  // What is to be done with each file.
+  std::vector<std::function<absl::Status(const TorchFile&)>> readers;
+  const auto add = [&](const std::string& name, std::function<absl::Status(const TorchFile&)> reader) {
+    readers.push_back(std::move(reader));
+    read.file_names.push_back(name);
+    return static_cast<uint32_t>(read.file_names.size() - 1);
+  };
+  const auto into = [&](auto& one, const std::string& name, auto parse) {
+    one.path = absl::StrCat(directory, "/", name);
+    one.file = add(name, [&one, parse](const TorchFile& file) -> absl::Status {
+      CAIRN_ASSIGN_OR_RETURN(one.content, parse(file));
+      return absl::OkStatus();
+    });
+  };
+  read.parts.resize(names.parts.size());
+  for (size_t i = 0; i < read.parts.size(); ++i) {
+    const DeepSpeedFiles::Part& part = names.parts[i];
+    read.parts[i].models.resize(part.models.size());
+    read.parts[i].optimizers.resize(part.optimizers.size());
+    for (size_t rank = 0; rank < part.models.size(); ++rank) {
+      into(read.parts[i].models[rank], part.models[rank], ReadDeepSpeedModel);
+    }
+    for (size_t rank = 0; rank < part.optimizers.size(); ++rank) {
+      into(read.parts[i].optimizers[rank], part.optimizers[rank], ReadDeepSpeedOptimizer);
+    }
+  }
+  read.layers.resize(names.layers.size());
+  for (size_t i = 0; i < read.layers.size(); ++i) into(read.layers[i], names.layers[i].name, ReadDeepSpeedLayer);
+  read.parameters.resize(names.parameters.size());
+  read.first_parameter = static_cast<uint32_t>(read.file_names.size());
+  for (size_t i = 0; i < read.parameters.size(); ++i) {
+    add(names.parameters[i], [&read, i](const TorchFile& file) -> absl::Status {
+      // The value is {"param": tensor, ...}, or a tensor or number alone.
+      PickleValue value = file.document().root();
+      if (const auto parameter = file.document().Find(value, "param"); parameter.has_value()) value = *parameter;
+      CAIRN_ASSIGN_OR_RETURN(read.parameters[i], file.Tensor(value));
+      return absl::OkStatus();
+    });
+  }
+  read.files.resize(readers.size());
+  const absl::Status status = ReadEachFile(readers.size(), [&](size_t number) -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory, read.file_names[number]));
+    {
+      CAIRN_ASSIGN_OR_RETURN(const TorchFile torch, OpenTorch(file));
+      CAIRN_RETURN_IF_ERROR(readers[number](torch));
+    }
+    file.Close();
+    read.files[number] = std::move(file);
+    return absl::OkStatus();
+  });
+  CAIRN_RETURN_IF_ERROR(status);
+  CAIRN_RETURN_IF_ERROR(read.LearnParallelism(names));
+  return read;
+}
+
+absl::Status DeepSpeedParts::InDirectory(const absl::Status& status) const {
+  return status.ok() ? status : Annotate(status, directory, {{"file", directory}});
+}
+
+absl::Status DeepSpeedParts::LearnParallelism(const DeepSpeedFiles& names) {
+  if (parts.empty()) return absl::OkStatus();
+  DeepSpeedModel& first = parts[0].models[0].content;
+  for (const DeepSpeedPart& part : parts) {
+    for (const auto& model : part.models) {
+      if (model.content.stages != first.stages || model.content.slices != first.slices) {
+        return Bad(model.path, "says another number of parts of the model than the file of part 0");
+      }
+      if (model.content.has_experts && !names.is_universal) {
+        return MakeError(Reason::kUnsupported, absl::StrCat(model.path, " is of a model with experts"),
+                         {{"file", model.path}, {"next", kConvert}});
+      }
+    }
+  }
+  if (first.stages != 0 && first.slices != 0) {
+    slices = first.slices;
+    if (first.stages > parts.size() || first.stages * first.slices != parts.size()) {
+      return Bad(parts[0].models[0].path,
+                 absl::StrCat("is one of ", first.stages, " stages and ", first.slices,
+                              " slices of a model, and there are files of ", parts.size(), " parts"));
+    }
+  } else if (first.parts > parts.size()) {
+    return Bad(parts[0].models[0].path,
+               absl::StrCat("is one of ", first.parts, " parts of a model, and there are files of ", parts.size()));
+  }
+  if (parts.size() == 1) return absl::OkStatus();
+  if (first.stages != 0 && first.slices != 0) {
+    // It says so.
+  } else if (!names.layers.empty()) {
+    // Versions before 0.19 say it by their files alone: a pipeline has files of layers, one of each slice.
+    for (const DeepSpeedFiles::Layer& layer : names.layers) slices = std::max(slices, size_t{layer.slice} + 1);
+    if (parts.size() % slices != 0) {
+      return InDirectory(MakeError(Reason::kFileMissing, absl::StrCat("there are ", slices, " slices of layers, and ",
+                                                                      parts.size(), " parts of the model (mp_rank)")));
+    }
+  } else {
+    slices = parts.size();
+  }
+  if (first.parallel) {
+    auto made = ParallelRules::Create(*std::exchange(first.parallel, std::nullopt));
+    if (!made.ok()) return Annotate(made.status(), parts[0].models[0].path);
+    rules = *std::move(made);
+  } else if (slices > 1 && !names.is_universal) {
+    std::vector<std::string> weights;
+    for (const ZeroGroup& group : first.groups) {
+      for (const ZeroGroup::Parameter& each : group.parameters) weights.push_back(absl::StrCat("'", each.name, "'"));
+    }
+    const size_t shown = std::min<size_t>(weights.size(), 3);
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat(directory, " holds a model in ", slices,
+                     " tensor-parallel slices, and does not say how they make up ",
+                     absl::StrJoin(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     weights.size() > shown ? absl::StrCat(" and ", weights.size() - shown, " more weights") : ""),
+        {{"file", directory}, {"next", kSayPatterns}});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MergedShape> DeepSpeedParts::MergeParameter(const std::string& name,
+                                                           std::span<const StoredSlice* const> merged) const {
+  std::vector<Shape> shapes;
+  for (const StoredSlice* slice : merged) shapes.push_back(slice->shape);
+  if (rules) return rules->Merge(name, shapes);
+  if (shapes.size() == 1) return MergeReplicas(name, shapes);
+  return MakeError(Reason::kUnsupported,
+                   absl::StrCat("nothing says how ", shapes.size(), " slices make up '", name, "'"),
+                   {{"tensor", name}, {"next", kSayPatterns}});
+}
+
+}  // namespace cairn
