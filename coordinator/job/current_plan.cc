@@ -56,7 +56,7 @@ void CurrentPlan::Look(JobContext& context) {
   } else {
     Request(context);
   }
-  const bool waits = !Awaited(context.members).empty();
+  const bool waits = digest_.empty() && (IsPartial(context.members) ? called_ : !contradiction_.ok());
   waiting_since_ = waits ? std::min(waiting_since_, context.now) : absl::InfiniteFuture();
 }
 
@@ -75,6 +75,7 @@ void CurrentPlan::Request(JobContext& context) {
     check_replicas_ =
         check_replicas_ || (context.options.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
     rounds_.Fit(context.members);
+    called_ = rounds_.Most(context.members) > 0;
   } else if (entry->state == SavePlanEntry::State::kFailed) {
     Contradict(entry->error, context.members);
   }
@@ -83,7 +84,7 @@ void CurrentPlan::Request(JobContext& context) {
 void CurrentPlan::Contradict(const absl::Status& error, const Membership& members) {
   if (rounds_.Behind(members).empty()) {
     error_ = error;
-    rounds_.Close(members);
+    CloseRound(members);
   } else {
     contradiction_ = error;
     most_calls_ = rounds_.Most(members);
@@ -102,6 +103,7 @@ std::vector<int> CurrentPlan::Awaited(const Membership& members) const {
 }
 
 void CurrentPlan::GiveUp(JobContext& context) {
+  waiting_since_ = absl::InfiniteFuture();
   std::vector<NamedRank> late;
   for (const int rank : Awaited(context.members)) {
     std::string detail = context.members.Find(rank) == nullptr ? "no agent is registered"
@@ -113,10 +115,18 @@ void CurrentPlan::GiveUp(JobContext& context) {
     }
     late.push_back({rank, v1::RankProgress::WAITING, std::move(detail)});
   }
+  if (late.empty()) {  // those that had called are gone
+    called_ = false;
+    return;
+  }
   error_ = ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(late));
   contradiction_ = absl::OkStatus();
-  rounds_.Close(context.members);
-  waiting_since_ = absl::InfiniteFuture();
+  CloseRound(context.members);
+}
+
+void CurrentPlan::CloseRound(const Membership& members) {
+  rounds_.Close(members);
+  called_ = false;
 }
 
 void CurrentPlan::WriteTo(const Member& member, v1::SynchronizeAgentResponse& response) const {

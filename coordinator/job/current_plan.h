@@ -24,9 +24,13 @@ namespace cairn {
 // Not thread-safe.
 class CurrentPlan {
  public:
-  // Says that what the plan is made of may have changed: the members, their layouts, their calls of `prepare`, or
-  // whether replicas were compared.
+  // Says that what the plan is made of may have changed: the members, or whether replicas were compared.
   void InputsChanged() { inputs_changed_ = true; }
+  // Says the same of a rank's layout, or of its calls of `prepare`.
+  void OnReport(const Member& member) {
+    inputs_changed_ = true;
+    called_ = called_ || rounds_.CallsOf(member) > 0;
+  }
   // A plan has come into the table.
   void OnPlanned();
   // Asks for the plan and takes it up, as far as that is possible now. Looks at every rank if the inputs have changed.
@@ -55,8 +59,13 @@ class CurrentPlan {
   void Contradict(const absl::Status& error, const Membership& members);
   // Ends the wait for ranks that have not called `prepare`, with an error that names them.
   void GiveUp(JobContext& context);
+  // All calls of `prepare` up to now have their answer.
+  void CloseRound(const Membership& members);
 
   PrepareRounds rounds_;
+  // A rank may have called `prepare` since the last round was closed. It is kept, because a job whose ranks declare
+  // their layouts one after the other cannot look at all of them each time.
+  bool called_ = false;
   bool inputs_changed_ = true;  // since Look
   bool under_way_ = false;      // was asked for, and its result has not come
   std::string digest_;

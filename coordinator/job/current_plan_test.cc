@@ -26,7 +26,7 @@ class CurrentPlanTest : public PartTest {
     v1::AgentState state = Trainer(50, layout);
     state.mutable_trainer()->set_prepare_calls(calls_[rank]);
     Report(rank, state);
-    plan_.InputsChanged();
+    plan_.OnReport(*members_.Find(rank));
     plan_.Advance(context_);
   }
   // As the planner does if the layouts fit together when their first letters are the same.
@@ -111,6 +111,19 @@ TEST_F(CurrentPlanTest, Advance_RankDeclaresNoLayout_IsNamedAfterThePhaseTimeout
   Declare(1, "b");
   Answer(Take<PlanSave>().value_or(PlanSave()), PlannedSave{"plan", 1});
   EXPECT_TRUE(Error().ok());
+}
+
+TEST_F(CurrentPlanTest, Advance_RankThatPreparedIsGone_NobodyIsLate) {
+  RegisterAll(2);
+  Declare(0, "a");
+  EXPECT_TRUE(plan_.restless(members_));
+  members_.Remove(0);
+  plan_.InputsChanged();
+  plan_.Advance(context_);
+  Pass(absl::Hours(1));
+  plan_.Advance(context_);
+  EXPECT_TRUE(Error(1).ok());
+  EXPECT_FALSE(plan_.restless(members_)) << "nobody waits";
 }
 
 TEST_F(CurrentPlanTest, Advance_RankSavesAndNobodyPrepares_NobodyIsLate) {

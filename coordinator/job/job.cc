@@ -169,7 +169,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
 
 void Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
   if (change.trainer || change.first) OnMember(member.rank, context);
-  if (change.layout || change.prepare || change.first) current_plan_.InputsChanged();
+  if (change.layout || change.prepare || change.first) current_plan_.OnReport(member);
   const bool answered = requests_.OnReport(member, context);
   attention_ = attention_ || answered || !member.asked.empty() || (change.first && members_.all_reported());
 }
