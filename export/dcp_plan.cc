@@ -1,6 +1,7 @@
 #include "export/dcp_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -42,7 +43,11 @@ void ForEachChunk(const Shape& shape, uint64_t width, Visit&& visit) {
   size_t axis = 0;
   uint64_t row = elements;
   while (row /= static_cast<uint64_t>(shape[axis]), row * width > kDcpChunkBytes) ++axis;
-  const auto rows = static_cast<int64_t>(std::max<uint64_t>(kDcpChunkBytes / (row * width), 1));
+  const auto length = static_cast<uint64_t>(shape[axis]);
+  const uint64_t most = std::max<uint64_t>(kDcpChunkBytes / (row * width), 1);
+  // torch reads each chunk whole. Of a power of two of equal chunks, as many ranks as that read none in common.
+  const uint64_t chunks = std::bit_ceil((length + most - 1) / most);
+  const auto rows = static_cast<int64_t>((length + chunks - 1) / chunks);
   Box box = whole;
   for (size_t d = 0; d < axis; ++d) box.shape[d] = 1;
   for (int64_t begin = 0; static_cast<uint64_t>(begin) < elements;) {
