@@ -79,7 +79,7 @@ TEST(DcpPlanTest, MakeDcpExportPlan_TiedWeight_IsASecondNameOfTheSameBytes) {
   ASSERT_EQ(metadata.tensors.size(), 1u);
   EXPECT_EQ(metadata.tensors[0].name, "a");
   EXPECT_THAT(metadata.aliases, ElementsAre(Pair("b", "a")));
-  EXPECT_EQ(metadata.entries.size(), 3u);
+  EXPECT_EQ(metadata.entries.size(), 4u);
 }
 
 TEST(DcpPlanTest, MakeDcpExportPlan_TwoOfOneName_AreRefused) {
