@@ -68,10 +68,10 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   trainer.set_incarnation(trainer_.value_or(0));
   if (trainer_ && current_step) trainer.set_current_step(*current_step);
   trainer.set_layout_digest(trainer_layout_);
-  if (trainer_) trainer.set_prepare_calls(prepare_calls_);
+  if (trainer_ && preparing_) trainer.set_prepare_calls(prepare_call_);
   *state.mutable_arm() = arm_;
   told_layout_ = trainer_layout_;
-  told_prepare_calls_ = prepare_calls_;
+  told_prepare_call_ = trainer.prepare_calls();
   saves_.AddTo(state);
   loads_.AddTo(state);
   for (const v1::GroupState& group : groups_) *state.add_groups() = group;
@@ -89,8 +89,8 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
   if (response.has_lease_ttl()) lease_ttl_ = DurationOf(response.lease_ttl());
   plans_.SetCurrent({response.current_plan_digest(), response.check_replicas(), response.sample_replicas()});
   // An answer to a request that named another layout, or an earlier call, says nothing about this one.
-  known_prepare_calls_ = told_prepare_calls_;
-  const bool of_this_call = told_layout_ == trainer_layout_ && known_prepare_calls_ == prepare_calls_;
+  known_prepare_call_ = told_prepare_call_;
+  const bool of_this_call = told_layout_ == trainer_layout_ && known_prepare_call_ == prepare_call_;
   current_plan_error_ = of_this_call ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
   for (const std::string& digest : response.wanted_layouts()) {
     RankLayoutPtr layout = layouts_.Find(digest);
@@ -222,7 +222,7 @@ void Session::Attach(uint64_t trainer) {
   trainer_ = trainer;
   last_trainer_ = trainer;
   trainer_layout_.clear();
-  prepare_calls_ = known_prepare_calls_ = 0;
+  prepare_call_ = known_prepare_call_ = 0;
   preparing_ = false;
   context_.Changed();
 }
@@ -276,6 +276,10 @@ void Session::AddLayout(RankLayoutPtr layout) {
 
 absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  if (request.end()) {
+    if (request.number() == prepare_call_ && std::exchange(preparing_, false)) context_.Changed();
+    return v1::PrepareResponse();
+  }
   const RankLayoutPtr layout = layouts_.Find(request.layout().digest());
   if (layout == nullptr) {
     v1::PrepareResponse response;
@@ -294,9 +298,11 @@ absl::StatusOr<v1::PrepareResponse> Session::GoOnPreparing(const v1::PrepareRequ
     NameLayout(layout->digest);
     return status;
   }
-  if (!preparing_ || trainer_layout_ != layout->digest) {
+  // A trainer of an earlier version does not count its calls.
+  const uint64_t call = request.number() > 0 ? request.number() : prepare_call_ + (preparing_ ? 0 : 1);
+  if (call != prepare_call_ || trainer_layout_ != layout->digest) {
     trainer_layout_ = layout->digest;
-    ++prepare_calls_;
+    prepare_call_ = call;
     current_plan_error_ = absl::OkStatus();
     context_.Changed();
   }
@@ -304,7 +310,7 @@ absl::StatusOr<v1::PrepareResponse> Session::GoOnPreparing(const v1::PrepareRequ
   v1::PrepareResponse response;
   context_.SetPending(response);
   // A plan of before the coordinator heard of this call may be one of before the layouts of other ranks changed.
-  if (plans_.current().digest.empty() || told_layout_ != trainer_layout_ || known_prepare_calls_ != prepare_calls_) {
+  if (plans_.current().digest.empty() || told_layout_ != trainer_layout_ || known_prepare_call_ != prepare_call_) {
     return response;
   }
   const auto image = plans_.WantImage(plans_.current().digest, layout);
@@ -339,6 +345,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
   auto response = saves_.Begin(request, layout, now);
   if (saves_.begun() != begun) {
     trainer_layout_ = layout->digest;
+    preparing_ = false;
     NameLayout(layout->digest);
   }
   return response;

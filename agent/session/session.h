@@ -148,15 +148,15 @@ class Session {
   absl::Status current_plan_error_;
   // What the last request said, which the orders answer.
   std::string told_layout_;
-  uint64_t told_prepare_calls_ = 0;
-  uint64_t known_prepare_calls_ = 0;  // to the coordinator, when it gave the last orders
+  uint64_t told_prepare_call_ = 0;
+  uint64_t known_prepare_call_ = 0;  // to the coordinator, when it gave the last orders
 
   std::optional<uint64_t> trainer_;
   uint64_t last_trainer_ = 0;      // that was attached, though it may have ended; 0 for none
   std::deque<uint64_t> replaced_;  // trainers whose place another one has taken, the newest last
   std::string trainer_layout_;
-  uint64_t prepare_calls_ = 0;  // of this trainer
-  bool preparing_ = false;      // the last of them was answered with `pending`
+  uint64_t prepare_call_ = 0;  // the last one of this trainer, by its count
+  bool preparing_ = false;     // the trainer waits in it
   v1::ArmState arm_;
   std::vector<v1::GroupState> groups_;
   // The orders about groups that were followed last, as bytes.

@@ -57,7 +57,7 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   EXPECT_FALSE(Begin(1)->pending()) << "the first save need not ask";
 
   *response.mutable_current_plan_error() = StatusToProto(MakeError(Reason::kShardGap, "a gap"));
-  EXPECT_EQ(State().trainer().prepare_calls(), 1u) << "all of these were one call";
+  EXPECT_EQ(State().trainer().prepare_calls(), 0u) << "it waits in none";
   ASSERT_TRUE(session_.OnOrders(response).ok());
   EXPECT_TRUE(session_.Prepare(request)->pending()) << "an earlier call's error is not this one's, nor is its plan";
   EXPECT_EQ(State().trainer().prepare_calls(), 2u);
@@ -68,6 +68,32 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   response.clear_current_plan_error();
   ASSERT_TRUE(session_.OnOrders(response).ok());
   EXPECT_FALSE(session_.Prepare(request)->pending());
+}
+
+TEST_F(SessionTest, Prepare_RepeatedUnderItsNumber_IsOneCallUntilTheTrainerLeavesIt) {
+  v1::PrepareRequest request;
+  request.set_trainer_incarnation(kTrainer);
+  request.set_number(7);
+  request.mutable_layout()->set_digest(layout_->digest);
+  EXPECT_TRUE(session_.Prepare(request)->pending());
+  EXPECT_TRUE(session_.Prepare(request)->pending());
+  EXPECT_EQ(State().trainer().prepare_calls(), 7u);
+  v1::PrepareRequest left;
+  left.set_trainer_incarnation(kTrainer);
+  left.set_end(true);
+  left.set_number(6);
+  EXPECT_TRUE(session_.Prepare(left).ok());
+  EXPECT_EQ(State().trainer().prepare_calls(), 7u) << "it was another call";
+  left.set_number(7);
+  EXPECT_TRUE(session_.Prepare(left).ok());
+  EXPECT_EQ(State().trainer().prepare_calls(), 0u);
+  v1::SynchronizeAgentResponse response;
+  response.set_coordinator_epoch(5);
+  *response.mutable_current_plan_error() = StatusToProto(MakeError(Reason::kShardGap, "a gap"));
+  ASSERT_TRUE(session_.OnOrders(response).ok());
+  request.set_number(8);
+  EXPECT_TRUE(session_.Prepare(request)->pending()) << "what was said before is not said of this call";
+  EXPECT_EQ(State().trainer().prepare_calls(), 8u);
 }
 
 // The answers to two calls overtake each other.

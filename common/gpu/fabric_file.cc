@@ -22,9 +22,10 @@ UniqueFd MakeFabricFile(const cuda::FabricHandle& handle) {
 }
 
 bool ReadFabricFile(int descriptor, cuda::FabricHandle& handle) {
-  // Only files of memory have seals, so reading it waits for nobody.
+  // Only files of memory have seals, so reading it waits for nobody. The kernel may have added others.
   struct stat about = {};
-  return fcntl(descriptor, F_GET_SEALS) == kSeals && fstat(descriptor, &about) == 0 &&
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals && fstat(descriptor, &about) == 0 &&
          about.st_size == sizeof(handle.bytes) &&
          pread(descriptor, handle.bytes, sizeof(handle.bytes), 0) == sizeof(handle.bytes);
 }

@@ -30,19 +30,25 @@ void CurrentPlan::OnPlanned() {
   under_way_ = false;
 }
 
+void CurrentPlan::OnReport(const Member& member, bool changed) {
+  const bool waits = answers_.Waits(member);
+  if (!changed && waits && !digest_.empty() && !inputs_changed_) return answers_.GivePlan(member);
+  called_ = called_ || waits;
+  inputs_changed_ = inputs_changed_ || changed || waits;
+}
+
 bool CurrentPlan::restless(const Membership& members) const {
-  return Waits() || (inputs_changed_ && members.with_layout() > 0);
+  return waiting() || (inputs_changed_ && members.with_layout() > 0);
 }
 
 void CurrentPlan::Advance(JobContext& context) {
   const auto seen = [&] {
-    return std::tuple(digest_, check_replicas_, std::string(error_.message()), contradiction_.ok(), most_calls_,
-                      rounds_.version());
+    return std::tuple(digest_, check_replicas_, std::string(error_.message()), contradiction_.ok(), answers_.version());
   };
   const auto before = seen();
   // One plan at a time: while all ranks change their layouts, every set between the first and the last is another one.
   if (inputs_changed_ && (!under_way_ || IsPartial(context.members))) Look(context);
-  if (Waits() && context.now - waiting_since_ >= context.options.phase_timeout) GiveUp(context);
+  if (waiting() && context.now - waiting_since_ >= context.options.phase_timeout) GiveUp(context);
   if (before != seen()) context.orders_changed = true;
 }
 
@@ -51,12 +57,13 @@ void CurrentPlan::Look(JobContext& context) {
   contradiction_ = absl::OkStatus();
   // An agent may follow a plan that it has while none is known here.
   check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways;
-  if (IsPartial(context.members)) {
+  const bool partial = IsPartial(context.members);
+  if (partial) {
     inputs_changed_ = false;
   } else {
     Request(context);
   }
-  const bool waits = digest_.empty() && (IsPartial(context.members) ? called_ : !contradiction_.ok());
+  const bool waits = called_ && (partial || !contradiction_.ok());
   waiting_since_ = waits ? std::min(waiting_since_, context.now) : absl::InfiniteFuture();
 }
 
@@ -74,30 +81,35 @@ void CurrentPlan::Request(JobContext& context) {
     error_ = absl::OkStatus();
     check_replicas_ =
         check_replicas_ || (context.options.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
-    rounds_.Fit(context.members);
-    called_ = rounds_.Most(context.members) > 0;
+    answers_.OnPlan(context.members);
+    called_ = false;
   } else if (entry->state == SavePlanEntry::State::kFailed) {
     Contradict(entry->error, context.members);
   }
 }
 
 void CurrentPlan::Contradict(const absl::Status& error, const Membership& members) {
-  if (rounds_.Behind(members).empty()) {
-    error_ = error;
-    CloseRound(members);
-  } else {
-    contradiction_ = error;
-    most_calls_ = rounds_.Most(members);
-  }
+  answers_.GivePlanToThoseBehind(members);
+  if (answers_.AllWait(members)) return Refuse(error, members);
+  contradiction_ = error;
+  called_ = answers_.AnyWaits(members);
+}
+
+void CurrentPlan::Refuse(const absl::Status& error, const Membership& members) {
+  error_ = error;
+  contradiction_ = absl::OkStatus();
+  answers_.GiveError(members);
+  called_ = false;
 }
 
 std::vector<int> CurrentPlan::Awaited(const Membership& members) const {
-  if (!digest_.empty() || rounds_.Most(members) == 0) return {};
-  if (!IsPartial(members)) return contradiction_.ok() ? std::vector<int>() : rounds_.Behind(members);
+  const bool partial = IsPartial(members);
+  if (!digest_.empty() || !answers_.AnyWaits(members) || (!partial && contradiction_.ok())) return {};
   std::vector<int> awaited;
   for (int rank = 0; rank < members.world_size(); ++rank) {
     const Member* member = members.Find(rank);
-    if (member == nullptr || member->state.trainer().layout_digest().empty()) awaited.push_back(rank);
+    const bool here = member != nullptr && !member->state.trainer().layout_digest().empty();
+    if (!here || (!partial && !answers_.Waits(*member))) awaited.push_back(rank);
   }
   return awaited;
 }
@@ -115,26 +127,17 @@ void CurrentPlan::GiveUp(JobContext& context) {
     }
     late.push_back({rank, v1::RankProgress::WAITING, std::move(detail)});
   }
-  if (late.empty()) {  // those that had called are gone
-    called_ = false;
-    return;
-  }
-  error_ = ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(late));
-  contradiction_ = absl::OkStatus();
-  CloseRound(context.members);
-}
-
-void CurrentPlan::CloseRound(const Membership& members) {
-  rounds_.Close(members);
-  called_ = false;
+  called_ = !late.empty();
+  if (!called_) return;  // those that waited are gone
+  Refuse(ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(late)),
+         context.members);
 }
 
 void CurrentPlan::WriteTo(const Member& member, v1::SynchronizeAgentResponse& response) const {
-  const uint64_t calls = rounds_.CallsOf(member);
-  // Its last call is of an earlier round, and may have no answer yet: without one it could not call again.
-  const bool earlier = !contradiction_.ok() && calls < most_calls_;
-  response.set_current_plan_digest(earlier ? last_digest_ : digest_);
-  if (!error_.ok() && calls == 0) *response.mutable_current_plan_error() = StatusToProto(error_);
+  const PrepareAnswers::Answer answer = answers_.Of(member);
+  // A call keeps the plan that it got until the trainer has heard of it: without that it could not call again.
+  response.set_current_plan_digest(answer == PrepareAnswers::Answer::kPlan ? last_digest_ : digest_);
+  if (answer == PrepareAnswers::Answer::kError) *response.mutable_current_plan_error() = StatusToProto(error_);
 }
 
 }  // namespace cairn

@@ -1,13 +1,12 @@
 // The plan of a save that would begin now. Agents learn it before they save, so that a save whose layouts are those of
 // the plan needs no round trip before its trainers copy.
 //
-// Ranks declare a changed layout one after the other. So while some of them have not called `prepare` as often as the
-// others (prepare_rounds.h), layouts that contradict each other are no error: the others wait for them, for the phase
-// timeout at most. It is an error when all have called it equally often.
+// Ranks declare a changed layout one after the other. So while not all of them wait in `prepare`, layouts that
+// contradict each other are no error: those that wait do so for the others, for the phase timeout at most. It is an
+// error when all wait in it.
 #ifndef CAIRN_COORDINATOR_JOB_CURRENT_PLAN_H_
 #define CAIRN_COORDINATOR_JOB_CURRENT_PLAN_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/plan_table.h"
-#include "coordinator/job/prepare_rounds.h"
+#include "coordinator/job/prepare_answers.h"
 #include "coordinator/membership/membership.h"
 
 namespace cairn {
@@ -26,11 +25,8 @@ class CurrentPlan {
  public:
   // Says that what the plan is made of may have changed: the members, or whether replicas were compared.
   void InputsChanged() { inputs_changed_ = true; }
-  // Says the same of a rank's layout, or of its calls of `prepare`.
-  void OnReport(const Member& member) {
-    inputs_changed_ = true;
-    called_ = called_ || rounds_.CallsOf(member) > 0;
-  }
+  // Says that a rank has another layout (`changed`), or that its trainer has begun or ended a call of `prepare`.
+  void OnReport(const Member& member, bool changed);
   // A plan has come into the table.
   void OnPlanned();
   // Asks for the plan and takes it up, as far as that is possible now. Looks at every rank if the inputs have changed.
@@ -51,7 +47,7 @@ class CurrentPlan {
   bool check_replicas() const { return check_replicas_; }
 
  private:
-  bool Waits() const { return waiting_since_ != absl::InfiniteFuture(); }
+  bool waiting() const { return waiting_since_ != absl::InfiniteFuture(); }
   // Finds out anew what plan there is.
   void Look(JobContext& context);
   void Request(JobContext& context);
@@ -59,25 +55,21 @@ class CurrentPlan {
   void Contradict(const absl::Status& error, const Membership& members);
   // Ends the wait for ranks that have not called `prepare`, with an error that names them.
   void GiveUp(JobContext& context);
-  // All calls of `prepare` up to now have their answer.
-  void CloseRound(const Membership& members);
+  // The calls of `prepare` that wait end with this error.
+  void Refuse(const absl::Status& error, const Membership& members);
 
-  PrepareRounds rounds_;
-  // A rank may have called `prepare` since the last round was closed. It is kept, because a job whose ranks declare
-  // their layouts one after the other cannot look at all of them each time.
+  PrepareAnswers answers_;
+  // Some trainer may wait in `prepare`. It is kept, because a job whose ranks declare their layouts one after the other
+  // cannot look at all of them each time.
   bool called_ = false;
   bool inputs_changed_ = true;  // since Look
   bool under_way_ = false;      // was asked for, and its result has not come
   std::string digest_;
   std::string last_digest_;  // of the last plan that there was; empty if there was none
   bool check_replicas_ = false;
-  // Why the calls of `prepare` that were answered last got no plan. Calls that were made since then wait for another
-  // one.
-  absl::Status error_;
-  // Is set while the layouts contradict each other and some ranks are behind: what the planner says, and how many calls
-  // of `prepare` the others have made.
+  absl::Status error_;  // of the calls of `prepare` that were refused last
+  // What the planner says, while the layouts contradict each other and some ranks do not wait in `prepare`.
   absl::Status contradiction_;
-  uint64_t most_calls_ = 0;
   // The time since which trainers wait in `prepare` for ranks that have not called it.
   absl::Time waiting_since_ = absl::InfiniteFuture();
 };

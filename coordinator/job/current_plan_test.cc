@@ -16,17 +16,16 @@ namespace {
 class CurrentPlanTest : public PartTest {
  protected:
   // A trainer calls `prepare`.
-  void Declare(int rank, const std::string& layout) {
-    ++calls_[rank];
-    Save(rank, layout);
-  }
-  // A trainer has this layout, but has not called `prepare` with it.
-  void Save(int rank, const std::string& layout) {
+  void Declare(int rank, const std::string& layout) { Tell(rank, layout, ++calls_[rank]); }
+  // A trainer has this layout, and is not in `prepare`.
+  void Save(int rank, const std::string& layout) { Tell(rank, layout, 0); }
+  void Tell(int rank, const std::string& layout, uint64_t call) {
     layouts_.Add(layout, 1);
     v1::AgentState state = Trainer(50, layout);
-    state.mutable_trainer()->set_prepare_calls(calls_[rank]);
+    state.mutable_trainer()->set_prepare_calls(call);
     Report(rank, state);
-    plan_.OnReport(*members_.Find(rank));
+    plan_.OnReport(*members_.Find(rank), layout != last_layout_[rank]);
+    last_layout_[rank] = layout;
     plan_.Advance(context_);
   }
   // As the planner does if the layouts fit together when their first letters are the same.
@@ -59,6 +58,7 @@ class CurrentPlanTest : public PartTest {
 
   CurrentPlan plan_;
   std::map<int, uint64_t> calls_;
+  std::map<int, std::string> last_layout_;
 };
 
 TEST_F(CurrentPlanTest, Advance_AllHaveLayouts_IsAskedForAndToldToAll) {

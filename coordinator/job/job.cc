@@ -169,7 +169,9 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
 
 void Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
   if (change.trainer || change.first) OnMember(member.rank, context);
-  if (change.layout || change.prepare || change.first) current_plan_.OnReport(member);
+  if (change.layout || change.prepare || change.first) {
+    current_plan_.OnReport(member, change.layout || change.first);
+  }
   const bool answered = requests_.OnReport(member, context);
   attention_ = attention_ || answered || !member.asked.empty() || (change.first && members_.all_reported());
 }

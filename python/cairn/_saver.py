@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from typing import Any
@@ -16,6 +17,8 @@ from cairn._saving import Saving, Verdicts
 _TIMEOUT_GRACE = 5.0
 # So many overlapped saves of a client prove that nothing was torn, if save() is not told otherwise.
 _CHECKED_SAVES = 3
+# An agent that takes longer to hear that a prepare has ended is left alone: the error is what matters.
+_LEAVE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +63,24 @@ class Saver:
         self._last_copies = _staging.LastCopies()
         self._behind: _overlap.Behind | None = None  # the last overlapped save
         self._overlapped = 0  # saves
+        self._prepares = 0  # calls
 
     def prepare(self, state: dict[str, Any], timeout: float) -> int:
         """See Client.prepare."""
         deadline = time.monotonic() + timeout
         self.settle(deadline)
         declared = self._declare(state)
-        request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation)
+        self._prepares += 1
+        request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation,
+                                                       number=self._prepares)
         try:
             response, _ = self._session.call_with_layout(
                 "Prepare", request, declared, deadline,
                 f"prepare has waited {timeout:g} s for the other ranks")
-        except Error as error:
-            self._give_up_slab(error)
+        except BaseException as error:
+            self._leave_prepare(error)
+            if isinstance(error, Error):
+                self._give_up_slab(error)
             raise
         on_devices = declared.device_arrays()
         if not on_devices or not response.HasField("slab"):
@@ -84,6 +92,15 @@ class Saver:
             slab = self._slabs.get(response.slab, self._session.owner, writable=True)
             self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
         return int(response.slab_bytes)
+
+    def _leave_prepare(self, error: BaseException) -> None:
+        """Tells the agent that this rank waits no more, so that its layout is not held against that of others."""
+        if isinstance(error, Error) and error.reason in ("AGENT_UNREACHABLE", "STALE_INCARNATION"):
+            return
+        request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation,
+                                                       number=self._prepares, end=True)
+        with contextlib.suppress(Error):
+            self._session.agent.call("Prepare", request, 0.0, timeout=_LEAVE_SECONDS)
 
     def _declare(self, state: dict[str, Any]) -> _layout.Declared:
         """Raises DEVICE_STALLED while the copies of an earlier save hang, since they may still write to the slab."""
