@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/checkpoint_view.h"
 #include "cli/command.h"
 #include "cli/counted.h"
@@ -281,6 +282,15 @@ std::string RanksText(std::FILE* stream, const Ranks& ranks,
   return absl::StrCat(CountsText(counts), rows.empty() ? "" : make(rows).For(stream));
 }
 
+// Says for whom trainers wait in `prepare`; nothing if they do not.
+std::string PreparingText(const v1::Job& job) {
+  if (job.layouts_awaited() == 0) return "";
+  std::string ranks = absl::StrJoin(job.layout_awaited_ranks(), ", ");
+  const int more = static_cast<int>(job.layouts_awaited()) - job.layout_awaited_ranks_size();
+  if (more > 0) absl::StrAppend(&ranks, " and ", more, " more");
+  return absl::StrCat("\nprepare: waits for ", job.layouts_awaited() == 1 ? "rank " : "ranks ", ranks, "\n");
+}
+
 }  // namespace
 
 nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
@@ -316,8 +326,9 @@ std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v
   const auto table = [&](const Ranks& ranks, const auto& counts) {
     return RanksText(stream, ranks, counts, IsWhole(job, shown), [](const Ranks& rows) { return RankTable(rows); });
   };
-  return absl::StrCat(HeadText(stream, job), AgentsText(stream, job, shown), SaveText(stream, job, table),
-                      CommittedText(job, committed), LoadsText(job, table), MoreText(job, shown));
+  return absl::StrCat(HeadText(stream, job), AgentsText(stream, job, shown), PreparingText(job),
+                      SaveText(stream, job, table), CommittedText(job, committed), LoadsText(job, table),
+                      MoreText(job, shown));
 }
 
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
@@ -330,8 +341,8 @@ std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::option
   if (const double all = rates.All(); all > 0 && !job.ranks_left_out()) {
     absl::StrAppend(&text, "all ranks together: ", FormatSize(static_cast<int64_t>(all)), "/s\n");
   }
-  absl::StrAppend(&text, SaveText(stream, job, table), LoadsText(job, table), CommittedText(job, committed), "\n",
-                  AgentsText(stream, job, shown), MoreText(job, shown));
+  absl::StrAppend(&text, PreparingText(job), SaveText(stream, job, table), LoadsText(job, table),
+                  CommittedText(job, committed), "\n", AgentsText(stream, job, shown), MoreText(job, shown));
   return text;
 }
 

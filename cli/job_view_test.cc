@@ -214,6 +214,16 @@ TEST(JobViewTest, Job_NumbersOfALaterCoordinator_AreShownAsUnknown) {
   EXPECT_EQ(JobToJson(job, std::nullopt)["loads"][0]["state"], "unknown (78)");
 }
 
+TEST(JobViewTest, JobText_TrainersWaitInPrepare_NamesTheRanksThatTheyWaitFor) {
+  v1::Job job;
+  job.set_layouts_awaited(1);
+  job.add_layout_awaited_ranks(3);
+  EXPECT_NE(JobText(stdout, job, std::nullopt).find("prepare: waits for rank 3\n"), std::string::npos);
+  job.set_layouts_awaited(12);
+  job.add_layout_awaited_ranks(5);
+  EXPECT_NE(JobText(stdout, job, std::nullopt).find("prepare: waits for ranks 3, 5 and 10 more\n"), std::string::npos);
+}
+
 TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
   v1::Job job;
   job.set_job("demo");
