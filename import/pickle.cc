@@ -51,20 +51,23 @@ class PickleReader {
         {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}}));
   }
 
-  // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then.
+  // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then. Only Put, which
+  // may leave a gap, looks itself.
   static constexpr int kStepsPerCheck = 256;
   static constexpr size_t kReleaseBytes = size_t{4} << 20;
   void Check() {
     const uint64_t own = (stack_.size() + memo_.size()) * sizeof(Value) + marks_.size() * sizeof(size_t);
-    if (builder_.memory_bytes() + own > limits_.memory_bytes || builder_.IsFull()) {
-      Fail(MakeError(Reason::kMemoryLimit,
-                     absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
-                     {{"file", what_}}));
-    }
+    if (builder_.memory_bytes() + own > limits_.memory_bytes || builder_.IsFull()) FailTooLarge();
     if (release_ != nullptr && at_ - released_ >= kReleaseBytes) {
       released_ = at_;
       (*release_)(at_);
     }
+  }
+
+  void FailTooLarge() {
+    Fail(MakeError(Reason::kMemoryLimit,
+                   absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
+                   {{"file", what_}}));
   }
 
   // Returns the next bytes; none after a fault.
@@ -180,6 +183,8 @@ class PickleReader {
     if (!Has(1)) return;
     // Each value that is remembered takes bytes of the input, so this bounds the memo by the input's length.
     if (index >= bytes_.size()) return Bad("remembers a value under an impossible number");
+    // This opcode alone may leave a gap of any size.
+    if (index > memo_.size() && index >= limits_.memory_bytes / sizeof(Value)) return FailTooLarge();
     while (index > memo_.size()) memo_.push_back(kNeverStored);
     if (index == memo_.size()) {
       memo_.push_back(stack_.back());

@@ -190,6 +190,17 @@ TEST(PickleTest, Read_MoreValuesThanTheLimit_IsRefused) {
   EXPECT_TRUE(HasReason(document.status(), Reason::kMemoryLimit));
 }
 
+// One opcode can ask for a gap in what is remembered that is as long as the file. What follows is no opcode, and would
+// be met if the gap had been made.
+TEST(PickleTest, Read_AGapBeyondTheLimit_IsRefusedBeforeItIsMade) {
+  std::string bytes = "\x80\x04K\x07r\x00\x00\x10\x00\xff"s;
+  bytes.append(size_t{2} << 20, '\0');
+  PickleLimits limits;
+  limits.memory_bytes = uint64_t{1} << 20;
+  const auto document = ReadPickle(bytes, "file", limits);
+  EXPECT_TRUE(HasReason(document.status(), Reason::kMemoryLimit)) << document.status();
+}
+
 TEST(PickleTest, Read_DeepNesting_CostsNoStack) {
   std::string bytes = "\x80\x02N"s;
   bytes.append(1'000'000, '\x85');
