@@ -46,7 +46,7 @@ def drop_caches(directory: pathlib.Path) -> None:
 
 @functools.cache
 def _pages() -> list[mmap.mmap]:
-    # Of whole huge pages, as Cairn's buffers: the kernel cuts a transfer of small ones into many requests.
+    # These are huge pages, as in buffers of Cairn: the kernel cuts a transfer of small ones into many requests.
     pages = [mmap.mmap(-1, 2 * _CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(4)]
     for page in pages:
         page.madvise(mmap.MADV_HUGEPAGE)
