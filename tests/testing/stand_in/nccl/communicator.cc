@@ -22,6 +22,29 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 
 void Pause(std::chrono::microseconds how_long) { std::this_thread::sleep_for(how_long); }
 
+// What brings a rank its bytes: while it is busy with some, no others come.
+class Network {
+ public:
+  // 0 for one without a limit.
+  explicit Network(int64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+
+  void Receive(size_t bytes) {
+    if (bytes_per_second_ == 0 || bytes == 0) return;
+    const std::chrono::duration<double> takes(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));
+    busy_until_ = std::max(busy_until_, asked_) + std::chrono::duration_cast<Clock::duration>(takes);
+  }
+  bool busy() {
+    if (bytes_per_second_ == 0) return false;
+    asked_ = Clock::now();
+    return asked_ < busy_until_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const int64_t bytes_per_second_;
+  Clock::time_point busy_until_, asked_;
+};
+
 }  // namespace
 
 void Communicator::Join(const nccl::UniqueId& id, const Hello& hello) {
@@ -101,17 +124,20 @@ void Communicator::Move(std::vector<Operation> operations) {
     left[{operation.peer, operation.send}].push_back(operation);
   }
   for (auto& [way, queue] : left) std::reverse(queue.begin(), queue.end());
+  Network network(NcclSetting("bytes_per_second", 0));
   int idle = 0;
-  while (!left.empty() && !aborted_) {
+  while ((!left.empty() || network.busy()) && !aborted_) {
     bool moved = false;
     for (auto way = left.begin(); way != left.end();) {
       Operation& next = way->second.back();
-      moved = MoveSome(*segment, next) || moved;
+      const size_t before = next.count;
+      if (next.send || !network.busy()) moved = MoveSome(*segment, next) || moved;
+      if (!next.send) network.Receive(before - next.count);
       if (next.count == 0) way->second.pop_back();
       way = way->second.empty() ? left.erase(way) : std::next(way);
     }
     idle = moved ? 0 : idle + 1;
-    if (idle > 100) {
+    if (idle > 100 || network.busy()) {
       Pause(std::chrono::microseconds(50));
     } else if (idle > 0) {
       std::this_thread::yield();

@@ -11,6 +11,7 @@
 //   group_end_stops    the nth ncclGroupEnd of this process stops the process by SIGSTOP (0: none)
 //   deaths_unnoticed   1: a peer's death shows as no error, so that its neighbours hang (0)
 //   shared_device      1: several ranks may have one device (0)
+//   bytes_per_second   a rank receives no faster than over a network of this speed (0: as fast as memory is)
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_NCCL_CONTROLS_H_
 #define CAIRN_TESTS_TESTING_STAND_IN_NCCL_CONTROLS_H_
 
