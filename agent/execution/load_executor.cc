@@ -42,6 +42,17 @@ void LoadExecutor::LendSource(uint64_t number) {
   queue_.Post([this, number] { LendNow(number); });
 }
 
+void LoadExecutor::PrepareExchanges() {
+  queue_.Post([this] {
+    std::vector<ActiveLoad> loads;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [number, load] : loads_) loads.push_back(load);
+    }
+    for (const ActiveLoad& load : loads) PrepareInGroup(load);
+  });
+}
+
 void LoadExecutor::DecideExchange(uint64_t number, const v1::Exchange& exchange) {
   queue_.Post([this, number, exchange] { DecideNow(number, exchange); });
 }
@@ -49,12 +60,25 @@ void LoadExecutor::DecideExchange(uint64_t number, const v1::Exchange& exchange)
 void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
   const ActiveLoad load = FindActive(number);
   if (load.consumer == nullptr) return;
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = loads_.find(number); found != loads_.end()) found->second.decided = true;
+  }
   if (exchange.way() == v1::Exchange::HOST) {
     Log(LogLevel::kInfo, "transport",
         {{"load", number}, {"transport", TransportText({{v1::TRANSPORT_GRPC}, exchange.reason()})}});
-    return load.consumer->GoByHost(exchange.reason());
+    load.consumer->GoByHost(exchange.reason());
+    return DropExchange(load);
   }
   if (const absl::Status begun = BeginExchange(load, exchange.group()); !begun.ok()) Fail(number, begun);
+}
+
+void LoadExecutor::PrepareInGroup(const ActiveLoad& load) {
+  std::shared_ptr<GroupWorker> group = context_.groups == nullptr ? nullptr : context_.groups->FindAny();
+  if (group == nullptr || load.offers == nullptr || load.decided || load.exchange != nullptr) return;
+  std::shared_ptr<GroupExchange> exchange;
+  const absl::Status made = MakeExchange(load, std::move(group), exchange);
+  if (!made.ok()) Log(LogLevel::kWarn, "exchange_not_prepared", {{"load", load.number}, {"error", made}});
 }
 
 absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group) {
@@ -62,31 +86,52 @@ absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group)
   if (worker == nullptr || load.offers == nullptr) {
     return MakeError(Reason::kTransportFailed, "the group of the exchange over NCCL has broken");
   }
+  std::shared_ptr<GroupExchange> exchange = load.exchange;
+  if (exchange == nullptr || exchange->group() != group) {
+    DropExchange(load);
+    CAIRN_RETURN_IF_ERROR(MakeExchange(load, worker, exchange));
+  }
+  exchange->Go();
+  return absl::OkStatus();
+}
+
+absl::Status LoadExecutor::MakeExchange(const ActiveLoad& load, std::shared_ptr<GroupWorker> group,
+                                        std::shared_ptr<GroupExchange>& exchange) {
   GroupExchangeOptions options;
   options.rank = context_.options.rank;
   options.load = load.number;
   options.round_bytes = context_.options.round_bytes;
   options.sender = load.terms->sender;
   options.peers = load.terms->peers;
-  options.offer = [this](std::shared_ptr<SharedMemory> memory) {
+  options.expected_bytes = load.taken_bytes;
+  options.expects_packed = load.taken_packed;
+  options.source = load.memory;
+  options.offers.offer = [this](std::shared_ptr<SharedMemory> memory) {
     return context_.descriptors.Offer(std::move(memory), true);
   };
-  options.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
-  options.on_break = [this, group](const absl::Status& why) { context_.groups->Break(group, why); };
+  options.offers.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
+  options.on_break = [this, number = group->number](const absl::Status& why) { context_.groups->Break(number, why); };
   options.on_error = [this, number = load.number](const absl::Status& error) { Fail(number, error); };
   std::unique_ptr<RoundPace> pace;
   if (load.gate != nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(pace, MakePace(load, worker->ranks));
+    CAIRN_ASSIGN_OR_RETURN(pace, MakePace(load, group->ranks));
   }
-  auto exchange = std::make_shared<GroupExchange>(worker, load.consumer, load.source, load.offers, std::move(pace),
-                                                  context_.pool, std::move(options));
-  {
-    MutexLock lock(mutex_);
-    const auto found = loads_.find(load.number);
-    if (found == loads_.end()) return absl::OkStatus();  // the agent ends
-    found->second.exchange = exchange;
-  }
-  return exchange->Start();
+  exchange = std::make_shared<GroupExchange>(std::move(group), load.consumer, load.source, load.offers, std::move(pace),
+                                             context_.pool, std::move(options));
+  CAIRN_RETURN_IF_ERROR(exchange->Start());
+  MutexLock lock(mutex_);
+  const auto found = loads_.find(load.number);
+  if (found != loads_.end()) found->second.exchange = exchange;  // else the agent ends
+  return absl::OkStatus();
+}
+
+void LoadExecutor::DropExchange(const ActiveLoad& load) {
+  if (load.exchange == nullptr) return;
+  load.exchange->Stop();
+  MutexLock lock(mutex_);
+  dropped_.push_back(load.exchange);
+  const auto found = loads_.find(load.number);
+  if (found != loads_.end()) found->second.exchange = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<RoundPace>> LoadExecutor::MakePace(const ActiveLoad& load,
@@ -248,6 +293,11 @@ void LoadExecutor::PrepareExchange(const action::StartRead& order, ActiveLoad& l
                                      .load_token = token,
                                      .agent_token = context_.tokens.Current()};
   load.terms = std::make_shared<ExchangeTerms>(ExchangeTerms{sender, order.peers});
+  for (const v1::Copy& copy : order.plan->copies()) {
+    if (copy.source_rank() == context_.options.rank) continue;
+    load.taken_bytes += CopyBytes(copy).value_or(0);
+    load.taken_packed = load.taken_packed || copy.extents_size() > 0;
+  }
   if (load.memory != nullptr) {
     load.offers = std::make_shared<WindowOffers>(load.memory->bytes());
     return;
@@ -314,6 +364,7 @@ void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabIma
   }
   std::move(undo).Cancel();
   load.consumer->Start();
+  PrepareInGroup(load);
   if (load.lender != nullptr) {
     context_.host.Do([&](Session& session, absl::Time) {
       session.loads().OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
@@ -344,7 +395,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     StopServing(load);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));
-    if (load.exchange != nullptr) load.exchange->Stop();  // no window of it waits for the trainer any more
+    DropExchange(load);  // no window of it waits for the trainer any more
     // As when it is not served any more: consumers await the coordinator's word, which says why.
     const absl::Status unknown = MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}});
     load.source->Stop(unknown);
@@ -363,7 +414,12 @@ void LoadExecutor::EndNow(uint64_t number) {
 
 void LoadExecutor::DestroyRetired() {
   std::vector<std::shared_ptr<LoadConsumer>> last;  // destroyed after the lock is given up
+  std::vector<std::shared_ptr<GroupExchange>> ended;
   MutexLock lock(mutex_);
+  for (auto& exchange : dropped_) {
+    if (exchange->ended()) ended.push_back(std::move(exchange));
+  }
+  std::erase(dropped_, nullptr);
   for (auto& consumer : retired_) {
     if (consumer.use_count() == 1) last.push_back(std::move(consumer));
   }

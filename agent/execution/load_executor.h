@@ -34,6 +34,8 @@ class LoadExecutor {
   void Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
   // The trainer has filled the memory that this rank lends in a reshard.
   void LendSource(uint64_t number);
+  // There may be a group now: prepares memory of the loads that may use it.
+  void PrepareExchanges();
   // Says how those bytes of the load go that have waited for it.
   void DecideExchange(uint64_t number, const v1::Exchange& exchange);
   // Frees all that the load holds; its consumers here and elsewhere end.
@@ -76,6 +78,10 @@ class LoadExecutor {
     TransferService::Key gate_transfer;
     std::shared_ptr<GroupExchange> exchange;
     std::shared_ptr<const ExchangeTerms> terms;
+    // Bytes of other ranks that this rank takes, and whether some of them must be packed.
+    uint64_t taken_bytes = 0;
+    bool taken_packed = false;
+    bool decided = false;  // it is known how its bytes go
   };
 
   ActiveLoad FindActive(uint64_t number);
@@ -89,7 +95,14 @@ class LoadExecutor {
   void DecideNow(uint64_t number, const v1::Exchange& exchange);
   // Makes what others may use of this rank as soon as they are told that the bytes go over NCCL.
   void PrepareExchange(const action::StartRead& order, ActiveLoad& load);
+  // Makes the exchange in the group, if there is one, so that memory is prepared while others stage or read. What goes
+  // wrong shows when the exchange is to begin.
+  void PrepareInGroup(const ActiveLoad& load);
+  absl::Status MakeExchange(const ActiveLoad& load, std::shared_ptr<GroupWorker> group,
+                            std::shared_ptr<GroupExchange>& exchange);
   absl::Status BeginExchange(const ActiveLoad& load, uint64_t group);
+  // The load does without an exchange that was prepared.
+  void DropExchange(const ActiveLoad& load);
   // Returns how this rank goes through the rounds of a load with the others; the first of `ranks` keeps the gate.
   absl::StatusOr<std::unique_ptr<RoundPace>> MakePace(const ActiveLoad& load, const std::vector<uint32_t>& ranks);
   void StopServing(const ActiveLoad& load);
@@ -104,6 +117,8 @@ class LoadExecutor {
   // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have
   // to end its own channel.
   std::vector<std::shared_ptr<LoadConsumer>> retired_ ABSL_GUARDED_BY(mutex_);
+  // They have not begun and never will, but their workers give memory back still.
+  std::vector<std::shared_ptr<GroupExchange>> dropped_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   TaskQueue queue_{1};  // in order: a load is not ended before it has begun
 };

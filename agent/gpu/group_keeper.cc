@@ -163,8 +163,13 @@ void GroupKeeper::EndNow() {
 }
 
 std::shared_ptr<GroupWorker> GroupKeeper::Find(uint64_t number) {
+  std::shared_ptr<GroupWorker> found = FindAny();
+  return found != nullptr && found->number == number ? found : nullptr;
+}
+
+std::shared_ptr<GroupWorker> GroupKeeper::FindAny() {
   MutexLock lock(mutex_);
-  return state_.number() == number && state_.phase() == v1::GroupState::READY ? current_ : nullptr;
+  return state_.phase() == v1::GroupState::READY ? current_ : nullptr;
 }
 
 void GroupKeeper::Break(uint64_t number, const absl::Status& why) {

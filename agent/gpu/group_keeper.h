@@ -19,12 +19,13 @@
 
 namespace cairn {
 
-// A group that all ranks have joined. `worker` and `steps` are for the exchange that has the turn.
+// A group that all ranks have joined. `worker`, `steps` and `memories` are for the exchange that has the turn.
 struct GroupWorker {
   uint64_t number = 0;
   std::vector<uint32_t> ranks;  // of the job, by rank of the group
   std::unique_ptr<WorkerProcess> worker;
-  uint64_t steps = 0;  // that the worker was given
+  uint64_t steps = 0;     // that the worker was given
+  uint64_t memories = 0;  // that the worker was given, and has perhaps given back
   GroupTurn turn;
 };
 
@@ -46,6 +47,8 @@ class GroupKeeper {
   void Follow(const std::vector<v1::GroupOrder>& orders);
   // The group, if this rank has joined it and it is not broken; else null.
   std::shared_ptr<GroupWorker> Find(uint64_t number);
+  // The same of whatever group there is.
+  std::shared_ptr<GroupWorker> FindAny();
   // Is called when an operation in the group has failed: ends the worker, and tells the coordinator. Does not wait.
   void Break(uint64_t number, const absl::Status& why);
   // Ends the worker, and waits. Idempotent.

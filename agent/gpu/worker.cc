@@ -38,7 +38,7 @@ Worker::Worker(UniqueFd socket, WorkerLibraries libraries)
 Worker::~Worker() {
   // The device may still write what a step was to receive, also after the group was aborted: only the end of the
   // process surely stops it.
-  if (step_.has_value()) return;
+  if (!steps_.empty()) return;
   for (const auto& [id, memory] : memory_) Release(memory);
 }
 
@@ -83,6 +83,7 @@ absl::Status Worker::Handle(const worker::WorkerRequest& request, UniqueFd descr
     event.mutable_pong();
     return Send(event);
   }
+  if (request.has_step() && !joining_) return TakeStep(request.step());
   if (busy()) return Refused("a request came before the last one was answered");
   switch (request.request_case()) {
     case worker::WorkerRequest::kDescribe:
@@ -95,10 +96,9 @@ absl::Status Worker::Handle(const worker::WorkerRequest& request, UniqueFd descr
       return Map(request.map(), descriptor);
     case worker::WorkerRequest::kUnmap:
       return Unmap(request.unmap());
-    case worker::WorkerRequest::kStep:
-      return StartStep(request.step());
     case worker::WorkerRequest::kDevice:
       return ReadDevice(request.device(), descriptor);
+    case worker::WorkerRequest::kStep:
     case worker::WorkerRequest::kPing:
     case worker::WorkerRequest::REQUEST_NOT_SET:
       break;
@@ -164,8 +164,9 @@ absl::Status Worker::Join(const worker::Join& join) {
   if (const auto got = call.stream_create(&stream_, cuda::kStreamNonBlocking); got != cuda::kSuccess) {
     return DriverError("cuStreamCreate", got);
   }
-  if (const auto got = call.event_create(&event_, cuda::kEventDisableTiming); got != cuda::kSuccess) {
-    return DriverError("cuEventCreate", got);
+  for (cuda::Event& event : events_) {
+    const auto got = call.event_create(&event, cuda::kEventDisableTiming);
+    if (got != cuda::kSuccess) return DriverError("cuEventCreate", got);
   }
   size_t total = 0;
   (void)call.memory_get_info(&free_before_, &total);
@@ -265,10 +266,21 @@ absl::Status Worker::CheckStep(const worker::Step& step) const {
   return absl::OkStatus();
 }
 
-absl::Status Worker::StartStep(const worker::Step& step) {
+absl::Status Worker::TakeStep(const worker::Step& step) {
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
+  if (steps_.size() + (next_step_.has_value() ? 1 : 0) == events_.size()) {
+    return Refused("more steps at a time than two");
+  }
   last_step_ = step.number();
-  step_ = RunningStep{step.number(), false};  // from here on, parts of it may be under way
+  if (steps_.empty() || steps_.back().recorded) return StartStep(step);
+  next_step_ = step;
+  return absl::OkStatus();
+}
+
+absl::Status Worker::StartStep(const worker::Step& step) {
+  // From here on, parts of it may be under way.
+  const bool first_is_free = steps_.empty() || steps_.front().event != events_[0];
+  steps_.push_back({step.number(), events_[first_is_free ? 0 : 1]});
   const nccl::Functions& call = nccl_->call();
   const auto begun = [](nccl::Result result) { return result == nccl::kSuccess || result == nccl::kInProgress; };
   nccl::Result result = call.group_start();
@@ -296,17 +308,25 @@ absl::Status Worker::Look() {
   if (state == nccl::kInProgress) return absl::OkStatus();
   if (state != nccl::kSuccess) return NcclError(joining_ ? "ncclCommInitRankConfig" : "ncclCommGetAsyncError", state);
   if (joining_) return FinishJoin();
-  // Only now is the group's work in the stream.
-  if (!std::exchange(step_->recorded, true)) {
-    const auto recorded = driver_->call().event_record(event_, stream_);
+  // Only now is the last group's work in the stream.
+  if (RunningStep& last = steps_.back(); !std::exchange(last.recorded, true)) {
+    const auto recorded = driver_->call().event_record(last.event, stream_);
     if (recorded != cuda::kSuccess) return DriverError("cuEventRecord", recorded);
+    if (next_step_.has_value()) CAIRN_RETURN_IF_ERROR(StartStep(*std::exchange(next_step_, std::nullopt)));
   }
-  const cuda::Result reached = driver_->call().event_query(event_);
+  return FinishStep();
+}
+
+absl::Status Worker::FinishStep() {
+  const RunningStep first = steps_.front();
+  if (!first.recorded) return absl::OkStatus();
+  const cuda::Result reached = driver_->call().event_query(first.event);
   if (reached == cuda::kNotReady) return absl::OkStatus();
   if (reached != cuda::kSuccess) return DriverError("cuEventQuery", reached);
+  steps_.pop_front();
+  look_after_ = kFirstLook;
   worker::WorkerEvent event;
-  event.mutable_step_done()->set_number(step_->number);
-  step_.reset();
+  event.mutable_step_done()->set_number(first.number);
   return Send(event);
 }
 

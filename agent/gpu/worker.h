@@ -4,7 +4,9 @@
 #ifndef CAIRN_AGENT_GPU_WORKER_H_
 #define CAIRN_AGENT_GPU_WORKER_H_
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,13 +57,16 @@ class Worker {
   absl::Status Register(Memory& memory);
   void Release(const Memory& memory);
   absl::Status CheckStep(const worker::Step& step) const;
+  // Starts it, or lets it wait until the last one is in the stream.
+  absl::Status TakeStep(const worker::Step& step);
   absl::Status StartStep(const worker::Step& step);
   absl::Status ReadDevice(const worker::DeviceRequest& request, const UniqueFd& descriptor);
 
   // Looks at what the group does.
-  bool busy() const { return joining_ || step_.has_value(); }
+  bool busy() const { return joining_ || !steps_.empty(); }
   absl::Status Look();
   absl::Status FinishJoin();
+  absl::Status FinishStep();
 
   absl::Status Send(const worker::WorkerEvent& event) { return socket_.Send(event, -1); }
   absl::Status DriverError(const char* call, cuda::Result result) const;
@@ -74,7 +79,8 @@ class Worker {
 
   cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
-  cuda::Event event_ = nullptr;
+  // One behind each step that is under way.
+  std::array<cuda::Event, 2> events_ = {};
   nccl::Comm comm_ = nullptr;
   uint32_t rank_ = 0;  // within the group
   uint32_t ranks_ = 0;
@@ -84,10 +90,12 @@ class Worker {
   uint64_t last_step_ = 0;
   struct RunningStep {
     uint64_t number = 0;
+    cuda::Event event = nullptr;
     bool recorded = false;  // the event stands behind its work
   };
-  std::optional<RunningStep> step_;
-  absl::Duration look_after_;  // the pause before a group at work is looked at again
+  std::deque<RunningStep> steps_;          // in their order
+  std::optional<worker::Step> next_step_;  // cannot be put into the stream yet
+  absl::Duration look_after_;              // the pause before a group at work is looked at again
   DeviceReader reader_;
 };
 

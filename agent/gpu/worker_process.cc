@@ -201,42 +201,50 @@ absl::StatusOr<worker::DeviceEvent> WorkerProcess::ReadDevice(const worker::Devi
   return std::move(*event.mutable_device());
 }
 
-absl::Status WorkerProcess::Step(const worker::Step& step, absl::Duration timeout) {
-  const absl::Time until = Clock::Real().SteadyNow() + timeout;
+absl::Status WorkerProcess::BeginStep(const worker::Step& step) {
   worker::WorkerRequest request;
   *request.mutable_step() = step;
-  const absl::Status done = Ask(request, -1, worker::WorkerEvent::kStepDone, timeout * kPingAfter).status();
-  if (!HasReason(done, Reason::kTimedOut)) return done;
+  const absl::Status sent = socket_.Send(request, -1);
+  return absl::IsResourceExhausted(sent) ? sent : absl::OkStatus();
+}
+
+absl::Status WorkerProcess::AwaitStep(uint64_t number, absl::Duration timeout) {
+  const absl::Time begin = Clock::Real().SteadyNow();
+  const absl::Time until = begin + timeout;
+  while (steps_done_ < number) {
+    const auto event = TakeStepEvent(begin + timeout * kPingAfter);
+    if (HasReason(event.status(), Reason::kTimedOut)) break;
+    CAIRN_RETURN_IF_ERROR(event.status());
+  }
+  if (steps_done_ >= number) return absl::OkStatus();
   worker::WorkerRequest ping;
   ping.mutable_ping();
   (void)socket_.Send(ping, -1);  // if the worker has ended, what it said last tells why
-  return AwaitStepAndPong(until);
-}
-
-absl::Status WorkerProcess::AwaitStepAndPong(absl::Time until) {
   const absl::Time asked = Clock::Real().SteadyNow();
   const absl::Time answer_by = asked + (until - asked) * kPongWithin;
-  bool done = false, answers = false;
-  while (!done || !answers) {
-    const auto event = Await((answers ? until : answer_by) - Clock::Real().SteadyNow());
-    if (!event.ok()) {
-      if (!HasReason(event.status(), Reason::kTimedOut) || answers) return event.status();
-      return Failed("does not answer any more");
-    }
-    switch (event->event_case()) {
-      case worker::WorkerEvent::kStepDone:
-        done = true;
-        break;
-      case worker::WorkerEvent::kPong:
-        answers = true;
-        break;
-      case worker::WorkerEvent::kFailed:
-        return MakeError(Reason::kTransportFailed, event->failed().error());
-      default:
-        return Failed("has answered something else than it was asked");
-    }
+  for (bool answers = false; steps_done_ < number || !answers;) {
+    const auto pong = TakeStepEvent(answers ? until : answer_by);
+    if (HasReason(pong.status(), Reason::kTimedOut) && !answers) return Failed("does not answer any more");
+    CAIRN_RETURN_IF_ERROR(pong.status());
+    answers = answers || *pong;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> WorkerProcess::TakeStepEvent(absl::Time until) {
+  CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEvent event, Await(until - Clock::Real().SteadyNow()));
+  switch (event.event_case()) {
+    case worker::WorkerEvent::kStepDone:
+      if (event.step_done().number() <= steps_done_) return Failed("has done a step twice");
+      steps_done_ = event.step_done().number();
+      return false;
+    case worker::WorkerEvent::kPong:
+      return true;
+    case worker::WorkerEvent::kFailed:
+      return MakeError(Reason::kTransportFailed, event.failed().error());
+    default:
+      return Failed("has answered something else than it was asked");
+  }
 }
 
 }  // namespace cairn

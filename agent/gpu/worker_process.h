@@ -31,8 +31,9 @@ struct WorkerProcessOptions {
   absl::Duration grace = absl::Seconds(5);
 };
 
-// Calls are made by one thread at a time, but for Cancel and End. Nothing that the worker does can harm the agent: a
-// call ends by its timeout, and what the worker says is checked.
+// Calls are made by one thread at a time, but for Cancel and End, and for BeginStep, which another thread may call than
+// the one that is in AwaitStep. Nothing that the worker does can harm the agent: a call ends by its timeout, and what
+// the worker says is checked.
 //
 // Errors: UNAVAILABLE (TRANSPORT_FAILED) says what the worker said, or how it ended; the worker can only be ended then.
 class WorkerProcess {
@@ -49,9 +50,12 @@ class WorkerProcess {
   absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
   absl::Status Map(const worker::Map& map, int descriptor, absl::Duration timeout);
   absl::Status Unmap(uint64_t memory, absl::Duration timeout);
-  // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the worker waits for other ranks. UNAVAILABLE
-  // (TRANSPORT_FAILED) if the worker itself does not answer any more.
-  absl::Status Step(const worker::Step& step, absl::Duration timeout);
+  // Gives the worker a step, and does not wait. Two may be under way; they are done in their order. If the worker has
+  // ended, AwaitStep says so. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
+  absl::Status BeginStep(const worker::Step& step);
+  // Waits until the step with this number is done. DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the
+  // worker waits for other ranks. UNAVAILABLE (TRANSPORT_FAILED) if the worker itself does not answer any more.
+  absl::Status AwaitStep(uint64_t number, absl::Duration timeout);
 
   // Asks for what device_worker.proto has. UNAVAILABLE (DEVICE_ERROR): the worker refused it, and goes on.
   // DEADLINE_EXCEEDED (TIMED_OUT).
@@ -73,8 +77,8 @@ class WorkerProcess {
   absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
                                           worker::WorkerEvent::EventCase expected, absl::Duration timeout);
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
-  // Waits for what ends a step, whose worker has been asked whether it goes on.
-  absl::Status AwaitStepAndPong(absl::Time until);
+  // Takes an event while steps are under way. Returns whether it is a pong.
+  absl::StatusOr<bool> TakeStepEvent(absl::Time until);
   // Returns whether the process is gone. Takes its status if so.
   bool Reap();
   // Waits for the end of the process. False: it goes on.
@@ -84,6 +88,7 @@ class WorkerProcess {
   WorkerSocket socket_;
   const pid_t pid_;
   const absl::Duration grace_;
+  uint64_t steps_done_ = 0;  // the number of the last one
   Mutex mutex_;
   bool reaped_ ABSL_GUARDED_BY(mutex_) = false;
   int exit_status_ ABSL_GUARDED_BY(mutex_) = 0;

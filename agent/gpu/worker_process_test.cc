@@ -80,6 +80,10 @@ class WorkerProcessTest : public testing::Test {
     }
     return step;
   }
+  static absl::Status DoStep(WorkerProcess& worker, const worker::Step& step, absl::Duration timeout) {
+    const absl::Status begun = worker.BeginStep(step);
+    return begun.ok() ? worker.AwaitStep(step.number(), timeout) : begun;
+  }
   struct Pair {
     std::unique_ptr<WorkerProcess> worker[2];
     File out[2], in[2];
@@ -132,8 +136,8 @@ TEST_F(WorkerProcessTest, Step_TwoWorkers_ExchangeMemoryByDescriptor) {
   ASSERT_NO_FATAL_FAILURE(MakePair(pair));
   absl::Status other;
   for (const uint64_t number : {1, 2}) {
-    std::thread stepping([&] { other = pair.worker[1]->Step(StepOf(number, 0), kLimit); });
-    const absl::Status first = pair.worker[0]->Step(StepOf(number, 1), kLimit);
+    std::thread stepping([&] { other = DoStep(*pair.worker[1], StepOf(number, 0), kLimit); });
+    const absl::Status first = DoStep(*pair.worker[0], StepOf(number, 1), kLimit);
     stepping.join();
     ASSERT_TRUE(first.ok() && other.ok()) << first << other;
     EXPECT_EQ(std::memcmp(pair.in[0].data, pair.out[1].data, kBytes), 0);
@@ -167,8 +171,8 @@ TEST_F(WorkerProcessTest, Step_Broadcasts_BringsTheBytesToTheOthers) {
     return made;
   };
   absl::Status other;
-  std::thread stepping([&] { other = pair.worker[1]->Step(step(1), kLimit); });
-  const absl::Status first = pair.worker[0]->Step(step(0), kLimit);
+  std::thread stepping([&] { other = DoStep(*pair.worker[1], step(1), kLimit); });
+  const absl::Status first = DoStep(*pair.worker[0], step(0), kLimit);
   stepping.join();
   ASSERT_TRUE(first.ok() && other.ok()) << first << other;
   EXPECT_EQ(std::memcmp(pair.in[0].data, pair.out[1].data, kBytes), 0);
@@ -207,9 +211,9 @@ TEST_F(WorkerProcessTest, Step_PeerIsKilled_FailsWithoutTheTimeout) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(MakePair(pair));
   kill(pair.worker[1]->pid(), SIGKILL);
-  const absl::Status stepped = pair.worker[0]->Step(StepOf(1, 1), kLimit);
+  const absl::Status stepped = DoStep(*pair.worker[0], StepOf(1, 1), kLimit);
   EXPECT_NE(stepped.message().find("ncclRemoteError"), std::string::npos) << stepped;
-  const absl::Status dead = pair.worker[1]->Step(StepOf(1, 0), kLimit);
+  const absl::Status dead = DoStep(*pair.worker[1], StepOf(1, 0), kLimit);
   EXPECT_NE(dead.message().find("was ended by signal 9"), std::string::npos) << dead;
 }
 
@@ -219,8 +223,8 @@ TEST_F(WorkerProcessTest, Step_OneWorkerHangs_IsToldFromTheOneThatWaits) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(MakePair(pair));
   absl::Status hung;
-  std::thread stepping([&] { hung = pair.worker[1]->Step(StepOf(1, 0), absl::Milliseconds(100)); });
-  const absl::Status waited = pair.worker[0]->Step(StepOf(1, 1), absl::Seconds(5));
+  std::thread stepping([&] { hung = DoStep(*pair.worker[1], StepOf(1, 0), absl::Milliseconds(100)); });
+  const absl::Status waited = DoStep(*pair.worker[0], StepOf(1, 1), absl::Seconds(5));
   stepping.join();
   EXPECT_TRUE(HasReason(waited, Reason::kTimedOut)) << waited;
   EXPECT_TRUE(HasReason(hung, Reason::kTransportFailed)) << hung;
@@ -232,7 +236,7 @@ TEST_F(WorkerProcessTest, Cancel_WhileAStepHangs_EndsTheCall) {
   Set("group_end_hangs 1");
   ASSERT_NO_FATAL_FAILURE(MakePair(pair));
   absl::Status stepped;
-  std::thread stepping([&] { stepped = pair.worker[0]->Step(StepOf(1, 1), kLimit); });
+  std::thread stepping([&] { stepped = DoStep(*pair.worker[0], StepOf(1, 1), kLimit); });
   pair.worker[0]->Cancel();
   stepping.join();
   EXPECT_TRUE(HasReason(stepped, Reason::kTransportFailed)) << stepped;
@@ -266,7 +270,7 @@ TEST_F(WorkerProcessTest, Step_OutsideOfItsMemory_IsRefused) {
     ASSERT_NO_FATAL_FAILURE(MakePair(pair));
     worker::Step step = StepOf(1, 1);
     fault.make(*step.mutable_transfers(0));
-    const absl::Status stepped = pair.worker[0]->Step(step, kLimit);
+    const absl::Status stepped = DoStep(*pair.worker[0], step, kLimit);
     EXPECT_NE(stepped.message().find("outside of the group or of its memory"), std::string::npos)
         << fault.what << ": " << stepped;
   }

@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// Not thread-safe, but for Close.
+// Any thread may call Send and Close. The others are for one thread at a time.
 class WorkerSocket {
  public:
   // The largest packet that is sent or taken.

@@ -153,6 +153,26 @@ TEST_F(WorkerTest, Requests_InTheirOrder_AreAnswered) {
   EXPECT_TRUE(worker->Ask(MapRequest(1), file_.get()).has_mapped()) << "the number is free again";
 }
 
+TEST_F(WorkerTest, Step_TheFirstIsNotDone_WaitsBehindIt) {
+  const auto worker = Joined();
+  const UniqueFd other(memfd_create("worker-test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(other.get(), kBytes), 0);
+  ASSERT_TRUE(worker->Ask(MapRequest(2, kBytes, true), other.get()).has_mapped());
+  const char letters[] = "ab";
+  ASSERT_EQ(pwrite(file_.get(), letters, 2, 0), 2);
+  for (int round = 0; round < 20; ++round) {
+    // Both write the same byte, so the last one must be the last.
+    const auto number = static_cast<uint64_t>(2 * round);
+    for (const uint64_t step : {1, 2}) {
+      worker->Send(StepRequest(number + step, {TransferOf(1, step - 1, 1), TransferOf(2, 0, 1, false)}));
+    }
+    for (const uint64_t step : {1, 2}) EXPECT_EQ(worker->Next()->step_done().number(), number + step);
+    char last = 0;
+    ASSERT_EQ(pread(other.get(), &last, 1, 0), 1);
+    EXPECT_EQ(last, 'b');
+  }
+}
+
 TEST_F(WorkerTest, Join_AGroupThatIsNone_IsRefused) {
   const std::string id(128, 'i');
   ExpectRefused(JoinRequest(id, 0, 0));
@@ -239,7 +259,8 @@ TEST_F(WorkerTest, Run_EndsInTheMiddleOfAStep_MemoryStaysMapped) {
   const int mapped = TimesMapped();  // the stand-in for CUDA's driver maps registered memory too
   EXPECT_GE(mapped, 2);
   worker->Send(StepRequest(1, {TransferOf(2, 0, kBytes, false)}));  // nobody sends
-  ExpectRefused(*worker, StepRequest(2));
+  worker->Send(StepRequest(2));
+  ExpectRefused(*worker, StepRequest(3));
   worker->End();
   EXPECT_EQ(TimesMapped(), mapped);
 }

@@ -141,6 +141,7 @@ void Agent::MakeGroups() {
   groups.worker = options_.gpu_worker;
   groups.on_change = [this](std::vector<v1::GroupState> states) {
     host_.Do([&](Session& session, absl::Time) { session.OnGroups(std::move(states)); });
+    loads_->PrepareExchanges();
   };
   groups_ = std::make_unique<GroupKeeper>(std::move(groups));
 }

@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// Returns UNAVAILABLE (TRANSPORT_FAILED) for what WorkerProcess::Step has returned. Its metadata "ranks" names the
+// Returns UNAVAILABLE (TRANSPORT_FAILED) for what WorkerProcess::AwaitStep has returned. Its metadata "ranks" names the
 // peers if they have made no progress within `stall_timeout`, and this rank if its own worker is at fault. It names
 // nobody if NCCL has failed: NCCL does not say for sure which of its ranks is to be looked at.
 //

@@ -11,13 +11,6 @@ bool IsContiguous(const CopyWindow& window) {
   return window.copies.size() == 1 && window.copies.front().extents_size() == 0;
 }
 
-absl::Status ExchangeSource::MakeRoom(uint64_t bytes, BufferPool& pool) {
-  if (bytes == 0) return absl::OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(packed_, pool.Make("cairn-packed", bytes));
-  CAIRN_ASSIGN_OR_RETURN(packed_number_, memory_.Map(packed_, false));
-  return absl::OkStatus();
-}
-
 absl::Status ExchangeSource::Await(uint32_t round, uint32_t consumer) {
   const uint64_t call =
       lender_->Await(consumer, round, 0, [answers = answers_](auto answer) { answers->Put(std::move(answer)); });
@@ -29,7 +22,7 @@ absl::Status ExchangeSource::Await(uint32_t round, uint32_t consumer) {
 }
 
 absl::Status ExchangeSource::Map() {
-  CAIRN_ASSIGN_OR_RETURN(standing_number_, memory_.Map(standing_.memory, false));
+  CAIRN_ASSIGN_OR_RETURN(standing_number_, memory_.MapSource(standing_.memory));
   return absl::OkStatus();
 }
 
@@ -41,10 +34,11 @@ void ExchangeSource::Send(const CopyWindow& window, worker::Transfer& sent) {
     sent.set_offset(window.copies.front().source_offset());
     return;
   }
-  sent.set_memory(packed_number_);
+  const ExchangeMemory::Window& packed = memory_.packed(packing_);
+  sent.set_memory(packed.number);
   sent.set_offset(packed_bytes_);
   packed_bytes_ +=
-      CopyPacker(standing_.memory->data(), window.copies).Fill(packed_->data() + packed_bytes_, window.bytes);
+      CopyPacker(standing_.memory->data(), window.copies).Fill(packed.memory->data() + packed_bytes_, window.bytes);
 }
 
 void ExchangeSource::Cancel() { answers_->Put(MakeError(Reason::kInterrupted, "the exchange has ended")); }

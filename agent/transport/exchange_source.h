@@ -3,16 +3,16 @@
 #ifndef CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
 #define CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "agent/gpu/gpu_worker.pb.h"
-#include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/transport/answer_box.h"
 #include "agent/transport/copy_packer.h"
-#include "agent/transport/worker_memory.h"
+#include "agent/transport/exchange_memory.h"
 
 namespace cairn {
 
@@ -23,19 +23,20 @@ bool IsContiguous(const CopyWindow& window);
 class ExchangeSource {
  public:
   // `memory` outlives it.
-  ExchangeSource(std::shared_ptr<ByteServer> lender, WorkerMemory& memory)
+  ExchangeSource(std::shared_ptr<ByteServer> lender, ExchangeMemory& memory)
       : lender_(std::move(lender)), memory_(memory) {}
 
-  // Makes room for what one step packs.
-  absl::Status MakeRoom(uint64_t bytes, BufferPool& pool);
   // Blocks until a round stands of which `consumer` takes. Send then sends from it. It has the errors of the lender,
   // and CANCELLED (INTERRUPTED) after Cancel.
   absl::Status Await(uint32_t round, uint32_t consumer);
   // Gives the worker the round that stands.
   absl::Status Map();
-  // Begins a step: what was packed for the last one was sent.
-  void BeginStep() { packed_bytes_ = 0; }
-  // Says where the window's bytes are. All of its copies must lie in the round.
+  // Begins a step: what was packed for the step before the last one was sent.
+  void BeginStep() {
+    packing_ = (packing_ + 1) % ExchangeMemory::kWindows;
+    packed_bytes_ = 0;
+  }
+  // Says where the window's bytes are. All of its copies must lie in the round, and there must be room to pack them.
   void Send(const CopyWindow& window, worker::Transfer& sent);
   // The consumer has all that it takes below this round.
   void Release(uint32_t consumer, uint32_t below) { lender_->Release(consumer, below); }
@@ -43,13 +44,12 @@ class ExchangeSource {
 
  private:
   const std::shared_ptr<ByteServer> lender_;
-  WorkerMemory& memory_;
+  ExchangeMemory& memory_;
   // The lender's answers may come after this object's end.
   const std::shared_ptr<AnswerBox<RoundBuffer>> answers_ = std::make_shared<AnswerBox<RoundBuffer>>();
   RoundBuffer standing_;
   uint64_t standing_number_ = 0;  // by which the worker knows it
-  std::shared_ptr<SharedMemory> packed_;
-  uint64_t packed_number_ = 0;
+  size_t packing_ = 0;            // the window for the step that is being made
   uint64_t packed_bytes_ = 0;
 };
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "agent/transport/exchange_error.h"
 #include "common/base/clock.h"
@@ -22,9 +21,11 @@ namespace {
 // does not map is named by its own agent, and an agent that is gone by the coordinator.
 constexpr absl::Duration kOfferTimeout = absl::Minutes(5);
 constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
-// A step needs no more to be fast, and pages that are made and registered for one exchange cost as much time as their
-// bytes take on a fast network.
-constexpr uint64_t kLargestStep = uint64_t{64} << 20;
+// A step needs no more to be fast, because the worker has two of them, and pages that are made and registered for one
+// exchange cost as much time as their bytes take on a fast network.
+constexpr uint64_t kLargestStep = uint64_t{32} << 20;
+
+uint64_t Peers(const GroupWorker& group) { return std::max<uint64_t>(1, group.ranks.size() - 1); }
 
 }  // namespace
 
@@ -35,25 +36,34 @@ GroupExchange::GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr
       consumer_(std::move(consumer)),
       offers_(std::move(offers)),
       pace_(std::move(pace)),
-      pool_(pool),
       options_(std::move(options)),
       sender_(options_.sender),
-      memory_(group_, options_.stall_timeout),
-      source_(std::move(lender), memory_) {}
+      memory_(group_, pool, options_.stall_timeout, options_.offers),
+      source_(std::move(lender), memory_),
+      pipe_(group_, options_.stall_timeout,
+            [this](const absl::Status& error, const ExchangeStep& step) { return StepError(error, step); }) {}
 
 GroupExchange::~GroupExchange() {
   Stop();
-  for (const Slot& slot : slots_) {
-    if (slot.id != 0) options_.withdraw(slot.id);
-  }
+  if (thread_.joinable()) thread_.join();
 }
 
 absl::Status GroupExchange::Start() {
   MutexLock lock(mutex_);
   if (stopping_) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("for an exchange over NCCL", [this] { Run(); }));
-  begun_ = true;
   return absl::OkStatus();
+}
+
+void GroupExchange::Go() {
+  MutexLock lock(mutex_);
+  going_ = !stopping_;
+  changed_.NotifyAll();
+}
+
+bool GroupExchange::ended() {
+  MutexLock lock(mutex_);
+  return done_;
 }
 
 void GroupExchange::Stop() {
@@ -66,21 +76,72 @@ void GroupExchange::Stop() {
     while (stepping_ && !done_ && !stopping_ && Clock::Real().SteadyNow() < until) {
       changed_.WaitFor(mutex_, until - Clock::Real().SteadyNow());
     }
-    if (!std::exchange(stopping_, true)) broken = begun_ && !done_;
+    if (!std::exchange(stopping_, true)) broken = going_ && !done_;
     changed_.NotifyAll();
+    if (!going_) return;
   }
   offers_->Stop();
   sender_.Cancel();
   source_.Cancel();
   if (pace_ != nullptr) pace_->Cancel();
+  pipe_.Cancel(MakeError(Reason::kInterrupted, "the load has ended"));
   // Its worker does not answer any more, so a step that is under way ends.
   if (broken) options_.on_break(MakeError(Reason::kInterrupted, "an exchange was given up"));
   if (thread_.joinable()) thread_.join();
 }
 
 void GroupExchange::Run() {
+  PrepareMemory();
+  bool going = false;
+  {
+    MutexLock lock(mutex_);
+    while (!going_ && !stopping_) changed_.Wait(mutex_);
+    going = going_;
+  }
+  if (going) return RunExchange();
+  GiveBackMemory();
+  MutexLock lock(mutex_);
+  done_ = true;
+}
+
+void GroupExchange::PrepareMemory() {
+  {
+    MutexLock lock(mutex_);
+    if (going_ || stopping_) return;
+  }
+  if (!group_->turn.Take(absl::ZeroDuration())) return;
+  const absl::Time begin = Clock::Real().SteadyNow();
+  const absl::Status made = MakeMemoryAhead();
+  group_->turn.GiveBack();
+  Log(LogLevel::kInfo, "exchange_prepared",
+      {{"load", options_.load},
+       {"group", group_->number},
+       {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
+       {"error", made}});
+  if (HasReason(made, Reason::kTransportFailed)) options_.on_break(made);
+}
+
+absl::Status GroupExchange::MakeMemoryAhead() {
+  if (const std::shared_ptr<SharedMemory> source = options_.source.lock(); source != nullptr) {
+    CAIRN_RETURN_IF_ERROR(memory_.MapSource(source).status());
+  }
+  if (options_.expected_bytes == 0) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(memory_.MakeReceived(std::min(StepBytes(), options_.expected_bytes)));
+  return options_.expects_packed ? memory_.MakePacked(StepBytes()) : absl::OkStatus();
+}
+
+// If another operation has the worker for long, the end of the group gives the memory back.
+void GroupExchange::GiveBackMemory() {
+  if (!group_->turn.Take(options_.turn_timeout)) return;
+  const absl::Status unmapped = memory_.UnmapAll();
+  group_->turn.GiveBack();
+  if (!unmapped.ok()) options_.on_break(unmapped);
+}
+
+void GroupExchange::RunExchange() {
   const absl::Time begin = prepared_ = Clock::Real().SteadyNow();
-  const absl::Status exchanged = Exchange();
+  const bool turn = group_->turn.Take(options_.turn_timeout);
+  const absl::Status exchanged = turn ? Exchange() : Busy();
   bool stopping = false;
   {
     MutexLock lock(mutex_);
@@ -99,9 +160,17 @@ void GroupExchange::Run() {
        {"prepared_seconds", absl::ToDoubleSeconds(prepared_ - begin)},
        {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
        {"error", exchanged}});
-  if (exchanged.ok() || stopping) return;
-  if (!failed_in_waiting_) options_.on_break(exchanged);
-  options_.on_error(exchanged);
+  if (!exchanged.ok() && !stopping) {
+    if (!failed_in_waiting_) options_.on_break(exchanged);
+    options_.on_error(exchanged);
+  }
+  pipe_.End();  // after an error the worker does not answer any more, or no step is under way
+  if (turn) group_->turn.GiveBack();
+}
+
+absl::Status GroupExchange::Busy() const {
+  return MakeError(Reason::kTransportFailed, "an exchange over NCCL: cairn-gpu-worker is busy with another one",
+                   {{"ranks", absl::StrCat(options_.rank)}});
 }
 
 uint32_t GroupExchange::IndexOf(uint32_t rank) const {
@@ -109,28 +178,24 @@ uint32_t GroupExchange::IndexOf(uint32_t rank) const {
 }
 
 absl::Status GroupExchange::Exchange() {
-  if (!group_->turn.Take(options_.turn_timeout)) {
-    return MakeError(Reason::kTransportFailed, "an exchange over NCCL: cairn-gpu-worker is busy with another one",
-                     {{"ranks", absl::StrCat(options_.rank)}});
-  }
-  const absl::Cleanup give_back = [this] { group_->turn.GiveBack(); };
   CAIRN_RETURN_IF_ERROR(TakeWindows());
   CAIRN_RETURN_IF_ERROR(MakeMemory());
   CAIRN_RETURN_IF_ERROR(Agree());
   std::vector<ExchangeTransfer> transfers = Receives();
   for (const ExchangeTransfer& sent : Sends()) transfers.push_back(sent);
-  const std::vector<ExchangeRound> course = MakeCourse(transfers);
-  CAIRN_RETURN_IF_ERROR(MakePacked(course));
+  course_ = MakeCourse(transfers);
+  CAIRN_RETURN_IF_ERROR(MakePacked());
   prepared_ = Clock::Real().SteadyNow();
+  CAIRN_RETURN_IF_ERROR(pipe_.Start());
   {
     MutexLock lock(mutex_);
     stepping_ = true;
   }
   for (const HeldWindow& held : receives_) {
     if (held.window.copies.bytes > 0) continue;  // else it is in no step
-    consumer_->HandOutHeld(held, slots_[0].id, slots_[0].memory->bytes(), 0, [] {});
+    consumer_->HandOutHeld(held, memory_.received(0).id, memory_.received(0).memory->bytes(), 0, [] {});
   }
-  for (const ExchangeRound& round : course) CAIRN_RETURN_IF_ERROR(RunRound(round));
+  for (const ExchangeRound& round : course_) CAIRN_RETURN_IF_ERROR(RunRound(round));
   if (pace_ != nullptr) pace_->Pass(UINT32_MAX);
   // The trainer may copy still, which needs the agent's memory but not the worker's. All bytes have come, so the load
   // does not fail if the worker does now.
@@ -140,7 +205,8 @@ absl::Status GroupExchange::Exchange() {
 
 absl::Status GroupExchange::RunRound(const ExchangeRound& round) {
   CAIRN_RETURN_IF_ERROR(AwaitRound(round));
-  for (const ExchangeStep& step : round.steps) CAIRN_RETURN_IF_ERROR(RunStep(step));
+  for (const ExchangeStep& step : round.steps) CAIRN_RETURN_IF_ERROR(BeginStep(step));
+  CAIRN_RETURN_IF_ERROR(pipe_.Drain());
   reached_ = round.round + 1;
   if (!round.lends) return absl::OkStatus();
   for (const uint32_t consumer : consumers_) source_.Release(consumer, reached_);
@@ -171,12 +237,15 @@ absl::Status GroupExchange::AwaitRound(const ExchangeRound& round) {
   return absl::OkStatus();
 }
 
-absl::Status GroupExchange::TakeWindows() {
-  // Two steps' windows from all peers, and what one step packs for them, together take two rounds: as much as the
+uint64_t GroupExchange::StepBytes() const {
+  // Two steps' windows from all peers, and what two steps pack for them, together take two rounds: as much as the
   // windows of a load that goes over the host.
-  const uint64_t peers = std::max<uint64_t>(1, group_->ranks.size() - 1);
-  const uint64_t window = std::max(kSmallestWindow, std::min(options_.round_bytes / 3 * 2, kLargestStep) / peers);
-  CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(window));
+  const uint64_t peers = Peers(*group_);
+  return peers * std::max(kSmallestWindow, std::min(options_.round_bytes / 2, kLargestStep) / peers);
+}
+
+absl::Status GroupExchange::TakeWindows() {
+  CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(StepBytes() / Peers(*group_)));
   for (const HeldWindow& held : receives_) {
     if (IndexOf(held.rank) < group_->ranks.size()) continue;
     return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", held.rank, " is not in the group"));
@@ -255,18 +324,12 @@ absl::Status GroupExchange::MakeMemory() {
     CAIRN_RETURN_IF_ERROR(source_.Await(0, options_.rank));
     CAIRN_RETURN_IF_ERROR(source_.Map());
   }
-  for (Slot& slot : slots_) {
-    CAIRN_ASSIGN_OR_RETURN(slot.memory, pool_.Make("cairn-exchange", in));
-    // The worker maps it before it is offered: from then on nobody can map it writable.
-    CAIRN_ASSIGN_OR_RETURN(slot.number, memory_.Map(slot.memory, true));
-    CAIRN_ASSIGN_OR_RETURN(slot.id, options_.offer(slot.memory));
-  }
-  return absl::OkStatus();
+  return memory_.MakeReceived(in);
 }
 
-absl::Status GroupExchange::MakePacked(const std::vector<ExchangeRound>& course) {
+absl::Status GroupExchange::MakePacked() {
   uint64_t packed = 0;
-  for (const ExchangeRound& round : course) {
+  for (const ExchangeRound& round : course_) {
     for (const ExchangeStep& step : round.steps) {
       uint64_t bytes = 0;
       for (const ExchangeTransfer& transfer : step.transfers) {
@@ -275,23 +338,24 @@ absl::Status GroupExchange::MakePacked(const std::vector<ExchangeRound>& course)
       packed = std::max(packed, bytes);
     }
   }
-  return source_.MakeRoom(packed, pool_);
+  return memory_.MakePacked(packed);
 }
 
-bool GroupExchange::AwaitSlot(Slot& slot) {
-  MutexLock lock(mutex_);
-  while (!stopping_ && slot.unreleased > 0) changed_.Wait(mutex_);
-  return !stopping_;
+absl::Status GroupExchange::BeginStep(const ExchangeStep& step) {
+  CAIRN_RETURN_IF_ERROR(pipe_.AwaitRoom());
+  const size_t place = steps_++ % StepPipe::kPlaces;
+  Arriving arriving;
+  worker::Step request = MakeStep(step, place, arriving);
+  CAIRN_RETURN_IF_ERROR(pipe_.AwaitPlace(place));
+  const size_t holders = arriving.size();
+  return pipe_.Post(step, std::move(request), place, holders,
+                    [this, place, arriving = std::move(arriving)] { HandOut(place, arriving); });
 }
 
-absl::Status GroupExchange::RunStep(const ExchangeStep& step) {
-  Slot& slot = slots_[steps_++ % slots_.size()];
-  if (!AwaitSlot(slot)) return MakeError(Reason::kInterrupted, "the load has ended");
+worker::Step GroupExchange::MakeStep(const ExchangeStep& step, size_t place, Arriving& arriving) {
   source_.BeginStep();
   worker::Step request;
-  request.set_number(++group_->steps);
   uint64_t received = 0;
-  std::vector<std::pair<size_t, uint64_t>> arriving;  // the number of what is received, and where
   for (const ExchangeTransfer& transfer : step.transfers) {
     worker::Transfer& moved = *request.add_transfers();
     moved.set_peer(transfer.peer);
@@ -300,27 +364,21 @@ absl::Status GroupExchange::RunStep(const ExchangeStep& step) {
       source_.Send(sends_[transfer.index].window.copies, moved);
       continue;
     }
-    moved.set_memory(slot.number);
+    moved.set_memory(memory_.received(place).number);
     moved.set_offset(received);
     moved.set_bytes(transfer.bytes);
     arriving.emplace_back(transfer.index, received);
     received += transfer.bytes;
   }
-  if (const absl::Status stepped = group_->worker->Step(request, options_.stall_timeout); !stepped.ok()) {
-    return StepError(stepped, step);
-  }
-  {
-    MutexLock lock(mutex_);
-    slot.unreleased = arriving.size();
-  }
+  return request;
+}
+
+void GroupExchange::HandOut(size_t place, const Arriving& arriving) {
+  const ExchangeMemory::Window& received = memory_.received(place);
   for (const auto& [index, offset] : arriving) {
-    consumer_->HandOutHeld(receives_[index], slot.id, slot.memory->bytes(), offset, [this, &slot] {
-      MutexLock lock(mutex_);
-      --slot.unreleased;
-      changed_.NotifyAll();
-    });
+    consumer_->HandOutHeld(receives_[index], received.id, received.memory->bytes(), offset,
+                           [this, place] { pipe_.Release(place); });
   }
-  return absl::OkStatus();
 }
 
 absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeStep& step) const {

@@ -2,6 +2,7 @@
 #include "agent/transport/group_exchange.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <random>
@@ -103,6 +104,71 @@ TEST_F(GroupExchangeTest, Stop_AfterTheEnd_GivesTheMemoryBack) {
     rank->Stop();
     EXPECT_EQ(rank->offered(), 0u);
   }
+}
+
+TEST_F(GroupExchangeTest, Go_MemoryIsPrepared_MakesNoOther) {
+  Make(Much());
+  for (auto& rank : ranks_) ASSERT_TRUE(rank->Prepare().ok());
+  for (auto& rank : ranks_) rank->AwaitPrepared();
+  std::vector<uint64_t> lent;
+  for (auto& rank : ranks_) lent.push_back(rank->group().memories);
+  for (auto& rank : ranks_) rank->Go();
+  ExpectAllArrives(Much(), kSourceBytes);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    ranks_[rank]->StopExchange();
+    EXPECT_EQ(ranks_[rank]->group().memories, lent[rank]);
+    EXPECT_EQ(lent[rank], 3u) << "the source, and two windows";
+  }
+}
+
+TEST_F(GroupExchangeTest, Go_PreparedForLessThanIsPacked_MakesRoom) {
+  // Rank 1 expects to pack nothing, as it takes nothing that is packed.
+  const std::vector<std::vector<v1::Copy>> taken = {
+      {Strided(1, 0, 0, 1000, 100)}, {Contiguous(2, 0, 0, 1000)}, {Strided(1, 9, 0, 500, 300)}};
+  Make(taken);
+  for (auto& rank : ranks_) ASSERT_TRUE(rank->Prepare().ok());
+  for (auto& rank : ranks_) rank->AwaitPrepared();
+  for (auto& rank : ranks_) rank->Go();
+  ExpectAllArrives(taken, 150'000);
+}
+
+TEST_F(GroupExchangeTest, Stop_PreparedButNotNeeded_GivesTheMemoryBackAndKeepsTheGroup) {
+  for (int time = 0; time < 2; ++time) {
+    Make(Much());
+    const long users = ranks_[0]->source_users();
+    for (auto& rank : ranks_) ASSERT_TRUE(rank->Prepare().ok());
+    for (auto& rank : ranks_) rank->AwaitPrepared();
+    EXPECT_GT(ranks_[0]->source_users(), users);
+    for (auto& rank : ranks_) {
+      rank->Stop();
+      EXPECT_EQ(rank->offered(), 0u);
+      EXPECT_TRUE(rank->broken().ok()) << rank->broken();
+      EXPECT_EQ(rank->source_users(), users) << "the worker has given it back";
+    }
+  }
+  Make(Much());
+  Start();
+  ExpectAllArrives(Much(), kSourceBytes);
+}
+
+TEST_F(GroupExchangeTest, Prepare_TheWorkerIsDead_BreaksTheGroup) {
+  Make(Much());
+  kill(ranks_[0]->worker().pid(), SIGKILL);
+  ASSERT_TRUE(ranks_[0]->Prepare().ok());
+  const absl::Status broken = ranks_[0]->AwaitBroken();
+  EXPECT_NE(broken.message().find("was ended by signal 9"), std::string::npos) << broken;
+}
+
+// A load that goes on meanwhile keeps the worker.
+TEST_F(GroupExchangeTest, Prepare_AnotherExchangeHasTheWorker_PreparesNothing) {
+  Make(Much());
+  GroupTurn& turn = ranks_[0]->group().turn;
+  ASSERT_TRUE(turn.Take(absl::ZeroDuration()));
+  ASSERT_TRUE(ranks_[0]->Prepare().ok());
+  ranks_[0]->StopExchange();
+  EXPECT_EQ(ranks_[0]->group().memories, 0u);
+  turn.GiveBack();
+  ranks_[0]->Stop();
 }
 
 TEST_F(GroupExchangeTest, Stop_OthersNeverTell_GivesUpAndBreaksTheGroup) {

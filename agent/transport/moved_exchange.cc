@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "agent/transport/exchange_error.h"
 #include "common/base/clock.h"
@@ -35,7 +34,9 @@ MovedExchange::MovedExchange(std::shared_ptr<GroupWorker> group, SaveImagePtr st
       pool_(pool),
       options_(std::move(options)),
       memory_(group_, options_.stall_timeout),
-      arrived_(target_->moved_in.size()) {}
+      arrived_(target_->moved_in.size()),
+      pipe_(group_, options_.stall_timeout,
+            [this](const absl::Status& error, const ExchangeStep& step) { return StepError(error, step); }) {}
 
 MovedExchange::~MovedExchange() {
   Cancel(MakeError(Reason::kSaveCancelled, "the save has ended"));
@@ -63,6 +64,7 @@ void MovedExchange::Cancel(const absl::Status& why) {
     if (!begun_) return;
   }
   pace_->Cancel();
+  pipe_.Cancel(why);
   // The worker does not answer any more, so what the exchange asks of it ends.
   options_.on_break(why);
 }
@@ -91,7 +93,9 @@ bool MovedExchange::used() {
 
 void MovedExchange::Run() {
   const absl::Time begin = Clock::Real().SteadyNow();
-  const absl::Status exchanged = Exchange();
+  const bool turn = group_->turn.Take(options_.turn_timeout);
+  const absl::Status exchanged =
+      turn ? Exchange() : MakeError(Reason::kTransportFailed, "cairn-gpu-worker is busy with another exchange");
   copies_.Stop();  // from here on nothing is written into a place
   uint64_t in = 0, out = 0;
   for (const MovedWindow& window : windows_) (window.send ? out : in) += window.bytes;
@@ -111,6 +115,8 @@ void MovedExchange::Run() {
     options_.on_break(exchanged);
     group_->worker->End();
   }
+  pipe_.End();
+  if (turn) group_->turn.GiveBack();
   MutexLock lock(mutex_);
   over_ = true;
   changed_.NotifyAll();
@@ -121,10 +127,6 @@ uint32_t MovedExchange::IndexOf(uint32_t rank) const {
 }
 
 absl::Status MovedExchange::Exchange() {
-  if (!group_->turn.Take(options_.turn_timeout)) {
-    return MakeError(Reason::kTransportFailed, "cairn-gpu-worker is busy with another exchange");
-  }
-  const absl::Cleanup give_back = [this] { group_->turn.GiveBack(); };
   const size_t others = std::max<size_t>(1, group_->ranks.size() - 1);
   windows_ = CutMovedShards(*target_, options_.peers,
                             {options_.window_bytes, std::max<size_t>(1, kMostTransfers / 2 / others)});
@@ -137,18 +139,20 @@ absl::Status MovedExchange::Exchange() {
     }
     transfers.push_back({peer, window.send, 0, window.window, window.bytes, i});
   }
-  const std::vector<ExchangeStep> steps = MakeSchedule(transfers);
-  CAIRN_RETURN_IF_ERROR(MapMemory(steps));
+  steps_ = MakeSchedule(transfers);
+  CAIRN_RETURN_IF_ERROR(MapMemory());
+  CAIRN_RETURN_IF_ERROR(pipe_.Start());
   CAIRN_RETURN_IF_ERROR(AwaitAll());
-  for (size_t i = 0; i < steps.size(); ++i) CAIRN_RETURN_IF_ERROR(RunStep(steps[i], slots_[i % slots_.size()]));
-  for (Slot& slot : slots_) CAIRN_RETURN_IF_ERROR(AwaitSlot(slot));
+  for (size_t i = 0; i < steps_.size(); ++i) CAIRN_RETURN_IF_ERROR(BeginStep(steps_[i], i % slots_.size()));
+  CAIRN_RETURN_IF_ERROR(pipe_.Drain());
+  for (size_t place = 0; place < slots_.size(); ++place) CAIRN_RETURN_IF_ERROR(pipe_.AwaitPlace(place));
   return memory_.UnmapAll();
 }
 
-absl::Status MovedExchange::MapMemory(const std::vector<ExchangeStep>& steps) {
+absl::Status MovedExchange::MapMemory() {
   CAIRN_RETURN_IF_ERROR(MapSent());
   uint64_t in = 0;
-  for (const ExchangeStep& step : steps) in = std::max(in, step.bytes(false));
+  for (const ExchangeStep& step : steps_) in = std::max(in, step.bytes(false));
   if (in == 0) return absl::OkStatus();
   for (Slot& slot : slots_) {
     CAIRN_ASSIGN_OR_RETURN(slot.memory, pool_.Make("cairn-exchange", in));
@@ -181,16 +185,10 @@ absl::Status MovedExchange::AwaitAll() {
   return MakeError(Reason::kTransportFailed, absl::StrCat("an exchange over NCCL: ", all.message()));
 }
 
-absl::Status MovedExchange::AwaitSlot(Slot& slot) {
-  MutexLock lock(mutex_);
-  while (slot.copying && cancelled_.ok()) changed_.Wait(mutex_);
-  return cancelled_;
-}
-
-absl::Status MovedExchange::RunStep(const ExchangeStep& step, Slot& slot) {
-  CAIRN_RETURN_IF_ERROR(AwaitSlot(slot));
+absl::Status MovedExchange::BeginStep(const ExchangeStep& step, size_t place) {
+  CAIRN_RETURN_IF_ERROR(pipe_.AwaitRoom());
+  CAIRN_RETURN_IF_ERROR(pipe_.AwaitPlace(place));
   worker::Step request;
-  request.set_number(++group_->steps);
   uint64_t received = 0;
   std::vector<Arrived> arrived;
   for (const ExchangeTransfer& transfer : step.transfers) {
@@ -204,31 +202,26 @@ absl::Status MovedExchange::RunStep(const ExchangeStep& step, Slot& slot) {
         moved.set_offset(staged_->slab_offset[target_->moved_out[piece.shard].shard] + piece.offset - sent_begin_);
         continue;
       }
-      moved.set_memory(slot.number);
+      moved.set_memory(slots_[place].number);
       moved.set_offset(received);
       arrived.push_back({piece, received});
       received += piece.bytes;
     }
   }
-  if (const absl::Status stepped = group_->worker->Step(request, options_.stall_timeout); !stepped.ok()) {
-    return StepError(stepped, step);
-  }
-  if (arrived.empty()) return absl::OkStatus();
-  {
-    MutexLock lock(mutex_);
-    slot.copying = true;
-  }
-  copies_.Post([this, &slot, arrived = std::move(arrived)] { CopyOut(slot, arrived); });
-  return absl::OkStatus();
+  const size_t holders = arrived.empty() ? 0 : 1;
+  return pipe_.Post(step, std::move(request), place, holders, [this, place, arrived = std::move(arrived)] {
+    if (!arrived.empty()) copies_.Post([this, place, arrived] { CopyOut(place, arrived); });
+  });
 }
 
-void MovedExchange::CopyOut(Slot& slot, const std::vector<Arrived>& arrived) {
+void MovedExchange::CopyOut(size_t place, const std::vector<Arrived>& arrived) {
+  const char* slot = slots_[place].memory->data();
   for (const Arrived& each : arrived) {
-    std::memcpy(places_.at[each.piece.shard] + each.piece.offset, slot.memory->data() + each.offset, each.piece.bytes);
+    std::memcpy(places_.at[each.piece.shard] + each.piece.offset, slot + each.offset, each.piece.bytes);
   }
+  pipe_.Release(place);
   MutexLock lock(mutex_);
   for (const Arrived& each : arrived) arrived_[each.piece.shard] += each.piece.bytes;  // pieces come in their order
-  slot.copying = false;
   changed_.NotifyAll();
 }
 

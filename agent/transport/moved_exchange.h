@@ -20,6 +20,7 @@
 #include "agent/staging/shared_memory.h"
 #include "agent/transport/moved_windows.h"
 #include "agent/transport/round_pace.h"
+#include "agent/transport/step_pipe.h"
 #include "agent/transport/worker_memory.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
@@ -81,8 +82,7 @@ class MovedExchange {
   // Holds what one step has brought, which is copied out while the next step goes on.
   struct Slot {
     std::shared_ptr<SharedMemory> memory;
-    uint64_t number = 0;   // by which the worker knows it
-    bool copying = false;  // guarded by mutex_
+    uint64_t number = 0;  // by which the worker knows it
   };
   // Names a piece that has come into a slot.
   struct Arrived {
@@ -93,12 +93,11 @@ class MovedExchange {
   void Run();
   absl::Status Exchange();
   // Gives the worker what is sent, and room for what is received.
-  absl::Status MapMemory(const std::vector<ExchangeStep>& steps);
+  absl::Status MapMemory();
   absl::Status MapSent();
   absl::Status AwaitAll();
-  absl::Status RunStep(const ExchangeStep& step, Slot& slot);
-  void CopyOut(Slot& slot, const std::vector<Arrived>& arrived);
-  absl::Status AwaitSlot(Slot& slot);
+  absl::Status BeginStep(const ExchangeStep& step, size_t place);
+  void CopyOut(size_t place, const std::vector<Arrived>& arrived);
   absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
   uint32_t IndexOf(uint32_t rank) const;
 
@@ -114,9 +113,10 @@ class MovedExchange {
   // Only the exchange's thread uses these.
   WorkerMemory memory_;
   std::vector<MovedWindow> windows_;
+  std::vector<ExchangeStep> steps_;
   uint64_t sent_number_ = 0;  // by which the worker knows the part of the slab that is sent from
   uint64_t sent_begin_ = 0;   // where it begins in the slab
-  std::array<Slot, 2> slots_;
+  std::array<Slot, StepPipe::kPlaces> slots_;
   TaskQueue copies_{1};
 
   Mutex mutex_;
@@ -126,6 +126,7 @@ class MovedExchange {
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  StepPipe pipe_;
   std::thread thread_;
 };
 

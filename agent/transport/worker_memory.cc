@@ -21,10 +21,12 @@ absl::Duration WorkerMemory::PatienceFor(uint64_t bytes) const {
   return grace_ + kMapTimePerGb * (static_cast<double>(bytes) / 1e9);
 }
 
+WorkerMemory::Lent WorkerMemory::Find(const SharedMemory* memory) {
+  return std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& each) { return each.memory.get() == memory; });
+}
+
 absl::StatusOr<uint64_t> WorkerMemory::Map(const std::shared_ptr<SharedMemory>& memory, bool writable) {
-  const auto known =
-      std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& each) { return each.memory == memory; });
-  if (known != mapped_.end()) return static_cast<uint64_t>(known - mapped_.begin()) + 1;
+  if (const Lent known = Find(memory.get()); known != mapped_.end()) return known->number;
   worker::Map map;
   map.set_bytes(memory->bytes());
   map.set_writable(writable);
@@ -41,7 +43,7 @@ absl::StatusOr<uint64_t> WorkerMemory::MapPart(const std::shared_ptr<SharedMemor
 }
 
 absl::StatusOr<uint64_t> WorkerMemory::Map(std::shared_ptr<SharedMemory> memory, worker::Map map, int descriptor) {
-  const uint64_t number = mapped_.size() + 1;
+  const uint64_t number = ++group_->memories;
   map.set_memory(number);
   const absl::Status mapped = group_->worker->Map(map, descriptor, PatienceFor(map.bytes()));
   if (!mapped.ok()) {
@@ -49,16 +51,25 @@ absl::StatusOr<uint64_t> WorkerMemory::Map(std::shared_ptr<SharedMemory> memory,
     return MakeError(Reason::kTransportFailed, absl::StrCat("an exchange over NCCL: ", mapped.message()),
                      {{std::string(kWorkerAtFault), "yes"}});
   }
-  mapped_.push_back({std::move(memory), map.bytes()});
+  mapped_.push_back({std::move(memory), map.bytes(), number});
   bytes_ += map.bytes();
   return number;
 }
 
+absl::Status WorkerMemory::Unmap(const SharedMemory* memory) {
+  const Lent lent = Find(memory);
+  return lent == mapped_.end() ? absl::OkStatus() : Unmap(lent);
+}
+
+absl::Status WorkerMemory::Unmap(Lent lent) {
+  CAIRN_RETURN_IF_ERROR(group_->worker->Unmap(lent->number, PatienceFor(lent->bytes)));
+  bytes_ -= lent->bytes;
+  mapped_.erase(lent);
+  return absl::OkStatus();
+}
+
 absl::Status WorkerMemory::UnmapAll() {
-  for (; !mapped_.empty(); mapped_.pop_back()) {
-    CAIRN_RETURN_IF_ERROR(group_->worker->Unmap(mapped_.size(), PatienceFor(mapped_.back().bytes)));
-    bytes_ -= mapped_.back().bytes;
-  }
+  while (!mapped_.empty()) CAIRN_RETURN_IF_ERROR(Unmap(mapped_.end() - 1));
   return absl::OkStatus();
 }
 

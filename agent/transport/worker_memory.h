@@ -1,4 +1,4 @@
-// The memory that an agent has lent its group's worker for one exchange.
+// The memory that an agent has lent its group's worker for one exchange. Whoever calls has the group's turn.
 #ifndef CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
 #define CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
 
@@ -29,6 +29,8 @@ class WorkerMemory {
   // The same for a part of memory that is not mapped yet. The worker can never write to it: the memory is sealed, and
   // the descriptor is one to read. `offset` is a multiple of 4096. Also the errors of SharedMemory::OpenReadOnly.
   absl::StatusOr<uint64_t> MapPart(const std::shared_ptr<SharedMemory>& memory, uint64_t offset, uint64_t bytes);
+  // Takes one back, if it is lent.
+  absl::Status Unmap(const SharedMemory* memory);
   // Takes all of it back.
   absl::Status UnmapAll();
   // Returns how long the worker may take to give back all that it has now.
@@ -38,14 +40,18 @@ class WorkerMemory {
   struct Mapped {
     std::shared_ptr<SharedMemory> memory;
     uint64_t bytes = 0;
+    uint64_t number = 0;
   };
+  using Lent = std::vector<Mapped>::iterator;
 
   absl::StatusOr<uint64_t> Map(std::shared_ptr<SharedMemory> memory, worker::Map map, int descriptor);
+  Lent Find(const SharedMemory* memory);
+  absl::Status Unmap(Lent lent);
   absl::Duration PatienceFor(uint64_t bytes) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const absl::Duration grace_;
-  std::vector<Mapped> mapped_;  // the worker counts them from 1
+  std::vector<Mapped> mapped_;
   std::atomic<uint64_t> bytes_ = 0;
 };
 

@@ -6,7 +6,11 @@
 // The bytes are taken TIMES times, so that memory which is made and mapped for an exchange is used as often as the two
 // buffers of a load with twice as many rounds. With TIMES=1 it is as in a reshard.
 //
-//   usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TIMES] [TURNS]
+// With MB PER SECOND no rank receives faster than that, as over a network. With "strided" each rank takes every other
+// run of 16 KiB, which its source must pack. Both together show how much of an exchange is hidden behind the network.
+//
+//   usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TIMES] [TURNS] [MB PER SECOND]
+//   [strided]
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,28 +79,35 @@ double Median(std::vector<double> values) {
 int main(int count, char** arguments) {
   if (count < 2) {
     std::fprintf(stderr,
-                 "usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TIMES] [TURNS]\n");
+                 "usage: exchange_benchmark BAZEL_BIN [RANKS] [MIB OF EACH RANK] [ROUND MIB] [TIMES] [TURNS] "
+                 "[MB PER SECOND] [strided]\n");
     return 2;
   }
   const auto number = [&](int at, uint64_t otherwise) {
     return count > at ? std::strtoull(arguments[at], nullptr, 10) : otherwise;
   };
   const auto ranks = static_cast<uint32_t>(std::max<uint64_t>(2, number(2, 4)));
-  const uint64_t part = (number(3, 256) << 20) / (ranks - 1);
+  const bool strided = count > 8 && std::strcmp(arguments[8], "strided") == 0;
+  constexpr uint64_t kRun = uint64_t{16} << 10;
+  const uint64_t part = (number(3, 256) << 20) / (ranks - 1) / kRun * kRun;
   const uint64_t bytes = part * (ranks - 1);  // that each rank has, gives and takes
   const uint64_t times = std::max<uint64_t>(1, number(5, 8));
   const uint64_t turns = number(6, 5);
 
   const std::filesystem::path controls =
       std::filesystem::temp_directory_path() / ("exchange-benchmark-" + std::to_string(getpid()));
-  std::ofstream(controls) << "shared_device 1\n";
+  std::ofstream(controls) << "shared_device 1\nbytes_per_second " << number(7, 0) * 1'000'000 << "\n";
   setenv("STAND_IN_NCCL", controls.c_str(), 1);
+  const std::filesystem::path driver_controls = controls.string() + "-cuda";
+  std::ofstream(driver_controls) << "set pinnable_bytes " << (int64_t{1} << 40) << "\n";
+  setenv("STAND_IN_CUDA", driver_controls.c_str(), 1);
   const std::filesystem::path built = std::filesystem::absolute(arguments[1]);
   cairn::WorkerProcessOptions worker;
   worker.program = built / "agent/gpu/cairn-gpu-worker";
   worker.libcuda = built / "tests/testing/stand_in/cuda/libcairn_stand_in_cuda.so";
   worker.libnccl = built / "tests/testing/stand_in/nccl/libcairn_stand_in_nccl.so";
-  auto joined = cairn::testing::JoinRanks(ranks, worker, {.source_bytes = bytes, .round_bytes = number(4, 32) << 20});
+  auto joined = cairn::testing::JoinRanks(
+      ranks, worker, {.source_bytes = strided ? 2 * bytes : bytes, .round_bytes = number(4, 32) << 20});
   cairn::PeerMap peers;
   for (uint32_t rank = 0; rank < ranks; ++rank) peers[rank] = joined[rank]->peer();
 
@@ -106,22 +117,30 @@ int main(int count, char** arguments) {
     for (uint64_t time = 0; time < times; ++time) {
       for (uint32_t away = 1; away < ranks; ++away) {
         const uint32_t source = (rank + away) % ranks;
-        taken[rank].push_back(cairn::testing::Contiguous(source, (away - 1) * part, (away - 1) * part, part));
+        const uint64_t at = (away - 1) * part;
+        taken[rank].push_back(strided
+                                  ? cairn::testing::Strided(source, 2 * at, at, static_cast<int64_t>(part / kRun), kRun)
+                                  : cairn::testing::Contiguous(source, at, at, part));
       }
     }
   }
   std::vector<std::string> targets(ranks, std::string(bytes, 'x')), expected = targets;
-  const auto exchange = [&](bool copy_out) {
+  const auto exchange = [&](bool copy_out, bool prepared) {
     for (uint32_t rank = 0; rank < ranks; ++rank) joined[rank]->Make(taken[rank], peers);
+    if (prepared) {
+      for (const auto& rank : joined) Need(rank->Prepare());
+      for (const auto& rank : joined) rank->AwaitPrepared();
+    }
     return AtOnce(ranks, [&](uint32_t rank) {
-      Need(joined[rank]->Start());
+      if (!prepared) Need(joined[rank]->Prepare());
+      joined[rank]->Go();
       Need(joined[rank]->Train(copy_out ? targets[rank].data() : nullptr));
       joined[rank]->StopExchange();
       Need(joined[rank]->broken());
     });
   };
   // Memory for what each rank takes, which its worker has mapped.
-  constexpr uint64_t kSource = 50, kTarget = 51;
+  constexpr uint64_t kSource = uint64_t{1} << 40, kTarget = kSource + 1;  // not those that exchanges give
   cairn::BufferPool pool(0, 1);
   std::vector<std::shared_ptr<cairn::SharedMemory>> received;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -154,7 +173,8 @@ int main(int count, char** arguments) {
           moved.set_bytes(part);
         }
       }
-      Need(joined[rank]->worker().Step(step, absl::Minutes(5)));
+      Need(joined[rank]->worker().BeginStep(step));
+      Need(joined[rank]->worker().AwaitStep(step.number(), absl::Minutes(5)));
     });
   };
   const auto copy = [&] {
@@ -166,15 +186,19 @@ int main(int count, char** arguments) {
   };
 
   (void)copy();
-  (void)exchange(true);
+  (void)exchange(true, false);
   (void)one_group();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (targets[rank] == expected[rank] && std::memcmp(received[rank]->data(), expected[rank].data(), bytes) == 0)
-      continue;
+    // One group moves the same number of bytes, but not those of a strided copy.
+    const bool arrived = strided || std::memcmp(received[rank]->data(), expected[rank].data(), bytes) == 0;
+    if (targets[rank] == expected[rank] && arrived) continue;
     std::fprintf(stderr, "rank %u has other bytes\n", rank);
     return 1;
   }
-  Way ways[] = {{"memcpy", copy}, {"one group", one_group}, {"exchange", [&] { return exchange(false); }}};
+  Way ways[] = {{"memcpy", copy},
+                {"one group", one_group},
+                {"exchange", [&] { return exchange(false, false); }},
+                {"exchange, prepared", [&] { return exchange(false, true); }}};
   const auto cpu = [&] {
     double seconds = CpuOf(getpid());
     for (const auto& rank : joined) seconds += CpuOf(rank->worker().pid());
@@ -191,13 +215,14 @@ int main(int count, char** arguments) {
     }
     std::printf("\n");
   }
-  const Way& measured = ways[2];
   for (const Way& way : ways) {
-    std::printf("%-10s %6.2f GB/s, CPU %5.2f s; the exchange has %.2f of its rate by the clock, %.2f by CPU\n",
+    std::printf("%-18s %6.2f GB/s, CPU %5.2f s: %.2f of memcpy, %.2f of one group by the clock; %.2f and %.2f by CPU\n",
                 way.name, gigabytes / Median(way.seconds), Median(way.cpu),
-                Median(way.seconds) / Median(measured.seconds), Median(way.cpu) / Median(measured.cpu));
+                Median(ways[0].seconds) / Median(way.seconds), Median(ways[1].seconds) / Median(way.seconds),
+                Median(ways[0].cpu) / Median(way.cpu), Median(ways[1].cpu) / Median(way.cpu));
   }
   joined.clear();
   std::filesystem::remove(controls);
+  std::filesystem::remove(driver_controls);
   return 0;
 }

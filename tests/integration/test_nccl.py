@@ -74,6 +74,18 @@ def test_large_tensors_cross_in_windows(root, controls):
             "status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
 
 
+def test_memory_is_prepared_before_it_is_known_how_the_bytes_go(root, controls):
+    whole = noise((3000, 1024), np.float32, 3)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        source, target = halves(whole, 2)
+        for _ in range(3):
+            assert [report.transport for report in reshard(cluster, source, target)] == ["nccl"] * 2
+        for agent in cluster.agents:
+            log = agent.log.read_text()
+            assert len(re.findall("event=exchange_prepared .*error=OK", log)) >= 2, "there was a group already"
+            assert len(re.findall("event=exchanged .*error=OK", log)) == 3
+
+
 @pytest.mark.parametrize("settings, flags, reason", [
     (["version 0"], agent_flags(), "rank 0 on .*: no version of NCCL"),
     ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .*: /nowhere/libnccl.so.2: .*"),

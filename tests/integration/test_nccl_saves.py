@@ -25,8 +25,8 @@ FLAGS = {"coordinator_flags": ["--phase-timeout=60s", "--lease-ttl=2s"]}
 SIZES = {0: [900, 700, 500, 300, 300, 200, 100, 100, 50, 20, 7, 3, 1], 1: [300], 2: [100, 5]}
 
 
-def agent_flags(*more, saves="auto", libnccl=LIBNCCL) -> list[str]:
-    return ["--shared-memory=never", "--round-bytes=256KiB", "--nccl=never", f"--nccl-saves={saves}",
+def agent_flags(*more, saves="auto", loads="never", libnccl=LIBNCCL) -> list[str]:
+    return ["--shared-memory=never", "--round-bytes=256KiB", f"--nccl={loads}", f"--nccl-saves={saves}",
             f"--libcuda={LIBCUDA}", f"--libnccl={libnccl}", *more]
 
 
@@ -140,6 +140,32 @@ def test_ranks_of_one_machine_share_memory_and_others_use_nccl(root, controls):
         save(cluster, 2)
         assert transports(cluster, 2) == ["", "shared-memory", "nccl"]
         check_load(cluster, 2)
+
+
+def test_the_client_that_saves_loads_while_the_shards_are_exchanged(root, controls):
+    with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(loads="auto"), **FLAGS) as cluster:
+        save(cluster, 1)  # the group is there from now on
+        controls("bytes_per_second 1000000")  # so that the exchange takes longer than the load
+
+        def work(rank, client):
+            saving = client.save(2, state(rank, 2), timeout=60)
+            report = load_first(rank, client)
+            saving.wait(60)
+            return report
+
+        def load_first(rank, client):
+            shard = rows(whole(0, 0, 1), rank, 3)
+            target = {"unit0.w0": blank(shard)}
+            report = client.load(target, 1, strict=False)
+            assert target["unit0.w0"].array.tobytes() == shard.array.tobytes()
+            return report
+
+        for report in on_ranks(cluster, work):
+            assert report.transport in ("", "nccl", "grpc (nccl: the save of step 2 uses the group)"), report.transport
+        controls()
+        check_load(cluster, 2)
+        assert "event=group_broken" not in log_of(cluster)
+        assert len(re.findall("event=gpu_worker_started", log_of(cluster))) == 3, "one group carried all of them"
 
 
 def test_a_plan_that_changes_after_staging_moves_its_shards_over_nccl(root, controls):

@@ -1,11 +1,14 @@
 #include "agent/transport/testing/exchanging_rank.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <random>
 #include <utility>
 
+#include "agent/transport/copy_packer.h"
 #include "agent/transport/slab_byte_server.h"
 #include "agent/transport/testing/need.h"
 #include "common/status/reason.h"
@@ -94,12 +97,13 @@ void ExchangingRank::MakeExchange(const std::vector<v1::Copy>& copies, PeerMap p
   options.sender = {.job = "demo", .plan_digest = "plan", .consumer_rank = rank_, .load_token = "secret"};
   options.peers = peers;
   options.stall_timeout = options_.stall_timeout;
-  options.offer = [this](std::shared_ptr<SharedMemory> memory) -> absl::StatusOr<uint64_t> {
+  options.offers.offer = [this](std::shared_ptr<SharedMemory> memory) -> absl::StatusOr<uint64_t> {
     MutexLock lock(mutex_);
     offered_[++last_id_] = std::move(memory);
+    changed_.NotifyAll();
     return last_id_;
   };
-  options.withdraw = [this](uint64_t id) {
+  options.offers.withdraw = [this](uint64_t id) {
     MutexLock lock(mutex_);
     offered_.erase(id);
   };
@@ -107,6 +111,7 @@ void ExchangingRank::MakeExchange(const std::vector<v1::Copy>& copies, PeerMap p
     {
       MutexLock lock(mutex_);
       broken_ = why;
+      changed_.NotifyAll();
     }
     worker().Cancel();
   };
@@ -114,6 +119,10 @@ void ExchangingRank::MakeExchange(const std::vector<v1::Copy>& copies, PeerMap p
     consumer_->Stop(error);
     error_.set_value(error);
   };
+  options.expects_packed =
+      std::any_of(copies.begin(), copies.end(), [](const v1::Copy& copy) { return copy.extents_size() > 0; });
+  for (const v1::Copy& copy : copies) options.expected_bytes += CopyBytes(copy).value_or(0);
+  if (pace == nullptr) options.source = source_;
   exchange_ = std::make_unique<GroupExchange>(group_, consumer_, std::move(lender), offers_, std::move(pace), pool_,
                                               std::move(options));
 }
@@ -154,9 +163,25 @@ void ExchangingRank::TakeBatch(const v1::LoadBatch& batch, char* target) {
   released_.push_back(batch.batch());
 }
 
+absl::Status ExchangingRank::AwaitBroken() {
+  MutexLock lock(mutex_);
+  while (broken_.ok()) changed_.Wait(mutex_);
+  return broken_;
+}
+
 absl::Status ExchangingRank::broken() {
   MutexLock lock(mutex_);
   return broken_;
+}
+
+void ExchangingRank::AwaitPrepared() {
+  {
+    MutexLock lock(mutex_);
+    while (offered_.size() < ExchangeMemory::kWindows) changed_.Wait(mutex_);
+  }
+  // Whoever prepares has the turn until all is there.
+  if (!group_->turn.Take(kLimit)) std::abort();
+  group_->turn.GiveBack();
 }
 
 size_t ExchangingRank::offered() {

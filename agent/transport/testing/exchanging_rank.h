@@ -45,6 +45,7 @@ class ExchangingRank {
 
   WorkerProcess& worker() { return *group_->worker; }
   GroupWorker& group() { return *group_; }
+  std::shared_ptr<GroupWorker> shared_group() { return group_; }
   const char* source() const { return source_->data(); }
   const SharedMemory& source_memory() const { return *source_; }
   v1::TransferPeer peer() const;
@@ -55,7 +56,14 @@ class ExchangingRank {
   void Make(const std::vector<v1::Copy>& copies, const PeerMap& peers);
   // Makes the exchange of a load, in which this rank reads the rounds of `plan` from its source.
   void MakeLoad(const v1::ReadPlan& plan, uint64_t round_bytes, const PeerMap& peers, std::unique_ptr<RoundPace> pace);
-  absl::Status Start() { return exchange_->Start(); }
+  // Prepares memory only, as before it is known whether the bytes go over NCCL.
+  absl::Status Prepare() { return exchange_->Start(); }
+  void Go() { exchange_->Go(); }
+  absl::Status Start() {
+    const absl::Status started = Prepare();
+    if (started.ok()) Go();
+    return started;
+  }
 
   // Copies all that comes into `target`: each batch only when the next one stands in memory too, or when none is left.
   // Copies nothing if `target` is null. May run beside the others.
@@ -63,7 +71,12 @@ class ExchangingRank {
   // Any thread may call it.
   absl::Status AwaitError() { return error_.get_future().get(); }
   absl::Status broken();
+  absl::Status AwaitBroken();
+  // Returns how many hold the source's memory, this rank among them.
+  long source_users() const { return source_.use_count(); }
   size_t offered();
+  // Waits until memory is prepared, of a rank that takes something.
+  void AwaitPrepared();
 
   void StopExchange() { exchange_->Stop(); }
   void Stop();
@@ -83,6 +96,7 @@ class ExchangingRank {
   std::shared_ptr<SlowRounds> rounds_;
   ScriptedSource transfer_;
   Mutex mutex_;
+  CondVar changed_;
   std::map<uint64_t, std::shared_ptr<SharedMemory>> offered_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
