@@ -49,7 +49,9 @@ void LoadExecutor::PrepareExchanges() {
       MutexLock lock(mutex_);
       for (const auto& [number, load] : loads_) loads.push_back(load);
     }
-    for (const ActiveLoad& load : loads) PrepareInGroup(load);
+    for (const ActiveLoad& load : loads) {
+      if (load.exchange != nullptr) load.exchange->Prepare();
+    }
   });
 }
 
@@ -59,99 +61,15 @@ void LoadExecutor::DecideExchange(uint64_t number, const v1::Exchange& exchange)
 
 void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
   const ActiveLoad load = FindActive(number);
-  if (load.consumer == nullptr) return;
-  {
-    MutexLock lock(mutex_);
-    if (const auto found = loads_.find(number); found != loads_.end()) found->second.decided = true;
-  }
+  if (load.exchange == nullptr) return;
   if (exchange.way() == v1::Exchange::HOST) {
     Log(LogLevel::kInfo, "transport",
         {{"load", number}, {"transport", TransportText({{v1::TRANSPORT_GRPC}, exchange.reason()})}});
     load.consumer->GoByHost(exchange.reason());
-    return DropExchange(load);
+    load.exchange->GoByHost();
+  } else if (const absl::Status begun = load.exchange->Begin(exchange.group()); !begun.ok()) {
+    Fail(number, begun);
   }
-  if (const absl::Status begun = BeginExchange(load, exchange.group()); !begun.ok()) Fail(number, begun);
-}
-
-void LoadExecutor::PrepareInGroup(const ActiveLoad& load) {
-  std::shared_ptr<GroupWorker> group = context_.groups == nullptr ? nullptr : context_.groups->FindAny();
-  if (group == nullptr || load.offers == nullptr || load.decided || load.exchange != nullptr) return;
-  std::shared_ptr<GroupExchange> exchange;
-  const absl::Status made = MakeExchange(load, std::move(group), exchange);
-  if (!made.ok()) Log(LogLevel::kWarn, "exchange_not_prepared", {{"load", load.number}, {"error", made}});
-}
-
-absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group) {
-  const std::shared_ptr<GroupWorker> worker = context_.groups == nullptr ? nullptr : context_.groups->Find(group);
-  if (worker == nullptr || load.offers == nullptr) {
-    return MakeError(Reason::kTransportFailed, "the group of the exchange over NCCL has broken");
-  }
-  std::shared_ptr<GroupExchange> exchange = load.exchange;
-  if (exchange == nullptr || exchange->group() != group) {
-    DropExchange(load);
-    CAIRN_RETURN_IF_ERROR(MakeExchange(load, worker, exchange));
-  }
-  exchange->Go();
-  return absl::OkStatus();
-}
-
-absl::Status LoadExecutor::MakeExchange(const ActiveLoad& load, std::shared_ptr<GroupWorker> group,
-                                        std::shared_ptr<GroupExchange>& exchange) {
-  GroupExchangeOptions options;
-  options.rank = context_.options.rank;
-  options.load = load.number;
-  options.round_bytes = context_.options.round_bytes;
-  options.sender = load.terms->sender;
-  options.peers = load.terms->peers;
-  options.expected_bytes = load.taken_bytes;
-  options.expects_packed = load.taken_packed;
-  options.source = load.memory;
-  options.offers.offer = [this](std::shared_ptr<SharedMemory> memory) {
-    return context_.descriptors.Offer(std::move(memory), true);
-  };
-  options.offers.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
-  options.on_break = [this, number = group->number](const absl::Status& why) { context_.groups->Break(number, why); };
-  options.on_error = [this, number = load.number](const absl::Status& error) { Fail(number, error); };
-  std::unique_ptr<RoundPace> pace;
-  if (load.gate != nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(pace, MakePace(load, group->ranks));
-  }
-  exchange = std::make_shared<GroupExchange>(std::move(group), load.consumer, load.source, load.offers, std::move(pace),
-                                             context_.pool, std::move(options));
-  CAIRN_RETURN_IF_ERROR(exchange->Start());
-  MutexLock lock(mutex_);
-  const auto found = loads_.find(load.number);
-  if (found != loads_.end()) found->second.exchange = exchange;  // else the agent ends
-  return absl::OkStatus();
-}
-
-void LoadExecutor::DropExchange(const ActiveLoad& load) {
-  if (load.exchange == nullptr) return;
-  load.exchange->Stop();
-  MutexLock lock(mutex_);
-  dropped_.push_back(load.exchange);
-  const auto found = loads_.find(load.number);
-  if (found != loads_.end()) found->second.exchange = nullptr;
-}
-
-absl::StatusOr<std::unique_ptr<RoundPace>> LoadExecutor::MakePace(const ActiveLoad& load,
-                                                                  const std::vector<uint32_t>& ranks) {
-  const uint32_t own = context_.options.rank;
-  const uint32_t keeper = ranks.front();
-  if (keeper == own) return std::make_unique<RoundPace>(own, load.gate);
-  const auto peer = load.terms->peers.find(keeper);
-  if (peer == load.terms->peers.end()) {
-    return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", keeper),
-                     {{"rank", absl::StrCat(keeper)}, {"ranks", absl::StrCat(keeper)}});
-  }
-  const OfferSenderOptions& terms = load.terms->sender;
-  return std::make_unique<RoundPace>(
-      own, std::make_unique<HostRoundFetcher>(
-               peer->second, HostRoundFetcherOptions{.job = terms.job,
-                                                     .plan_digest = terms.plan_digest,
-                                                     .consumer_rank = own,
-                                                     .load_token = RoundGate::TokenOf(terms.load_token),
-                                                     .agent_token = terms.agent_token}));
 }
 
 void LoadExecutor::End(uint64_t number) {
@@ -285,33 +203,9 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
   return consumer;
 }
 
-void LoadExecutor::PrepareExchange(const action::StartRead& order, ActiveLoad& load) {
-  const std::string& token = order.order.transfer_token();
-  const OfferSenderOptions sender = {.job = context_.options.job,
-                                     .plan_digest = order.plan->plan_digest(),
-                                     .consumer_rank = context_.options.rank,
-                                     .load_token = token,
-                                     .agent_token = context_.tokens.Current()};
-  load.terms = std::make_shared<ExchangeTerms>(ExchangeTerms{sender, order.peers});
-  for (const v1::Copy& copy : order.plan->copies()) {
-    if (copy.source_rank() == context_.options.rank) continue;
-    load.taken_bytes += CopyBytes(copy).value_or(0);
-    load.taken_packed = load.taken_packed || copy.extents_size() > 0;
-  }
-  if (load.memory != nullptr) {
-    load.offers = std::make_shared<WindowOffers>(load.memory->bytes());
-    return;
-  }
-  load.offers = std::make_shared<WindowOffers>(*order.plan);
-  std::vector<uint32_t> ranks = {context_.options.rank};
-  for (const auto& [rank, peer] : order.peers) ranks.push_back(rank);
-  load.gate = std::make_shared<RoundGate>(ranks);
-  load.gate_transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), RoundGate::TokenOf(token));
-}
-
 void LoadExecutor::StopServing(const ActiveLoad& load) {
   context_.transfers.Remove(load.transfer);
-  if (load.gate != nullptr) context_.transfers.Remove(load.gate_transfer);
+  if (load.exchange != nullptr) load.exchange->StopServing();
 }
 
 void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
@@ -343,11 +237,15 @@ void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabIma
   load.consumer =
       std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
-  if (order.order.exchange().way() == v1::Exchange::UNDECIDED) PrepareExchange(order, load);
-  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source, load.offers);
-  if (load.gate != nullptr) {
-    context_.transfers.Add(load.gate_transfer, RoundGate::TokenOf(order.order.transfer_token()), load.gate, nullptr);
+  if (order.order.exchange().way() == v1::Exchange::UNDECIDED) {
+    load.exchange = std::make_shared<LoadExchange>(
+        context_, order,
+        LoadExchange::Load{load.number, load.consumer, load.source, load.memory,
+                           [this, number = load.number](const absl::Status& error) { Fail(number, error); }});
+    load.exchange->Serve();
   }
+  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source,
+                         load.exchange == nullptr ? nullptr : load.exchange->offers());
   served = true;
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
@@ -364,7 +262,7 @@ void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabIma
   }
   std::move(undo).Cancel();
   load.consumer->Start();
-  PrepareInGroup(load);
+  if (load.exchange != nullptr) load.exchange->Prepare();
   if (load.lender != nullptr) {
     context_.host.Do([&](Session& session, absl::Time) {
       session.loads().OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
@@ -395,31 +293,33 @@ void LoadExecutor::EndNow(uint64_t number) {
     StopServing(load);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));
-    DropExchange(load);  // no window of it waits for the trainer any more
     // As when it is not served any more: consumers await the coordinator's word, which says why.
     const absl::Status unknown = MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}});
+    if (load.exchange != nullptr) load.exchange->Stop(unknown);  // no window of it waits for the trainer any more
     load.source->Stop(unknown);
-    if (load.gate != nullptr) load.gate->Stop(unknown);
     load.source.reset();
     load.lender.reset();
     load.memory.reset();
     for (uint64_t id : {load.writable_id, load.read_only_id}) {
       if (id != 0) context_.descriptors.Withdraw(id);
     }
+    const bool exchange_ended = load.exchange == nullptr || load.exchange->ended();
+    if (exchange_ended) load.exchange.reset();
     MutexLock lock(mutex_);
     retired_.push_back(std::move(load.consumer));
+    if (!exchange_ended) ending_.push_back(std::move(load.exchange));
   }
   context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStopped(number); });
 }
 
 void LoadExecutor::DestroyRetired() {
   std::vector<std::shared_ptr<LoadConsumer>> last;  // destroyed after the lock is given up
-  std::vector<std::shared_ptr<GroupExchange>> ended;
+  std::vector<std::shared_ptr<LoadExchange>> ended;
   MutexLock lock(mutex_);
-  for (auto& exchange : dropped_) {
+  for (auto& exchange : ending_) {
     if (exchange->ended()) ended.push_back(std::move(exchange));
   }
-  std::erase(dropped_, nullptr);
+  std::erase(ending_, nullptr);
   for (auto& consumer : retired_) {
     if (consumer.use_count() == 1) last.push_back(std::move(consumer));
   }

@@ -12,12 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
+#include "agent/execution/load_exchange.h"
 #include "agent/reader/round_source.h"
 #include "agent/reader/slab_image.h"
-#include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
-#include "agent/transport/round_gate.h"
-#include "agent/transport/round_pace.h"
 #include "agent/transport/slab_byte_server.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
@@ -54,10 +52,6 @@ class LoadExecutor {
   void Stop();
 
  private:
-  struct ExchangeTerms {
-    OfferSenderOptions sender;
-    PeerMap peers;  // all other ranks
-  };
   // Both sides of one load.
   struct ActiveLoad {
     uint64_t number = 0;
@@ -71,17 +65,7 @@ class LoadExecutor {
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;
-    // Set if its bytes may go over NCCL: what others take of this rank, where all ranks wait for each other if this one
-    // keeps the gate, and, once that is decided, the exchange with what it is made of.
-    std::shared_ptr<WindowOffers> offers;
-    std::shared_ptr<RoundGate> gate;  // null for a reshard
-    TransferService::Key gate_transfer;
-    std::shared_ptr<GroupExchange> exchange;
-    std::shared_ptr<const ExchangeTerms> terms;
-    // Bytes of other ranks that this rank takes, and whether some of them must be packed.
-    uint64_t taken_bytes = 0;
-    bool taken_packed = false;
-    bool decided = false;  // it is known how its bytes go
+    std::shared_ptr<LoadExchange> exchange;  // set if its bytes may go over NCCL
   };
 
   ActiveLoad FindActive(uint64_t number);
@@ -93,18 +77,6 @@ class LoadExecutor {
   LoadConsumerOptions ConsumerOptions(const action::StartRead& order);
   void LendNow(uint64_t number);
   void DecideNow(uint64_t number, const v1::Exchange& exchange);
-  // Makes what others may use of this rank as soon as they are told that the bytes go over NCCL.
-  void PrepareExchange(const action::StartRead& order, ActiveLoad& load);
-  // Makes the exchange in the group, if there is one, so that memory is prepared while others stage or read. What goes
-  // wrong shows when the exchange is to begin.
-  void PrepareInGroup(const ActiveLoad& load);
-  absl::Status MakeExchange(const ActiveLoad& load, std::shared_ptr<GroupWorker> group,
-                            std::shared_ptr<GroupExchange>& exchange);
-  absl::Status BeginExchange(const ActiveLoad& load, uint64_t group);
-  // The load does without an exchange that was prepared.
-  void DropExchange(const ActiveLoad& load);
-  // Returns how this rank goes through the rounds of a load with the others; the first of `ranks` keeps the gate.
-  absl::StatusOr<std::unique_ptr<RoundPace>> MakePace(const ActiveLoad& load, const std::vector<uint32_t>& ranks);
   void StopServing(const ActiveLoad& load);
   void EndNow(uint64_t number);
   void DestroyRetired();
@@ -117,8 +89,8 @@ class LoadExecutor {
   // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have
   // to end its own channel.
   std::vector<std::shared_ptr<LoadConsumer>> retired_ ABSL_GUARDED_BY(mutex_);
-  // They have not begun and never will, but their workers give memory back still.
-  std::vector<std::shared_ptr<GroupExchange>> dropped_ ABSL_GUARDED_BY(mutex_);
+  // Their loads have ended, but their workers give memory back still.
+  std::vector<std::shared_ptr<LoadExchange>> ending_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   TaskQueue queue_{1};  // in order: a load is not ended before it has begun
 };

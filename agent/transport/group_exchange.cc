@@ -91,25 +91,25 @@ void GroupExchange::Stop() {
 }
 
 void GroupExchange::Run() {
-  PrepareMemory();
+  const absl::Status prepared = PrepareMemory();
   bool going = false;
   {
     MutexLock lock(mutex_);
     while (!going_ && !stopping_) changed_.Wait(mutex_);
     going = going_;
   }
-  if (going) return RunExchange();
+  if (going) return RunExchange(prepared);
   GiveBackMemory();
   MutexLock lock(mutex_);
   done_ = true;
 }
 
-void GroupExchange::PrepareMemory() {
+absl::Status GroupExchange::PrepareMemory() {
   {
     MutexLock lock(mutex_);
-    if (going_ || stopping_) return;
+    if (going_ || stopping_) return absl::OkStatus();
   }
-  if (!group_->turn.Take(absl::ZeroDuration())) return;
+  if (!group_->turn.Take(absl::ZeroDuration())) return absl::OkStatus();
   const absl::Time begin = Clock::Real().SteadyNow();
   const absl::Status made = MakeMemoryAhead();
   group_->turn.GiveBack();
@@ -118,7 +118,14 @@ void GroupExchange::PrepareMemory() {
        {"group", group_->number},
        {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
        {"error", made}});
-  if (HasReason(made, Reason::kTransportFailed)) options_.on_break(made);
+  if (!HasReason(made, Reason::kTransportFailed)) return absl::OkStatus();
+  bool stopping = false;
+  {
+    MutexLock lock(mutex_);
+    stopping = stopping_;
+  }
+  if (!stopping) options_.on_break(made);  // else Stop has broken it, or the worker is not needed
+  return made;
 }
 
 absl::Status GroupExchange::MakeMemoryAhead() {
@@ -138,10 +145,10 @@ void GroupExchange::GiveBackMemory() {
   if (!unmapped.ok()) options_.on_break(unmapped);
 }
 
-void GroupExchange::RunExchange() {
+void GroupExchange::RunExchange(const absl::Status& prepared) {
   const absl::Time begin = prepared_ = Clock::Real().SteadyNow();
-  const bool turn = group_->turn.Take(options_.turn_timeout);
-  const absl::Status exchanged = turn ? Exchange() : Busy();
+  const bool turn = prepared.ok() && group_->turn.Take(options_.turn_timeout);
+  const absl::Status exchanged = !prepared.ok() ? prepared : turn ? Exchange() : Busy();
   bool stopping = false;
   {
     MutexLock lock(mutex_);
@@ -157,6 +164,7 @@ void GroupExchange::RunExchange() {
        {"group", group_->number},
        {"received_bytes", in},
        {"sent_bytes", out},
+       {"steps", steps_},
        {"prepared_seconds", absl::ToDoubleSeconds(prepared_ - begin)},
        {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
        {"error", exchanged}});

@@ -85,11 +85,11 @@ class GroupExchange {
   };
 
   void Run();
-  // If nobody uses the worker. What fails here is told by the exchange, or breaks the group.
-  void PrepareMemory();
+  // If nobody uses the worker. If that fails, the group is broken. Where memory is short only, the exchange tells it.
+  absl::Status PrepareMemory();
   absl::Status MakeMemoryAhead();
   void GiveBackMemory();
-  void RunExchange();
+  void RunExchange(const absl::Status& prepared);
   absl::Status Exchange();
   absl::Status Busy() const;
   // Decides what this rank takes, and in which windows.

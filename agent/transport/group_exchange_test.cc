@@ -157,6 +157,8 @@ TEST_F(GroupExchangeTest, Prepare_TheWorkerIsDead_BreaksTheGroup) {
   ASSERT_TRUE(ranks_[0]->Prepare().ok());
   const absl::Status broken = ranks_[0]->AwaitBroken();
   EXPECT_NE(broken.message().find("was ended by signal 9"), std::string::npos) << broken;
+  ranks_[0]->Go();
+  EXPECT_EQ(ranks_[0]->AwaitError(), broken) << "it is what the load fails by";
 }
 
 // A load that goes on meanwhile keeps the worker.

@@ -13,7 +13,7 @@ import pytest
 import cairn
 from testing.parallel import WHOLE, layout
 from testing.ranks import blank, command, noise, on_ranks, rows, until
-from testing.stand_in_nccl import FIRST, FLAGS, RUNS, agent_flags
+from testing.stand_in_nccl import FIRST, FLAGS, RUNS, agent_flags, next_call
 
 UNIQUE = 4 * sum(2 * array.size for array in WHOLE.values())
 
@@ -198,7 +198,7 @@ def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(ro
             choose = random.Random(seed)
             rank = choose.randrange(3)
             fault = ("group_end_kills", "group_end_stops", "group_end_hangs", "group_stalls")[seed % 4]
-            settings = [f"{fault}.{rank} {choose.choice(range(12, 16))}"]
+            settings = [f"{fault}.{rank} {next_call(cluster.agents[rank], choose)}"]
             settings += ["abort_hangs 1"] * choose.randrange(2) + ["deaths_unnoticed 1"] * choose.randrange(2)
             print(f"CAIRN_NCCL_SEED={seed}: {settings}")
             controls(*settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 
 from testing.stand_in_gpu import LIBRARY as LIBCUDA
 
@@ -15,6 +16,13 @@ FIRST = int(os.environ.get("CAIRN_NCCL_SEED", "1"))
 RUNS = 200 if os.environ.get("CAIRN_EXHAUSTIVE") else 4
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=60s", "--lease-ttl=2s"]}
+
+
+def next_call(agent, choose) -> int:
+    """Returns the number of a call of ncclGroupEnd that `agent` makes in its next exchange, if that is as long as its
+    newest one, which was the first of its worker."""
+    steps = int(re.findall(r"event=exchanged .* steps=(\d+)", agent.log.read_text())[-1])
+    return steps + 1 + choose.randrange(steps)
 
 
 def agent_flags(*more, nccl="auto", libnccl=LIBRARY) -> list[str]:
