@@ -119,12 +119,12 @@ absl::Status GroupExchange::PrepareMemory() {
        {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
        {"error", made}});
   if (!HasReason(made, Reason::kTransportFailed)) return absl::OkStatus();
-  bool stopping = false;
+  bool broken = false;  // by Stop
   {
     MutexLock lock(mutex_);
-    stopping = stopping_;
+    broken = going_ && stopping_;
   }
-  if (!stopping) options_.on_break(made);  // else Stop has broken it, or the worker is not needed
+  if (!broken) options_.on_break(made);
   return made;
 }
 
