@@ -46,3 +46,19 @@ def test_wait_that_times_out_names_the_rank_that_never_calls_save(tmp_path):
             saving.wait(timeout=1)
         assert caught.value.reason == "TIMED_OUT"
         assert caught.value.metadata["ranks"] == "1" and caught.value.metadata["phase"] == "waiting"
+
+
+def test_ranks_that_save_different_steps_name_each_other_and_end(tmp_path):
+
+    def work(rank, client):
+        client.save(1, {"w": np.arange(1000.0)}).wait()
+        saving = client.save(6 + rank, {"w": np.arange(1000.0)})
+        with pytest.raises(cairn.Error, match="TIMED_OUT") as caught:
+            saving.wait(timeout=4)
+        assert ("rank 1 (saves step 7)", "rank 0 (saves step 6)")[rank] in caught.value.message
+        saving.wait()
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=["--phase-timeout=10s"]) as cluster:
+        answers = on_ranks(cluster, work, errors=True)
+    assert reasons(answers) == ["RANK_LATE"] * 2, answers
+    assert "its trainer saves step 7" in answers[0].message
