@@ -55,6 +55,9 @@ def test_an_imported_optimizer_is_loaded_by_the_names_of_torch(tmp_path):
     wanted = made(0.5)
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         assert cairn.torch.load(client, wanted, 3).missing == []
+        # The trainer joins the hyperparameters that torch names one by one: that drops nothing.
+        assert client.checkpoints() == [3]
+        assert cairn.torch.save(client, 4, wanted).wait().step == 4
         with pytest.raises(cairn.Error) as caught:
             cairn.torch.load(client, wanted | {"other": torch.zeros(2)}, 3)
     assert caught.value.reason == "MISSING_NAMES" and "other" in caught.value.message
@@ -75,8 +78,8 @@ def test_an_optimizer_of_torch_that_a_manager_cannot_take_says_how_it_is_loaded(
     torch.distributed.checkpoint.save({"model": states[0], "optimizer": states[1]}, checkpoint_id=str(tmp_path / "dcp"))
     model, optimizer = made()
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
-        manager = cairn.torch.CheckpointManager(client)
-        with pytest.raises(cairn.Error, match="UNEXPECTED_NAMES") as caught:
+        with cairn.torch.CheckpointManager(client) as manager, \
+                pytest.raises(cairn.Error, match="UNEXPECTED_NAMES") as caught:
             manager.restore_or_initialize({"model": model, "optimizer": optimizer}, source=tmp_path / "dcp")
         assert "into what get_state_dict returns, and call set_state_dict" in str(caught.value)
         model_state, optimizer_state = get_state_dict(model, optimizer)
