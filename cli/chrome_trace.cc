@@ -8,10 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "cli/operation_result.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
-#include "common/status/reason.h"
-#include "common/status/status_proto.h"
 
 namespace cairn::cli {
 namespace {
@@ -28,10 +27,7 @@ std::string NameOf(const v1::Timeline& timeline) {
   absl::StrAppend(&name, " of ", timeline.job());
   if (timeline.has_step()) absl::StrAppend(&name, "@", timeline.step());
   if (timeline.attempt() > 0) absl::StrAppend(&name, ", attempt ", timeline.attempt());
-  if (timeline.has_error()) {
-    const auto reason = ReasonOf(StatusFromProto(timeline.error()));
-    absl::StrAppend(&name, ", ", reason ? std::string(InfoOf(*reason).name) : "failed");
-  }
+  if (timeline.has_error()) absl::StrAppend(&name, ", ", ResultOf(timeline));
   return name;
 }
 

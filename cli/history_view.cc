@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/operation_result.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"
@@ -13,9 +14,7 @@
 namespace cairn::cli {
 namespace {
 
-constexpr char kDone[] = "done";
-
-std::string ResultOf(const absl::Status& status) {
+std::string ReasonName(const absl::Status& status) {
   return std::string(InfoOf(ReasonOf(status).value_or(Reason::kInternal)).name);
 }
 
@@ -24,7 +23,8 @@ std::string TimeText(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:
 }  // namespace
 
 std::optional<double> HistoryEntry::throughput() const {
-  if (result != kDone || bytes == 0 || !duration.has_value() || *duration <= absl::ZeroDuration()) return std::nullopt;
+  if (result != kOperationDone || bytes == 0 || !duration.has_value() || *duration <= absl::ZeroDuration())
+    return std::nullopt;
   return static_cast<double>(bytes) / absl::ToDoubleSeconds(*duration);
 }
 
@@ -37,11 +37,11 @@ HistoryEntry EntryOf(const v1::Timeline& timeline) {
   entry.duration = DurationOf(timeline.duration());
   entry.bytes = timeline.bytes();
   entry.world_size = timeline.world_size();
-  entry.result = kDone;
-  if (timeline.has_error()) {
-    const absl::Status error = StatusFromProto(timeline.error());
-    entry.result = ResultOf(error);
-    entry.message = std::string(error.message());
+  entry.result = ResultOf(timeline);
+  if (entry.result == kNothingToLoad) {
+    entry.message = "the job had no checkpoint yet";
+  } else if (timeline.has_error()) {
+    entry.message = std::string(StatusFromProto(timeline.error()).message());
   }
   absl::Duration longest = absl::ZeroDuration();
   for (const v1::TimelineSpan& span : timeline.spans()) {
@@ -66,9 +66,9 @@ std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps) {
       entry.time = attempt.time;
       entry.bytes = attempt.bytes;
       entry.world_size = attempt.world_size;
-      entry.result = attempt.kind == AttemptRecord::Kind::kManifest  ? kDone
+      entry.result = attempt.kind == AttemptRecord::Kind::kManifest  ? std::string(kOperationDone)
                      : attempt.kind == AttemptRecord::Kind::kDeleted ? "deleted"
-                                                                     : ResultOf(attempt.error);
+                                                                     : ReasonName(attempt.error);
       entry.message = std::string(attempt.error.message());
       entries.push_back(std::move(entry));
     }
@@ -108,9 +108,9 @@ Table HistoryTable(const std::vector<HistoryEntry>& entries) {
          entry.slowest_rank.has_value() ? absl::StrCat("rank ", *entry.slowest_rank, " (", entry.slowest_phase, ")")
                                         : "",
          entry.message},
-        entry.result == kDone       ? Colour::kNone
-        : entry.result == "deleted" ? Colour::kDim
-                                    : Colour::kRed);
+        entry.result == kOperationDone                                ? Colour::kNone
+        : entry.result == "deleted" || entry.result == kNothingToLoad ? Colour::kDim
+                                                                      : Colour::kRed);
   }
   return table;
 }

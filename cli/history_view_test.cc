@@ -60,6 +60,15 @@ TEST(HistoryViewTest, EntryOf_AnOperationThatWasGivenUp_HasTheReasonAndNoRate) {
   EXPECT_TRUE(json["slowest_rank"].is_null());
 }
 
+TEST(HistoryViewTest, EntryOf_AFirstStart_FoundNothingAndSaysWhy) {
+  v1::Timeline timeline;
+  timeline.set_kind(v1::Timeline::LOAD);
+  *timeline.mutable_error() = StatusToProto(MakeError(Reason::kNotCommitted, "demo has no committed checkpoint"));
+  const auto json = EntryToJson(EntryOf(timeline));
+  EXPECT_EQ(json["result"], "nothing");
+  EXPECT_EQ(json["message"], "the job had no checkpoint yet");
+}
+
 TEST(HistoryViewTest, EntryOf_AReshard_HasNoStep) {
   v1::Timeline timeline = SaveOf(0);
   timeline.set_kind(v1::Timeline::RESHARD);

@@ -235,15 +235,19 @@ std::string CommittedText(const v1::Job& job, const std::optional<v1::Checkpoint
                       Counted(committed->world_size(), "rank"), ", ", TimeText(committed->commit_time()), "\n");
 }
 
+// `saved`: the job has a checkpoint now.
 template <typename MakeTable>
-std::string LoadsText(const v1::Job& job, MakeTable table) {
+std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   std::string text = job.loads_size() > 0 ? "\n" : "";
   for (const v1::Load& load : job.loads()) {
     // The first start of a job asks for its latest checkpoint, as every later one does.
     const bool nothing = load.state() == v1::Load::FAILED && !load.has_step() &&
                          HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
     absl::StrAppend(&text, "load ", load.number(), load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
-                    nothing ? "nothing to load: the job has no checkpoint yet" : EnumText(load.state()), "\n");
+                    !nothing ? EnumText(load.state())
+                    : saved  ? "nothing to load: the job had no checkpoint then"
+                             : "nothing to load: the job has no checkpoint yet",
+                    "\n");
     if (nothing) continue;
     absl::StrAppend(&text, TransportLine(load));
     if (load.has_error()) absl::StrAppend(&text, "  ", ErrorText(StatusFromProto(load.error())), "\n");
@@ -327,8 +331,8 @@ std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v
     return RanksText(stream, ranks, counts, IsWhole(job, shown), [](const Ranks& rows) { return RankTable(rows); });
   };
   return absl::StrCat(HeadText(stream, job), AgentsText(stream, job, shown), PreparingText(job),
-                      SaveText(stream, job, table), CommittedText(job, committed), LoadsText(job, table),
-                      MoreText(job, shown));
+                      SaveText(stream, job, table), CommittedText(job, committed),
+                      LoadsText(job, committed.has_value(), table), MoreText(job, shown));
 }
 
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
@@ -341,7 +345,7 @@ std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::option
   if (const double all = rates.All(); all > 0 && !job.ranks_left_out()) {
     absl::StrAppend(&text, "all ranks together: ", FormatSize(static_cast<int64_t>(all)), "/s\n");
   }
-  absl::StrAppend(&text, PreparingText(job), SaveText(stream, job, table), LoadsText(job, table),
+  absl::StrAppend(&text, PreparingText(job), SaveText(stream, job, table), LoadsText(job, committed.has_value(), table),
                   CommittedText(job, committed), "\n", AgentsText(stream, job, shown), MoreText(job, shown));
   return text;
 }

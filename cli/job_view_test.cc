@@ -234,6 +234,8 @@ TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
   const std::string text = JobText(stdout, job, std::nullopt);
   EXPECT_NE(text.find("load 1: nothing to load"), std::string::npos) << text;
   EXPECT_EQ(text.find("failed"), std::string::npos) << text;
+  EXPECT_NE(JobText(stdout, job, v1::Checkpoint()).find("load 1: nothing to load: the job had no checkpoint then\n"),
+            std::string::npos);
   load.set_step(7);
   EXPECT_NE(JobText(stdout, job, std::nullopt).find("failed"), std::string::npos) << "whoever names a step expects it";
 }

@@ -13,13 +13,13 @@
 #include "cli/chrome_trace.h"
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
+#include "cli/operation_result.h"
 #include "cli/terminal.h"
 #include "cli/timeline_view.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {
@@ -52,11 +52,10 @@ absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, C
 void PrintTable(const std::vector<v1::Timeline>& timelines) {
   Table table({"OPERATION", "STEP", "BEGAN", "RESULT", "PHASE", "TOOK", "LAST RANK"});
   for (const v1::Timeline& timeline : timelines) {
-    const auto reason = ReasonOf(StatusFromProto(timeline.error()));
-    const std::string result = !timeline.has_error() ? "done" : reason ? std::string(InfoOf(*reason).name) : "failed";
+    const std::string result = ResultOf(timeline);
     table.Add({EnumText(timeline.kind()), timeline.has_step() ? absl::StrCat(timeline.step()) : "",
                TimeText(timeline.begin_time()), result, "all", ShortDuration(DurationOf(timeline.duration())), ""},
-              timeline.has_error() ? Colour::kRed : Colour::kBold);
+              result == kOperationDone || result == kNothingToLoad ? Colour::kBold : Colour::kRed);
     for (const v1::TimelineSpan& span : timeline.spans()) {
       table.Add({"", "", "", "", EnumText(span.phase()),
                  ShortDuration(DurationOf(span.end()) - DurationOf(span.begin())),

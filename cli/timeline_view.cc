@@ -5,6 +5,7 @@
 #include "absl/time/time.h"
 #include "cli/checkpoint_view.h"
 #include "cli/command.h"
+#include "cli/operation_result.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/status.h"
@@ -50,6 +51,7 @@ nlohmann::ordered_json TimelineToJson(const v1::Timeline& timeline) {
                {"duration", absl::ToDoubleSeconds(DurationOf(timeline.duration()))},
                {"bytes", timeline.bytes()},
                {"world_size", timeline.world_size()},
+               {"result", ResultOf(timeline)},
                {"error", timeline.has_error() ? ErrorToJson(StatusFromProto(timeline.error())) : Json()},
                {"spans", SpansToJson(timeline.spans())},
                {"ranks", Json::array()},

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/base/version.h"
+#include "common/format/import_writer.h"
 #include "common/format/verdict.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
@@ -232,7 +233,7 @@ class Attempt {
     commit.request_id = request_id_;
     commit.world_size = static_cast<uint32_t>(plan.ranks.size());
     commit.commit_time = clock.WallNow();
-    commit.writer = absl::StrCat("cairn ", std::string(kVersion), " import");
+    commit.writer = absl::StrCat("cairn ", std::string(kVersion), std::string(kImportWriter));
     return plan.save.MakeManifest(results, commit);
   }
 

@@ -140,11 +140,11 @@ function showOperations(timelines) {
        timelines.map((each) => {
          const longest = each.spans.reduce((a, b) => (b.end - b.begin > a.end - a.begin ? b : a), each.spans[0]);
          return [link(`${each.kind} ${each.id}`, () => chooseOperation(each)), each.step ?? "", each.begin_time,
-                 seconds(each.duration), each.error ? each.error.reason : "done",
+                 seconds(each.duration), each.result,
                  longest ? `${longest.phase} ${seconds(longest.end - longest.begin)}` +
                    (longest.awaited_ranks.length > 0 ? `, for rank ${longest.awaited_ranks.join(", ")}` : "") : ""];
        }),
-       (row) => (row[4] === "done" ? "" : "late"));
+       (row) => (row[4] === "done" || row[4] === "nothing" ? "" : "late"));
 }
 
 function svgElement(name, attributes) {

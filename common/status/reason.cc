@@ -73,9 +73,8 @@ constexpr ReasonInfo kTable[] = {
      "An object that is the same on all ranks differs between ranks.", "Wrap it in cairn.per_rank, or make it equal."},
     {Reason::kMissingNames, "MISSING_NAMES", absl::StatusCode::kNotFound,
      "The target wants names that the checkpoint does not have.",
-     "Compare the names with `cairn show JOB@STEP --tensors`, and map those that have changed; strict=False leaves "
-     "what "
-     "is missing as it is."},
+     "Compare the names with `cairn show JOB@STEP --tensors`, those of other values with `cairn show JOB@STEP "
+     "--objects`, and map those that have changed; strict=False leaves what is missing as it is."},
     {Reason::kUnexpectedNames, "UNEXPECTED_NAMES", absl::StatusCode::kFailedPrecondition,
      "The checkpoint has tensors that the target does not want.",
      "Load with strict=False, or remove them by a mapping."},

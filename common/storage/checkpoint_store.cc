@@ -395,9 +395,10 @@ absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<i
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
   // No step could be shown of a job that has none: its name or the root may be mistyped.
-  if (!next.empty() || !latest) {
-    metadata.emplace_back("next", !next.empty() ? next : std::string(kNoCheckpointAction));
-  }
+  const std::string action =
+      latest ? absl::StrCat("`cairn list ", std::string(job), "` shows the committed steps; take one of these.")
+             : std::string(kNoCheckpointAction);
+  metadata.emplace_back("next", next.empty() ? action : next);
   return MakeError(
       Reason::kNotCommitted,
       absl::StrCat(name, " has no committed checkpoint; ",

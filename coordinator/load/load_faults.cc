@@ -27,6 +27,10 @@ bool IsDamage(const absl::Status& error) {
          reason == Reason::kBadSafetensors || reason == Reason::kManifestCorrupt;
 }
 
+std::string VerifyText(const std::string& job, int64_t step) {
+  return absl::StrCat("`cairn verify ", job, "@", step, " --root ROOT`");
+}
+
 }  // namespace
 
 std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const JobContext& context) const {
@@ -180,16 +184,21 @@ absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) 
   ErrorMetadata metadata = {{"job", context.job}, {"step", absl::StrCat(*step)}};
   if (older.has_value()) metadata.emplace_back("older_step", absl::StrCat(*older));
   for (const auto& [key, value] : MetadataOf(error)) {
-    if (key != "job" && key != "step" && key != "older_step") metadata.emplace_back(key, value);
+    if (key != "job" && key != "step" && key != "older_step" && (key != "next" || !older.has_value())) {
+      metadata.emplace_back(key, value);
+    }
   }
   std::string message = absl::StrCat(error.message(), "; step ", *step, " is damaged: ");
   if (!older.has_value()) {
     absl::StrAppend(&message, "no older step is ", has_plan() ? "committed" : "sound");
   } else if (!has_plan()) {
-    absl::StrAppend(&message, "load step ", *older, ", the next older one that is sound");
+    absl::StrAppend(&message, "the next older one that is sound is step ", *older);
+    metadata.emplace_back("next", absl::StrCat("Load step ", *older, "; ", VerifyText(context.job, *step),
+                                               " names all that is damaged in step ", *step, "."));
   } else {
-    absl::StrAppend(&message, "load step ", *older, ", the next older one, but run `cairn verify ", context.job, "@",
-                    *older, " --root ROOT` first: nobody has looked at its files");
+    absl::StrAppend(&message, "the next older one is step ", *older);
+    metadata.emplace_back("next", absl::StrCat("Load step ", *older, "; nobody has looked at its files, and ",
+                                               VerifyText(context.job, *older), " says whether they are whole."));
   }
   // Whoever asked for the latest must not take them for a way out.
   const size_t named = std::min(plan_.passed_over.size(), kMaxPassedOverNamed);

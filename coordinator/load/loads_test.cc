@@ -339,10 +339,12 @@ TEST_F(LoadsTest, Load_DamagedCheckpoint_NamesStepFileAndWhatToLoadInstead) {
     EXPECT_EQ(Detail(0, number, "step"), step.has_value() ? "3" : "7");
     EXPECT_EQ(Detail(0, number, "older_step"), step.has_value() ? "" : "5");
     const std::string message(Error(0, number).message());
-    EXPECT_NE(message.find(step.has_value() ? "no older step is committed" : "load step 5"), std::string::npos)
+    EXPECT_NE(message.find(step.has_value() ? "no older step is committed" : "the next older one is step 5"),
+              std::string::npos)
         << message;
-    EXPECT_EQ(message.find("`cairn verify demo@5 --root ROOT` first") != std::string::npos, !step.has_value())
-        << message;
+    EXPECT_EQ(Detail(0, number, "next"), step.has_value() ? ""
+                                                          : "Load step 5; nobody has looked at its files, and `cairn "
+                                                            "verify demo@5 --root ROOT` says whether they are whole.");
     EXPECT_EQ(message.find("passed over: step 9 (FILE_MISSING)") != std::string::npos, !step.has_value()) << message;
     EXPECT_EQ(message.find("rank 1: rank 1: "), std::string::npos) << message;
     EXPECT_NE(message.find("rank 1: x.safetensors"), std::string::npos) << message;

@@ -75,6 +75,31 @@ TEST_F(SaveFaultsTest, Deadline_OneRankHasNotBegun_NamesThatRank) {
   EXPECT_EQ(RanksNamed(), "1");
 }
 
+TEST_F(SaveFaultsTest, Deadline_ARankSavesAnotherStep_SaysWhich) {
+  Report(0, v1::SaveState::BEGUN);
+  Report(2, v1::SaveState::BEGUN);
+  v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1), kStep + 1);
+  v1::SaveState other = In(v1::SaveState::STAGED, 1);
+  other.set_step(kStep + 1);
+  *agent.add_saves() = other;
+  PartTest::Report(1, agent);
+  EXPECT_EQ(save_.View(context_).ranks(1).note(), "saves step 5");
+  PassAndAdvance(absl::Seconds(20));
+  EXPECT_NE(save_.error().message().find("rank 1: no progress for 20s, its trainer saves step 5"), std::string::npos)
+      << save_.error();
+}
+
+TEST_F(SaveFaultsTest, View_ARankStillWritesAnEarlierStep_IsOnItsWay) {
+  Report(0, v1::SaveState::BEGUN);
+  v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1), kStep - 1);
+  v1::SaveState earlier = In(v1::SaveState::WRITING, 1);
+  earlier.set_step(kStep - 1);
+  earlier.set_attempt(1);
+  *agent.add_saves() = earlier;
+  PartTest::Report(1, agent);
+  EXPECT_EQ(save_.View(context_).ranks(1).note(), "");
+}
+
 TEST_F(SaveFaultsTest, Deadline_ATrainerComesNearerToTheStep_IsSlowAndNotLate) {
   Report(0, v1::SaveState::BEGUN);
   Report(1, v1::SaveState::BEGUN);

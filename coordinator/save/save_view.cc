@@ -1,5 +1,6 @@
 // Says where each rank of a save is, and what people see of it.
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
@@ -10,6 +11,23 @@
 #include "coordinator/save/save.h"
 
 namespace cairn {
+namespace {
+
+// Returns another step than `step` that the member's trainer saves, and that not all ranks have begun; nothing if there
+// is none. `member` may be null.
+std::optional<int64_t> OtherStepOf(const Member* member, int64_t step) {
+  std::optional<int64_t> other;
+  if (member == nullptr) return other;
+  for (const v1::SaveState& state : member->state.saves()) {
+    // An attempt gets its number when all ranks have begun it, and then its trainer may be on its way to this step.
+    const bool open = state.phase() == v1::SaveState::BEGUN || state.phase() == v1::SaveState::STAGING ||
+                      state.phase() == v1::SaveState::STAGED;
+    if (state.step() != step && state.attempt() == 0 && open) other = state.step();
+  }
+  return other;
+}
+
+}  // namespace
 
 bool Save::Staged(const v1::SaveState& state) {
   return state.phase() == v1::SaveState::STAGED || state.phase() == v1::SaveState::WRITING ||
@@ -58,7 +76,9 @@ std::string Save::DetailOf(int index, const Rank& rank, const JobContext& contex
   std::string text = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, rank, context)));
   if (member == nullptr) return absl::StrCat(text, ", no agent registered");
   if (!rank.begun) {
-    absl::StrAppend(&text, ", its trainer has not begun the save");
+    const std::optional<int64_t> other = OtherStepOf(member, step_);
+    absl::StrAppend(&text, other.has_value() ? absl::StrCat(", its trainer saves step ", *other)
+                                             : ", its trainer has not begun the save");
     if (member->current_step().has_value()) absl::StrAppend(&text, ", last reported step ", *member->current_step());
     if (member->reported && !member->state.trainer().attached()) absl::StrAppend(&text, ", no trainer attached");
   } else if (rank.state.bytes_total() > 0) {
@@ -181,8 +201,12 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
     SetDuration(context.now - ProgressOf(index, rank, context), *progress.mutable_idle());
     progress.set_late(late);
-    if (late) progress.set_note(DetailOf(index, rank, context));
-    if (!late && rank.state.awaited_ranks_size() > 0) {
+    if (late) {
+      progress.set_note(DetailOf(index, rank, context));
+    } else if (!rank.begun) {
+      if (const auto other = OtherStepOf(context.members.Find(index), step_))
+        progress.set_note(absl::StrCat("saves step ", *other));
+    } else if (rank.state.awaited_ranks_size() > 0) {
       const std::vector<int> others(rank.state.awaited_ranks().begin(), rank.state.awaited_ranks().end());
       progress.set_note(
           absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others)));

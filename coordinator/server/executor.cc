@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/version.h"
+#include "common/format/import_writer.h"
 #include "common/process/log.h"
 #include "common/status/fault.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/stored_progress.h"
 #include "import/import_directory.h"
+#include "planner/load/misspelt_names.h"
 
 namespace cairn {
 namespace {
@@ -28,6 +31,16 @@ std::string JoinNames(const std::vector<std::string>& names) {
   std::string text = absl::StrJoin(shown, ", ");
   if (names.size() > kMaxNames) absl::StrAppend(&text, " and ", names.size() - kMaxNames, " more");
   return text;
+}
+
+// What the source has and the target does not want: one of these may be meant by a name that is missing.
+std::vector<std::string_view> UnwantedNames(const LoadPlan& plan, const Manifest* manifest) {
+  std::vector<std::string_view> names(plan.unexpected().begin(), plan.unexpected().end());
+  if (manifest == nullptr) return names;
+  for (const ManifestObject& object : manifest->objects) {
+    if (names.empty() || names.back() != object.name) names.push_back(object.name);
+  }
+  return names;
 }
 
 // Returns the last of `steps`, which ascend, that is below `step`.
@@ -86,7 +99,8 @@ absl::Status Executor::CheckNames(const std::string& job, const ReserveAttempt& 
   // A damaged checkpoint must not keep the job from making a sound one.
   CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last,
                          catalog_.ReadNewestReadable(job, plan.digest(), action.left_behind));
-  if (last == nullptr) return absl::OkStatus();
+  // The names of an import are those that another program chose. What a trainer makes of them is no accident.
+  if (last == nullptr || IsImport(last->writer)) return absl::OkStatus();
   std::vector<std::string> before;
   for (const ManifestTensor& tensor : last->tensors) before.push_back(tensor.name);
   for (const ManifestObject& object : last->objects) {
@@ -196,6 +210,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   LoadWish wish;
   PlannedLoad planned;
   std::optional<LoadPlan> made;
+  Catalog::ManifestPtr manifest;  // null for a reshard
   std::string name = absl::StrCat(job, " (the source of the reshard)");
   ErrorMetadata metadata = {{"job", job}};
   if (!action.source_layout.empty()) {
@@ -206,7 +221,6 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     made = reshard.load;
   } else {
     CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
-    Catalog::ManifestPtr manifest;
     std::vector<int> keepers;
     if (wish.import_directory.empty()) {
       if (action.step.has_value()) {
@@ -234,17 +248,19 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     planned.is_foreign = !wish.import_directory.empty();
   }
   const LoadPlan& plan = *made;
-  const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {
+  const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what,
+                         const std::string& near = "") {
     ErrorMetadata more = metadata;
     more.emplace_back("names", JoinNames(names));
     more.emplace_back("count", absl::StrCat(names.size()));
-    return MakeError(reason, absl::StrCat(name, " ", what, ": ", JoinNames(names)), more);
+    return MakeError(reason, absl::StrCat(name, " ", what, ": ", JoinNames(names), near), more);
   };
   if (action.strict && !plan.missing().empty()) {
     return fault(Reason::kMissingNames, plan.missing(),
                  absl::StrCat("lacks ", plan.missing().size(), plan.missing().size() == 1 ? " name" : " names",
                               " that the target wants",
-                              wish.mapping != nullptr ? " (the statement '_ -> NAME' keeps one as it is)" : ""));
+                              wish.mapping != nullptr ? " (the statement '_ -> NAME' keeps one as it is)" : ""),
+                 MisspeltNames(plan.missing(), UnwantedNames(plan, manifest.get())));
   }
   if (action.strict && !plan.unexpected().empty()) {
     return fault(Reason::kUnexpectedNames, plan.unexpected(),

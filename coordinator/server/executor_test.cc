@@ -9,12 +9,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
 #include "common/base/fake_clock.h"
+#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "planner/layout/layout_description.h"
@@ -81,13 +83,19 @@ class ExecutorTest : public testing::Test {
     }
     return action;
   }
-  // Saves the step from its plan to its commit.
-  void Save(int64_t step, const Names& names) {
+  // Saves the step from its plan to its commit, or imports it.
+  void Save(int64_t step, const Names& names, bool import = false) {
     const PlannedSave plan = PlanSaveOf(LayoutsOf(names));
     const auto reserved = executor_->Run(kJob, ReserveAttempt{.step = step, .plan_digest = plan.plan_digest});
     ASSERT_TRUE(reserved.ok()) << reserved.status();
-    const auto made = executor_->Run(kJob, Written(step, reserved->attempt, plan));
+    auto made = executor_->Run(kJob, Written(step, reserved->attempt, plan));
     ASSERT_TRUE(made.ok()) << made.status();
+    if (import) {
+      absl::StatusOr<Verdict> verdict = DecodeVerdict(*made->manifest);
+      ASSERT_TRUE(verdict.ok()) << verdict.status();
+      std::get<Manifest>(*verdict).writer = "cairn 1.0 import";
+      made->manifest = std::make_shared<const std::string>(EncodeVerdict(*verdict));
+    }
     for (const BinFile& bin : *made->bins) {
       const std::string path = absl::StrCat(root_, "/", AttemptDirectory(kJob, step, reserved->attempt), "/", bin.name);
       std::ofstream(path).close();
@@ -163,11 +171,31 @@ TEST_F(ExecutorTest, Reserve_TheTrainingWentOnFromAnOlderStep_ComparesWithThatOn
   EXPECT_TRUE(executor_->Run(kJob, reserve).ok());
 }
 
+TEST_F(ExecutorTest, Reserve_TheLastStepWasImported_ItsNamesAreNotMissed) {
+  Save(10, {"a", "b"}, /*import=*/true);
+  Save(20, {"b"});
+  const PlannedSave plan = PlanSaveOf(LayoutsOf({"a"}));
+  const ReserveAttempt reserve{.step = 30, .plan_digest = plan.plan_digest};
+  const absl::Status refused = executor_->Run(kJob, reserve).status();
+  EXPECT_EQ(MetadataOf(refused)["names"], "b") << "those of the job's own step are: " << refused;
+}
+
+TEST_F(ExecutorTest, PlanLoad_NamesAreMisspelt_SaysWhichAreNear) {
+  Save(10, {"model.w", "optimizer.w"});
+  const absl::Status refused = Load({"model.w", "optimiser.w"}).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kMissingNames)) << refused;
+  EXPECT_NE(refused.message().find("optimiser.w; for 'optimiser.w', did you mean 'optimizer.w'?"), std::string::npos)
+      << refused;
+  EXPECT_EQ(Load({"model.w", "optimizer.w", "model.v"}).status().message().find("did you mean"), std::string::npos)
+      << "what the target wants as well is not meant";
+}
+
 TEST_F(ExecutorTest, PlanLoad_TheTargetWantsMore_NamesWhatIsMissing) {
   Save(10, {"a"});
   const absl::Status refused = Load({"a", "x", "y"}).status();
   EXPECT_TRUE(HasReason(refused, Reason::kMissingNames)) << refused;
   EXPECT_EQ(MetadataOf(refused)["names"], "x, y");
+  EXPECT_EQ(refused.message().find("did you mean"), std::string::npos) << refused;
   EXPECT_EQ(MetadataOf(refused)["step"], "10");
   const auto tolerant = Load({"a", "x", "y"}, std::nullopt, /*strict=*/false);
   ASSERT_TRUE(tolerant.ok()) << tolerant.status();

@@ -1,11 +1,11 @@
-"""Tells in the log whom a save, load or prepare waits for, when it waits for long."""
+"""Says whom a save, load or prepare waits for: in the log when it waits for long, and in the error that ends it."""
 
 from __future__ import annotations
 
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cairn import _wire
 from cairn._errors import Error
@@ -22,11 +22,14 @@ _RATE = 20.0
 _JITTER = 0.25
 # Seconds for which an answer is waited for: it is only a word more.
 ANSWER = 3.0
+# A wait that is shorter than so many seconds is a look, at which nobody is asked for names.
+LOOK = 1.0
 # No more ranks than these are named.
 _MOST = 8
 
 _PHASES = _wire.enum_numbers("cairn.v1.RankProgress.Phase")
 _SAVING = {_wire.enum_numbers("cairn.v1.Checkpoint.State")[name] for name in ("PREPARING", "COLLECTING", "WRITING")}
+_COMMITTING = _wire.enum_numbers("cairn.v1.Checkpoint.State")["COMMITTING"]
 _LOADING = {_wire.enum_numbers("cairn.v1.Load.State")[name] for name in ("COLLECTING", "READING")}
 
 
@@ -38,15 +41,18 @@ class Teller:
       what: "save", "prepare", or "load", which is also a reshard.
       rank: of the trainer that waits.
       world_size: number of ranks of the job.
+      step: that is saved; None for a load or prepare.
       clock: seconds that never go back.
       chance: gives numbers from 0 to 1.
     """
 
     def __init__(self, ask: Callable[[], _wire.Message], what: str, rank: int, world_size: int,
-                 clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:
+                 step: int | None = None, clock: Callable[[], float] = time.monotonic,
+                 chance: Callable[[], float] = random.random) -> None:
         self._ask = ask
         self._what = what
         self._rank = rank
+        self._step = step
         self._clock = clock
         self._chance = chance
         self._begun = clock()
@@ -68,55 +74,131 @@ class Teller:
         self._next = now + pause * (1 + _JITTER * (2 * self._chance() - 1))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         try:
-            text = awaited(self._ask(), self._what, self._rank)
+            text = awaited(self._ask(), self._what, self._rank, self._step)
         except Error:
             return # the call itself says what is wrong
         if text and text != self._told:
             self._told = text
             _LOG.warning("rank %d has waited %.0f s in %s for %s", self._rank, now - self._begun, self._what, text)
 
+    def named(self) -> tuple[str, dict[str, str]]:
+        """Returns "waits for ..." for the error of the call that ends now, and what its metadata says. Never raises.
 
-    def named(self) -> tuple[str, str]:
-        """Returns whom a prepare waits for, and the numbers of these ranks; empty if it is not known. Never raises."""
+        If nobody says it within ANSWER seconds, the text says that.
+        """
         try:
             job = self._ask()
-        except Error:
-            return "", ""
-        return awaited(job, "prepare", self._rank), ", ".join(map(str, job.layout_awaited_ranks))
+        except Error as error:
+            return f"waits for ranks that nobody can name now ({error.reason})", {}
+        waited = _waited_for(job, self._what, self._rank, self._step)
+        phase = "waiting"
+        if not str(waited) and self._what != "prepare":
+            waited, phase = _behind(job, self._what, self._step)
+        if not str(waited):
+            return f"waits for no rank that the coordinator knows of; `cairn status {job.job}` shows the job", {}
+        ranks = ", ".join(str(rank) for rank, _ in waited.notes[:_MOST])
+        return f"waits for {waited}", {"ranks": ranks, "phase": phase} if ranks else {}
 
 
-def awaited(job: _wire.Message, what: str, rank: int) -> str:
+class _Waited:
+    """The ranks that are waited for.
+
+    Attributes:
+      notes: (rank, what is known of it).
+      more: so many ranks are counted and not shown.
+      whole: what is waited for, if no rank is.
+    """
+
+    def __init__(self, notes: Sequence[tuple[int, str]] = (), more: int = 0, whole: str = "") -> None:
+        self.notes = list(notes)
+        self.more = more
+        self.whole = whole
+
+    def __str__(self) -> str:
+        more = max(len(self.notes) - _MOST, 0) + self.more
+        texts = [f"rank {rank} ({note})" for rank, note in self.notes[:_MOST]]
+        if not texts and more:
+            return f"{more} {'rank' if more == 1 else 'ranks'}"
+        return ", ".join(texts) + (f" and {more} more" if more > 0 else "") or self.whole
+
+
+def awaited(job: _wire.Message, what: str, rank: int, step: int | None = None) -> str:
     """Returns whom a save, load or prepare of the job waits for, and what is known of these ranks; "" if for none."""
+    return str(_waited_for(job, what, rank, step))
+
+
+def _operations(job: _wire.Message, what: str) -> list[_wire.Message]:
+    if what == "save":
+        return [job.checkpoint] if job.HasField("checkpoint") and job.checkpoint.state in _SAVING else []
+    return [load for load in job.loads if load.state in _LOADING]
+
+
+def _waited_for(job: _wire.Message, what: str, rank: int, step: int | None) -> _Waited:
+    """Returns the ranks that have not begun."""
     if what == "prepare":
         return _awaited_layouts(job)
-    saves = [job.checkpoint] if job.HasField("checkpoint") and job.checkpoint.state in _SAVING else []
-    loads = [load for load in job.loads if load.state in _LOADING]
-    operations, others = (saves, loads) if what == "save" else (loads, saves)
-    other = "a load" if what == "save" else "a save"
     waiting = _PHASES["WAITING"]
+    operations, others = _operations(job, what), _operations(job, "load" if what == "save" else "save")
     members = {member.rank: member for member in job.ranks}
     elsewhere = {progress.rank for one in others for progress in one.ranks if progress.phase > waiting}
-    texts = []
-    left_out = sum(_left_out(one, rank) for one in operations) if job.ranks_left_out else 0
+    notes = []
     for progress in (progress for one in operations for progress in one.ranks):
         if progress.rank == rank or progress.phase > waiting:
             continue
         if progress.rank in elsewhere:
-            note = f"which is in {other}"
+            note = "which is in a load" if what == "save" else "which is in a save"
         elif progress.rank not in members:
             note = "no agent is registered"
         elif not members[progress.rank].trainer_attached:
             note = "no trainer is attached"
         else:
             note = progress.note or f"which has not called {what}"
-        texts.append(f"rank {progress.rank} ({note})")
-    more = max(len(texts) - _MOST, 0) + left_out
-    return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
+        notes.append((progress.rank, note))
+    left_out = sum(_left_out(one, rank) for one in operations) if job.ranks_left_out else 0
+    for one in operations:
+        if step is not None and one.HasField("step") and one.step != step and _has_not_begun(one, rank):
+            # The job shows the save that began first. This rank saves another step, and those of the first have not
+            # come to it.
+            return _in_another_save(one, job.ranks_left_out)
+    return _Waited(notes, left_out)
 
 
-def _awaited_layouts(job: _wire.Message) -> str:
+def _has_not_begun(operation: _wire.Message, rank: int) -> bool:
+    return any(progress.rank == rank and progress.phase <= _PHASES["WAITING"] for progress in operation.ranks)
+
+
+def _in_another_save(save: _wire.Message, left_out: bool) -> _Waited:
+    waiting = _PHASES["WAITING"]
+    notes = [(progress.rank, f"saves step {save.step}") for progress in save.ranks if progress.phase > waiting]
+    counted = sum(count.ranks for count in save.phase_counts if count.phase > waiting) if left_out else 0
+    return _Waited(notes, max(int(counted) - len(notes), 0))
+
+
+def _behind(job: _wire.Message, what: str, step: int | None) -> tuple[_Waited, str]:
+    """Returns the ranks that are farthest behind in what all have begun, and their phase."""
+    last = _PHASES["WRITTEN" if what == "save" else "DONE"]
+    for one in _operations(job, what):
+        about = f"saves step {one.step} first, " if step is not None and one.step != step else ""
+        phase = min((count.phase for count in one.phase_counts if count.ranks), default=last)
+        if phase >= last:
+            continue
+        name = _wire.enum_text("cairn.v1.RankProgress.Phase", phase)
+        notes = [(progress.rank, about + (progress.note or f"{name}, {_done(progress)}"))
+                 for progress in one.ranks if progress.phase == phase]
+        counted = sum(count.ranks for count in one.phase_counts if count.phase == phase)
+        return _Waited(notes, max(int(counted) - len(notes), 0)), name
+    if what == "save" and job.HasField("checkpoint") and job.checkpoint.state in (*_SAVING, _COMMITTING):
+        return _Waited(whole=f"storage to commit step {job.checkpoint.step}, which all ranks have written"), ""
+    return _Waited(), ""
+
+
+def _done(progress: _wire.Message) -> str:
+    return f"{progress.bytes_done} of {progress.bytes_total} bytes"
+
+
+def _awaited_layouts(job: _wire.Message) -> _Waited:
     members = {member.rank: member for member in job.ranks}
-    texts = []
+    notes = []
     for rank in job.layout_awaited_ranks:
         if rank in members and not members[rank].trainer_attached:
             note = "no trainer is attached"
@@ -124,9 +206,8 @@ def _awaited_layouts(job: _wire.Message) -> str:
             note = "which has not called prepare"
         else:
             note = "no agent is registered"
-        texts.append(f"rank {rank} ({note})")
-    more = job.layouts_awaited - len(texts)
-    return ", ".join(texts) + (f" and {more} more" if more > 0 else "")
+        notes.append((rank, note))
+    return _Waited(notes, job.layouts_awaited - len(notes))
 
 
 def _left_out(operation: _wire.Message, rank: int) -> int:

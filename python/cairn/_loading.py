@@ -78,7 +78,7 @@ class Loader:
         try:
             begun, _ = self._session.call_with_layout(
                 "BeginLoad", request, declared, time.monotonic() + timeout,
-                f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?", source)
+                f"no plan for the {what} within {timeout:g} s", source)
             if begun.world_size:  # neither a reshard nor an import
                 known["step"] = str(begun.step)
             if source is not None:
@@ -86,7 +86,7 @@ class Loader:
                 self.lend(number, source, begun)
             data, device = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
                                               self._session.owner, self._session.lease())
-            return begun, _await_end(agent, end, what, timeout), data, device
+            return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):
                 for key, value in known.items():
@@ -95,6 +95,18 @@ class Loader:
             if told is not None:
                 raise told from None
             raise
+
+    def _await_end(self, end: _wire.Message, what: str, timeout: float) -> _wire.Message:
+        """Returns the answer to EndLoad when all ranks are done."""
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = self._session.agent.call("EndLoad", end, _receiving.within(deadline))
+            if not ended.pending:
+                return ended
+            if time.monotonic() > deadline:
+                text, named = self._session.teller("load").named()
+                raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s; it {text}",
+                            named)
 
     def lend(self, number: int, source: _layout.Declared, begun: _wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
@@ -117,17 +129,6 @@ def named(job: str, rank: int) -> Iterator[None]:
         if "ranks" not in error.metadata:  # those are to blame, which this one need not be
             error.metadata.setdefault("rank", str(rank))
         raise
-
-
-def _await_end(agent: _agent.Agent, end: _wire.Message, what: str, timeout: float) -> _wire.Message:
-    """Returns the answer to EndLoad when all ranks are done."""
-    deadline = time.monotonic() + timeout
-    while True:
-        ended = agent.call("EndLoad", end, _receiving.within(deadline))
-        if not ended.pending:
-            return ended
-        if time.monotonic() > deadline:
-            raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s")
 
 
 def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> Error | None:

@@ -154,7 +154,11 @@ class Saver:
             begun, agent = self._begin(wish, declared, deadline, timeout)
             try:
                 why = ""
-                if covered is not None and begun.placements and declared.device_arrays():
+                if covered is not None and not declared.device_arrays():
+                    why = "no array of the state is on a GPU, so there is no copy that training could go on beside"
+                elif covered is not None and not begun.placements:
+                    why = "this rank copies none of its arrays: other ranks write what it holds"
+                elif covered is not None:
                     behind = self._stage_behind(step, declared, begun, agent, covered, check)
                     if isinstance(behind, _overlap.Behind):
                         return Saving(self._verdicts, step, begun.save, agent, holder, None,
@@ -322,5 +326,5 @@ class Saver:
 
 def _synchronous(report: DeviceReport | None, blocked_seconds: float, why: str) -> StagingReport:
     if report is None:
-        return StagingReport("host", blocked_seconds, 0)
+        return StagingReport("host", blocked_seconds, 0, synchronous_because=why)
     return StagingReport(report.path, blocked_seconds, report.pinned_bytes, report.fallback, synchronous_because=why)

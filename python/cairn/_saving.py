@@ -25,8 +25,8 @@ class Verdicts:
         """Raises as Session.check."""
         self._session.check()
 
-    def teller(self) -> _awaited.Teller:
-        return self._session.teller("save")
+    def teller(self, step: int) -> _awaited.Teller:
+        return self._session.teller("save", step)
 
     def verdict(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
@@ -127,7 +127,8 @@ class Saving:
 
         Raises:
           Error: the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
-            metadata it says nothing about the save. Of TIMED_OUT, and of what keeps the verdict away
+            metadata it says nothing about the save. Of TIMED_OUT, which names the ranks that are waited for if the
+            coordinator says that within three seconds, and of what keeps the verdict away
             (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is one. Of
             STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (agent and
             coordinator restarted before this client was told which attempt this is), client.checkpoints() of the
@@ -135,7 +136,7 @@ class Saving:
         """
         timeout = _timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
-        teller = self._verdicts.teller()
+        teller = self._verdicts.teller(self.step)
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -144,7 +145,7 @@ class Saving:
                     return self._outcome
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise self._late(timeout)
+                raise self._late(timeout, teller)
             self._poll(min(_agent.MAX_WAIT, remaining, teller.wait()))
             teller.look()
 
@@ -166,14 +167,17 @@ class Saving:
                 return True
         return self._outcome is not None
 
-    def _late(self, timeout: float) -> Error:
-        """Returns the error of a wait that ends without a verdict."""
+    def _late(self, timeout: float, teller: _awaited.Teller) -> Error:
+        """Returns the error of a wait that ends without a verdict. `teller` says for whom it has waited."""
         about = {"step": str(self.step), "job": self._verdicts.job}
         if self._stalled is not None:
             return Error(self._stalled.reason, self._stalled.message,
                          {**about, **self._stalled.metadata, "outcome": "unknown"})
-        return Error("TIMED_OUT", f"step {self.step} was not committed within {timeout:g} s; it goes on",
-                     {**about, "outcome": "unknown"})
+        late = f"step {self.step} was not committed within {timeout:g} s; it goes on"
+        if timeout < _awaited.LOOK:
+            return Error("TIMED_OUT", late, {**about, "outcome": "unknown"})
+        text, metadata = teller.named()
+        return Error("TIMED_OUT", f"{late} and {text}", {**about, **metadata, "outcome": "unknown"})
 
     def _poll(self, max_wait: float) -> None:
         if self._behind is not None:

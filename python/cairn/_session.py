@@ -230,11 +230,12 @@ class Session:
         Returns the answer and the incarnation of the agent that gave it. A call that is pending when the agent restarts
         goes on with the next process: the coordinator knows whether it belongs to an attempt that has ended by that
         (docs/failure_model.md). By the deadline it raises what keeps the agent from its coordinator, if the agent says
-        that, else TIMED_OUT with the text `late`; that of a Prepare names the ranks for which it waited.
+        that, else TIMED_OUT with the text `late`, which also names the ranks for which it waited.
         """
         uploads = 0
         stalled: Error | None = None
-        teller = self.teller({"BeginLoad": "load", "Prepare": "prepare"}.get(name, "save"))
+        what = {"BeginLoad": "load", "Prepare": "prepare"}.get(name, "save")
+        teller = self.teller(what, request.step if what == "save" else None)
         while True:
             request.layout.digest = declared.digest
             request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
@@ -243,7 +244,7 @@ class Session:
                 request.source.layout = b"" if source.digest in self._known_layouts else source.layout
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise self._late(late, stalled, teller if name == "Prepare" else None)
+                raise self._late(late, stalled, teller)
             agent = self.agent_incarnation
             max_wait = min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait())
             # An agent that is frozen must not hold the caller for long beyond the deadline. That of a load is only for
@@ -274,23 +275,20 @@ class Session:
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
             teller.look()
 
-    def teller(self, what: str) -> _awaited.Teller:
-        """Returns who tells whom a "save", "load" or "prepare" waits for that begins now."""
-        return _awaited.Teller(self._job, what, self.rank, self.world_size)
+    def teller(self, what: str, step: int | None = None) -> _awaited.Teller:
+        """Returns who tells whom a "save" of `step`, a "load" or a "prepare" waits for that begins now."""
+        return _awaited.Teller(self._job, what, self.rank, self.world_size, step)
 
     def _job(self) -> _wire.Message:
         request = _wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)
         return self.agent.call("GetLocalJob", request, timeout=_awaited.ANSWER).job
 
-    def _late(self, late: str, stalled: Error | None, teller: _awaited.Teller | None) -> Error:
-        """`teller` says for which ranks the call has waited; None if others know that."""
+    def _late(self, late: str, stalled: Error | None, teller: _awaited.Teller) -> Error:
+        """`teller` says for which ranks the call has waited."""
         metadata = {"job": self.job, "rank": str(self.rank)}
-        if stalled is None and teller is not None:
-            text, ranks = teller.named()
-            if ranks:
-                return Error("TIMED_OUT", f"{late}: {text}", {**metadata, "ranks": ranks, "phase": "waiting"})
         if stalled is None:
-            return Error("TIMED_OUT", late, metadata)
+            text, named = teller.named()
+            return Error("TIMED_OUT", f"{late}; it {text}", {**metadata, **named})
         return Error(stalled.reason, f"{late.partition(':')[0]}: {stalled.message}", {**metadata, **stalled.metadata})
 
     # Steps.

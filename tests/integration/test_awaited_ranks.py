@@ -4,6 +4,7 @@ import logging
 import threading
 
 import numpy as np
+import pytest
 
 import cairn
 from testing.ranks import on_ranks, reasons, until
@@ -31,3 +32,33 @@ def test_save_and_load_that_wait_for_each_other_name_the_other_rank(tmp_path, ca
         until(lambda: expected <= told())
         ranks.join(60)
     assert set(reasons(answers)) == {"RANK_LATE"}
+
+
+def test_wait_that_times_out_names_the_rank_that_never_calls_save(tmp_path):
+    state = {"w": np.arange(1000.0)}
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, state).wait())  # later saves return when they are staged
+        client, other = cluster.connect(0), cluster.connect(1)
+        other.report_step(1)
+        saving = client.save(9, state)
+        with pytest.raises(cairn.Error, match=r"step 9 was not committed within 1 s; it goes on and waits for rank 1 "
+                           r"\(which has not called save\)") as caught:
+            saving.wait(timeout=1)
+        assert caught.value.reason == "TIMED_OUT"
+        assert caught.value.metadata["ranks"] == "1" and caught.value.metadata["phase"] == "waiting"
+
+
+def test_ranks_that_save_different_steps_name_each_other_and_end(tmp_path):
+
+    def work(rank, client):
+        client.save(1, {"w": np.arange(1000.0)}).wait()
+        saving = client.save(6 + rank, {"w": np.arange(1000.0)})
+        with pytest.raises(cairn.Error, match="TIMED_OUT") as caught:
+            saving.wait(timeout=4)
+        assert ("rank 1 (saves step 7)", "rank 0 (saves step 6)")[rank] in caught.value.message
+        saving.wait()
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=["--phase-timeout=10s"]) as cluster:
+        answers = on_ranks(cluster, work, errors=True)
+    assert reasons(answers) == ["RANK_LATE"] * 2, answers
+    assert "its trainer saves step 7" in answers[0].message

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import safetensors.torch
-from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import cairn
 import cairn.torch
@@ -55,12 +55,38 @@ def test_an_imported_optimizer_is_loaded_by_the_names_of_torch(tmp_path):
     wanted = made(0.5)
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         assert cairn.torch.load(client, wanted, 3).missing == []
+        # The trainer joins the hyperparameters that torch names one by one: that drops nothing.
+        assert client.checkpoints() == [3]
+        assert cairn.torch.save(client, 4, wanted).wait().step == 4
         with pytest.raises(cairn.Error) as caught:
             cairn.torch.load(client, wanted | {"other": torch.zeros(2)}, 3)
     assert caught.value.reason == "MISSING_NAMES" and "other" in caught.value.message
     assert wanted["optimizer"]["param_groups"][0]["lr"] == 0.001 and wanted["epoch"] == 3
     for name, value in source["model"].items():
         assert torch.equal(wanted["model"][name], value)
+
+
+def test_an_optimizer_of_torch_that_a_manager_cannot_take_says_how_it_is_loaded(tmp_path):
+    def made():
+        model = torch.nn.Linear(4, 3)
+        return model, torch.optim.AdamW(model.parameters())
+
+    model, optimizer = made()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    states = get_state_dict(model, optimizer)
+    torch.distributed.checkpoint.save({"model": states[0], "optimizer": states[1]}, checkpoint_id=str(tmp_path / "dcp"))
+    model, optimizer = made()
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        with cairn.torch.CheckpointManager(client) as manager, \
+                pytest.raises(cairn.Error, match="UNEXPECTED_NAMES") as caught:
+            manager.restore_or_initialize({"model": model, "optimizer": optimizer}, source=tmp_path / "dcp")
+        assert "into what get_state_dict returns, and call set_state_dict" in str(caught.value)
+        model_state, optimizer_state = get_state_dict(model, optimizer)
+        loaded = {"model": model_state, "optimizer": optimizer_state}
+        cairn.torch.load(client, loaded, source=tmp_path / "dcp")
+    set_state_dict(model, optimizer, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
+    assert torch.equal(optimizer.state[model.weight]["exp_avg"], states[1]["state"]["weight"]["exp_avg"])
 
 
 def test_tied_weights_of_hugging_face_files_stay_tied(tmp_path):

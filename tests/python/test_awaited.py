@@ -122,6 +122,52 @@ def test_many_ranks_that_are_not_shown_are_counted():
     assert text == "rank 1 (which has not called save) and 999 more"
 
 
+def named(view, what="save", step=None, rank=0):
+    return _awaited.Teller(lambda: view, what, rank, 2, step).named()
+
+
+def test_call_that_ends_names_the_ranks_that_have_not_begun():
+    assert named(job(save=("STAGED", "WAITING"))) == ("waits for rank 1 (which has not called save)",
+                                                      {"ranks": "1", "phase": "waiting"})
+
+
+def test_call_that_ends_names_the_ranks_that_are_farthest_behind():
+    view = job(save=("WRITTEN", "STAGING"))
+    view.checkpoint.step = 9
+    view.checkpoint.ranks[1].bytes_done, view.checkpoint.ranks[1].bytes_total = 3, 8
+    for phase in ("STAGING", "WRITTEN"):
+        view.checkpoint.phase_counts.add(phase=PHASES[phase], ranks=1)
+    assert named(view, step=9) == ("waits for rank 1 (staging, 3 of 8 bytes)", {"ranks": "1", "phase": "staging"})
+    assert named(view, step=12) == ("waits for rank 1 (saves step 9 first, staging, 3 of 8 bytes)",
+                                    {"ranks": "1", "phase": "staging"})
+    view.checkpoint.state = SAVES["COMMITTING"]
+    assert named(view, step=9) == ("waits for storage to commit step 9, which all ranks have written", {})
+
+
+def test_call_that_ends_says_so_if_nobody_can_be_named():
+    text, metadata = named(job())
+    assert "no rank that the coordinator knows of; `cairn status demo`" in text and not metadata
+
+    def refuse():
+        raise Error("COORDINATOR_UNREACHABLE", "nobody answers")
+
+    assert _awaited.Teller(refuse, "save", 0, 2).named() == (
+        "waits for ranks that nobody can name now (COORDINATOR_UNREACHABLE)", {})
+
+
+def test_ranks_that_save_different_steps_are_told_each_others_step():
+    view = job(save=("STAGED", "WAITING"))
+    view.checkpoint.step = 6
+    view.checkpoint.ranks[1].note = "saves step 7"
+    assert _awaited.awaited(view, "save", 0, 6) == "rank 1 (saves step 7)"
+    assert _awaited.awaited(view, "save", 1, 7) == "rank 0 (saves step 6)"
+    assert _awaited.awaited(view, "save", 1, 6) == "", "it is in the save itself"
+    view.ranks_left_out = True
+    view.checkpoint.phase_counts.add(phase=PHASES["WAITING"], ranks=1)
+    view.checkpoint.phase_counts.add(phase=PHASES["STAGED"], ranks=4095)
+    assert _awaited.awaited(view, "save", 1, 7) == "rank 0 (saves step 6) and 4094 more"
+
+
 def test_teller_leaves_errors_to_the_call(caplog):
     now = [0.0]
 

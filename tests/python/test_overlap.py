@@ -265,6 +265,14 @@ def test_overlap_that_covers_nothing_of_the_state_is_not_called_overlapped(gpu, 
     saving.wait()
 
 
+def test_overlap_of_a_state_on_the_host_says_why_the_save_is_synchronous(gpu, client, optimizer):
+    saving = client.save(1, {"w": values_of(10)}, overlap=[optimizer])
+    assert not saving.staging.overlapped and saving.staging.path == "host"
+    assert saving.staging.synchronous_because.startswith("no array of the state is on a GPU")
+    saving.wait()
+    assert client.save(2, {"w": values_of(10)}).staging.synchronous_because == "", "nobody asked for it"
+
+
 @pytest.mark.parametrize("streams", [{0: "x"}, {0: -1}, [1], {"a": 0}, {-1: 0}, {0: 2**64}])
 def test_streams_of_an_update_that_are_none_are_refused(gpu, one_slab, client, state, optimizer, streams):
     client.prepare(state)

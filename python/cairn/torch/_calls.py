@@ -130,17 +130,35 @@ def _count(error: Error) -> int:
 
 
 def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
-    """Says what to do if the names that the state lacks are those of an optimizer that has done no step."""
+    """Says what to do if the names that the state lacks are those of an optimizer's tensors."""
     for key, value in state_dict.items():
         name = f"{path}.{key}" if path else str(key)
         if not isinstance(value, dict):
             continue
-        if value.keys() == {"state", "param_groups"} and not value["state"]:
+        is_optimizer = "param_groups" in value and value.keys() <= {"state", "param_groups"}
+        if is_optimizer and _names_parameters(error, name, value):
+            error.metadata["next"] = (
+                f"The source names the tensors of {name!r} by parameters, as torch's get_state_dict does, and this "
+                "state numbers them, as optimizer.state_dict() does: load it once by cairn.torch.load into what "
+                "get_state_dict returns, and call set_state_dict (docs/import.md). strict=False would leave these "
+                "tensors of the optimizer out.")
+            return
+        if is_optimizer and not value.get("state", True):
             error.metadata["next"] = (
                 f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it "
                 "from torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
             return
         _advise(error, value, name)
+
+
+def _names_parameters(error: Error, name: str, state_of_optimizer: dict[str, Any]) -> bool:
+    """Returns whether the state lacks tensors of an optimizer because the source names them by parameters."""
+    numbered = all(isinstance(key, int) for key in state_of_optimizer.get("state", {}))
+    if error.reason != "UNEXPECTED_NAMES" or not numbered:
+        return False
+    begin = f"{name}.state."
+    return any(each.startswith(begin) and not each[len(begin):].partition(".")[0].isdigit()
+               for each in error.metadata.get("names", "").split(", "))
 
 
 def _advise_on_ranks_own(error: Error, state_dict: dict[str, Any]) -> None:

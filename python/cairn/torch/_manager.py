@@ -208,7 +208,7 @@ class CheckpointManager:
                 if not falls_back or "older_step" not in error.metadata:
                     raise
                 at = int(error.metadata["older_step"])
-                _log.warning("%s: step %s is loaded in its place", error, at)
+                _log.warning("%s: %s; step %s is loaded in its place", error.reason, error.message, at)
         for passed in report.passed_over:
             _log.warning("%s@%s is damaged (%s) and was passed over", self._client.job, passed["step"],
                          passed["reason"])

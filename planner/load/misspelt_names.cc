@@ -1,0 +1,38 @@
+#include "planner/load/misspelt_names.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "mapping/suggestion.h"
+#include "mapping/symbol_table.h"
+
+namespace cairn {
+namespace {
+
+// So many missing names are looked at, and so many of them named.
+constexpr size_t kMaxNames = 8;
+constexpr int kShown = 3;
+// The comparison takes some tenths of a second then.
+constexpr size_t kMaxOthers = 50000;
+
+}  // namespace
+
+std::string MisspeltNames(const std::vector<std::string>& missing, const std::vector<std::string_view>& others) {
+  if (others.size() > kMaxOthers) return "";
+  aoa::SymbolTable symbols;
+  std::vector<aoa::Symbol> candidates;
+  candidates.reserve(others.size());
+  for (const std::string_view other : others) candidates.push_back(symbols.Intern(other));
+  std::string text;
+  int shown = 0;
+  for (size_t i = 0; i < std::min(missing.size(), kMaxNames) && shown < kShown; ++i) {
+    const std::string near = aoa::Suggest(missing[i], candidates, symbols);
+    if (near.empty()) continue;
+    ++shown;
+    absl::StrAppend(&text, "; for '", missing[i], "', ", absl::StripPrefix(near, "; "));
+  }
+  return text;
+}
+
+}  // namespace cairn
