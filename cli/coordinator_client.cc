@@ -77,7 +77,7 @@ absl::Status CoordinatorClient::TryTokens(const TryCall& call) {
 absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& call) {
   const absl::Time deadline = Clock::Real().SteadyNow() + patience;
   for (;;) {
-    const absl::Status status = TryTokens(call);
+    absl::Status status = TryTokens(call);
     if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
     if (!HasReason(status, Reason::kCoordinatorUnreachable) || Clock::Real().SteadyNow() >= deadline) return status;
     absl::SleepFor(absl::Milliseconds(300));

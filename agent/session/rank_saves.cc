@@ -75,7 +75,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     context_.Changed();
   }
   if (!save->error.ok()) {
-    const absl::Status error = ErrorToTell(*save, now);
+    absl::Status error = ErrorToTell(*save, now);
     save->told = !error.ok();
     if (save->told) return error;
     response.set_pending(true);

@@ -294,7 +294,7 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
 absl::StatusOr<v1::PrepareResponse> Session::GoOnPreparing(const v1::PrepareRequest& request,
                                                            const RankLayoutPtr& layout) {
   if (const auto refused = refused_puts_.find(layout->digest); refused != refused_puts_.end()) {
-    const absl::Status status = refused->second;
+    absl::Status status = refused->second;
     NameLayout(layout->digest);
     return status;
   }

@@ -49,6 +49,14 @@ absl::Status CheckMetrics(const v1::BeginSaveRequest& request) {
   return absl::OkStatus();
 }
 
+// Moves what was answered to `response`, or returns the error.
+template <typename Response>
+absl::Status Take(absl::StatusOr<Response> answer, Response* response) {
+  if (!answer.ok()) return answer.status();
+  *response = *std::move(answer);
+  return absl::OkStatus();
+}
+
 // Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
@@ -57,8 +65,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
   auto now_or_later = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
   const absl::Duration max_wait = MaxWait(request);
   if (!now_or_later.ok() || !now_or_later->pending() || max_wait <= absl::ZeroDuration()) {
-    if (now_or_later.ok()) *response = *std::move(now_or_later);
-    return FinishNow(context, now_or_later.status());
+    return FinishNow(context, Take(std::move(now_or_later), response));
   }
   auto waiter = std::make_shared<SessionHost::Waiter>();
   const auto call = HeldCall::Start(max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), request,
@@ -69,8 +76,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
     if (!timer || !held.Claim()) return;
     // A pending answer may say what it waits for.
     auto last = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
-    if (last.ok()) *response = *std::move(last);
-    held.AnswerClaimed(last.status());
+    held.AnswerClaimed(Take(std::move(last), response));
   });
   auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError(""));
   waiter->poll = [request = std::move(request), ask = std::move(ask), answer](Session& session, absl::Time now) {
@@ -81,8 +87,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
   };
   waiter->finish = [call, answer, response] {
     if (!call->Claim()) return;
-    if (answer->ok()) *response = **std::move(answer);
-    call->AnswerClaimed(answer->status());
+    call->AnswerClaimed(Take(std::move(*answer), response));
   };
   waiter->over = [call] { return call->finished(); };
   grpc::ServerUnaryReactor* reactor = call->reactor();
@@ -114,9 +119,7 @@ grpc::ServerUnaryReactor* LocalService::Attach(grpc::CallbackServerContext* cont
                                                v1::AttachResponse* response) {
   Caller caller;
   if (lookup_) caller = lookup_(context->peer()).value_or(Caller());
-  auto attached = agent_.Attach(*request, caller.peer, caller.end);
-  if (attached.ok()) *response = *std::move(attached);
-  return FinishNow(context, attached.status());
+  return FinishNow(context, Take(agent_.Attach(*request, caller.peer, caller.end), response));
 }
 
 grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* context, const v1::PrepareRequest* request,
@@ -328,8 +331,7 @@ grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerCon
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().CreateCheckpoint(std::move(asked), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
     if (!call->Claim()) return;
-    if (checkpoint.ok()) *response->mutable_checkpoint() = *std::move(checkpoint);
-    call->AnswerClaimed(checkpoint.status());
+    call->AnswerClaimed(Take(std::move(checkpoint), response->mutable_checkpoint()));
   });
   return reactor;
 }
@@ -364,8 +366,7 @@ grpc::ServerUnaryReactor* LocalService::Change(
   grpc::ServerUnaryReactor* reactor = call->reactor();
   (agent_.link().*ask)(std::move(asked), [call, response](absl::StatusOr<Answer> answer) {
     if (!call->Claim()) return;
-    if (answer.ok()) *response->mutable_response() = *std::move(answer);
-    call->AnswerClaimed(answer.status());
+    call->AnswerClaimed(Take(std::move(answer), response->mutable_response()));
   });
   return reactor;
 }
@@ -406,8 +407,7 @@ grpc::ServerUnaryReactor* LocalService::GetLocalJob(grpc::CallbackServerContext*
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().GetJob(std::move(get), [call, response](absl::StatusOr<v1::Job> job) {
     if (!call->Claim()) return;
-    if (job.ok()) *response->mutable_job() = *std::move(job);
-    call->AnswerClaimed(job.status());
+    call->AnswerClaimed(Take(std::move(job), response->mutable_job()));
   });
   return reactor;
 }

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <fstream>
 
+#include "absl/base/config.h"
+
 namespace cairn {
 
 // While such an object lives, this process can map `more` bytes beyond what it has mapped.
@@ -27,7 +29,7 @@ class LimitedAddressSpace {
 
   // Returns false under a sanitizer, whose own memory cannot be limited in this way.
   static constexpr bool Works() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
     return false;
 #else
     return true;
