@@ -214,6 +214,10 @@ def test_up_detached_serves_until_down(runtime, scripts):
     address = environment["CAIRN_COORDINATOR"]
     assert jobs.stderr == f"note: asking the coordinator of job {JOB} that runs here, {address}\n"
     assert run("--format=json", "jobs").stderr == ""
+    assert "no save has been measured yet" in run("doctor", "--grace=30s", f"--job={JOB}", f"--root={root}").stdout
+    elsewhere = run("doctor", "--grace=30s", f"--root={scripts}")
+    assert elsewhere.returncode == 0, "nobody has asked for the coordinator of another root"
+    assert "serves another root" in elsewhere.stdout and "not compared" in elsewhere.stdout, elsewhere.stdout
     other = run("up", "--ranks=1", f"--root={scripts / 'other'}", "--job=other", "--detach")
     assert other.returncode == 0, other.stderr
     both = run("jobs")
