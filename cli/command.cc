@@ -2,9 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
@@ -13,13 +20,79 @@
 
 namespace cairn::cli {
 
+namespace {
+
+// These read storage with --root.
+constexpr std::array<std::string_view, 5> kReaders = {"list", "show", "jobs", "history", "diff"};
+// These ask a coordinator.
+constexpr std::array<std::string_view, 14> kAskers = {"list", "show",   "jobs",      "history", "diff",
+                                                      "save", "status", "cancel",    "delete",  "prune",
+                                                      "pin",  "unpin",  "retention", "untag"};
+
+// Returns the text with `option` in each of its commands in backquotes that is one of `verbs` and says neither --root
+// nor --coordinator yet.
+std::string WithOption(std::string_view text, const std::string& option, std::span<const std::string_view> verbs) {
+  constexpr std::string_view kBegin = "`cairn ";
+  std::string made;
+  while (true) {
+    const size_t begin = text.find(kBegin);
+    const size_t end = begin == std::string_view::npos ? begin : text.find('`', begin + kBegin.size());
+    if (end == std::string_view::npos) return made.append(text);
+    const std::string_view arguments = text.substr(begin + kBegin.size(), end - begin - kBegin.size());
+    const std::string_view verb = arguments.substr(0, arguments.find(' '));
+    const bool said = arguments.find(" --root") != std::string_view::npos ||
+                      arguments.find(" --coordinator") != std::string_view::npos;
+    made.append(text.substr(0, end));
+    if (!said && std::find(verbs.begin(), verbs.end(), verb) != verbs.end()) made.append(" ").append(option);
+    made.append("`");
+    text.remove_prefix(end + 1);
+  }
+}
+
+// Returns the root within which `root` lies, as a job's directory does; empty if there is none, or it is a root itself.
+// Every coordinator, and whatever else writes into a root, leaves .cairn there.
+std::string RootAround(std::string_view root) {
+  constexpr int kDeepestJob = 8;
+  const auto is_root = [](const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::is_directory(path / ".cairn", error);
+  };
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(std::filesystem::path(root) / "", error).lexically_normal();
+  if (error || is_root(path)) return "";
+  for (int i = 0; i <= kDeepestJob && path != path.root_path(); ++i) {
+    path = path.parent_path();
+    if (is_root(path)) return path.string();
+  }
+  return "";
+}
+
+// Returns the error with this next action, whatever it said before.
+absl::Status WithNext(const absl::Status& status, const std::string& next) {
+  std::map<std::string, std::string> metadata = MetadataOf(status);
+  metadata["next"] = next;
+  return MakeError(*ReasonOf(status), std::string(status.message()), {metadata.begin(), metadata.end()});
+}
+
+}  // namespace
+
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root) {
   const auto named = ParseCheckpointName(name);
   if (status.ok() || !named.ok()) return status;
   ErrorMetadata metadata = {{"job", named->job}};
   if (named->step.has_value()) metadata.emplace_back("step", absl::StrCat(*named->step));
-  if (!root.empty()) metadata.emplace_back("root", std::string(root));
-  return WithMetadata(status, metadata);
+  if (root.empty()) return WithMetadata(status, metadata);
+  metadata.emplace_back("root", std::string(root));
+  const absl::Status with_names = WithMetadata(status, metadata);
+  if (HasReason(status, Reason::kJobNotFound) || HasReason(status, Reason::kNotCommitted)) {
+    if (const std::string around = RootAround(root); !around.empty()) {
+      return WithNext(with_names,
+                      absl::StrCat("Give --root ", around, ": ", std::string(root), " lies within that root."));
+    }
+  }
+  const std::string next = NextActionOf(with_names);
+  const std::string here = WithOption(next, absl::StrCat("--root ", std::string(root)), kReaders);
+  return here == next ? with_names : WithNext(with_names, here);
 }
 
 absl::Status CheckJobArgument(const std::string& text) {
@@ -72,7 +145,14 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   // An error of another library may have any bytes.
   std::fprintf(stderr, "%serror:%s %s: %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", name.c_str(),
                Printable(std::string(status.message()), "\n\t").c_str());
-  if (reason) std::fprintf(stderr, "  next: %s\n", Printable(NextActionOf(status), "\n\t").c_str());
+  if (!reason) return ExitStatusFor(status);
+  std::string next = NextActionOf(status);
+  // What the environment says holds for the next command too, and what the command line says does not.
+  const char* everywhere = std::getenv("CAIRN_COORDINATOR");
+  if (!context.coordinator.empty() && (everywhere == nullptr || context.coordinator != everywhere)) {
+    next = WithOption(next, absl::StrCat("--coordinator ", context.coordinator), kAskers);
+  }
+  std::fprintf(stderr, "  next: %s\n", Printable(next, "\n\t").c_str());
   return ExitStatusFor(status);
 }
 

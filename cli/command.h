@@ -38,7 +38,8 @@ struct CommandContext {
 int ReportError(const CommandContext& context, const absl::Status& status);
 
 // Returns the error with the job, step and root that the command line names, where it does not name them itself: its
-// next action then has them in place of JOB, STEP and ROOT. `name`: a job, or JOB@STEP.
+// next action then has them in place of JOB, STEP and ROOT, and its commands read the same root. `name`: a job, or
+// JOB@STEP. If nothing is found there, and the root lies within another one, the next action says which.
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
 
 // Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). For "JOB@STEP" the error says which

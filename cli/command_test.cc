@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -30,6 +32,32 @@ TEST(WithNamesTest, WithNames_AnErrorThatNamesNothing_GetsWhatTheCommandLineName
   EXPECT_EQ(NextActionOf(WithNames(MakeError(Reason::kTimedOut, "x"), "demo")),
             "`cairn status demo` says how it goes on.");
   EXPECT_TRUE(WithNames(absl::OkStatus(), "demo").ok());
+}
+
+TEST(WithNamesTest, WithNames_ARootWasGiven_ItsCommandsReadThatRoot) {
+  const absl::Status absent = WithNames(MakeError(Reason::kNotCommitted, "x"), "demo@7", "/ckpt");
+  EXPECT_EQ(NextActionOf(absent),
+            "`cairn list demo --root /ckpt` shows the committed steps; a job that has none yet starts without a load.");
+  EXPECT_EQ(MetadataOf(absent).at("step"), "7");
+  EXPECT_EQ(ReasonOf(absent), Reason::kNotCommitted);
+  const absl::Status own = MakeError(Reason::kNotCommitted, "x", {{"next", "Look with `cairn show demo`."}});
+  EXPECT_EQ(NextActionOf(WithNames(own, "demo", "/ckpt")), "Look with `cairn show demo --root /ckpt`.");
+  const char* others = "`cairn verify a@1 --root /x`, `cairn up`, `cairn show a --root /y`, `cairn list";
+  const absl::Status several = MakeError(Reason::kNotCommitted, "x", {{"next", others}});
+  EXPECT_EQ(NextActionOf(WithNames(several, "demo", "/ckpt")), others);
+}
+
+TEST(WithNamesTest, WithNames_TheRootLiesWithinAnotherOne_SaysWhich) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "within";
+  std::filesystem::create_directories(root / ".cairn");
+  std::filesystem::create_directories(root / "team/demo");
+  const absl::Status absent = MakeError(Reason::kNotCommitted, "x");
+  for (const char* below : {"team/demo", "team/demo/", "team"}) {
+    const std::string given = (root / below).string();
+    EXPECT_EQ(NextActionOf(WithNames(absent, "team/demo", given)),
+              absl::StrCat("Give --root ", root.string(), ": ", given, " lies within that root."));
+  }
+  EXPECT_NE(NextActionOf(WithNames(absent, "demo", root.string())).find("`cairn list demo --root"), std::string::npos);
 }
 
 TEST(WithNamesTest, WithNames_WhatTheErrorNames_Stays) {

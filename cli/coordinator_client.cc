@@ -93,8 +93,8 @@ void RefuseRootToLook(Command& command) {
 void RefuseRootToChange(Command& command) {
   command.RefuseOption("--root",
                        "checkpoints are changed by the coordinator of their root (--coordinator). Where none runs, "
-                       "start one: `cairn-coordinator --root DIR --listen 127.0.0.1:7420`; to look only, `cairn list` "
-                       "and show take --root");
+                       "`cairn run --root DIR -- cairn ...` starts one for as long as this command takes; to look "
+                       "only, `cairn list` and show take --root");
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job) {

@@ -94,12 +94,15 @@ struct SharedProgress {
   }
 };
 
-void Print(const CommandContext& context, const corpus::PreprocessReport& report, const std::string& sentences) {
+void Print(const CommandContext& context, const corpus::PreprocessReport& report, const std::string& sentences,
+           const corpus::ChosenTokenizer& chosen) {
+  const std::optional<uint32_t>& end = chosen.framing.end_of_document;
   if (context.json()) {
     nlohmann::ordered_json json;
     json["documents"] = report.documents;
     json["input_bytes"] = report.input_bytes;
     if (!sentences.empty()) json["sentences"] = sentences;
+    if (end.has_value()) json["end_of_document"] = *end;
     json["outputs"] = nlohmann::ordered_json::array();
     for (const corpus::PreprocessedKey& key : report.keys) {
       json["outputs"].push_back({{"key", key.key},
@@ -113,6 +116,12 @@ void Print(const CommandContext& context, const corpus::PreprocessReport& report
     return;
   }
   if (!sentences.empty()) fmt::print("sentences: {}\n", sentences);
+  if (chosen.end_of_document_is_added) {
+    fmt::print(
+        "end of document: id {}. The vocabulary has no <|endoftext|>, so it comes behind its last token, as in "
+        "Megatron-LM: the model's vocabulary has {} tokens\n",
+        *end, *end + 1);
+  }
   for (const corpus::PreprocessedKey& key : report.keys) {
     fmt::print("{}.bin, .idx: {} documents, {} sequences, {} tokens ({})\n", key.prefix, key.documents, key.sequences,
                key.tokens, key.dtype);
@@ -168,7 +177,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
   }
-  Print(context, *report, sentences);
+  Print(context, *report, sentences, chosen);
   return absl::OkStatus();
 }
 

@@ -162,4 +162,21 @@ Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> lon
   return {grace < *longest ? Level::kFault : Level::kWarning, "grace period", text, next};
 }
 
+Finding GraceNotCompared(const std::string& why, const std::string& next) {
+  return {Level::kWarning, "grace period", absl::StrCat("it was not compared with saves: ", why), next};
+}
+
+Finding NameMeasuredJob(const std::string& job, size_t jobs) {
+  if (jobs == 1) return {Level::kOk, "job", absl::StrCat(job, ", the only one here, says how large a state is"), ""};
+  return {Level::kOk, "job", absl::StrCat(job, ", whose state is the largest of ", jobs, " jobs here; --job chooses"),
+          ""};
+}
+
+Finding UnknownJob(const std::string& job, const std::string& root) {
+  const std::string jobs = root.empty() ? "`cairn jobs`" : absl::StrCat("`cairn jobs --root ", root, "`");
+  return {Level::kFault, "job",
+          absl::StrCat("there is no job ", job, root.empty() ? "" : absl::StrCat(" below ", root)),
+          absl::StrCat(jobs, " lists the jobs. For one that has not begun, --state-size says what it will take.")};
+}
+
 }  // namespace cairn::cli

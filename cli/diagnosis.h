@@ -2,6 +2,7 @@
 #ifndef CAIRN_CLI_DIAGNOSIS_H_
 #define CAIRN_CLI_DIAGNOSIS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -64,6 +65,13 @@ Finding JudgeServedRoot(const std::string& root, const std::string& served, std:
 
 // `longest`: of the saves that the coordinator remembers; nothing if it remembers none.
 Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest);
+// Says that the grace period was given, and why it could not be compared with saves.
+Finding GraceNotCompared(const std::string& why, const std::string& next);
+
+// Says whose checkpoint gave the size of the state, when nobody named a job: of `jobs` it is the only or the largest.
+Finding NameMeasuredJob(const std::string& job, size_t jobs);
+// Nobody knows the job that was named. `root`: empty if none was given.
+Finding UnknownJob(const std::string& job, const std::string& root);
 
 }  // namespace cairn::cli
 

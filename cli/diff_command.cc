@@ -238,7 +238,7 @@ void AddDiffCommand(Command app, CommandContext& context) {
       "is that of FIRST.\n"
       "Exit status: 0 equal, 1 different or not comparable.");
   command.Action([arguments, &context] {
-    const absl::Status status = Diff(context, *arguments);
+    const absl::Status status = WithNames(Diff(context, *arguments), arguments->first, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
 }

@@ -18,10 +18,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "agent/sockets/socket_directory.h"
 #include "agent/staging/shared_memory.h"
 #include "cli/coordinator_client.h"
 #include "cli/diagnosis.h"
+#include "cli/run_directory.h"
 #include "cli/terminal.h"
 #include "cli/timeline_view.h"
 #include "common/base/clock.h"
@@ -34,9 +36,12 @@
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
+#include "common/storage/stored_jobs.h"
 
 namespace cairn::cli {
 namespace {
+
+constexpr char kNameCoordinator[] = "Add --coordinator HOST:PORT, which `cairn up` and `cairn run` print.";
 
 struct Arguments {
   std::string root;
@@ -49,6 +54,12 @@ struct Arguments {
 struct StateSize {
   uint64_t all = 0;
   uint64_t of_a_rank = 0;
+};
+
+// Says whether anybody knows the job that was named.
+struct Known {
+  bool looked = false;  // the root or a coordinator was looked at for it
+  bool job = false;
 };
 
 // Writes a file that is gone again when it returns. `written` looks at it while it stands there.
@@ -65,15 +76,9 @@ int WithProbeFile(PosixStorage& storage, int flags, Written written) {
   return error;
 }
 
-// The newest checkpoint of the job, or what the user says.
-absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& arguments) {
-  if (!arguments.state_size.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.state_size));
-    return StateSize{static_cast<uint64_t>(bytes), 0};
-  }
-  if (arguments.job.empty()) return StateSize();
-  CheckpointStore store(storage);
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(arguments.job));
+// Returns the size of the job's newest checkpoint; 0 if it has none.
+absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (step->state() != StepRecord::State::kCommitted) continue;
     for (const AttemptRecord& attempt : step->attempts) {
@@ -84,11 +89,38 @@ absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& argumen
   return StateSize();
 }
 
-void LookAtRoot(const Arguments& arguments, std::vector<Finding>& findings) {
+// Returns what the user says, or the size of the job's newest checkpoint. Without a job it is that of the root's only
+// one, or of the one that is the largest; a finding then says which.
+absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& arguments, std::vector<Finding>& findings) {
+  if (!arguments.state_size.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.state_size));
+    return StateSize{static_cast<uint64_t>(bytes), 0};
+  }
+  CheckpointStore store(storage);
+  if (!arguments.job.empty()) return NewestOf(store, arguments.job);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, FindJobs(storage));
+  StateSize largest;
+  std::string job;
+  for (const std::string& each : jobs) {
+    // One job that cannot be read does not hide the others, and `cairn list` says what is wrong with it.
+    const StateSize size = NewestOf(store, each).value_or(StateSize());
+    if (size.all <= largest.all) continue;
+    largest = size;
+    job = each;
+  }
+  if (!job.empty()) findings.push_back(NameMeasuredJob(job, jobs.size()));
+  return largest;
+}
+
+void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
   const auto storage = PosixStorage::Open(arguments.root, false);
   findings.push_back(JudgeRoot(arguments.root, storage.ok() ? (*storage)->ProbeAtomicCreate() : storage.status()));
   if (findings.back().level == Finding::Level::kFault) return;
-  const absl::StatusOr<StateSize> size = SizeOf(**storage, arguments);
+  if (!arguments.job.empty()) {
+    known.looked = true;
+    known.job = (*storage)->Exists(arguments.job);
+  }
+  const absl::StatusOr<StateSize> size = SizeOf(**storage, arguments, findings);
   if (!size.ok()) {
     findings.push_back(
         {Finding::Level::kFault, "state", std::string(size.status().message()), NextActionOf(size.status())});
@@ -151,23 +183,83 @@ std::optional<bool> AreSame(const std::string& one, const std::string& other) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& arguments,
+// Compares the grace period with the saves that the coordinator has measured, of --job or else of its only job.
+absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, Known& known,
+                         std::vector<Finding>& findings) {
+  v1::ListJobsRequest request;
+  request.set_stored(true);
+  v1::ListJobsResponse answer;
+  CAIRN_RETURN_IF_ERROR(client.Call(&v1::MonitoringService::Stub::ListJobs, request, &answer));
+  std::vector<std::string> jobs;
+  for (const v1::JobSummary& job : answer.jobs()) jobs.push_back(job.job());
+  std::string job = arguments.job;
+  if (!job.empty()) {
+    known.looked = true;
+    known.job = known.job || std::find(jobs.begin(), jobs.end(), job) != jobs.end();
+    if (!known.job) return absl::OkStatus();
+  } else if (jobs.size() == 1) {
+    job = jobs[0];
+  }
+  if (arguments.grace.empty()) return absl::OkStatus();
+  if (job.empty()) {
+    findings.push_back(GraceNotCompared(
+        jobs.empty() ? "the coordinator has no job yet" : absl::StrCat("the coordinator has ", jobs.size(), " jobs"),
+        jobs.empty() ? "Start the training, save once, and look again."
+                     : absl::StrCat("Add --job, one of ", absl::StrJoin(jobs, ", "), ".")));
+    return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration grace, ParseDuration(arguments.grace));
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<absl::Duration> longest, LongestSave(client, job));
+  findings.push_back(JudgeGracePeriod(grace, longest));
+  return absl::OkStatus();
+}
+
+// Looks at the coordinator that `context` names. `found`: nobody named it; it is the only one that runs here. One that
+// serves another root than the one that was given is then left alone.
+absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& arguments, bool found, Known& known,
                                std::vector<Finding>& findings) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
   v1::Capabilities capabilities;
   const absl::Status answered =
       client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities);
+  const bool has_roots = answered.ok() && !arguments.root.empty() && !capabilities.root().empty();
+  const std::optional<bool> same = has_roots ? AreSame(arguments.root, capabilities.root()) : std::nullopt;
+  std::string left_alone;
+  if (found && !answered.ok()) left_alone = "does not answer";
+  if (found && has_roots && same != true) left_alone = absl::StrCat("serves another root, ", capabilities.root());
+  if (!left_alone.empty()) {
+    left_alone = absl::StrCat("the one that runs here, ", context.coordinator, ", ", left_alone);
+    findings.push_back({Finding::Level::kNote, "coordinator", left_alone, ""});
+    if (!arguments.grace.empty()) findings.push_back(GraceNotCompared("no coordinator was asked", kNameCoordinator));
+    return absl::OkStatus();
+  }
   findings.push_back(JudgeCoordinator(context.coordinator,
                                       answered.ok() ? absl::StatusOr<std::string>(capabilities.version()) : answered));
-  if (answered.ok() && !arguments.root.empty() && !capabilities.root().empty()) {
-    findings.push_back(
-        JudgeServedRoot(arguments.root, capabilities.root(), AreSame(arguments.root, capabilities.root())));
+  if (has_roots) findings.push_back(JudgeServedRoot(arguments.root, capabilities.root(), same));
+  if (answered.ok()) return LookAtGrace(*client, arguments, known, findings);
+  if (!arguments.grace.empty()) {
+    findings.push_back(GraceNotCompared("the coordinator does not answer", NextActionOf(answered)));
   }
-  if (!answered.ok() || arguments.grace.empty() || arguments.job.empty()) return absl::OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(const absl::Duration grace, ParseDuration(arguments.grace));
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<absl::Duration> longest, LongestSave(*client, arguments.job));
-  findings.push_back(JudgeGracePeriod(grace, longest));
   return absl::OkStatus();
+}
+
+// Looks at the coordinator that is named, or at the only one that runs here.
+absl::Status LookForCoordinator(CommandContext context, const Arguments& arguments, Known& known,
+                                std::vector<Finding>& findings) {
+  bool found = false;
+  if (context.coordinator.empty()) {
+    const std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
+    found = running.size() == 1;
+    if (!found && !arguments.grace.empty()) {
+      findings.push_back(GraceNotCompared(
+          running.empty() ? "no coordinator was given, and none of `cairn up` or `cairn run` is found here"
+                          : absl::StrCat(running.size(), " coordinators run here, and none was given"),
+          kNameCoordinator));
+    }
+    if (!found) return absl::OkStatus();
+    context.coordinator = running[0].address;
+  }
+  return LookAtCoordinator(context, arguments, found, known, findings);
 }
 
 void Print(const CommandContext& context, const std::vector<Finding>& findings) {
@@ -194,15 +286,21 @@ void Print(const CommandContext& context, const std::vector<Finding>& findings) 
 
 absl::Status Examine(const CommandContext& context, const Arguments& arguments, bool& faults) {
   if (!arguments.job.empty()) CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
+  if (!arguments.grace.empty()) CAIRN_RETURN_IF_ERROR(ParseDuration(arguments.grace).status());
   std::vector<Finding> findings;
+  Known known;
   if (arguments.root.empty()) {
     findings.push_back({Finding::Level::kNote, "storage", "it was not tried, because no root was given",
                         "Add --root DIR: the directory of the checkpoints."});
   } else {
-    LookAtRoot(arguments, findings);
+    LookAtRoot(arguments, known, findings);
   }
   LookAtMachine(arguments, findings);
-  if (!context.coordinator.empty()) CAIRN_RETURN_IF_ERROR(LookAtCoordinator(context, arguments, findings));
+  CAIRN_RETURN_IF_ERROR(LookForCoordinator(context, arguments, known, findings));
+  // With --state-size the job may be one that is yet to come.
+  if (known.looked && !known.job && arguments.state_size.empty()) {
+    findings.push_back(UnknownJob(arguments.job, arguments.root));
+  }
   Print(context, findings);
   faults = std::any_of(findings.begin(), findings.end(),
                        [](const Finding& finding) { return finding.level == Finding::Level::kFault; });
@@ -215,13 +313,17 @@ void AddDoctorCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("doctor", "Looks at what saves and loads will need here, and says what to change");
   command.AddOption("--root", arguments->root, "Directory of all checkpoints: tries it, its space and its clock");
-  command.AddOption("--job", arguments->job, "Compares with this job's newest checkpoint and with its saves")
+  command
+      .AddOption(
+          "--job", arguments->job,
+          "Compares with this job's newest checkpoint and with its saves (default: the only job, or the largest)")
       .FromEnvironment("CAIRN_JOB");
   command.AddOption("--state-size", arguments->state_size, "Size of a checkpoint that is yet to be made, as 40GiB");
   command.AddOption("--grace", arguments->grace,
                     "Time between SIGTERM and the end, as 30s: compares it with the saves");
   command.Footer(
-      "Run it where an agent or the coordinator will run, as the same user. With --coordinator it asks that one too.\n"
+      "Run it where an agent or the coordinator will run, as the same user. It asks the coordinator too: the one\n"
+      "that --coordinator names, or the only one of `cairn up` or `cairn run` that runs here.\n"
       "Examples:\n"
       "  cairn doctor --root /ckpt --state-size 40GiB\n"
       "  cairn doctor --root /ckpt --job llm --coordinator coordinator:7420 --grace 30s\n"

@@ -52,11 +52,20 @@ class LocalCluster {
   // `give_up` returns true; the destructor then kills the rest.
   template <typename GiveUp>
   void Drain(GiveUp give_up) {
-    for (const bool agents : {true, false}) {
-      SignalServices(agents);
-      while (Serving(agents) && !give_up()) PauseShortly();
-    }
+    DrainAgents(give_up);
+    DrainCoordinator(give_up);
   }
+  // The two halves of Drain.
+  template <typename GiveUp>
+  void DrainAgents(GiveUp give_up) {
+    DrainServices(/*agents=*/true, give_up);
+  }
+  template <typename GiveUp>
+  void DrainCoordinator(GiveUp give_up) {
+    DrainServices(/*agents=*/false, give_up);
+  }
+  // Returns whether the coordinator is one of what was started here.
+  bool HasCoordinator() const;
 
   // Returns what the user should hear about the checkpoints that the job starts from (ProgressNote), once it has
   // started; empty if that is nothing, and on the machines of a job beyond its first one.
@@ -82,7 +91,11 @@ class LocalCluster {
     absl::Duration pause = absl::ZeroDuration();
   };
 
-  bool HasCoordinator() const;
+  template <typename GiveUp>
+  void DrainServices(bool agents, GiveUp give_up) {
+    SignalServices(agents);
+    while (Serving(agents) && !give_up()) PauseShortly();
+  }
   int FirstRank() const { return options_.node * options_.ranks; }
   absl::Status PlanServices();
   void AddService(ChildName name, const std::string& log, std::vector<std::string> command);

@@ -186,7 +186,11 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
         "`cairn verify %s@STEP --root ROOT` reads them.\n",
         arguments.name.c_str());
   }
-  if (answer.files_left()) std::printf("some of their files go later, when no load reads them\n");
+  if (answer.files_left()) {
+    std::printf(
+        "some of their files go later: when no load reads them, or when the agents of an earlier coordinator have had "
+        "the time to come back\n");
+  }
   return absl::OkStatus();
 }
 

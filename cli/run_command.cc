@@ -1,5 +1,6 @@
 #include "cli/run_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/launcher_ranks.h"
 #include "cli/local_cluster.h"
+#include "cli/removals.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -18,6 +20,7 @@ namespace cairn::cli {
 namespace {
 
 constexpr absl::Duration kTendInterval = absl::Milliseconds(200);
+constexpr absl::Duration kEndOfCoordinator = absl::Seconds(5);
 // As shells have it, of a program that cannot be started.
 constexpr int kNoProgram = 127;
 
@@ -62,12 +65,22 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
   }
   // Saves that are staged go on without their trainers.
-  const absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout;
+  absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout;
   bool gave_up = false;
-  cluster.Drain([&] {
+  const auto give_up = [&] {
     gave_up = gave_up || process->Interrupted() || Clock::Real().SteadyNow() >= deadline;
     return gave_up;
-  });
+  };
+  cluster.DrainAgents(give_up);
+  if (cluster.HasCoordinator() && !gave_up) {
+    CommandContext asking = context;
+    asking.coordinator = cluster.coordinator_address();
+    AwaitRemovals(asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
+    // What is left there is no save, and the coordinator takes a moment to end.
+    gave_up = false;
+    deadline = std::max(deadline, Clock::Real().SteadyNow() + kEndOfCoordinator);
+  }
+  cluster.DrainCoordinator(give_up);
   if (gave_up) std::fprintf(stderr, "cairn: ended before all saves that were staged had their verdict\n");
   return *status;
 }
@@ -85,7 +98,8 @@ Command AddRunCommand(Command app, CommandContext& context, const std::vector<st
       .Between(1, 4096);
   command
       .AddOption("--drain-timeout", arguments->drain_timeout,
-                 "How long saves that are staged may take after the training command has ended")
+                 "How long saves that are staged, and files of deleted checkpoints that are to be removed, may take\n"
+                 "after the training command has ended")
       .ShowDefault();
   command.Footer(
       "Examples:\n"

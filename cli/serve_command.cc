@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -167,7 +168,13 @@ class PageToken {
     }
     const std::string port = arguments.listen.substr(arguments.listen.rfind(':') + 1);
     const std::string name = absl::StrCat("serve-", port == "0" ? absl::StrCat("process-", getpid()) : port);
-    CAIRN_ASSIGN_OR_RETURN(opened->directory, RunDirectory::Take(RunDirectory::PathOf(name)));
+    const std::string path = RunDirectory::PathOf(name);
+    if (const std::optional<pid_t> holder = RunDirectory::HolderOf(path); holder.has_value()) {
+      return MakeError(Reason::kSocketDirectory,
+                       absl::StrCat("another `cairn serve`, process ", *holder, ", has the page at ", arguments.listen),
+                       {{"next", "Open that page, or give this one another --listen, such as 127.0.0.1:0."}});
+    }
+    CAIRN_ASSIGN_OR_RETURN(opened->directory, RunDirectory::Take(path));
     opened->file = opened->directory->path() + "/page-token";
     opened->token = RandomToken();
     CAIRN_RETURN_IF_ERROR(

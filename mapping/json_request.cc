@@ -221,7 +221,10 @@ absl::StatusOr<Config> ReadWholeConfig(std::string_view text) {
 // The line of a fault in the syntax, which the error of a reader lacks.
 absl::Status WithLine(std::string_view place, std::string_view text, const absl::Status& error) {
   const std::optional<std::string> syntax = JsonSyntaxError(text);
-  return syntax.has_value() ? Bad(place, absl::StrCat("is no valid JSON: ", *syntax)) : error;
+  if (!syntax.has_value()) return error;
+  // Who gives a file of statements learns what a request is.
+  const char* form = place == "request" ? ". A request is one JSON object: docs/mapping.md has one to copy" : "";
+  return Bad(place, absl::StrCat("is no valid JSON: ", *syntax, form));
 }
 
 }  // namespace

@@ -73,10 +73,11 @@ Json Parse(std::string_view text, FaultList& faults) {
   }
   Json request = Json::parse(text, nullptr, false);
   if (request.is_discarded()) {
-    BadRequest(absl::StrCat("the request is not JSON: ", JsonSyntaxError(text).value_or("a value is out of range")),
+    BadRequest(absl::StrCat("the request is not JSON: ", JsonSyntaxError(text).value_or("a value is out of range"),
+                            "; the command's --help shows one"),
                faults);
   } else if (!request.is_object()) {
-    BadRequest("the request must be a JSON object", faults);
+    BadRequest("the request must be a JSON object; the command's --help shows one", faults);
   }
   return request;
 }

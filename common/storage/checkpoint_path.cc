@@ -147,7 +147,15 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   CheckpointName name;
   const size_t at = text.find('@');
   name.job = std::string(text.substr(0, at));
-  if (absl::Status status = CheckJobName(name.job); !status.ok()) return status;
+  if (absl::Status status = CheckJobName(name.job); !status.ok()) {
+    const size_t colon = name.job.rfind(':');
+    if (at != std::string_view::npos || colon == std::string::npos) return status;
+    // "demo:60" is meant as a step.
+    const std::string meant = absl::StrCat(name.job.substr(0, colon), "@", name.job.substr(colon + 1));
+    if (!ParseCheckpointName(meant).ok()) return status;
+    return MakeError(Reason::kBadJobName, std::string(status.message()),
+                     {{"next", absl::StrCat("A step stands behind an @: ", meant, ".")}});
+  }
   if (at == std::string_view::npos) return name;
   const std::string_view step = text.substr(at + 1);
   if (step == kLatest) {

@@ -49,6 +49,8 @@ TEST(ParseCheckpointNameTest, ParseCheckpointName_EachForm_IsReadOrRefused) {
   }
   EXPECT_TRUE(HasReason(ParseCheckpointName("a@" + std::string(65, 'x')).status(), Reason::kBadStep));
   EXPECT_TRUE(HasReason(ParseCheckpointName("@1").status(), Reason::kBadJobName));
+  EXPECT_EQ(NextActionOf(ParseCheckpointName("a/b:60").status()), "A step stands behind an @: a/b@60.");
+  EXPECT_EQ(NextActionOf(ParseCheckpointName("A:60").status()), "Choose another job name.");
 }
 
 TEST(CheckTagTest, CheckTag_GoodAndBadNames_AreToldApart) {

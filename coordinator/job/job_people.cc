@@ -160,6 +160,11 @@ v1::JobSummary Job::Summary(const Moment& moment) const {
   if (oldest < moment.now) SetDuration(moment.now - oldest, *summary.mutable_oldest_running());
   const std::optional<int64_t> committed = verdicts_.last_committed();
   if (committed.has_value()) summary.set_last_committed_step(*committed);
+  if (const Leftovers::Due due = leftovers_.DueRemovals(At(moment)); due.attempts > 0) {
+    summary.set_removals_due(due.attempts);
+    summary.set_removals_refused(due.refused);
+    SetDuration(due.delay, *summary.mutable_removal_delay());
+  }
   return summary;
 }
 

@@ -12,6 +12,9 @@ namespace {
 // Files are removed by this many actions at a time. Each of them uses many threads of the storage.
 constexpr int kRemovalsAtOnce = 2;
 
+// By then the agents of an earlier coordinator have come back with what they do, or their leases have ended.
+absl::Time FirstRemoval(const JobContext& context) { return context.started + 2 * context.options.lease_ttl; }
+
 }  // namespace
 
 bool Leftovers::Removing(int64_t step, uint32_t attempt) const {
@@ -22,8 +25,19 @@ bool Leftovers::Removing(int64_t step, uint32_t attempt) const {
   });
 }
 
+Leftovers::Due Leftovers::DueRemovals(const JobContext& context) const {
+  Due due;
+  for (const auto& [place, sweep] : sweeps_) {
+    if (!sweep.leftover.deleted || sweep.done) continue;
+    ++due.attempts;
+    due.refused += sweep.refused ? 1 : 0;
+  }
+  due.delay = std::max(FirstRemoval(context) - context.now, absl::ZeroDuration());
+  return due;
+}
+
 void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBook& verdicts, JobContext& context) {
-  if (context.now - context.started < 2 * context.options.lease_ttl) return;
+  if (context.now < FirstRemoval(context)) return;
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
   auto removals = std::count_if(sweeps_.begin(), sweeps_.end(), [](const auto& entry) {
     return entry.second.leftover.tombstone && entry.second.ticket != 0;
@@ -87,6 +101,7 @@ void Leftovers::OnRemoved(uint64_t ticket, const absl::Status& status, JobContex
     sweep.done = status.ok() || !sweep.leftover.deleted;
     if (sweep.done) continue;
     sweep.ticket = 0;
+    sweep.refused = true;
     sweep.next_try = context.now + context.options.storage_timeout;
     context.Log(LogLevel::kWarn, "files_left",
                 {{"step", sweep.leftover.step}, {"attempt", sweep.leftover.attempt}, {"error", status}});

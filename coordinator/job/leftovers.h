@@ -27,6 +27,13 @@ class Leftovers {
   }
   bool empty() const { return sweeps_.empty(); }
   bool Contains(int64_t step, uint32_t attempt) const { return sweeps_.contains({step, attempt}); }
+  // Counts the deleted attempts whose files are still to be removed, and those among them that storage refused.
+  struct Due {
+    uint32_t attempts = 0;
+    uint32_t refused = 0;
+    absl::Duration delay;  // none is removed before it has passed
+  };
+  Due DueRemovals(const JobContext& context) const;
   // Returns whether its files are being removed now.
   bool Removing(int64_t step, uint32_t attempt) const;
 
@@ -42,6 +49,7 @@ class Leftovers {
     uint64_t ticket = 0;  // of the action under way
     absl::Time next_try = absl::InfinitePast();
     bool done = false;
+    bool refused = false;  // storage did not remove its files when it was asked last
   };
 
   static void Begin(Sweep& sweep, JobContext& context);

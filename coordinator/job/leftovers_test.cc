@@ -148,6 +148,23 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
   EXPECT_EQ(remove->step, 4);
 }
 
+TEST_F(LeftoversTest, DueRemovals_AsTheyGo_CountsDeletedAttemptsAndTheDelay) {
+  leftovers_.Add({3, 1});  // nobody finished it, and nobody deleted it
+  EXPECT_EQ(leftovers_.DueRemovals(context_).attempts, 0U);
+  for (const int64_t step : {4, 5}) leftovers_.Add({step, 1, /*tombstone=*/true, /*deleted=*/true});
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(leftovers_.DueRemovals(context_).attempts, 2U);
+  EXPECT_EQ(leftovers_.DueRemovals(context_).delay, 2 * options_.lease_ttl - absl::Seconds(5));
+  PassTheStart();
+  EXPECT_EQ(leftovers_.DueRemovals(context_).delay, absl::ZeroDuration());
+  Advance();
+  leftovers_.OnRemoved(Take<RemoveFiles>()->ticket, absl::OkStatus(), context_);
+  leftovers_.OnRemoved(Take<RemoveFiles>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);
+  const Leftovers::Due left = leftovers_.DueRemovals(context_);
+  EXPECT_EQ(left.attempts, 1U) << "that of the other step is gone";
+  EXPECT_EQ(left.refused, 1U);
+}
+
 TEST_F(LeftoversTest, OnRemoved_DeletedFilesCouldNotBeRemoved_IsTriedAgain) {
   leftovers_.Add({4, 1, /*tombstone=*/true, /*deleted=*/true});
   PassTheStart();

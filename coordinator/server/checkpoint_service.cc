@@ -93,6 +93,11 @@ absl::Status WithDeleted(const ChangedSteps& changed) {
   return WithMetadata(changed.ended_by, {{"deleted_steps", absl::StrJoin(steps, ",")}, {"deleted", count}});
 }
 
+absl::Status NoSuchJob(const std::string& name) {
+  return MakeError(Reason::kJobNotFound,
+                   absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"), {{"job", name}});
+}
+
 // Returns the job of this name, or nothing while it is not known whether there is one. `last`: nobody waits any longer.
 std::optional<absl::StatusOr<Job*>> KnownJob(Decisions& decisions, const std::string& name, const Moment& moment,
                                              bool last) {
@@ -101,8 +106,31 @@ std::optional<absl::StatusOr<Job*>> KnownJob(Decisions& decisions, const std::st
   (*job)->EnsureRecovered(moment);
   if ((*job)->known()) return *job;
   if (!(*job)->recovered() && !last) return std::nullopt;
-  return MakeError(Reason::kJobNotFound,
-                   absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"), {{"job", name}});
+  return NoSuchJob(name);
+}
+
+// Answers a prune by the job's own rules, which a job may have before it begins.
+absl::StatusOr<v1::PruneCheckpointsResponse> PrunedByRules(const Job& job, const Job::Changed& changed, const Moment&) {
+  if (!changed.steps.ended_by.ok()) return WithDeleted(changed.steps);
+  if (changed.steps.policy.empty()) return NoRule(job.name());
+  v1::PruneCheckpointsResponse made;
+  for (const PruneChoice& choice : changed.steps.choices) {
+    v1::PruneCheckpointsResponse::Choice& entry = *made.add_choices();
+    entry.set_step(choice.step);
+    entry.set_prune(choice.prune);
+    entry.set_why(choice.why);
+    const bool left = changed.steps.stopped_after.has_value() && choice.step > *changed.steps.stopped_after;
+    if (choice.prune && left) made.set_steps_left(made.steps_left() + 1);
+  }
+  *made.mutable_policy() = PolicyToProto(changed.steps.policy);
+  made.set_files_left(changed.files_left);
+  return made;
+}
+
+absl::StatusOr<v1::PruneCheckpointsResponse> PrunedByRequest(const Job& job, const Job::Changed& changed,
+                                                             const Moment& moment) {
+  if (changed.steps.ended_by.ok() && !job.known()) return NoSuchJob(job.name());
+  return PrunedByRules(job, changed, moment);
 }
 
 using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
@@ -279,24 +307,8 @@ grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServ
     if (status.ok()) prune.policy = *policy;
   }
   if (!status.ok()) return FinishNow(context, status);
-  return HoldChange<v1::PruneCheckpointsResponse>(
-      context, request->job(), {prune}, response,
-      [](const Job& job, const Job::Changed& changed, const Moment&) -> absl::StatusOr<v1::PruneCheckpointsResponse> {
-        if (!changed.steps.ended_by.ok()) return WithDeleted(changed.steps);
-        if (changed.steps.policy.empty()) return NoRule(job.name());
-        v1::PruneCheckpointsResponse made;
-        for (const PruneChoice& choice : changed.steps.choices) {
-          v1::PruneCheckpointsResponse::Choice& entry = *made.add_choices();
-          entry.set_step(choice.step);
-          entry.set_prune(choice.prune);
-          entry.set_why(choice.why);
-          const bool left = changed.steps.stopped_after.has_value() && choice.step > *changed.steps.stopped_after;
-          if (choice.prune && left) made.set_steps_left(made.steps_left() + 1);
-        }
-        *made.mutable_policy() = PolicyToProto(changed.steps.policy);
-        made.set_files_left(changed.files_left);
-        return made;
-      });
+  return HoldChange<v1::PruneCheckpointsResponse>(context, request->job(), {prune}, response,
+                                                  request->has_policy() ? PrunedByRequest : PrunedByRules);
 }
 
 grpc::ServerUnaryReactor* CheckpointService::SetRetention(grpc::CallbackServerContext* context,

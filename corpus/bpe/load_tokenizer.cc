@@ -144,7 +144,7 @@ absl::StatusOr<BpeVocabulary> LoadBpeVocabulary(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGpt2Tokenizer(const std::string& vocab_json,
                                                              const std::string& merges_txt,
-                                                             const BpeLoadOptions& options) {
+                                                             const BpeLoadOptions& options, bool* added_end_of_text) {
   TokenizerFile file;
   CAIRN_ASSIGN_OR_RETURN(const std::string vocab, ReadFile(vocab_json));
   CAIRN_ASSIGN_OR_RETURN(file.vocab, ParseVocabJson(vocab, vocab_json));
@@ -165,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGpt2Tokenizer(const std::string& 
       }
     }
     file.added.push_back({.content = kEndOfText, .id = known ? id : next});
+    if (added_end_of_text != nullptr) *added_end_of_text = !known;
   }
   return Finish(BuildTokenizer(file, vocab_json));
 }

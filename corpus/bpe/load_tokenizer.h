@@ -42,10 +42,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& p
 absl::StatusOr<BpeVocabulary> LoadBpeVocabulary(const std::string& path);
 
 // Loads GPT-2's pair of files. "<|endoftext|>" is special, as in Hugging Face's GPT2TokenizerFast. Its id is that of
-// vocab.json, or the next free one. Fails as above.
+// vocab.json, or the next free one; `added_end_of_text` then becomes true. Fails as above.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGpt2Tokenizer(const std::string& vocab_json,
                                                              const std::string& merges_txt,
-                                                             const BpeLoadOptions& options = {});
+                                                             const BpeLoadOptions& options = {},
+                                                             bool* added_end_of_text = nullptr);
 
 }  // namespace cairn::corpus
 

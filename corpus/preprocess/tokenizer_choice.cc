@@ -46,7 +46,8 @@ absl::StatusOr<ChosenTokenizer> Gpt2(const TokenizerChoice& choice) {
   CAIRN_RETURN_IF_ERROR(Need(choice.vocab_file, "--vocab-file", choice.type, "GPT-2's vocab.json"));
   CAIRN_RETURN_IF_ERROR(Need(choice.merge_file, "--merge-file", choice.type, "GPT-2's merges.txt"));
   ChosenTokenizer chosen;
-  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadGpt2Tokenizer(choice.vocab_file, choice.merge_file));
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer,
+                         LoadGpt2Tokenizer(choice.vocab_file, choice.merge_file, {}, &chosen.end_of_document_is_added));
   CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, "<|endoftext|>"));
   return chosen;
 }
@@ -82,6 +83,7 @@ absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choic
   }
   if (!choice.append_eod) {
     chosen.framing.end_of_document.reset();
+    chosen.end_of_document_is_added = false;
   } else if (!chosen.framing.end_of_document) {
     return MakeError(Reason::kBadTokenizer,
                      fmt::format("--append-eod: {} names neither an eos_token nor a sep_token in "

@@ -24,6 +24,8 @@ struct TokenizerChoice {
 struct ChosenTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
   Framing framing;
+  // The token that ends a document is none of the vocabulary's: it has the id behind them, as Hugging Face gives it.
+  bool end_of_document_is_added = false;
 };
 
 // BAD_REQUEST: the type is unknown, or a file that it needs is not given. BAD_TOKENIZER: a file is damaged, or

@@ -18,6 +18,11 @@ from cairn._errors import Error
 
 # torch's newer and older names.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_NEXT_WITHOUT_DRIVER = (
+    f"{'next':<16}Without a GPU there is nothing to do: arrays in memory of the host are saved as ever.\n"
+    f"{'':<16}With one, install NVIDIA's driver, or name its library with --libcuda. A container's runtime\n"
+    f"{'':<16}puts it there, as `docker run --gpus all` does.\n"
+)
 # The driver may take so long to answer.
 _SECONDS = 60.0
 
@@ -27,7 +32,7 @@ def report() -> tuple[bool, str]:
     what share_gpu_memory=True would do with memory of that allocator."""
     found, text = _device.probe()
     if not found:
-        return False, text
+        return False, text + _NEXT_WITHOUT_DRIVER
     settings = [f"{name}={os.environ[name]}" for name in _ALLOCATOR_SETTINGS if name in os.environ]
     memory, shared = _torch_memory()
     text += f"{'allocator':<16}{' '.join(settings) or 'no settings'}; {memory}\n"

@@ -1,5 +1,6 @@
 """GPT2BPETokenizer and HuggingFaceTokenizer of `cairn corpus preprocess` against transformers."""
 import json
+import pathlib
 import random
 
 import pytest
@@ -39,8 +40,10 @@ def test_gpt2(tmp_path, flags):
     source = write_jsonl(tmp_path / "in.jsonl", documents(random.Random(1), 300))
     peer = HfPeer(transformers.GPT2Tokenizer(vocab=vocab, merges=merges))
     preprocess([source], tmp_path / "peer", peer, append_eod=bool(flags))
-    cairn_preprocess("--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type", "GPT2BPETokenizer",
-                     "--vocab-file", vocab, "--merge-file", merges, "--workers", 2, *flags)
+    done = cairn_preprocess("--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type",
+                            "GPT2BPETokenizer", "--vocab-file", vocab, "--merge-file", merges, "--workers", 2, *flags)
+    behind = len(json.loads(pathlib.Path(vocab).read_text()))
+    assert (f"end of document: id {behind}. The vocabulary has no <|endoftext|>" in done.stdout) == bool(flags)
     assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
 
 

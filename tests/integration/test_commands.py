@@ -186,7 +186,7 @@ def test_save_goes_on_without_its_command_and_a_second_one_follows_it(tmp_path):
             until(lambda: command_json("status", "demo", address)["state"] == "PREPARING", text="the request")
             first.send_signal(signal.SIGINT)
             said = first.communicate(timeout=60)[1]
-            assert first.returncode == 130 and "goes on" in said and "`cairn status demo`" in said, said
+            assert first.returncode == 130 and "goes on" in said and "`cairn status demo --coordinator " in said, said
             second = subprocess.Popen([str(cairn.local.binary("cairn")), "save", "demo", address],
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             note = second.stderr.readline()
@@ -226,7 +226,7 @@ def test_save_without_any_trainer_is_refused_with_what_is_missing(tmp_path):
     with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
         said = command("save", "demo", f"--coordinator={cluster.coordinator.address}", expect=1).stderr
         assert "STEP_REFUSED: demo: no training process is attached to any of its 2 agents" in said, said
-        assert "next: Start the training processes" in said and "`cairn status demo`" in said, said
+        assert "next: Start the training processes" in said and "`cairn status demo --coordinator " in said, said
 
 
 def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):
@@ -291,20 +291,30 @@ def test_jobs_that_are_unknown_lead_to_the_list_of_jobs(tmp_path):
         on_ranks(cluster, lambda rank, client: client.save(1, {"n": 1}).wait(60))
         address = f"--coordinator={cluster.coordinator.address}"
         for arguments in (["list", "nobody"], ["show", "nobody"], ["status", "nobody"], ["save", "nobody"],
-                          ["tag", "nobody@latest", "x"]):
+                          ["prune", "nobody", "--keep-last=2"], ["tag", "nobody@latest", "x"]):
             said = command(*arguments, address, expect=1).stderr
-            assert "`cairn jobs` lists the jobs" in said and not EMPTY.search(said), (arguments, said)
+            jobs = f"`cairn jobs {address.replace('=', ' ')}` lists the jobs"
+            assert jobs in said and not EMPTY.search(said), (arguments, said)
     said = command("list", "nobody", f"--root={tmp_path}", expect=1).stderr
     assert f"`cairn jobs --root {tmp_path}` lists the jobs" in said, said
     said = command("show", "nobody", f"--root={tmp_path}", expect=1).stderr
-    assert "`cairn jobs` lists the jobs" in said, said
+    assert f"`cairn jobs --root {tmp_path}` lists the jobs" in said, said
+
+
+def test_root_that_lies_within_another_one_leads_to_that_one(root):
+    for arguments in (["list", "demo"], ["show", "demo@3"], ["verify", "demo@3"]):
+        said = command(*arguments, f"--root={root}/demo", expect=1).stderr
+        assert f"next: Give --root {root}: {root}/demo lies within that root." in said, (arguments, said)
+    said = command("show", "demo@9", f"--root={root}", expect=1).stderr
+    assert f"`cairn list demo --root {root}`" in said, said
+    assert "next: A step stands behind an @: demo@3." in command("show", "demo:3", f"--root={root}", expect=1).stderr
 
 
 @pytest.mark.parametrize("name", ["status", "list", "save", "prune", "retention", "history"])
 def test_commands_of_a_job_say_that_they_take_no_step(name):
     said = command(name, "train@10", "--coordinator=127.0.0.1:1", expect=1).stderr
-    advice = "cairn save train --step 10` saves at" if name == "save" else "cairn show train@10` shows"
-    assert "this command takes a job" in said and f"`{advice}" in said, said
+    advice = "`cairn save train --step 10" if name == "save" else "`cairn show train@10"
+    assert "this command takes a job" in said and f"{advice} --coordinator 127.0.0.1:1` s" in said, said
 
 
 MISTAKES = [

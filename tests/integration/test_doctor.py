@@ -1,6 +1,7 @@
 """Tests what `cairn doctor` finds on a real machine, with a real root and coordinator."""
 
 import os
+import tempfile
 
 import numpy as np
 
@@ -56,3 +57,36 @@ def test_faults_are_named_with_what_to_change(tmp_path):
 def test_without_a_root_it_says_that_storage_was_not_tried():
     found = findings()
     assert found["storage"]["level"] == "note" and "--root" in found["storage"]["next"]
+
+
+def test_job_is_found_or_named_as_unknown(tmp_path):
+    root = tmp_path / "root"
+    with cairn.local.Cluster(ranks=1, root=root, job="small") as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, {"w": noise((64, 16))}).wait(60))
+    only = findings(f"--root={root}")
+    assert only["job"]["level"] == "ok" and only["job"]["text"].startswith("small, the only one")
+    assert "the last checkpoint has" in only["free space"]["text"] and "an agent needs" in only["memory"]["text"]
+    with cairn.local.Cluster(ranks=1, root=root, job="large") as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, {"w": noise((1024, 1024))}).wait(60))
+    several = findings(f"--root={root}")
+    assert several["job"]["text"].startswith("large, whose state is the largest of 2 jobs")
+    assert several["free space"]["text"] != only["free space"]["text"]
+    unknown = findings(f"--root={root}", "--job=nosuch", expect=1)["job"]
+    assert unknown["level"] == "fault" and f"no job nosuch below {root}" in unknown["text"]
+    assert f"`cairn jobs --root {root}`" in unknown["next"]
+    assert "job" not in findings(f"--root={root}", "--job=nosuch", "--state-size=1MiB"), "it may be one that is to come"
+
+
+def test_grace_period_is_compared_or_said_not_to_be(tmp_path, monkeypatch):
+    # The paths of sockets are short.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="cairn-"))
+    alone = findings("--grace=30s", "--job=demo")["grace period"]
+    assert alone["level"] == "warning" and "not compared" in alone["text"] and "--coordinator" in alone["next"]
+    assert command("doctor", "--grace=soon", expect=None).returncode in (1, 2)
+    root = tmp_path / "root"
+    with cairn.local.Cluster(ranks=1, root=root) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, {"w": WHOLE}).wait(60))
+        asked = f"--coordinator={cluster.coordinator.address}"
+        assert findings("--grace=10m", asked)["grace period"]["level"] == "ok", "it is the coordinator's only job"
+        missing = findings("--grace=10m", "--job=nosuch", asked, expect=1)["job"]
+        assert missing["level"] == "fault" and "no job nosuch" in missing["text"]

@@ -37,6 +37,14 @@ saving = client.save(int(sys.argv[1]), {"w": cairn.Shard(np.full(1024, client.ra
 saving.wait()
 """
 
+SAVES_THREE = """
+import numpy as np
+import cairn
+client = cairn.connect()
+for step in (1, 2, 3):
+    client.save(step, {"w": np.full(1024, step)}).wait()
+"""
+
 
 @pytest.fixture
 def runtime(monkeypatch):
@@ -135,6 +143,40 @@ def test_second_job_on_a_root_is_told_how_to_share_the_coordinator(runtime, tmp_
         assert done.returncode == 1 and "ROOT_IN_USE" in done.stderr and "--no-coordinator" in done.stderr
 
 
+def test_run_of_prune_ends_when_the_files_are_gone(runtime, scripts):
+    root = scripts / "root"
+    (scripts / "train_all.py").write_text(SAVES_THREE)
+    assert run("run", f"--root={root}", "--", sys.executable, str(scripts / "train_all.py")).returncode == 0
+    assert committed(root) == [1, 2, 3]
+    done = run("run", f"--root={root}", "--coordinator-flag=--lease-ttl=1s", "--",
+               CAIRN, "prune", JOB, "--keep-last=1")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 3 checkpoints were deleted" in done.stdout and "some of their files go later" in done.stdout
+    assert "cairn: waiting for the files of 2 deleted checkpoints to be removed, which begins in " in done.stderr
+    assert "cairn: they are removed" in done.stderr, done.stderr
+    assert {int(path.parent.parent.name) for path in root.rglob("*.safetensors")} == {3}
+    # Nothing is due any more, so nothing is said.
+    again = run("run", f"--root={root}", "--", CAIRN, "prune", JOB, "--keep-last=1")
+    assert again.returncode == 0 and "deleted checkpoint" not in again.stderr, again.stderr
+
+
+def test_ctrl_c_leaves_files_that_are_due_to_the_next_coordinator(runtime, scripts):
+    root = scripts / "root"
+    (scripts / "train_all.py").write_text(SAVES_THREE)
+    assert run("run", f"--root={root}", "--", sys.executable, str(scripts / "train_all.py")).returncode == 0
+    process = subprocess.Popen([CAIRN, "run", f"--root={root}", "--coordinator-flag=--lease-ttl=5m", "--",
+                                CAIRN, "prune", JOB, "--keep-last=1"], stderr=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True)
+    said = ""
+    while "waiting for the files of 2" not in said:
+        said = process.stderr.readline()
+        assert said, "it ended before it waited"
+    process.send_signal(signal.SIGINT)
+    assert "files of 2 deleted checkpoints are still there" in process.communicate(timeout=60)[1]
+    assert process.returncode == 0, "the command had done what it was asked for"
+    assert committed(root) == [3]
+
+
 def test_run_hands_on_signals_and_passes_no_token_in_arguments(runtime, tmp_path):
     token = "0123456789abcdef0123456789abcdef"
     (tmp_path / "token").write_text(token + "\n")
@@ -214,6 +256,10 @@ def test_up_detached_serves_until_down(runtime, scripts):
     address = environment["CAIRN_COORDINATOR"]
     assert jobs.stderr == f"note: asking the coordinator of job {JOB} that runs here, {address}\n"
     assert run("--format=json", "jobs").stderr == ""
+    assert "no save has been measured yet" in run("doctor", "--grace=30s", f"--job={JOB}", f"--root={root}").stdout
+    elsewhere = run("doctor", "--grace=30s", f"--root={scripts}")
+    assert elsewhere.returncode == 0, "nobody has asked for the coordinator of another root"
+    assert "serves another root" in elsewhere.stdout and "not compared" in elsewhere.stdout, elsewhere.stdout
     other = run("up", "--ranks=1", f"--root={scripts / 'other'}", "--job=other", "--detach")
     assert other.returncode == 0, other.stderr
     both = run("jobs")

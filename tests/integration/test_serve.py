@@ -7,8 +7,10 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import stat
 import subprocess
+import tempfile
 
 import numpy as np
 
@@ -21,10 +23,10 @@ WHOLE = noise((64, 16), np.float32, 1)
 class Page:
     """The page of a coordinator, and its process."""
 
-    def __init__(self, cluster, *flags: str) -> None:
+    def __init__(self, cluster, *flags: str, listen: str = "127.0.0.1:0") -> None:
         self.process = subprocess.Popen(
             [cairn.local.binary("cairn"), "serve", f"--coordinator={cluster.coordinator.address}",
-             "--listen=127.0.0.1:0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             f"--listen={listen}", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         first = self.process.stdout.readline()
         assert first, self.process.stderr.read()
         self.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\n", first).group(1))
@@ -120,3 +122,17 @@ def test_a_coordinator_that_is_gone_is_told_and_found_again(tmp_path):
             until(lambda: page.ask("/api/jobs")[0] == 200, text="the coordinator, found again")
     refused = command("serve", "--coordinator=127.0.0.1:1", expect=3)
     assert "COORDINATOR_UNREACHABLE" in refused.stderr
+
+
+def test_a_second_page_is_told_of_the_first(tmp_path, monkeypatch):
+    # The paths of sockets are short.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="cairn-"))
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        listen = f"127.0.0.1:{port}"
+        with Page(cluster, listen=listen) as page:
+            address = f"--coordinator={cluster.coordinator.address}"
+            said = command("serve", address, f"--listen={listen}", expect=1).stderr
+            assert f"another `cairn serve`, process {page.process.pid}, has the page at {listen}" in said, said
+            assert "--listen" in said.partition("next: ")[2] and "cairn down" not in said, said

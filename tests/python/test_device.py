@@ -556,3 +556,4 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")
     found, text = doctor_gpu.report()
     assert not found and "/nowhere/libcuda.so.1" in text
+    assert "\nnext            Without a GPU" in text, "it says what to do"
