@@ -175,7 +175,7 @@ absl::StatusOr<DeviceCopied> DeviceKeeper::CopyNow(const Order& order) {
   }
   worker = *started;
   DeviceCopied copied;
-  const auto annotated = [&](absl::Status failed) {
+  const auto annotated = [&](const absl::Status& failed) {
     if (IsStopped(order.copy)) return MakeError(Reason::kDeviceError, "the save has ended before its copies");
     if (!HasReason(failed, Reason::kTimedOut)) return MakeError(Reason::kDeviceError, std::string(failed.message()));
     return MakeError(Reason::kDeviceStalled, "cairn-gpu-worker has not copied from the GPU within the save's timeout");
