@@ -149,7 +149,7 @@ def test_a_step_that_hangs_names_its_peers_and_a_hung_abort_is_killed(root, cont
     source, target = halves(noise((3000, 1024), np.float32, 3), 2)
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         texts = broken(cluster, source, target)
-        # Its own agent says so, unless the other's word came first. That agent knows of no end of the first step either.
+        # Its own agent says so, unless the other's word came first. That one knows of no end of the first step either.
         assert re.search("window [01] of the exchange over NCCL with rank (0: cairn-gpu-worker does not answer|"
                          "1 has made no progress for 5s)", texts[0]), texts
         for pid in workers(cluster):
