@@ -60,8 +60,10 @@ std::string RootAround(std::string_view root) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(std::filesystem::path(root) / "", error).lexically_normal();
   if (error || is_root(path)) return "";
-  for (int i = 0; i <= kDeepestJob && path != path.root_path(); ++i) {
+  // Everything lies within the file system's own root, so that tells nobody anything.
+  for (int i = 0; i <= kDeepestJob; ++i) {
     path = path.parent_path();
+    if (path == path.root_path()) break;
     if (is_root(path)) return path.string();
   }
   return "";
