@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/printable.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
@@ -28,6 +29,13 @@ constexpr std::array<std::string_view, 5> kReaders = {"list", "show", "jobs", "h
 constexpr std::array<std::string_view, 14> kAskers = {"list", "show",   "jobs",      "history", "diff",
                                                       "save", "status", "cancel",    "delete",  "prune",
                                                       "pin",  "unpin",  "retention", "untag"};
+
+// Returns a value as a shell takes it.
+std::string ForShell(std::string_view value) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos) return std::string(value);
+  return absl::StrCat("'", absl::StrReplaceAll(std::string(value), {{"'", "'\\''"}}), "'");
+}
 
 // Returns the text with `option` in each of its commands in backquotes that is one of `verbs` and says neither --root
 // nor --coordinator yet.
@@ -88,12 +96,12 @@ absl::Status WithNames(const absl::Status& status, std::string_view name, std::s
   const absl::Status with_names = WithMetadata(status, metadata);
   if (HasReason(status, Reason::kJobNotFound) || HasReason(status, Reason::kNotCommitted)) {
     if (const std::string around = RootAround(root); !around.empty()) {
-      return WithNext(with_names,
-                      absl::StrCat("Give --root ", around, ": ", std::string(root), " lies within that root."));
+      return WithNext(with_names, absl::StrCat("Give --root ", ForShell(around), ": ", std::string(root),
+                                               " lies within that root."));
     }
   }
   const std::string next = NextActionOf(with_names);
-  const std::string here = WithOption(next, absl::StrCat("--root ", std::string(root)), kReaders);
+  const std::string here = WithOption(next, absl::StrCat("--root ", ForShell(root)), kReaders);
   return here == next ? with_names : WithNext(with_names, here);
 }
 

@@ -42,6 +42,8 @@ TEST(WithNamesTest, WithNames_ARootWasGiven_ItsCommandsReadThatRoot) {
   EXPECT_EQ(ReasonOf(absent), Reason::kNotCommitted);
   const absl::Status own = MakeError(Reason::kNotCommitted, "x", {{"next", "Look with `cairn show demo`."}});
   EXPECT_EQ(NextActionOf(WithNames(own, "demo", "/ckpt")), "Look with `cairn show demo --root /ckpt`.");
+  EXPECT_EQ(NextActionOf(WithNames(own, "demo", "/it's; here")),
+            "Look with `cairn show demo --root '/it'\\''s; here'`.");
   const char* others = "`cairn verify a@1 --root /x`, `cairn up`, `cairn show a --root /y`, `cairn list";
   const absl::Status several = MakeError(Reason::kNotCommitted, "x", {{"next", others}});
   EXPECT_EQ(NextActionOf(WithNames(several, "demo", "/ckpt")), others);

@@ -250,6 +250,10 @@ absl::Status LookForCoordinator(CommandContext context, const Arguments& argumen
   if (context.coordinator.empty()) {
     const std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
     found = running.size() == 1;
+    if (running.size() > 1) {
+      findings.push_back({Finding::Level::kNote, "coordinator",
+                          absl::StrCat(running.size(), " of them run here, and none was asked"), kNameCoordinator});
+    }
     if (!found && !arguments.grace.empty()) {
       findings.push_back(GraceNotCompared(
           running.empty() ? "no coordinator was given, and none of `cairn up` or `cairn run` is found here"

@@ -23,6 +23,7 @@ constexpr absl::Duration kTendInterval = absl::Milliseconds(200);
 constexpr absl::Duration kEndOfCoordinator = absl::Seconds(5);
 // As shells have it, of a program that cannot be started.
 constexpr int kNoProgram = 127;
+constexpr int kEndedBySignal = 128;
 
 struct Arguments {
   LocalClusterOptions cluster;
@@ -72,7 +73,9 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     return gave_up;
   };
   cluster.DrainAgents(give_up);
-  if (cluster.HasCoordinator() && !gave_up) {
+  const bool saves_left = gave_up;
+  // Whoever has ended the command by a signal does not want to wait for what the next coordinator can do as well.
+  if (cluster.HasCoordinator() && !gave_up && *status < kEndedBySignal) {
     CommandContext asking = context;
     asking.coordinator = cluster.coordinator_address();
     AwaitRemovals(asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
@@ -81,7 +84,11 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     deadline = std::max(deadline, Clock::Real().SteadyNow() + kEndOfCoordinator);
   }
   cluster.DrainCoordinator(give_up);
-  if (gave_up) std::fprintf(stderr, "cairn: ended before all saves that were staged had their verdict\n");
+  if (saves_left) {
+    std::fprintf(stderr, "cairn: ended before all saves that were staged had their verdict\n");
+  } else if (gave_up) {
+    std::fprintf(stderr, "cairn: the coordinator did not end in time\n");
+  }
   return *status;
 }
 

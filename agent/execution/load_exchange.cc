@@ -67,7 +67,8 @@ absl::Status LoadExchange::Begin(uint64_t group) {
   MutexLock lock(mutex_);
   if (std::exchange(decided_, true)) return absl::OkStatus();  // the load has ended
   if (worker == nullptr) {
-    return MakeError(Reason::kTransportFailed, "the group of the exchange over NCCL has broken");
+    return context_.groups == nullptr ? MakeError(Reason::kTransportFailed, "this rank has no part in NCCL")
+                                      : context_.groups->WhyNot(group);
   }
   if (exchange_ == nullptr || exchange_->group() != group) {
     Drop();

@@ -98,9 +98,8 @@ std::string SaveMoves::transport() { return source_ != nullptr ? source_->transp
 absl::StatusOr<std::shared_ptr<MovedExchange>> SaveMoves::MakeExchange(uint64_t group) {
   const v1::Exchange& planned = order_.order.exchange();
   auto worker = context_.groups == nullptr ? nullptr : context_.groups->Find(group);
-  if (worker == nullptr || planned.ranks().empty()) {
-    return Failed("the group of the exchange over NCCL has broken");
-  }
+  if (context_.groups != nullptr && worker == nullptr) return context_.groups->WhyNot(group);
+  if (worker == nullptr || planned.ranks().empty()) return Failed("this rank has no part in NCCL");
   if (planned.window_bytes() < kSmallestWindow || planned.window_bytes() > kLargestWindow) {
     return Failed(absl::StrCat("the coordinator wants windows of ", planned.window_bytes(), " bytes"));
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/process/log.h"
 #include "common/status/named_ranks.h"
 #include "common/status/reason.h"
@@ -170,6 +172,15 @@ std::shared_ptr<GroupWorker> GroupKeeper::Find(uint64_t number) {
 std::shared_ptr<GroupWorker> GroupKeeper::FindAny() {
   MutexLock lock(mutex_);
   return state_.phase() == v1::GroupState::READY ? current_ : nullptr;
+}
+
+absl::Status GroupKeeper::WhyNot(uint64_t number) {
+  MutexLock lock(mutex_);
+  const std::string broken = "the group of the exchange over NCCL has broken";
+  if (state_.number() != number || state_.error().empty()) return MakeError(Reason::kTransportFailed, broken);
+  ErrorMetadata metadata;
+  if (state_.faulty_ranks_size() > 0) metadata.emplace_back("ranks", absl::StrJoin(state_.faulty_ranks(), ", "));
+  return MakeError(Reason::kTransportFailed, absl::StrCat(broken, ": ", state_.error()), metadata);
 }
 
 void GroupKeeper::Break(uint64_t number, const absl::Status& why) {

@@ -49,6 +49,8 @@ class GroupKeeper {
   std::shared_ptr<GroupWorker> Find(uint64_t number);
   // The same of whatever group there is.
   std::shared_ptr<GroupWorker> FindAny();
+  // Returns why Find has nothing. UNAVAILABLE (TRANSPORT_FAILED), with the ranks that are known to be at fault.
+  absl::Status WhyNot(uint64_t number);
   // Is called when an operation in the group has failed: ends the worker, and tells the coordinator. Does not wait.
   void Break(uint64_t number, const absl::Status& why);
   // Ends the worker, and waits. Idempotent.

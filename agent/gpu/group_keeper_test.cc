@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/status/reason.h"
+
 namespace cairn {
 namespace {
 
@@ -141,6 +143,10 @@ TEST_F(GroupKeeperTest, Break_AGroup_EndsTheWorkerAndTellsTheCoordinator) {
   const pid_t pid = keepers_[0]->Find(7)->worker->pid();
   keepers_[0]->Break(7, absl::UnavailableError("the test wants it"));
   EXPECT_EQ(told_[0].Await(GroupState::BROKEN).error(), "the test wants it");
+  EXPECT_EQ(keepers_[0]->Find(7), nullptr);
+  const absl::Status why = keepers_[0]->WhyNot(7);
+  EXPECT_EQ(why.message(), "the group of the exchange over NCCL has broken: the test wants it");
+  EXPECT_TRUE(HasReason(why, Reason::kTransportFailed));
   EXPECT_EQ(keepers_[0]->Find(7), nullptr);
   Tell({});
   told_[0].Await([](const GroupState& now) { return now.number() == 0; });

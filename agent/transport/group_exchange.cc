@@ -133,8 +133,10 @@ absl::Status GroupExchange::MakeMemoryAhead() {
     CAIRN_RETURN_IF_ERROR(memory_.MapSource(source).status());
   }
   if (options_.expected_bytes == 0) return absl::OkStatus();
-  CAIRN_RETURN_IF_ERROR(memory_.MakeReceived(std::min(StepBytes(), options_.expected_bytes)));
-  return options_.expects_packed ? memory_.MakePacked(StepBytes()) : absl::OkStatus();
+  const uint64_t step = std::min(StepBytes(), options_.expected_bytes);
+  CAIRN_RETURN_IF_ERROR(memory_.MakeReceived(step));
+  // As a guess, the others take as much of this rank as it takes of them.
+  return options_.expects_packed ? memory_.MakePacked(step) : absl::OkStatus();
 }
 
 // If another operation has the worker for long, the end of the group gives the memory back.

@@ -94,7 +94,7 @@ class GroupExchange {
   absl::Status Busy() const;
   // Decides what this rank takes, and in which windows.
   absl::Status TakeWindows();
-  // No step takes more, and none packs more if the other ranks have the same windows.
+  // No step takes more.
   uint64_t StepBytes() const;
   // Gives the worker room for what is received, and a source that stands already.
   absl::Status MakeMemory();
