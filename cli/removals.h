@@ -19,7 +19,7 @@ struct Removals {
   absl::Duration delay;
 };
 Removals RemovalsOf(const std::vector<v1::JobSummary>& jobs);
-// Says what is waited for, and how long: "waits for the files of 3 deleted checkpoints: they go in 18s ...".
+// Says what is waited for, and how long: "waiting for the files of 3 deleted checkpoints to be removed ...".
 std::string WaitingText(const Removals& removals);
 
 // Waits until the coordinator that `context` names has removed all that it can, or `give_up` returns true. `say` gets

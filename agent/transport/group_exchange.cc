@@ -25,6 +25,8 @@ constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
 // exchange cost as much time as their bytes take on a fast network.
 constexpr uint64_t kLargestStep = uint64_t{32} << 20;
 
+static_assert(ExchangeMemory::kWindows == StepPipe::kPlaces, "each step that is under way has windows of its own");
+
 uint64_t Peers(const GroupWorker& group) { return std::max<uint64_t>(1, group.ranks.size() - 1); }
 
 }  // namespace

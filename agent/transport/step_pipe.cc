@@ -6,12 +6,6 @@
 #include "common/status/status.h"
 
 namespace cairn {
-namespace {
-
-// As many as a worker takes.
-constexpr size_t kMostSteps = 2;
-
-}  // namespace
 
 absl::Status StepPipe::Start() {
   CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("for the steps of an exchange over NCCL", [this] { Run(); }));
@@ -24,7 +18,7 @@ absl::Status StepPipe::AwaitFewerThan(size_t steps) {
   return error_;
 }
 
-absl::Status StepPipe::AwaitRoom() { return AwaitFewerThan(kMostSteps); }
+absl::Status StepPipe::AwaitRoom() { return AwaitFewerThan(kPlaces); }
 
 absl::Status StepPipe::Drain() { return AwaitFewerThan(1); }
 

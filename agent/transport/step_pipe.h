@@ -23,7 +23,8 @@ namespace cairn {
 // explained, or that of Cancel; no other step is begun then.
 class StepPipe {
  public:
-  static constexpr size_t kPlaces = 2;  // as many as steps
+  // As many as a worker takes steps.
+  static constexpr size_t kPlaces = 2;
   // Says what an error of the worker means, by the step in which it was met.
   using Explain = std::function<absl::Status(const absl::Status&, const ExchangeStep&)>;
 
