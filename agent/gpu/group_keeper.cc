@@ -143,7 +143,7 @@ void GroupKeeper::ReportBroken(const absl::Status& why) {
     }
     state_.clear_unique_id();
     ended = std::move(current_);
-    state = state_;
+    state = broken_ = state_;
   }
   Log(LogLevel::kWarn, "group_broken", {{"group", state.number()}, {"error", why}});
   options_.on_change({std::move(state)});
@@ -177,10 +177,10 @@ std::shared_ptr<GroupWorker> GroupKeeper::FindAny() {
 absl::Status GroupKeeper::WhyNot(uint64_t number) {
   MutexLock lock(mutex_);
   const std::string broken = "the group of the exchange over NCCL has broken";
-  if (state_.number() != number || state_.error().empty()) return MakeError(Reason::kTransportFailed, broken);
+  if (broken_.number() != number) return MakeError(Reason::kTransportFailed, broken);
   ErrorMetadata metadata;
-  if (state_.faulty_ranks_size() > 0) metadata.emplace_back("ranks", absl::StrJoin(state_.faulty_ranks(), ", "));
-  return MakeError(Reason::kTransportFailed, absl::StrCat(broken, ": ", state_.error()), metadata);
+  if (broken_.faulty_ranks_size() > 0) metadata.emplace_back("ranks", absl::StrJoin(broken_.faulty_ranks(), ", "));
+  return MakeError(Reason::kTransportFailed, absl::StrCat(broken, ": ", broken_.error()), metadata);
 }
 
 void GroupKeeper::Break(uint64_t number, const absl::Status& why) {

@@ -70,6 +70,7 @@ class GroupKeeper {
   Mutex mutex_;
   std::shared_ptr<GroupWorker> current_ ABSL_GUARDED_BY(mutex_);
   v1::GroupState state_ ABSL_GUARDED_BY(mutex_);
+  v1::GroupState broken_ ABSL_GUARDED_BY(mutex_);  // the last one; the coordinator may have ended it since
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   TaskQueue queue_{1};  // in order
 };

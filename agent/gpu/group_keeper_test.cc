@@ -147,9 +147,9 @@ TEST_F(GroupKeeperTest, Break_AGroup_EndsTheWorkerAndTellsTheCoordinator) {
   const absl::Status why = keepers_[0]->WhyNot(7);
   EXPECT_EQ(why.message(), "the group of the exchange over NCCL has broken: the test wants it");
   EXPECT_TRUE(HasReason(why, Reason::kTransportFailed));
-  EXPECT_EQ(keepers_[0]->Find(7), nullptr);
   Tell({});
   told_[0].Await([](const GroupState& now) { return now.number() == 0; });
+  EXPECT_EQ(keepers_[0]->WhyNot(7), why) << "also when the coordinator has ended it";
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
