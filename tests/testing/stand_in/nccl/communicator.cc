@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -18,7 +19,7 @@ namespace {
 // A smaller message goes through a ring, so that its sender need not wait for its receiver.
 constexpr size_t kLetterBytes = size_t{256} << 10;
 // That are taken at once, so that all peers have their turns.
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kPieceBytes = size_t{2} << 20;
 
 void Pause(std::chrono::microseconds how_long) { std::this_thread::sleep_for(how_long); }
 
@@ -145,7 +146,7 @@ void Communicator::Move(std::vector<Operation> operations) {
   }
 }
 
-bool Communicator::MoveSome(Segment& segment, Operation& operation) const {
+bool Communicator::MoveSome(Segment& segment, Operation& operation) {
   const int from = operation.send ? rank_ : operation.peer;
   const int to = operation.send ? operation.peer : rank_;
   size_t bytes = 0;
@@ -153,14 +154,21 @@ bool Communicator::MoveSome(Segment& segment, Operation& operation) const {
     Letter& letter = segment.letter(from, to);
     const Letter::State state = letter.state();
     if (operation.send) {
-      if (state == Letter::State::kNone) letter.Send(operation.bytes);
+      if (state == Letter::State::kNone) letter.Send(operation.bytes, operation.count, peer_memory_);
       if (state == Letter::State::kTaken) operation.count = 0;
       if (state == Letter::State::kRefused) operation.by_letter = false;
       if (state == Letter::State::kTaken || state == Letter::State::kRefused) letter.Clear();
       return state != Letter::State::kSent;
     }
     if (state != Letter::State::kSent) return false;
-    const ssize_t read = letter.Read(operation.taken, operation.bytes, std::min(operation.count, kPieceBytes));
+    if (operation.taken == 0) operation.mapped = letter.Map(peer_memory_);
+    const size_t piece = std::min(operation.count, kPieceBytes);
+    ssize_t read = static_cast<ssize_t>(piece);
+    if (operation.mapped != nullptr) {
+      std::memcpy(operation.bytes, operation.mapped.get() + operation.taken, piece);
+    } else {
+      read = letter.Read(operation.taken, operation.bytes, piece);
+    }
     operation.by_letter = read >= 0;
     bytes = read > 0 ? static_cast<size_t>(read) : 0;
     operation.taken += bytes;

@@ -22,7 +22,8 @@ struct Operation {
   size_t count = 0;  // that are left
   // Says whether they go by letter; both ends begin with the same.
   bool by_letter = false;
-  size_t taken = 0;  // of the letter
+  size_t taken = 0;                    // of the letter
+  std::shared_ptr<const char> mapped;  // by the receiver of a letter
 };
 
 // Thread-safe.
@@ -53,7 +54,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   bool RootLost();
   // Moves some bytes of an operation; false if none could be.
-  bool MoveSome(Segment& segment, Operation& operation) const;
+  bool MoveSome(Segment& segment, Operation& operation);
 
   const int ranks_;
   const int rank_;
@@ -64,6 +65,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool enqueued_ = false;
   int connection_ = -1;
   std::shared_ptr<Segment> segment_;
+  PeerMemory peer_memory_;
 };
 
 }  // namespace cairn::stand_in

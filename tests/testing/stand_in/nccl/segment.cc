@@ -36,9 +36,10 @@ size_t Ring::Read(char* to, size_t bytes) {
   return moved;
 }
 
-void Letter::Send(const char* bytes) {
+void Letter::Send(const char* bytes, size_t count, PeerMemory& memory) {
   process_ = getpid();
   bytes_ = bytes;
+  range_ = memory.FindOwn(bytes, count);
   state_.store(State::kSent, std::memory_order_release);
 }
 

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "tests/testing/stand_in/nccl/peer_memory.h"
+
 namespace cairn::stand_in {
 
 // One process writes, another one reads. All zero is an empty ring.
@@ -27,24 +29,28 @@ class Ring {
 };
 
 // Says where bytes are that the receiver takes from the sender's memory, with one copy and without waiting for each
-// other in between. All zero is no letter.
+// other in between: out of memory that both have mapped or, if the system does not let it map that, by the kernel. All
+// zero is no letter.
 class Letter {
  public:
   enum class State : uint32_t { kNone, kSent, kTaken, kRefused };
 
   State state() const { return state_.load(std::memory_order_acquire); }
   // The sender calls it.
-  void Send(const char* bytes);
+  void Send(const char* bytes, size_t count, PeerMemory& memory);
   void Clear() { state_.store(State::kNone, std::memory_order_release); }
   // By the receiver of a letter that was sent. Reads bytes from `offset` of it: returns how many; 0 if the sender is
   // gone or has given its memory up; -1 if the system forbids it.
   ssize_t Read(size_t offset, char* to, size_t bytes) const;
+  // Returns where the bytes stand in this process; null if they cannot be mapped.
+  std::shared_ptr<const char> Map(PeerMemory& memory) const { return memory.Map(range_, bytes_); }
   void Answer(State state) { state_.store(state, std::memory_order_release); }
 
  private:
   alignas(64) std::atomic<State> state_;
   pid_t process_;
   const char* bytes_;
+  SharedRange range_;
 };
 
 class Segment {
