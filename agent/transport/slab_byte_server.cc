@@ -39,9 +39,11 @@ void SlabByteServer::MarkStaged(uint64_t descriptor_id) {
 }
 
 void SlabByteServer::Stop(const absl::Status& why) {
+  RoundBuffer lent;  // let go of without the lock
   {
     MutexLock lock(mutex_);
     if (error_.ok()) error_ = why;
+    lent = std::exchange(buffer_, RoundBuffer());
   }
   AnswerAll();
 }

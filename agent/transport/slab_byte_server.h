@@ -30,6 +30,7 @@ class SlabByteServer final : public ByteServer {
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
   void Forget(uint64_t call) override;
   void Release(uint32_t, uint32_t) override {}
+  // Lets go of the memory too: consumers that have ended may keep this object for a while.
   void Stop(const absl::Status& why) override;
   // Everything counts as read once it is staged. Nothing of it comes from storage.
   Progress progress() override;

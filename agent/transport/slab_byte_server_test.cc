@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "agent/reader/buffer_pool.h"
 #include "agent/testing/layouts.h"
 #include "common/status/reason.h"
 
@@ -64,6 +65,20 @@ TEST(SlabByteServerTest, Stop_ConsumersWait_TellsThemWhy) {
   lender.Stop(MakeError(Reason::kInterrupted, "over"));
   ASSERT_EQ(answers.all.size(), 1u);
   EXPECT_TRUE(HasReason(answers.all[0].status(), Reason::kInterrupted));
+}
+
+TEST(SlabByteServerTest, Stop_OthersKeepTheLender_ItsMemoryIsFreeAllTheSame) {
+  BufferPool pool(0, 1);
+  auto memory = pool.Make("source", 8192).value();
+  const auto lender = std::make_shared<SlabByteServer>(RoundBuffer{0, memory->bytes(), memory});
+  lender->MarkStaged(9);
+  memory.reset();
+  EXPECT_EQ(pool.held(), 8192u);
+  lender->Stop(MakeError(Reason::kInterrupted, "over"));
+  EXPECT_EQ(pool.held(), 0u) << "the next reshard needs the room";
+  Answers answers;
+  EXPECT_EQ(lender->Await(1, 0, 0, answers.Take()), 0u);
+  EXPECT_TRUE(HasReason(answers.all.at(0).status(), Reason::kInterrupted));
 }
 
 TEST(SaveImageTest, MakeSaveImage_PlanMovesWhatCannotBe_IsRefused) {
