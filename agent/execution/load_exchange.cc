@@ -11,6 +11,32 @@
 #include "common/status/status.h"
 
 namespace cairn {
+namespace {
+
+// Returns how many bytes of other ranks a rank takes by its plan.
+uint64_t TakenOfOthers(const v1::ReadPlan& plan, uint32_t rank) {
+  uint64_t bytes = 0;
+  for (const v1::Copy& copy : plan.copies()) {
+    if (copy.source_rank() != rank) bytes += CopyBytes(copy).value_or(0);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<BufferPool::Room>> LoadExchange::Reserve(const ExecutorContext& context,
+                                                                        const action::StartRead& order) {
+  uint64_t lent = 0, made = 0;  // the load itself makes memory of its source, or of two read buffers
+  if (order.source != nullptr) {
+    lent = made = order.source->slab_bytes;
+  } else {
+    for (const v1::ReadRound& round : order.plan->rounds()) lent = std::max(lent, round.buffer_bytes());
+    made = lent * std::min<uint64_t>(2, order.plan->rounds().size());
+  }
+  return context.pool.Reserve(GroupExchange::MemoryOf(order.peers.size(), context.options.round_bytes,
+                                                      TakenOfOthers(*order.plan, context.options.rank), lent),
+                              made);
+}
 
 LoadExchange::LoadExchange(const ExecutorContext& context, const action::StartRead& order, Load load)
     : context_(context),
@@ -24,11 +50,11 @@ LoadExchange::LoadExchange(const ExecutorContext& context, const action::StartRe
                .consumer_rank = context.options.rank,
                .load_token = order.order.transfer_token(),
                .agent_token = context.tokens.Current()}),
-      peers_(order.peers) {
+      peers_(order.peers),
+      taken_bytes_(TakenOfOthers(*order.plan, context.options.rank)),
+      room_(std::move(load.room)) {
   for (const v1::Copy& copy : order.plan->copies()) {
-    if (copy.source_rank() == context.options.rank) continue;
-    taken_bytes_ += CopyBytes(copy).value_or(0);
-    taken_packed_ = taken_packed_ || copy.extents_size() > 0;
+    taken_packed_ = taken_packed_ || (copy.source_rank() != context.options.rank && copy.extents_size() > 0);
   }
   if (load.source != nullptr) {
     offers_ = std::make_shared<WindowOffers>(load.source->bytes());
@@ -53,7 +79,8 @@ void LoadExchange::StopServing() {
 void LoadExchange::Prepare() {
   std::shared_ptr<GroupWorker> group = context_.groups == nullptr ? nullptr : context_.groups->FindAny();
   MutexLock lock(mutex_);
-  if (group == nullptr || decided_ || exchange_ != nullptr) return;
+  if (group == nullptr || decided_ || exchange_ != nullptr || room_ == nullptr) return;
+  if (!context_.pool.Fits(std::min(2 * context_.options.round_bytes, taken_bytes_))) return;
   auto made = Make(std::move(group));
   if (made.ok()) {
     exchange_ = *std::move(made);
@@ -80,7 +107,9 @@ absl::Status LoadExchange::Begin(uint64_t group) {
 
 void LoadExchange::GoByHost() {
   MutexLock lock(mutex_);
-  if (!std::exchange(decided_, true)) Drop();
+  if (std::exchange(decided_, true)) return;
+  Drop();
+  room_.reset();
 }
 
 void LoadExchange::Stop(const absl::Status& why) {
@@ -113,6 +142,7 @@ absl::StatusOr<std::shared_ptr<GroupExchange>> LoadExchange::Make(std::shared_pt
   options.round_bytes = context_.options.round_bytes;
   options.sender = sender_;
   options.peers = peers_;
+  options.room = room_;
   options.expected_bytes = taken_bytes_;
   options.expects_packed = taken_packed_;
   options.source = source_;

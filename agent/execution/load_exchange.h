@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
+#include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
@@ -29,10 +30,16 @@ class LoadExchange {
     uint64_t number = 0;
     std::shared_ptr<LoadConsumer> consumer;
     std::shared_ptr<ByteServer> lender;
-    std::shared_ptr<SharedMemory> source;  // of a reshard: what this rank lends; null for a load
+    std::shared_ptr<SharedMemory> source;    // of a reshard: what this rank lends; null for a load
+    std::shared_ptr<BufferPool::Room> room;  // for the exchange's memory; null if there is none, so it cannot begin
     std::function<void(const absl::Status&)> on_error;
   };
 
+  // Keeps room in the budget for what the exchange of a load will make, so that the load does not fail for want of it
+  // when its bytes are to go over NCCL. To be called before the load makes other memory.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): there is no room. The bytes of all ranks then go over the host transport.
+  static absl::StatusOr<std::shared_ptr<BufferPool::Room>> Reserve(const ExecutorContext& context,
+                                                                   const action::StartRead& order);
   // `context` outlives it.
   LoadExchange(const ExecutorContext& context, const action::StartRead& order, Load load);
   // Waits until it has ended. Stop must have come before.
@@ -44,8 +51,9 @@ class LoadExchange {
   void Serve();
   void StopServing();
 
-  // Lets memory be prepared, if there is a group and nothing is decided, while others stage or read. What goes wrong
-  // shows when the exchange is to begin.
+  // Lets memory be prepared, if there is a group and nothing is decided, while others stage or read; and if the budget
+  // has room for the windows of the host transport beside it, because both are there for a moment if the bytes go that
+  // way. What goes wrong shows when the exchange is to begin.
   void Prepare();
   // It is decided that the bytes go over NCCL. The load has failed if it returns an error.
   absl::Status Begin(uint64_t group);
@@ -71,7 +79,7 @@ class LoadExchange {
   const OfferSenderOptions sender_;
   const PeerMap peers_;  // all other ranks
   // Bytes of other ranks that this rank takes, and whether some of them must be packed.
-  uint64_t taken_bytes_ = 0;
+  const uint64_t taken_bytes_;
   bool taken_packed_ = false;
   std::shared_ptr<WindowOffers> offers_;
   // Null for a reshard.
@@ -79,6 +87,7 @@ class LoadExchange {
   TransferService::Key gate_key_;
 
   Mutex mutex_;
+  std::shared_ptr<BufferPool::Room> room_ ABSL_GUARDED_BY(mutex_);
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<GroupExchange> exchange_ ABSL_GUARDED_BY(mutex_);
   // They were prepared in vain.

@@ -65,8 +65,8 @@ void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
   if (exchange.way() == v1::Exchange::HOST) {
     Log(LogLevel::kInfo, "transport",
         {{"load", number}, {"transport", TransportText({{v1::TRANSPORT_GRPC}, exchange.reason()})}});
+    load.exchange->GoByHost();  // first: what it kept room for is room for the host transport's windows
     load.consumer->GoByHost(exchange.reason());
-    load.exchange->GoByHost();
   } else if (const absl::Status begun = load.exchange->Begin(exchange.group()); !begun.ok()) {
     Fail(number, begun);
   }
@@ -210,6 +210,7 @@ void LoadExecutor::StopServing(const ActiveLoad& load) {
 
 void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
   ActiveLoad load;
+  RankLoads::Started started;
   bool served = false;
   // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
   absl::Cleanup undo = [&] {
@@ -224,6 +225,13 @@ void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabIma
       !allowed.ok()) {
     return Fail(load.number, allowed);
   }
+  const bool may_exchange = order.order.exchange().way() == v1::Exchange::UNDECIDED;
+  std::shared_ptr<BufferPool::Room> exchange_room;
+  if (may_exchange) {
+    auto kept = LoadExchange::Reserve(context_, order);
+    if (kept.ok()) exchange_room = *std::move(kept);
+    started.exchange_refusal = std::string(kept.status().message());
+  }
   if (order.source == nullptr) {
     if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
       return Fail(load.number, Annotate(proven, absl::StrCat("on ", context_.options.node)));
@@ -237,10 +245,10 @@ void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabIma
   load.consumer =
       std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
-  if (order.order.exchange().way() == v1::Exchange::UNDECIDED) {
+  if (may_exchange) {
     load.exchange = std::make_shared<LoadExchange>(
         context_, order,
-        LoadExchange::Load{load.number, load.consumer, load.source, load.memory,
+        LoadExchange::Load{load.number, load.consumer, load.source, load.memory, std::move(exchange_room),
                            [this, number = load.number](const absl::Status& error) { Fail(number, error); }});
     load.exchange->Serve();
   }
@@ -264,10 +272,9 @@ void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabIma
   load.consumer->Start();
   if (load.exchange != nullptr) load.exchange->Prepare();
   if (load.lender != nullptr) {
-    context_.host.Do([&](Session& session, absl::Time) {
-      session.loads().OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
-    });
+    started.source = SlabDescription{load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)};
   }
+  context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStarted(load.number, started); });
   ReportProgress(load);  // those who wait for the load look again
 }
 

@@ -14,32 +14,84 @@ constexpr size_t kKept = 2;  // what one load holds
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakeCounted(const std::string& name, uint64_t bytes) {
+class BufferPool::Room {
+ public:
+  // They are counted in `held` already.
+  Room(uint64_t bytes, std::shared_ptr<std::atomic<uint64_t>> held)
+      : bytes_(bytes), left_(bytes), held_(std::move(held)) {}
+  ~Room() { *held_ -= bytes_; }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+
+  bool Take(uint64_t bytes) {
+    uint64_t left = left_;
+    while (left >= bytes) {
+      if (left_.compare_exchange_weak(left, left - bytes)) return true;
+    }
+    return false;
+  }
+  void GiveBack(uint64_t bytes) { left_ += bytes; }
+
+ private:
+  const uint64_t bytes_;
+  std::atomic<uint64_t> left_;
+  const std::shared_ptr<std::atomic<uint64_t>> held_;
+};
+
+uint64_t BufferPool::WholePages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+absl::Status BufferPool::Count(uint64_t bytes, uint64_t beside) {
   // Counted before it is made, so that two at a time do not take the same room.
-  const uint64_t whole = (bytes + kPage - 1) / kPage * kPage;
-  const uint64_t before = held_->fetch_add(whole);
+  const uint64_t before = held_->fetch_add(bytes);
+  const absl::Status fits = CheckMemory(bytes + beside, before, budget_, ReadMemoryLimits());
+  if (!fits.ok()) *held_ -= bytes;
+  return fits;
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakePages(const std::string& name, uint64_t bytes,
+                                                                    std::function<void()> uncount) const {
   const auto made = [&]() -> absl::StatusOr<std::shared_ptr<SharedMemory>> {
-    CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, before, budget_, ReadMemoryLimits()));
     CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create(name, bytes));
     CAIRN_RETURN_IF_ERROR(memory->Populate(threads_));
     return memory;
   }();
   if (!made.ok()) {
-    *held_ -= whole;
+    uncount();
     return made.status();
   }
   // Frees the memory before it is counted as free.
   SharedMemory* const memory = made->get();
-  return std::shared_ptr<SharedMemory>(memory, [owned = *made, held = held_, whole](SharedMemory*) mutable {
+  return std::shared_ptr<SharedMemory>(memory, [owned = *made, uncount = std::move(uncount)](SharedMemory*) mutable {
     owned.reset();
-    *held -= whole;
+    uncount();
   });
 }
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Make(const std::string& name, uint64_t bytes) {
+absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakeCounted(const std::string& name, uint64_t bytes) {
+  const uint64_t whole = WholePages(bytes);
+  CAIRN_RETURN_IF_ERROR(Count(whole));
+  return MakePages(name, bytes, [held = held_, whole] { *held -= whole; });
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Make(const std::string& name, uint64_t bytes,
+                                                               const std::shared_ptr<Room>& room) {
+  const uint64_t whole = WholePages(bytes);
+  if (room != nullptr && room->Take(whole)) {
+    return MakePages(name, bytes, [room, whole] { room->GiveBack(whole); });
+  }
   Trim();
   return MakeCounted(name, bytes);
 }
+
+absl::StatusOr<std::shared_ptr<BufferPool::Room>> BufferPool::Reserve(uint64_t bytes, uint64_t beside) {
+  if (!Count(bytes, beside).ok()) {
+    Trim();
+    CAIRN_RETURN_IF_ERROR(Count(bytes, beside));
+  }
+  return std::make_shared<Room>(bytes, held_);
+}
+
+bool BufferPool::Fits(uint64_t bytes) { return CheckMemory(bytes, held(), budget_, ReadMemoryLimits()).ok(); }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Take(uint64_t bytes) {
   bytes = std::max<uint64_t>(bytes, kPage);

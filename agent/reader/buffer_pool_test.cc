@@ -35,6 +35,41 @@ TEST(BufferPoolTest, Budget_SlabsSourcesAndBuffersAreHeld_CountsThemAll) {
   EXPECT_EQ(slab->bytes(), 4 * kPage);
 }
 
+TEST(BufferPoolTest, Reserve_OthersTakeWhatIsLeft_MemoryOfTheRoomIsMadeAllTheSame) {
+  BufferPool pool(10 * kPage, 1);
+  auto room = pool.Reserve(6 * kPage, 2 * kPage).value();
+  EXPECT_EQ(pool.held(), 6 * kPage) << "what comes beside it is not taken";
+  EXPECT_TRUE(pool.Fits(4 * kPage));
+  EXPECT_FALSE(pool.Fits(4 * kPage + 1));
+  auto other = pool.Make("other", 4 * kPage).value();
+  EXPECT_TRUE(HasReason(pool.Make("another", 1).status(), Reason::kMemoryLimit));
+  auto first = pool.Make("first", 4 * kPage - 1, room).value();
+  EXPECT_EQ(pool.held(), 10 * kPage);
+  EXPECT_TRUE(HasReason(pool.Make("second", 3 * kPage, room).status(), Reason::kMemoryLimit))
+      << "the room has two pages left, and the pool none";
+  // What is freed goes back to the room, and nobody else gets it.
+  first.reset();
+  EXPECT_TRUE(HasReason(pool.Make("another", 1).status(), Reason::kMemoryLimit));
+  auto second = pool.Make("second", 6 * kPage, room).value();
+  // The room is there until its last memory is gone.
+  room.reset();
+  EXPECT_EQ(pool.held(), 10 * kPage);
+  second.reset();
+  EXPECT_EQ(pool.held(), 4 * kPage);
+}
+
+TEST(BufferPoolTest, Reserve_FitsNot_SaysSoAndHoldsNothing) {
+  BufferPool pool(10 * kPage, 1);
+  pool.GiveBack(pool.Take(4 * kPage).value());
+  EXPECT_TRUE(pool.Reserve(6 * kPage, 0).ok());
+  EXPECT_EQ(pool.held(), 4 * kPage) << "it did not have to free the buffer that is kept";
+  const absl::Status refused = pool.Reserve(8 * kPage, 3 * kPage).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kMemoryLimit)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["bytes"], "45056");
+  EXPECT_EQ(pool.held(), 0) << "the kept buffer gave way";
+  EXPECT_TRUE(pool.Reserve(8 * kPage, 2 * kPage).ok());
+}
+
 TEST(BufferPoolTest, Memory_PoolIsGone_StaysUsable) {
   std::shared_ptr<SharedMemory> memory;
   {

@@ -86,7 +86,7 @@ struct StartRead {
   // The other ranks that bytes come from. One that no agent holds is missing.
   PeerMap peers;
   // Set for a reshard, null for a load: the image of the memory that the trainer fills and this agent lends, in place
-  // of files. -> also OnSource
+  // of files.
   SaveImagePtr source;
   // Set if files of the plan still stand in the slab, where they are copied from. Null: `kept_refusal` says why they
   // are not, or is empty if none was there.

@@ -107,6 +107,7 @@ v1::LoadState RankLoad::State() const {
     state.set_source_layout_digest(source_layout->digest);
     state.set_source_staged(source_staged);
   }
+  state.set_exchange_refusal(exchange_refusal);
   return state;
 }
 

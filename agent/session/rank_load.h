@@ -59,8 +59,9 @@ struct RankLoad {
   bool stopping = false;
   bool all_read = false;
   bool consumed = false;
-  bool ended = false;       // ordered DONE (the totals stand in `order`) or FAILED
-  uint64_t read_bytes = 0;  // by its plan
+  bool ended = false;            // ordered DONE (the totals stand in `order`) or FAILED
+  std::string exchange_refusal;  // why this rank cannot take part in an exchange; empty if it can
+  uint64_t read_bytes = 0;       // by its plan
   uint64_t bytes_done = 0;
   uint64_t storage_bytes = 0;
   v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;

@@ -192,7 +192,7 @@ void RankLoads::Obey(const v1::LoadOrder& order) {
   if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer) return;
   switch (order.action()) {
     case v1::LoadOrder::READ:
-      if (load->phase == v1::LoadState::BEGUN) {
+      if (load->plan == nullptr) {
         load->order = order;  // Advance follows
       } else {
         TakeExchange(*load, order.exchange());
@@ -269,7 +269,8 @@ void RankLoads::StartReading(RankLoad& load) {
   load.plan = load.fetched;
   if (load.source_layout == nullptr) load.read_bytes = load.plan->read_bytes();
   load.reading = true;
-  load.phase = v1::LoadState::READING;
+  // Bytes may go over NCCL as soon as all ranks read. What this rank says against it must be heard before.
+  if (load.order.exchange().way() != v1::Exchange::UNDECIDED) load.phase = v1::LoadState::READING;
   action::StartRead start = {load.number, load.trainer, load.plan, load.order, *std::move(peers), load.source_image};
   if (load.source_layout == nullptr) TakeKept(load, start);
   context_.Do(std::move(start));
@@ -287,11 +288,18 @@ void RankLoads::TakeKept(const RankLoad& load, action::StartRead& start) {
   }
 }
 
-void RankLoads::OnSource(uint64_t number, SlabDescription memory) {
+void RankLoads::OnStarted(uint64_t number, const Started& started) {
   RankLoad* load = Find(number);
   if (load == nullptr || !load->reading) return;
-  load->source_memory = memory;
+  if (started.source) {
+    load->source_memory = started.source;
+    context_.Changed();
+  }
+  if (load->phase != v1::LoadState::BEGUN) return;
+  load->exchange_refusal = started.exchange_refusal;
+  load->phase = v1::LoadState::READING;
   context_.Changed();
+  Advance();
 }
 
 void RankLoads::OnProgress(uint64_t number, const Progress& progress) {

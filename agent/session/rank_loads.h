@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -60,8 +61,12 @@ class RankLoads {
     bool all_read = false;
     TransportUse transport = {};
   };
-  // Says which memory a reshard's source has got.
-  void OnSource(uint64_t number, SlabDescription memory);
+  struct Started {
+    std::optional<SlabDescription> source;  // of a reshard: where the trainer copies what this rank lends
+    std::string exchange_refusal;           // see LoadState
+  };
+  // What StartRead asked for has begun.
+  void OnStarted(uint64_t number, const Started& started);
   void OnProgress(uint64_t number, const Progress& progress);
   void OnFailed(uint64_t number, const absl::Status& status);
   void OnStopped(uint64_t number);

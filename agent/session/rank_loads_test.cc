@@ -85,6 +85,38 @@ TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
   EXPECT_EQ(State().loads_size(), 0);
 }
 
+TEST_F(RankLoadsTest, Load_ItsExchangeIsUndecided_ReadsOnlyWhenTheShellHasSaidWhetherThereIsRoom) {
+  AddReadPlan(*layout_, 10);
+  const v1::BeginLoadRequest begin = BeginOf(*layout_);
+  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  v1::LoadOrder order = OrderOf(v1::LoadOrder::READ);
+  order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
+  ASSERT_EQ(OrderLoad(order).size(), 1u);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::BEGUN) << "else the others may begin with NCCL";
+  EXPECT_TRUE(OrderLoad(order).empty()) << "it has been started already";
+  EXPECT_TRUE(session_.EndLoad(End())->pending());
+  session_.loads().OnProgress(1, {.bytes_done = 10, .all_read = true});
+  session_.loads().OnStarted(1, {.exchange_refusal = "no room"});
+  EXPECT_EQ(State().loads(0).exchange_refusal(), "no room");
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE) << "all that it waited for had come before";
+  const uint64_t version = session_.version();
+  session_.loads().OnStarted(1, {.exchange_refusal = "late"});
+  EXPECT_EQ(session_.version(), version) << "it is known already";
+}
+
+TEST_F(RankLoadsTest, Load_ItsExchangeIsDecidedBeforeTheShellHasBegun_IsCarriedOutAllTheSame) {
+  AddReadPlan(*layout_, 10);
+  EXPECT_TRUE(session_.BeginLoad(BeginOf(*layout_))->pending());
+  v1::LoadOrder order = OrderOf(v1::LoadOrder::READ);
+  order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
+  ASSERT_EQ(OrderLoad(order).size(), 1u);
+  order.mutable_exchange()->set_way(v1::Exchange::HOST);
+  order.mutable_exchange()->set_reason("the coordinator has restarted");
+  const auto actions = OrderLoad(order);
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<action::DecideExchange>(actions[0]).exchange.reason(), "the coordinator has restarted");
+}
+
 TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
   AddReadPlan(*layout_, 0);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
@@ -123,7 +155,7 @@ TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTa
   commit.set_trainer_incarnation(trainer_);
   commit.set_number(1);
   EXPECT_TRUE(HasReason(session_.CommitSource(commit), Reason::kBadRequest));
-  session_.loads().OnSource(1, {77, 8192});
+  session_.loads().OnStarted(1, {.source = SlabDescription{77, 8192}});
   const auto begun = session_.BeginLoad(request);
   ASSERT_TRUE(begun.ok());
   EXPECT_EQ(begun->source_memory().descriptor_id(), 77u);

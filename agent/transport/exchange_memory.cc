@@ -31,7 +31,7 @@ absl::Status ExchangeMemory::MakeReceived(uint64_t bytes) {
   if (HaveRoom(received_, bytes)) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(Drop(received_));
   for (Window& window : received_) {
-    CAIRN_ASSIGN_OR_RETURN(window.memory, pool_.Make("cairn-exchange", bytes));
+    CAIRN_ASSIGN_OR_RETURN(window.memory, pool_.Make("cairn-exchange", bytes, room_));
     // The worker maps it before it is offered: from then on nobody can map it writable.
     CAIRN_ASSIGN_OR_RETURN(window.number, worker_.Map(window.memory, true));
     CAIRN_ASSIGN_OR_RETURN(window.id, offers_.offer(window.memory));
@@ -43,7 +43,7 @@ absl::Status ExchangeMemory::MakePacked(uint64_t bytes) {
   if (bytes == 0 || HaveRoom(packed_, bytes)) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(Drop(packed_));
   for (Window& window : packed_) {
-    CAIRN_ASSIGN_OR_RETURN(window.memory, pool_.Make("cairn-packed", bytes));
+    CAIRN_ASSIGN_OR_RETURN(window.memory, pool_.Make("cairn-packed", bytes, room_));
     CAIRN_ASSIGN_OR_RETURN(window.number, worker_.Map(window.memory, false));
   }
   return absl::OkStatus();

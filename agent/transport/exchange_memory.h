@@ -35,9 +35,11 @@ class ExchangeMemory {
     std::function<void(uint64_t)> withdraw;
   };
 
-  // `grace`: how long the worker may take for nothing.
-  ExchangeMemory(std::shared_ptr<GroupWorker> group, BufferPool& pool, absl::Duration grace, Offers offers)
-      : pool_(pool), offers_(std::move(offers)), worker_(std::move(group), grace) {}
+  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: how long the worker may take for
+  // nothing.
+  ExchangeMemory(std::shared_ptr<GroupWorker> group, BufferPool& pool, std::shared_ptr<BufferPool::Room> room,
+                 absl::Duration grace, Offers offers)
+      : pool_(pool), room_(std::move(room)), offers_(std::move(offers)), worker_(std::move(group), grace) {}
   // Withdraws what was offered. What the worker has stays lent: see UnmapAll.
   ~ExchangeMemory();
   ExchangeMemory(const ExchangeMemory&) = delete;
@@ -63,6 +65,7 @@ class ExchangeMemory {
   absl::Status Drop(Windows& windows);
 
   BufferPool& pool_;
+  const std::shared_ptr<BufferPool::Room> room_;
   const Offers offers_;
   WorkerMemory worker_;
   Windows received_;

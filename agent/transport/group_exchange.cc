@@ -40,7 +40,7 @@ GroupExchange::GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr
       pace_(std::move(pace)),
       options_(std::move(options)),
       sender_(options_.sender),
-      memory_(group_, pool, options_.stall_timeout, options_.offers),
+      memory_(group_, pool, options_.room, options_.stall_timeout, options_.offers),
       source_(std::move(lender), memory_),
       pipe_(group_, options_.stall_timeout,
             [this](const absl::Status& error, const ExchangeStep& step) { return StepError(error, step); }) {}
@@ -249,11 +249,21 @@ absl::Status GroupExchange::AwaitRound(const ExchangeRound& round) {
   return absl::OkStatus();
 }
 
-uint64_t GroupExchange::StepBytes() const {
+uint64_t GroupExchange::StepBytes() const { return StepBytes(Peers(*group_), options_.round_bytes); }
+
+uint64_t GroupExchange::StepBytes(uint64_t peers, uint64_t round_bytes) {
   // Two steps' windows from all peers, and what two steps pack for them, together take two rounds: as much as the
   // windows of a load that goes over the host.
-  const uint64_t peers = Peers(*group_);
-  return peers * std::max(kSmallestWindow, std::min(options_.round_bytes / 2, kLargestStep) / peers);
+  return peers * std::max(kSmallestWindow, std::min(round_bytes / 2, kLargestStep) / peers);
+}
+
+uint64_t GroupExchange::MemoryOf(uint64_t peers, uint64_t round_bytes, uint64_t taken, uint64_t lent) {
+  const uint64_t step = StepBytes(std::max<uint64_t>(1, peers), round_bytes);
+  uint64_t bytes = 0;
+  for (const uint64_t each : {std::max<uint64_t>(1, std::min(step, taken)), std::min(step, peers * lent)}) {
+    bytes += ExchangeMemory::kWindows * BufferPool::WholePages(each);
+  }
+  return bytes;
 }
 
 absl::Status GroupExchange::TakeWindows() {

@@ -39,6 +39,8 @@ struct GroupExchangeOptions {
   absl::Duration stall_timeout = absl::Seconds(5);
   // An exchange that ends may keep the worker for so long.
   absl::Duration turn_timeout = absl::Seconds(10);
+  // For all memory that the exchange makes, see MemoryOf; null if none was kept.
+  std::shared_ptr<BufferPool::Room> room;
   ExchangeMemory::Offers offers;
   // What is known before the exchange begins, so that memory can be prepared: how many bytes at most this rank takes
   // over NCCL, whether ranks pack what they send, and the memory that this rank lends, if it stands already.
@@ -65,6 +67,10 @@ class GroupExchange {
                 std::unique_ptr<RoundPace> pace, BufferPool& pool, GroupExchangeOptions options);
   // Stops, and waits.
   ~GroupExchange();
+
+  // Returns how much memory an exchange makes at most, in bytes, if this rank takes `taken` bytes of `peers` other
+  // ranks, and each of them takes at most `lent` bytes of this one in a round.
+  static uint64_t MemoryOf(uint64_t peers, uint64_t round_bytes, uint64_t taken, uint64_t lent);
 
   // Begins to prepare memory. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system gives no thread; then nothing was begun.
   absl::Status Start();
@@ -96,6 +102,7 @@ class GroupExchange {
   absl::Status TakeWindows();
   // No step takes more.
   uint64_t StepBytes() const;
+  static uint64_t StepBytes(uint64_t peers, uint64_t round_bytes);
   // Gives the worker room for what is received, and a source that stands already.
   absl::Status MakeMemory();
   // Tells the others what this rank takes, and hears what they take. A rank that tells has made its memory, which may

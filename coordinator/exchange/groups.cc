@@ -160,6 +160,11 @@ ExchangeWay Groups::Settle(const Membership& members, absl::Time now, const std:
   return {ExchangeWay::Kind::kGroup, group_->number, "", false};
 }
 
+ExchangeWay Groups::RefusedBy(const Member& member, const std::string& why, const Membership& members,
+                              ExchangeUse use) {
+  return OverHost(members, use, absl::StrCat(NameOf(member.rank, member), ": ", why.substr(0, kMostErrorBytes)));
+}
+
 void Groups::Release(uint64_t number, const std::string& user) {
   if (group_.has_value() && group_->number == number && group_->user == user) group_->user.clear();
 }

@@ -81,6 +81,9 @@ class Groups {
   // NCCL is required, stays undecided.
   ExchangeWay Settle(const Membership& members, absl::Time now, const std::string& user,
                      ExchangeUse use = ExchangeUse::kLoads);
+  // The way of an operation that was undecided, after a rank's agent has said why it cannot take part in an exchange.
+  static ExchangeWay RefusedBy(const Member& member, const std::string& why, const Membership& members,
+                               ExchangeUse use = ExchangeUse::kLoads);
   // Lets others use the group, because this operation has ended.
   void Release(uint64_t number, const std::string& user);
   // Returns whether all ranks of the group are in it.

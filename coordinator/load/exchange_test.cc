@@ -52,6 +52,7 @@ class ExchangeTest : public JobFixture {
     call.set_trainer_incarnation(Trainer(rank));
     call.set_strict(true);
     if (phase != LoadState::BEGUN) call.set_plan_digest("plan");
+    call.set_exchange_refusal(refusal_[rank]);
     if (!error.empty()) {
       *call.mutable_error() = StatusToProto(MakeError(Reason::kTransportFailed, error, {{"ranks", "1"}}));
     }
@@ -106,6 +107,7 @@ class ExchangeTest : public JobFixture {
   }
 
   GroupState group_[2];
+  std::string refusal_[2];
   v1::AgentState said_[2];
   bool reshard_ = true;
   bool staged_ = false;
@@ -210,6 +212,39 @@ TEST_F(ExchangeTest, Reshard_RequiredAndNotToBeHad_FailsOnAllRanks) {
   Plan();
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kNcclUnavailable));
+  }
+}
+
+TEST_F(ExchangeTest, Reshard_ARankHasNoRoomForIt_GoesOverTheHostAndTheGroupStays) {
+  Plan();
+  Join();
+  refusal_[1] = "32.0 MiB of shared memory are needed";
+  ReportCall(1, LoadState::READING, true);
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED) << "not all have staged";
+  ReportCall(0, LoadState::READING, true);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Way(rank), Exchange::HOST);
+  EXPECT_EQ(Transport(), "grpc (nccl: rank 1: 32.0 MiB of shared memory are needed)");
+  EXPECT_EQ(Orders(0).groups_size(), 1) << "it is not at fault";
+}
+
+TEST_F(ExchangeTest, Reshard_ARankHasNoRoomForItWhileTheGroupIsBuilt_DoesNotWaitForTheGroup) {
+  Plan();
+  refusal_[0] = "no room";
+  Stage();
+  EXPECT_EQ(Way(1), Exchange::HOST);
+  EXPECT_EQ(Order(1).exchange().reason(), "rank 0: no room");
+}
+
+TEST_F(ExchangeTest, Reshard_ARankHasNoRoomAndNcclIsRequired_FailsOnAllRanks) {
+  Start(v1::NcclSupport::REQUIRE, 22809);
+  Plan();
+  Join();
+  refusal_[1] = "no room";
+  Stage();
+  for (int rank = 0; rank < 2; ++rank) {
+    const absl::Status error = StatusFromProto(Order(rank).error());
+    EXPECT_TRUE(HasReason(error, Reason::kNcclUnavailable)) << error;
+    EXPECT_TRUE(absl::StrContains(error.message(), "--nccl=require, but rank 1: no room")) << error;
   }
 }
 

@@ -395,6 +395,11 @@ bool Load::CheckExchange(JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kUndecided) {
     context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
     if (!AllLend()) return true;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const std::string& refusal = ranks_[i].state.exchange_refusal();
+      const Member* member = refusal.empty() ? nullptr : context.members.Find(static_cast<int>(i));
+      if (member != nullptr) return TakeWay(Groups::RefusedBy(*member, refusal, context.members), context);
+    }
     return TakeWay(context.groups->Settle(context.members, context.now, group_user()), context);
   }
   if (way_.kind != ExchangeWay::Kind::kGroup) return true;

@@ -86,6 +86,26 @@ def test_memory_is_prepared_before_it_is_known_how_the_bytes_go(root, controls):
             assert len(re.findall("event=exchanged .*error=OK", log)) == 3
 
 
+@pytest.mark.parametrize("policy", ["auto", "require"])
+def test_an_exchange_without_room_in_the_memory_budget_goes_over_the_host_at_once(root, controls, policy):
+    whole, little = noise((3000, 1024), np.float32, 3), noise((64, 1024), np.float32, 4)
+    # Each rank lends 6 MiB and takes 3 MiB. One window of the host transport has room beside that, those of an exchange
+    # have not.
+    flags = agent_flags("--memory-budget=12MiB", nccl=policy, round_bytes="32MiB")
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
+        if policy == "auto":
+            assert [report.transport for report in reshard(cluster, *halves(little, 2))] == ["nccl"] * 2
+        reason = r"rank 0 on .*: .* of shared memory are needed, but of --memory-budget, 12.0 MiB, .* are taken"
+        for _ in range(4):  # one after the other: the memory of the last one is free
+            for ended_with in reshard(cluster, *halves(whole, 2), errors=policy == "require"):
+                if policy == "auto":
+                    assert re.fullmatch(rf"grpc \(nccl: {reason}\)", ended_with.transport), ended_with.transport
+                else:
+                    assert ended_with.reason == "NCCL_UNAVAILABLE" and re.search(reason, str(ended_with)), ended_with
+        assert [report.transport for report in reshard(cluster, *halves(little, 2))] == ["nccl"] * 2
+        assert "group_broken" not in log_of(cluster)
+
+
 @pytest.mark.parametrize("settings, flags, reason", [
     (["version 0"], agent_flags(), "rank 0 on .*: no version of NCCL"),
     ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .*: /nowhere/libnccl.so.2: .*"),

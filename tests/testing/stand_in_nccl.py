@@ -25,7 +25,7 @@ def next_call(agent, choose) -> int:
     return steps + 1 + choose.randrange(steps)
 
 
-def agent_flags(*more, nccl="auto", libnccl=LIBRARY) -> list[str]:
+def agent_flags(*more, nccl="auto", libnccl=LIBRARY, round_bytes="2MiB") -> list[str]:
     """Returns the flags of agents that share no memory, so that their bytes need a transport."""
-    return ["--shared-memory=never", "--round-bytes=2MiB", f"--nccl={nccl}", f"--libcuda={LIBCUDA}",
+    return ["--shared-memory=never", f"--round-bytes={round_bytes}", f"--nccl={nccl}", f"--libcuda={LIBCUDA}",
             f"--libnccl={libnccl}", *more]
