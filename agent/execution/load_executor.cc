@@ -208,7 +208,7 @@ void LoadExecutor::StopServing(const ActiveLoad& load) {
   if (load.exchange != nullptr) load.exchange->StopServing();
 }
 
-void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
+void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<SlabImage>& slab) {
   ActiveLoad load;
   bool served = false;
   // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
