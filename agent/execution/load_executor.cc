@@ -208,7 +208,7 @@ void LoadExecutor::StopServing(const ActiveLoad& load) {
   if (load.exchange != nullptr) load.exchange->StopServing();
 }
 
-void LoadExecutor::Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
+void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<SlabImage>& slab) {
   ActiveLoad load;
   RankLoads::Started started;
   bool served = false;

@@ -69,7 +69,7 @@ class LoadExecutor {
   };
 
   ActiveLoad FindActive(uint64_t number);
-  void Begin(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
+  void Begin(const action::StartRead& order, const std::shared_ptr<SlabImage>& slab);
   // Makes the memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
   absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order,

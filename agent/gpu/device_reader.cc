@@ -34,13 +34,8 @@ worker::DeviceEvent RefusedBecause(const std::string& why) {
 
 DeviceReader::~DeviceReader() {
   if (driver_ == nullptr || failed_) return;
-  try {
-    for (auto& [ordinal, digest] : digests_) {
-      const CurrentContext current(*driver_, Device(ordinal));
-      digest.Free();
-    }
-  } catch (const DriverFailure&) {
-    // A context that is broken gives its memory back with the process.
+  for (auto& [ordinal, digest] : digests_) {
+    GiveBack(ordinal, [&digest = digest] { digest.Free(); });
   }
   for (const auto& [id, block] : blocks_) Release(block);
   UnmapSlab();
@@ -74,6 +69,16 @@ int DeviceReader::OrdinalOf(const std::string& uuid) {
     if (uuid == std::string(found.bytes, sizeof(found.bytes))) return ordinal;
   }
   throw DriverFailure{"the agent does not see the trainer's device; look at CUDA_VISIBLE_DEVICES of both"};
+}
+
+template <typename Calls>
+void DeviceReader::GiveBack(int ordinal, const Calls& calls) {
+  try {
+    const CurrentContext current(*driver_, Device(ordinal));
+    calls();
+  } catch (const DriverFailure&) {
+    return;  // a context that is broken gives what it holds back with the process
+  }
 }
 
 absl::StatusOr<worker::DeviceEvent> DeviceReader::Handle(const worker::DeviceRequest& request,
@@ -175,18 +180,14 @@ DeviceReader::Block DeviceReader::ImportIpc(const std::string& handle, const std
 }
 
 void DeviceReader::Release(const Block& block) {
-  const cuda::Functions& call = driver_->call();
-  try {
-    const CurrentContext current(*driver_, Device(block.ordinal));
+  GiveBack(block.ordinal, [&call = driver_->call(), &block] {
     if (block.ipc) {
       call.ipc_close_memory(block.address);
     } else {
       call.memory_unmap(block.address, block.bytes);
       call.address_free(block.address, block.bytes);
     }
-  } catch (const DriverFailure&) {
-    // A context that is broken gives its memory back with the process.
-  }
+  });
 }
 
 absl::StatusOr<worker::DeviceEvent> DeviceReader::Drop(const worker::DropBlocks& request) {
@@ -233,12 +234,7 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::MapSlab(const worker::MapSlab&
 void DeviceReader::UnmapSlab() {
   if (slab_.data == nullptr) return;
   if (pinned_ != nullptr && !devices_.empty()) {
-    try {
-      const CurrentContext current(*driver_, Device(slab_.ordinal));
-      pinned_->Unpin(slab_.number);
-    } catch (const DriverFailure&) {
-      // A context that is broken holds nothing any more.
-    }
+    GiveBack(slab_.ordinal, [this] { pinned_->Unpin(slab_.number); });
   }
   munmap(slab_.data, slab_.bytes);
   slab_.data = nullptr;

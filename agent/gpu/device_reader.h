@@ -69,6 +69,9 @@ class DeviceReader {
   std::string BeginSums(const worker::CopyToSlab& request, const std::map<int, Parts>& parts);
   void CopyParts(const worker::CopyToSlab& request, const Parts& parts, const DeviceContext& device);
 
+  // Makes the calls that give memory back, in the context of its device.
+  template <typename Calls>
+  void GiveBack(int ordinal, const Calls& calls);
   void Release(const Block& block);
   void UnmapSlab();
 
