@@ -12,8 +12,8 @@ from cairn._errors import Error
 
 # The agent answers a long call within the call's `max_wait`. This many seconds later it is taken for dead.
 GRACE = 10.0
-# A call that has little time left waits so long for the answer, on a machine that is busy.
-LEAST_GRACE = 5.0
+# A call whose own time is over waits so long for the answer, on a machine that is busy.
+LEAST_GRACE = 2.0
 MAX_WAIT = 5.0
 _MAX_MESSAGE = 64 << 20
 _OPTIONS = [
@@ -99,6 +99,12 @@ class Agent:
     """The connection to one agent. Thread-safe."""
 
     def __init__(self, address: str):
+def patience(max_wait: float, remaining: float) -> float:
+    """Returns after how many seconds a call with this `max_wait` takes its agent for dead, if its caller has
+    `remaining` seconds left: a frozen agent must not hold the caller for long beyond its deadline."""
+    return min(max_wait + GRACE, max(remaining, max_wait) + LEAST_GRACE)
+
+
         self.address = address
         self.channel = make_channel(address)
         self._process = os.getpid()
