@@ -132,6 +132,17 @@ void RenewCopy(TokenCopy& copy) {
   }
 }
 
+// Each agent has a connection, and nobody knows yet how many there will be: a job says that when it registers.
+void LogOpenFiles(uint64_t limit) {
+  constexpr uint64_t kWanted = 4096;
+  if (limit >= kWanted) return;
+  Log(LogLevel::kWarn, "open_files_few",
+      {{"open_files", limit},
+       {"next", absl::StrCat("A job of more than about ", limit > 100 ? limit - 100 : 0,
+                             " ranks cannot connect. Raise the hard limit (ulimit -n, systemd's LimitNOFILE) before "
+                             "the coordinator starts.")}});
+}
+
 void LogServing(const CoordinatorServer& server, const Settings& settings, uint64_t epoch, uint64_t open_files) {
   Log(LogLevel::kInfo, "serving",
       {{"address", server.address()},
@@ -180,6 +191,7 @@ absl::Status Serve(Settings settings) {
   CAIRN_ASSIGN_OR_RETURN(options.decisions.root_proof, PutRootProof(*storage));
   options.decisions.coordinator_epoch = epoch.epoch();
   options.decisions.root = storage->root();
+  options.decisions.open_files = open_files;
   options.began = epoch.began();
   options.holds_root = [&] {
     const absl::Status held = epoch.Check();
@@ -189,6 +201,7 @@ absl::Status Serve(Settings settings) {
   options.raise_format = [&] { return epoch.RaiseFormat(); };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
   LogServing(*server, settings, epoch.epoch(), open_files);
+  LogOpenFiles(open_files);
 
   // The copy comes before anybody is told the address: who knows that finds the token.
   std::optional<TokenCopy> copy;

@@ -175,6 +175,7 @@ void Agent::Stop(bool unregister) {
   }
   Quiesce();
   if (ticker_.joinable()) ticker_.join();
+  if (transfer_listener_ != nullptr) transfer_listener_->Stop();
   if (transfer_server_ != nullptr)
     transfer_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
   if (link_ != nullptr) link_->Stop(unregister);
@@ -322,19 +323,18 @@ void Agent::Execute(Action action) {
 absl::Status Agent::StartTransferServer() {
   grpc::ServerBuilder builder;
   ConfigureServer(builder);
-  int port = 0;
-  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  CAIRN_ASSIGN_OR_RETURN(transfer_listener_, ConnectionListener::Listen(options_.listen));
+  transfer_listener_->AddTo(builder);
   builder.RegisterService(&transfers_);
   grpc::EnableDefaultHealthCheckService(true);
   transfer_server_ = builder.BuildAndStart();
-  if (transfer_server_ == nullptr || port == 0) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("--listen ", options_.listen, " cannot be bound"));
-  }
+  if (transfer_server_ == nullptr) return MakeError(Reason::kInternal, "the server of transfers does not start");
   transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, false);
   std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
   if (host == "0.0.0.0" || host == "[::]") host = options_.node;
-  transfer_address_ = options_.advertise.empty() ? absl::StrCat(host, ":", port) : options_.advertise;
-  return absl::OkStatus();
+  transfer_address_ =
+      options_.advertise.empty() ? absl::StrCat(host, ":", transfer_listener_->port()) : options_.advertise;
+  return transfer_listener_->Serve();
 }
 
 void Agent::ApplyToPage(const v1::ArmOrder& order) {

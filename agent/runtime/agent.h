@@ -27,6 +27,7 @@
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
+#include "common/rpc/connection_listener.h"
 
 namespace cairn {
 
@@ -108,6 +109,7 @@ class Agent {
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<TrainerWatch> watch_;
   std::unique_ptr<grpc::Server> transfer_server_;
+  std::unique_ptr<ConnectionListener> transfer_listener_;  // ends before the server that it serves
   std::thread ticker_;
 };
 

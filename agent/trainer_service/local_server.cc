@@ -2,12 +2,9 @@
 
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/server_posix.h>
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <deque>
 #include <utility>
 
@@ -100,27 +97,18 @@ void LocalServer::Shutdown(absl::Duration grace) {
 
 void LocalServer::Accept() {
   std::deque<absl::Time> refused;  // when those were refused that may be open still
-  while (true) {
-    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-    if (poll(polled, 2, -1) < 0 && errno != EINTR) return;
-    if (polled[0].revents != 0) return;
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) {
-      // Out of descriptors: the connection waits in the listener until some are free again.
-      if (errno == EMFILE || errno == ENFILE) poll(polled, 1, 100);
-      continue;
-    }
+  loop_.Run({listener_.get()}, wake_.get(), [this, &refused](int, UniqueFd fd) {
     const auto peer = PeerOf(fd.get());
     const absl::Status allowed = peer.ok() ? policy_.Check(*peer) : peer.status();
     if (!allowed.ok()) {
       const absl::Time now = Clock::Real().SteadyNow();
       // gRPC varies the age by a tenth.
       while (!refused.empty() && now - refused.front() > 2.5 * kRefusedAge) refused.pop_front();
-      if (refused.size() == kMostRefused) continue;
+      if (refused.size() == kMostRefused) return;
       refused.push_back(now);
       Log(LogLevel::kWarn, "peer_refused", {{"error", allowed}});
       grpc::AddInsecureChannelFromFd(refusing_server_.get(), fd.release());
-      continue;
+      return;
     }
     Caller caller = {*peer, EndOf(fd.get(), *peer)};
     {
@@ -128,7 +116,7 @@ void LocalServer::Accept() {
       callers_[fd.get()] = std::move(caller);  // the number is taken anew only when the connection before is closed
     }
     grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
-  }
+  });
 }
 
 std::optional<Caller> LocalServer::CallerOf(const std::string& peer) {

@@ -16,6 +16,7 @@
 #include "agent/sockets/peer.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
+#include "common/rpc/accept_loop.h"
 
 namespace cairn {
 
@@ -52,6 +53,7 @@ class LocalServer {
   const UserPolicy policy_;
   const UniqueFd listener_;
   const UniqueFd wake_;  // an eventfd: written once, to end
+  AcceptLoop loop_;
   std::unique_ptr<Refusal> refusal_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> refusing_server_;

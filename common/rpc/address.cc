@@ -60,6 +60,12 @@ std::vector<std::string> CanonicalAddresses(std::string_view address) {
   return {Join(numeric.empty() ? host : numeric, port)};
 }
 
+std::pair<std::string, std::string> HostAndPort(std::string_view address) {
+  auto [host, port] = Split(address);
+  if (!port.empty()) port.erase(0, 1);
+  return {std::move(host), std::move(port)};
+}
+
 bool IsHostPort(std::string_view address) {
   const auto [host, port] = Split(address);
   int number = -1;

@@ -9,17 +9,13 @@
 #include "common/rpc/address.h"
 #include "common/rpc/call_timer.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/keepalive.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-// Client and server must agree: a server that allows fewer pings than its clients send cuts healthy connections with
-// "too many pings" (gRPC doc/keepalive.md).
-constexpr int kKeepaliveMs = 10'000;
-constexpr int kKeepaliveTimeoutMs = 5'000;
-constexpr int kMinPingIntervalMs = 5'000;
 // The details of an error may take 2 KiB. gRPC's own limit of all metadata is 8 KiB, which leaves too little room.
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr char kTokenKey[] = "authorization";
@@ -30,6 +26,7 @@ std::string UnreachableText(const absl::Status& error) {
   if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
   // These are texts of gRPC and of the system, from most to least telling. python/cairn/_agent.py has the same table.
   static constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"Too many open files", "cannot be reached: the caller has no file descriptor left (ulimit -n)"},
       {"Connection refused", "is not there: nothing listens at that address"},
       {"No such file or directory", "is not there: there is no such socket"},
       {"Permission denied", "cannot be reached: this user may not open its socket"},
@@ -46,6 +43,11 @@ std::string UnreachableText(const absl::Status& error) {
       {"Broken pipe", "has closed the connection: it has ended, or ends"},
       {"GOAWAY", "has closed the connection: it has ended, or ends"},
   };
+  // A connection that is closed before it served any call.
+  if (absl::StrContains(error.message(), "failed to connect") &&
+      (absl::StrContains(error.message(), "Socket closed") || absl::StrContains(error.message(), "Connection reset"))) {
+    return "closes each new connection at once: it has no file descriptor left (its log says so), or it ends";
+  }
   for (const auto& [part, text] : kTexts) {
     if (absl::StrContains(error.message(), part)) return text;
   }

@@ -40,6 +40,8 @@ struct DecisionOptions {
   // The word that agents must read below their own roots (common/storage/root_proof.h). If it is empty, they are not
   // asked.
   std::string root_proof;
+  // How many files and connections the coordinator may have open; 0 if that is not known.
+  uint64_t open_files = 0;
 };
 
 class PlanTable;

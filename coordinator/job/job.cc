@@ -39,6 +39,21 @@ bool AllHaveLayouts(const Membership& members) {
   return members.complete() && members.with_layout() == static_cast<size_t>(members.world_size());
 }
 
+void WarnOfFewConnections(int world_size, JobContext& context) {
+  // Besides those of the agents it has about so many open.
+  constexpr uint64_t kOwn = 100;
+  const uint64_t wanted = static_cast<uint64_t>(world_size) + kOwn;
+  if (context.options.open_files == 0 || context.options.open_files >= wanted) return;
+  context.Log(
+      LogLevel::kError, "open_files_too_few",
+      {{"world_size", world_size},
+       {"open_files", context.options.open_files},
+       {"wanted", wanted},
+       {"next", absl::StrCat("Not all agents can connect. Start the coordinator with a hard limit of open files "
+                             "of ",
+                             wanted, " at least: ulimit -n ", wanted, ", or LimitNOFILE=", wanted, " in systemd.")}});
+}
+
 }  // namespace
 
 Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now)
@@ -101,7 +116,10 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();
   if (restarted) OnLost({rank}, "restarted", context);
-  if (members_.world_size() != world_size) attention_ = true;
+  if (members_.world_size() != world_size) {
+    attention_ = true;
+    WarnOfFewConnections(members_.world_size(), context);
+  }
   if (*changed) {
     ++context.revision;
     current_plan_.InputsChanged();

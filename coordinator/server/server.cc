@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/metrics/metrics_server.h"
+#include "common/rpc/connection_listener.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -80,18 +81,16 @@ class CoordinatorServer::Impl {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
-    int port = 0;
-    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+    CAIRN_ASSIGN_OR_RETURN(listener_, ConnectionListener::Listen(options_.listen));
+    listener_->AddTo(builder);
     builder.RegisterService(&agents_);
     builder.RegisterService(&people_);
     builder.RegisterService(&monitoring_);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return MakeError(Reason::kCoordinatorUnreachable, absl::StrCat("cannot listen on ", options_.listen),
-                       {{"address", options_.listen}});
-    }
+    if (server_ == nullptr) return MakeError(Reason::kInternal, "the coordinator's gRPC server does not start");
+    CAIRN_RETURN_IF_ERROR(listener_->Serve());
     const size_t colon = options_.listen.rfind(':');
-    address_ = absl::StrCat(options_.listen.substr(0, colon), ":", port);
+    address_ = absl::StrCat(options_.listen.substr(0, colon), ":", listener_->port());
     if (!options_.metrics_listen.empty()) {
       CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, {metrics_}));
     }
@@ -121,6 +120,7 @@ class CoordinatorServer::Impl {
     stop_warming_ = true;
     metrics_server_ = nullptr;
     ended_ = dispatcher_.Stop();
+    if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
       server_->Wait();
@@ -211,6 +211,7 @@ class CoordinatorServer::Impl {
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionListener> listener_;     // ends before the server that it serves
   std::shared_ptr<grpc::Channel> loopback_channel_;  // to the own port
   std::unique_ptr<v1::CheckpointService::Stub> loopback_;
   std::unique_ptr<v1::CheckpointService::Stub> in_process_;

@@ -12,8 +12,8 @@ from cairn._errors import Error
 
 # The agent answers a long call within the call's `max_wait`. This many seconds later it is taken for dead.
 GRACE = 10.0
-# A call that has little time left waits so long for the answer, on a machine that is busy.
-LEAST_GRACE = 5.0
+# A call whose own time is over waits so long for the answer, on a machine that is busy.
+LEAST_GRACE = 2.0
 MAX_WAIT = 5.0
 _MAX_MESSAGE = 64 << 20
 _OPTIONS = [
@@ -43,6 +43,7 @@ def target_of(address: str) -> str:
 # These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
 # common/rpc/endpoint.cc has the same table for the commands and the agents.
 _WHY = (
+    ("Too many open files", "it cannot be reached: the caller has no file descriptor left (ulimit -n)"),
     ("Connection refused", "it is not there: nothing listens at that address"),
     ("No such file or directory", "it is not there: there is no such socket"),
     ("Permission denied", "it cannot be reached: this user may not open its socket"),
@@ -67,6 +68,9 @@ def _why_unreachable(code: grpc.StatusCode, details: str) -> str:
         return "it did not answer in time: it is stopped, frozen or very busy"
     if code == grpc.StatusCode.CANCELLED:
         return "the call was given up"
+    # A connection that is closed before it served any call.
+    if "failed to connect" in details and ("Socket closed" in details or "Connection reset" in details):
+        return "it closes each new connection at once: it has no file descriptor left (its log says so), or it ends"
     return next((why for part, why in _WHY if part in details), "it cannot be reached")
 
 
@@ -93,6 +97,12 @@ def error_of(call_error: grpc.RpcError, what: str) -> Error:
 
 def make_channel(address: str) -> grpc.Channel:
     return grpc.insecure_channel(target_of(address), options=_OPTIONS)
+
+
+def patience(max_wait: float, remaining: float) -> float:
+    """Returns after how many seconds a call with this `max_wait` takes its agent for dead, if its caller has
+    `remaining` seconds left: a frozen agent must not hold the caller for long beyond its deadline."""
+    return min(max_wait + GRACE, max(remaining, max_wait) + LEAST_GRACE)
 
 
 class Agent:

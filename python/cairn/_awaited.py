@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +22,11 @@ _RATE = 20.0
 # Pauses differ by this part, so that ranks do not come to ask all at once.
 _JITTER = 0.25
 # Seconds for which an answer is waited for: it is only a word more.
-ANSWER = 3.0
+ANSWER = 2.0
 # A wait that is shorter than so many seconds is a look, at which nobody is asked for names.
 LOOK = 1.0
+# An agent that goes on is heard three times in a lease.
+_SILENT_PART = 2 / 3
 # No more ranks than these are named.
 _MOST = 8
 
@@ -42,17 +45,19 @@ class Teller:
       rank: of the trainer that waits.
       world_size: number of ranks of the job.
       step: that is saved; None for a load or prepare.
+      lease: seconds of silence after which the coordinator takes an agent for lost.
       clock: seconds that never go back.
       chance: gives numbers from 0 to 1.
     """
 
     def __init__(self, ask: Callable[[], _wire.Message], what: str, rank: int, world_size: int,
-                 step: int | None = None, clock: Callable[[], float] = time.monotonic,
+                 step: int | None = None, lease: float = math.inf, clock: Callable[[], float] = time.monotonic,
                  chance: Callable[[], float] = random.random) -> None:
         self._ask = ask
         self._what = what
         self._rank = rank
         self._step = step
+        self._lease = lease
         self._clock = clock
         self._chance = chance
         self._begun = clock()
@@ -74,7 +79,7 @@ class Teller:
         self._next = now + pause * (1 + _JITTER * (2 * self._chance() - 1))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         try:
-            text = awaited(self._ask(), self._what, self._rank, self._step)
+            text = awaited(self._ask(), self._what, self._rank, self._step, self._lease)
         except Error:
             return # the call itself says what is wrong
         if text and text != self._told:
@@ -90,7 +95,7 @@ class Teller:
             job = self._ask()
         except Error as error:
             return f"waits for ranks that nobody can name now ({error.reason})", {}
-        waited = _waited_for(job, self._what, self._rank, self._step)
+        waited = _waited_for(job, self._what, self._rank, self._step, self._lease)
         phase = "waiting"
         if not str(waited) and self._what != "prepare":
             waited, phase = _behind(job, self._what, self._step)
@@ -122,9 +127,9 @@ class _Waited:
         return ", ".join(texts) + (f" and {more} more" if more > 0 else "") or self.whole
 
 
-def awaited(job: _wire.Message, what: str, rank: int, step: int | None = None) -> str:
+def awaited(job: _wire.Message, what: str, rank: int, step: int | None = None, lease: float = math.inf) -> str:
     """Returns whom a save, load or prepare of the job waits for, and what is known of these ranks; "" if for none."""
-    return str(_waited_for(job, what, rank, step))
+    return str(_waited_for(job, what, rank, step, lease))
 
 
 def _operations(job: _wire.Message, what: str) -> list[_wire.Message]:
@@ -133,10 +138,16 @@ def _operations(job: _wire.Message, what: str) -> list[_wire.Message]:
     return [load for load in job.loads if load.state in _LOADING]
 
 
-def _waited_for(job: _wire.Message, what: str, rank: int, step: int | None) -> _Waited:
+def _silence(member: _wire.Message, lease: float) -> str:
+    """Says so if the agent was not heard for most of its lease: what its trainer does is then not known. Else ""."""
+    unheard = member.last_heard.seconds + member.last_heard.nanos / 1e9
+    return f"whose agent has not answered for {unheard:.0f} s" if unheard >= _SILENT_PART * lease else ""
+
+
+def _waited_for(job: _wire.Message, what: str, rank: int, step: int | None, lease: float) -> _Waited:
     """Returns the ranks that have not begun."""
     if what == "prepare":
-        return _awaited_layouts(job)
+        return _awaited_layouts(job, lease)
     waiting = _PHASES["WAITING"]
     operations, others = _operations(job, what), _operations(job, "load" if what == "save" else "save")
     members = {member.rank: member for member in job.ranks}
@@ -152,7 +163,7 @@ def _waited_for(job: _wire.Message, what: str, rank: int, step: int | None) -> _
         elif not members[progress.rank].trainer_attached:
             note = "no trainer is attached"
         else:
-            note = progress.note or f"which has not called {what}"
+            note = _silence(members[progress.rank], lease) or progress.note or f"which has not called {what}"
         notes.append((progress.rank, note))
     left_out = sum(_left_out(one, rank) for one in operations) if job.ranks_left_out else 0
     for one in operations:
@@ -196,13 +207,15 @@ def _done(progress: _wire.Message) -> str:
     return f"{progress.bytes_done} of {progress.bytes_total} bytes"
 
 
-def _awaited_layouts(job: _wire.Message) -> _Waited:
+def _awaited_layouts(job: _wire.Message, lease: float) -> _Waited:
     members = {member.rank: member for member in job.ranks}
     notes = []
     for rank in job.layout_awaited_ranks:
         if rank in members and not members[rank].trainer_attached:
             note = "no trainer is attached"
-        elif rank in members or job.ranks_left_out:
+        elif rank in members:
+            note = _silence(members[rank], lease) or "which has not called prepare"
+        elif job.ranks_left_out:
             note = "which has not called prepare"
         else:
             note = "no agent is registered"

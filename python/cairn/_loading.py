@@ -138,8 +138,11 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
     Returns None if that does not become known soon, or if `error` concerns only this trainer.
     """
     end.error.CopyFrom(_wire.status_from_error(error))
+    patience = _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE
+    # An agent that has just not answered hears of it when it goes on, if it ever does.
+    frozen = isinstance(error, Error) and error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED")
     try:
-        agent.call("EndLoad", end, _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE)
+        agent.call("EndLoad", end, patience, timeout=_agent.LEAST_GRACE if frozen else None)
     except Error as told:
         if not isinstance(error, Error) or told.reason in ("AGENT_UNREACHABLE", "NOT_REGISTERED", "STALE_INCARNATION"):
             return None

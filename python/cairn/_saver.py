@@ -207,8 +207,8 @@ class Saver:
         while True:
             try:
                 return self._session.call_with_layout(
-                    "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
-                    f"step {wish.step}: staging could not begin within {timeout:g} s")
+                    "BeginSave", request, declared, deadline,
+                    f"step {wish.step}: staging could not begin within {timeout:g} s", grace=_TIMEOUT_GRACE)
             except Error as error:
                 self._give_up_slab(error)
                 # The agent's memory holds an earlier step, and is free when that is written.

@@ -29,7 +29,7 @@ class Verdicts:
         return self._session.teller("save", step)
 
     def verdict(self, step: int, save: int, agent: int, attempt: int,
-                max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
+                max_wait: float, timeout: float | None = None) -> tuple[Checkpoint | Error | None, Error | None, int]:
         """Returns the verdict, if there is one; why there may be none for long, if that is known; and the attempt's
         number.
 
@@ -37,11 +37,12 @@ class Verdicts:
           agent: the incarnation that began the save.
           attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it, or
             about the save's number.
+          timeout: as of Agent.call.
         """
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._session.incarnation, step=step,
                                                         save=save, attempt=attempt)
         try:
-            response = self._session.call("WaitSave", request, max_wait)
+            response = self._session.call("WaitSave", request, max_wait, timeout=timeout)
         except Error as error:
             if error.reason == "STALE_INCARNATION":
                 raise Error(error.reason, f"{error.message}; whether step {step} was committed is not known here",
@@ -128,7 +129,7 @@ class Saving:
         Raises:
           Error: the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
             metadata it says nothing about the save. Of TIMED_OUT, which names the ranks that are waited for if the
-            coordinator says that within three seconds, and of what keeps the verdict away
+            coordinator says that within two seconds, and of what keeps the verdict away
             (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is one. Of
             STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (agent and
             coordinator restarted before this client was told which attempt this is), client.checkpoints() of the
@@ -146,7 +147,8 @@ class Saving:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(timeout, teller)
-            self._poll(min(_agent.MAX_WAIT, remaining, teller.wait()))
+            max_wait = min(_agent.MAX_WAIT, remaining, teller.wait())
+            self._poll(max_wait, _agent.patience(max_wait, remaining))
             teller.look()
 
     def done(self) -> bool:
@@ -179,7 +181,7 @@ class Saving:
         text, metadata = teller.named()
         return Error("TIMED_OUT", f"{late} and {text}", {**about, **metadata, "outcome": "unknown"})
 
-    def _poll(self, max_wait: float) -> None:
+    def _poll(self, max_wait: float, timeout: float | None = None) -> None:
         if self._behind is not None:
             if self._behind.is_of_parent():
                 self._verdicts.check()
@@ -191,7 +193,7 @@ class Saving:
                 return
         try:
             outcome, stalled, attempt = self._verdicts.verdict(self.step, self._number, self._agent, self._attempt,
-                                                            max_wait)
+                                                            max_wait, timeout)
         except Error as error:
             if error.reason != "AGENT_UNREACHABLE":
                 raise

@@ -224,15 +224,18 @@ class Session:
         return self.agent_incarnation != agent_incarnation
 
     def call_with_layout(self, name: str, request: _wire.Message, declared: _layout.Declared, deadline: float,
-                         late: str, source: _layout.Declared | None = None) -> tuple[_wire.Message, int]:
+                         late: str, source: _layout.Declared | None = None,
+                         grace: float = 0.0) -> tuple[_wire.Message, int]:
         """Repeats a call that carries a layout, or two, until it is no longer pending.
 
         Returns the answer and the incarnation of the agent that gave it. A call that is pending when the agent restarts
         goes on with the next process: the coordinator knows whether it belongs to an attempt that has ended by that
         (docs/failure_model.md). By the deadline it raises what keeps the agent from its coordinator, if the agent says
-        that, else TIMED_OUT with the text `late`, which also names the ranks for which it waited.
+        that, else TIMED_OUT with the text `late`, which also names the ranks for which it waited. An agent that goes on
+        is asked for `grace` seconds more: it knows the deadline, and may know better what was missing.
         """
         uploads = 0
+        asked = False
         stalled: Error | None = None
         what = {"BeginLoad": "load", "Prepare": "prepare"}.get(name, "save")
         teller = self.teller(what, request.step if what == "save" else None)
@@ -243,16 +246,14 @@ class Session:
                 request.source.digest = source.digest
                 request.source.layout = b"" if source.digest in self._known_layouts else source.layout
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            # A call that may take no time is made all the same: else nobody would know that this rank waits, and for
+            # whom.
+            if remaining + grace <= 0 and asked:
                 raise self._late(late, stalled, teller)
+            asked = True
             agent = self.agent_incarnation
             max_wait = min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait())
-            # An agent that is frozen must not hold the caller for long beyond the deadline. That of a load is only for
-            # its progress.
-            timeout = None
-            if name != "BeginLoad":
-                timeout = min(max_wait + _agent.GRACE, max(remaining, max_wait + _agent.LEAST_GRACE))
-            response = self.call(name, request, max_wait, timeout=timeout)
+            response = self.call(name, request, max_wait, timeout=_agent.patience(max_wait, remaining))
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []
@@ -277,7 +278,7 @@ class Session:
 
     def teller(self, what: str, step: int | None = None) -> _awaited.Teller:
         """Returns who tells whom a "save" of `step`, a "load" or a "prepare" waits for that begins now."""
-        return _awaited.Teller(self._job, what, self.rank, self.world_size, step)
+        return _awaited.Teller(self._job, what, self.rank, self.world_size, step, self._lease_ttl or _DEFAULT_LEASE)
 
     def _job(self) -> _wire.Message:
         request = _wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)

@@ -48,6 +48,14 @@ def test_wait_that_times_out_names_the_rank_that_never_calls_save(tmp_path):
         assert caught.value.metadata["ranks"] == "1" and caught.value.metadata["phase"] == "waiting"
 
 
+def test_prepare_that_may_not_wait_names_the_ranks_all_the_same(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        client, _ = cluster.connect(0), cluster.connect(1)
+        with pytest.raises(cairn.Error, match=r"waits for rank 1 \(which has not called prepare\)") as caught:
+            client.prepare({"w": np.arange(1000.0)}, timeout=0)
+        assert caught.value.reason == "TIMED_OUT" and caught.value.metadata["ranks"] == "1"
+
+
 def test_ranks_that_save_different_steps_name_each_other_and_end(tmp_path):
 
     def work(rank, client):

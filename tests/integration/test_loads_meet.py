@@ -103,8 +103,8 @@ def test_load_given_up_while_it_waits_is_told_to_the_agent(cluster, monkeypatch)
     with cluster.connect(0) as zero, cluster.connect(1) as one:
         call = zero._agent.call
 
-        def interrupted(name, request, max_wait=0.0):
-            answer = call(name, request, max_wait if name != "BeginLoad" else 0.05)
+        def interrupted(name, request, max_wait=0.0, timeout=None):
+            answer = call(name, request, max_wait if name != "BeginLoad" else 0.05, timeout=timeout)
             if name == "BeginLoad" and answer.pending:
                 raise KeyboardInterrupt
             return answer

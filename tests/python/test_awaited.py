@@ -57,6 +57,18 @@ def test_rank_without_trainer_or_agent_is_named_so():
                             0) == "rank 1 (no agent is registered)"
 
 
+def test_rank_whose_agent_is_silent_may_have_called_for_all_that_is_known():
+    for what, view in (("save", job(save=("STAGED", "WAITING"))), ("load", job(load=("PLANNING", "WAITING"))),
+                       ("prepare", job())):
+        if what == "prepare":
+            view.layout_awaited_ranks.append(1)
+            view.layouts_awaited = 1
+        view.ranks[1].last_heard.seconds = 8
+        assert _awaited.awaited(view, what, 0, lease=10) == "rank 1 (whose agent has not answered for 8 s)"
+        assert _awaited.awaited(view, what, 0, lease=30) == f"rank 1 (which has not called {what})", \
+            "an agent with such a lease speaks every ten seconds"
+
+
 def test_many_ranks_are_counted():
     view = job()
     view.loads.add(state=LOADS["COLLECTING"])

@@ -34,14 +34,16 @@ def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, 
     agent.hang.clear()
 
 
-@pytest.mark.parametrize("name", ["BeginSave", "Prepare"])
+@pytest.mark.parametrize("name", ["BeginSave", "Prepare", "WaitSave"])
 def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(agent, client, monkeypatch, name):
     monkeypatch.setattr(cairn._agent, "GRACE", 60.0)
     monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.2)
     monkeypatch.setattr(cairn._saver, "_TIMEOUT_GRACE", 0.2)
-    agent.hang.add(name)
     state = {"w": np.zeros(3)}
+    saving = client.save(1, state) if name == "WaitSave" else None
+    agent.hang.add(name)
     calls = {"BeginSave": lambda: client.save(1, state, timeout=0.3),
+             "WaitSave": lambda: saving.wait(timeout=0.3),
              "Prepare": lambda: client.prepare(state, timeout=0.3)}
     started = time.monotonic()
     with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):

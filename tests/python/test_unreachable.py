@@ -3,6 +3,8 @@
 import pathlib
 import re
 
+import grpc
+
 from cairn import _agent
 
 ENDPOINT = pathlib.Path(__file__).resolve().parents[2] / "common/rpc/endpoint.cc"
@@ -13,3 +15,11 @@ def test_texts_of_grpc_mean_the_same_in_the_client_and_in_the_services():
     rows = re.findall(r'\{"([^"]+)",\s*"([^"]+)"\}', table)
     assert len(rows) > 10
     assert [(part, f"it {meaning}") for part, meaning in rows] == list(_agent._WHY)
+
+
+def test_connection_that_is_closed_at_once_is_told_from_one_that_ends():
+    said = _agent._why_unreachable(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: "
+                                   "UNAVAILABLE: unix:/run/agent.sock: Socket closed")
+    assert "no file descriptor left" in said
+    assert f'return "{said.removeprefix("it ")}";' in ENDPOINT.read_text()
+    assert "it has ended" in _agent._why_unreachable(grpc.StatusCode.UNAVAILABLE, "Socket closed")

@@ -1,0 +1,142 @@
+#include "common/rpc/connection_listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/resources/thread.h"
+#include "common/rpc/address.h"
+#include "common/rpc/keepalive.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+void SetInt(int socket, int level, int option, int value) { setsockopt(socket, level, option, &value, sizeof(value)); }
+
+// Returns a socket that listens, or none, with errno.
+UniqueFd ListenOn(const sockaddr* address, socklen_t length) {
+  UniqueFd listener(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (!listener.valid()) return listener;
+  // A restarted process may take its port while old connections linger, but never one that somebody listens on.
+  SetInt(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // What follows is inherited by the connections. gRPC's own listener sets the same.
+  SetInt(listener.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  SetInt(listener.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, kKeepaliveTimeoutMs);
+  if (address->sa_family == AF_INET6) SetInt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  // The system cuts the queue to its own limit (net.core.somaxconn).
+  if (bind(listener.get(), address, length) != 0 || listen(listener.get(), INT_MAX) != 0) {
+    const int error = errno;
+    listener = UniqueFd();
+    errno = error;
+  }
+  return listener;
+}
+
+// Where a socket's address has its port, in the order of the network.
+in_port_t* PortIn(sockaddr* address) {
+  if (address->sa_family == AF_INET6) return &reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
+  return &reinterpret_cast<sockaddr_in*>(address)->sin_port;
+}
+
+in_port_t PortOf(int listener) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return *PortIn(reinterpret_cast<sockaddr*>(&address));
+}
+
+// Returns sockets for the addresses that can be bound, all at the port that the first one got. If there is none, errno
+// says why.
+std::vector<UniqueFd> ListenOnAll(const addrinfo* addresses) {
+  std::vector<UniqueFd> listeners;
+  for (; addresses != nullptr; addresses = addresses->ai_next) {
+    if (!listeners.empty()) *PortIn(addresses->ai_addr) = PortOf(listeners.front().get());
+    UniqueFd listener = ListenOn(addresses->ai_addr, addresses->ai_addrlen);
+    if (listener.valid()) listeners.push_back(std::move(listener));
+  }
+  return listeners;
+}
+
+absl::Status CannotBind(const std::string& address, std::string_view why) {
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat("--listen ", address, " cannot be bound: ", absl::string_view(why.data(), why.size())),
+      {{"address", address},
+       {"next", "Give an address of this machine and a port that nobody listens on; port 0 takes a free one."}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(const std::string& address) {
+  const auto [host, port] = HostAndPort(address);
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); failed != 0) {
+    return CannotBind(address, gai_strerror(failed));
+  }
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  std::vector<UniqueFd> listeners;
+  if (host == "0.0.0.0" || host == "::") {
+    sockaddr_in6 everywhere = {};
+    everywhere.sin6_family = AF_INET6;
+    everywhere.sin6_port = *PortIn(found->ai_addr);
+    addrinfo wildcard = {};
+    wildcard.ai_addr = reinterpret_cast<sockaddr*>(&everywhere);
+    wildcard.ai_addrlen = sizeof(everywhere);
+    listeners = ListenOnAll(&wildcard);
+  }
+  // A system without IPv6 has the wildcard of IPv4 only.
+  if (listeners.empty()) listeners = ListenOnAll(found);
+  if (listeners.empty()) return CannotBind(address, std::strerror(errno));
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return CannotBind(address, std::strerror(errno));
+  return std::unique_ptr<ConnectionListener>(new ConnectionListener(std::move(listeners), std::move(wake)));
+}
+
+ConnectionListener::ConnectionListener(std::vector<UniqueFd> listeners, UniqueFd wake)
+    : port_(ntohs(PortOf(listeners.front().get()))), wake_(std::move(wake)), listeners_(std::move(listeners)) {}
+
+void ConnectionListener::AddTo(grpc::ServerBuilder& builder) {
+  using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  acceptor_ =
+      builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, grpc::InsecureServerCredentials());
+}
+
+absl::Status ConnectionListener::Serve() {
+  CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("to take connections", [this] { Run(); }));
+  return absl::OkStatus();
+}
+
+void ConnectionListener::Run() {
+  std::vector<int> listeners;
+  for (const UniqueFd& listener : listeners_) listeners.push_back(listener.get());
+  loop_.Run(listeners, wake_.get(), [this](int listener, UniqueFd connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters taken;
+    taken.listener_fd = listener;
+    taken.fd = connection.release();
+    acceptor_->HandleNewConnection(&taken);
+  });
+}
+
+void ConnectionListener::Stop() {
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof(one));
+  if (thread_.joinable()) thread_.join();
+  listeners_.clear();
+}
+
+}  // namespace cairn
