@@ -18,6 +18,7 @@
 #include "agent/sockets/socket_directory.h"
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
+#include "common/base/duration_text.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/metrics/metrics_server.h"
@@ -206,7 +207,7 @@ void LogServing(const cairn::Agent& agent, const cairn::AgentOptions& options, c
 }
 
 void Drain(cairn::Agent& agent, absl::Duration timeout) {
-  cairn::Log(cairn::LogLevel::kInfo, "draining", {{"timeout", absl::FormatDuration(timeout)}});
+  cairn::Log(cairn::LogLevel::kInfo, "draining", {{"timeout", cairn::DurationText(timeout)}});
   if (!agent.Drain(timeout)) cairn::Log(cairn::LogLevel::kWarn, "drain_timed_out");
 }
 

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
 #include "common/base/clock.h"
+#include "common/base/duration_text.h"
 #include "common/file/errno_error.h"
 
 namespace cairn::cli {
@@ -147,7 +148,7 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
     }
     if (end) return ErrorOf(child, name, *end);
     return MakeError(name.reason,
-                     absl::StrCat(name.text, " was not ready within ", absl::FormatDuration(timeout),
+                     absl::StrCat(name.text, " was not ready within ", DurationText(timeout),
                                   "; the end of its log: ", LastLines(child.log())),
                      {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
   }

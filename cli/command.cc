@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/printable.h"
+#include "common/base/shell_word.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 
@@ -29,13 +30,6 @@ constexpr std::array<std::string_view, 5> kReaders = {"list", "show", "jobs", "h
 constexpr std::array<std::string_view, 14> kAskers = {"list", "show",   "jobs",      "history", "diff",
                                                       "save", "status", "cancel",    "delete",  "prune",
                                                       "pin",  "unpin",  "retention", "untag"};
-
-// Returns a value as a shell takes it.
-std::string ForShell(std::string_view value) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos) return std::string(value);
-  return absl::StrCat("'", absl::StrReplaceAll(std::string(value), {{"'", "'\\''"}}), "'");
-}
 
 // Returns the text with `option` in each of its commands in backquotes that is one of `verbs` and says neither --root
 // nor --coordinator yet.

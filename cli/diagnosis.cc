@@ -5,6 +5,8 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
+#include "common/base/shell_word.h"
 #include "common/base/version.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -27,10 +29,6 @@ std::string Size(uint64_t bytes) { return FormatSize(static_cast<int64_t>(bytes)
 
 Finding OfStatus(const std::string& check, const absl::Status& status) {
   return {Level::kFault, check, std::string(status.message()), NextActionOf(status)};
-}
-
-std::string Text(absl::Duration duration) {
-  return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(100)));
 }
 
 }  // namespace
@@ -98,8 +96,8 @@ Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state)
 Finding JudgeClock(absl::Duration storage_ahead) {
   const absl::Duration off = std::max(storage_ahead, -storage_ahead);
   const std::string text =
-      absl::StrCat("the storage's clock is ", Text(off), storage_ahead < absl::ZeroDuration() ? " behind" : " ahead of",
-                   " this machine's");
+      absl::StrCat("the storage's clock is ", DurationText(off),
+                   storage_ahead < absl::ZeroDuration() ? " behind" : " ahead of", " this machine's");
   if (off <= kClockTolerance) return {Level::kOk, "clock", text, ""};
   return {off > kClockFault ? Level::kFault : Level::kWarning, "clock", text,
           "Set both by NTP: times of checkpoints are compared with those of files."};
@@ -144,21 +142,22 @@ Finding JudgeServedRoot(const std::string& root, const std::string& served, std:
   }
   return {Level::kFault, "served root",
           absl::StrCat("the coordinator serves ", served, ", which is another directory here than ", root),
-          absl::StrCat("Look at --root ", served,
+          absl::StrCat("Look at --root ", ForShell(served),
                        ", or mount the same storage on all machines: an agent whose root is "
                        "another one is refused.")};
 }
 
 Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest) {
-  const std::string given = absl::StrCat("the grace period is ", Text(grace));
+  const std::string given = absl::StrCat("the grace period is ", DurationText(grace));
   if (!longest.has_value()) {
     return {Level::kNote, "grace period", absl::StrCat(given, "; no save has been measured yet"),
             "Save once, and look again."};
   }
-  const std::string text = absl::StrCat(given, "; the longest save of late took ", Text(*longest));
+  const std::string text = absl::StrCat(given, "; the longest save of late took ", DurationText(*longest));
   // The training loop has to come to its next step too.
   if (grace >= 2 * *longest) return {Level::kOk, "grace period", text, ""};
-  const std::string next = absl::StrCat("Set it to ", Text(3 * *longest), " and the time of a training step at least.");
+  const std::string next =
+      absl::StrCat("Set it to ", DurationText(3 * *longest), " and the time of a training step at least.");
   return {grace < *longest ? Level::kFault : Level::kWarning, "grace period", text, next};
 }
 
@@ -172,8 +171,26 @@ Finding NameMeasuredJob(const std::string& job, size_t jobs) {
           ""};
 }
 
+std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> sound,
+                                        const std::string& root) {
+  if (damaged == 0) return std::nullopt;
+  const std::string next = absl::StrCat("`cairn list ", job, " --root ", ForShell(root),
+                                        " --check` says what is damaged, and docs/repair.md what can be done.");
+  if (!sound.has_value()) {
+    return Finding{
+        Level::kFault, "checkpoints",
+        absl::StrCat("job ", job, " has no sound checkpoint: ", damaged, damaged == 1 ? " is" : " are", " damaged"),
+        next};
+  }
+  return Finding{
+      Level::kWarning, "checkpoints",
+      absl::StrCat("job ", job, ": the newest ", damaged == 1 ? std::string("one is") : absl::StrCat(damaged, " are"),
+                   " damaged, so a load takes step ", *sound),
+      next};
+}
+
 Finding UnknownJob(const std::string& job, const std::string& root) {
-  const std::string jobs = root.empty() ? "`cairn jobs`" : absl::StrCat("`cairn jobs --root ", root, "`");
+  const std::string jobs = root.empty() ? "`cairn jobs`" : absl::StrCat("`cairn jobs --root ", ForShell(root), "`");
   return {Level::kFault, "job",
           absl::StrCat("there is no job ", job, root.empty() ? "" : absl::StrCat(" below ", root)),
           absl::StrCat(jobs, " lists the jobs. For one that has not begun, --state-size says what it will take.")};

@@ -34,6 +34,7 @@
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/check_files.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
 #include "common/storage/stored_jobs.h"
@@ -112,6 +113,29 @@ absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& argumen
   return largest;
 }
 
+// Looks whether the newest checkpoints are sound, by their manifests and by the lengths of their files.
+absl::Status LookAtCheckpoints(PosixStorage& storage, const std::string& job, std::vector<Finding>& findings) {
+  CheckpointStore store(storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
+  size_t damaged = 0;
+  std::optional<int64_t> sound;
+  for (auto step = steps.rbegin(); step != steps.rend() && !sound.has_value(); ++step) {
+    if (step->state() == StepRecord::State::kNothing) continue;
+    absl::Status whole = step->damage();
+    if (whole.ok()) {
+      const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, *step));
+      whole = manifest.ok() ? CheckFilesOf(storage, *manifest) : manifest.status();
+    }
+    if (whole.ok()) {
+      sound = step->step;
+    } else {
+      ++damaged;
+    }
+  }
+  if (auto finding = JudgeCheckpoints(job, damaged, sound, storage.root())) findings.push_back(*std::move(finding));
+  return absl::OkStatus();
+}
+
 void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
   const auto storage = PosixStorage::Open(arguments.root, false);
   findings.push_back(JudgeRoot(arguments.root, storage.ok() ? (*storage)->ProbeAtomicCreate() : storage.status()));
@@ -126,6 +150,13 @@ void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& 
         {Finding::Level::kFault, "state", std::string(size.status().message()), NextActionOf(size.status())});
   }
   const StateSize state = size.value_or(StateSize());
+  const absl::StatusOr<std::vector<std::string>> jobs =
+      arguments.job.empty() ? FindJobs(**storage) : std::vector<std::string>{arguments.job};
+  for (const std::string& job : jobs.value_or(std::vector<std::string>())) {
+    if (const absl::Status looked = LookAtCheckpoints(**storage, job, findings); !looked.ok()) {
+      findings.push_back({Finding::Level::kFault, "checkpoints", std::string(looked.message()), NextActionOf(looked)});
+    }
+  }
   struct statvfs space = {};
   if (statvfs(arguments.root.c_str(), &space) == 0) {
     const FreeSpace free = {static_cast<uint64_t>(space.f_bavail) * space.f_frsize, space.f_favail, space.f_files};

@@ -9,6 +9,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/history_view.h"
 #include "cli/timeline_view.h"
+#include "cli/unknown_job.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_store.h"
 
@@ -33,12 +34,14 @@ absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& 
   for (auto timeline = timelines.rbegin(); timeline != timelines.rend(); ++timeline) {
     entries.push_back(EntryOf(*timeline));
   }
+  if (entries.empty()) CAIRN_RETURN_IF_ERROR(CheckJobOf(*client, job));
   return entries;
 }
 
 absl::StatusOr<std::vector<HistoryEntry>> FromStorage(const std::string& root, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, CheckpointStore(*storage).ReadJob(job));
+  if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
   return EntriesOf(steps);
 }
 

@@ -42,9 +42,11 @@ absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root)
   return jobs;
 }
 
-absl::Status Jobs(const CommandContext& context, const Arguments& arguments) {
+}  // namespace
+
+absl::Status ListJobs(const CommandContext& context, const std::string& root) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::JobSummary> jobs,
-                         arguments.root.empty() ? FromCoordinator(context) : FromStorage(arguments.root));
+                         root.empty() ? FromCoordinator(context) : FromStorage(root));
   if (context.json()) {
     nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
     for (const v1::JobSummary& job : jobs) json["jobs"].push_back(JobSummaryToJson(job));
@@ -57,8 +59,6 @@ absl::Status Jobs(const CommandContext& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 void AddJobsCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("jobs", "Lists the jobs of a coordinator or of a root");
@@ -67,7 +67,8 @@ void AddJobsCommand(Command app, CommandContext& context) {
       "Examples:\n  cairn jobs --coordinator 127.0.0.1:7420\n  cairn jobs --root /checkpoints --format=json\n"
       "STATE is saving, loading, training (all agents and a trainer are there), waiting (some agents are there), or "
       "stored:\nno agent is there, and only the checkpoints are. With --root it is always stored.");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Jobs(context, *arguments)); });
+  command.Action(
+      [arguments, &context] { context.exit_status = ReportError(context, ListJobs(context, arguments->root)); });
 }
 
 }  // namespace cairn::cli

@@ -7,9 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
+#include "cli/jobs_command.h"
 #include "cli/manifest_view.h"
 #include "cli/named_step.h"
 #include "cli/terminal.h"
+#include "cli/unknown_job.h"
 #include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -36,11 +38,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
   CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
   if (!listed.empty()) return listed;
   // A job without checkpoints is another answer than no job at all.
-  v1::GetJobRequest request;
-  request.set_job(job);
-  request.mutable_page()->set_max_ranks(1);
-  v1::Job known;
-  CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::GetJob, request, &known));
+  CAIRN_RETURN_IF_ERROR(CheckJobOf(*client, job));
   return listed;
 }
 
@@ -49,11 +47,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
-  if (steps.empty() && !storage->Exists(job)) {
-    return MakeError(
-        Reason::kJobNotFound, absl::StrCat("there is no job ", job, " below ", root),
-        {{"job", job}, {"root", root}, {"next", absl::StrCat("`cairn jobs --root ", root, "` lists the jobs there.")}});
-  }
+  if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
   const CommittedLines lines = LinesOf(steps);
   std::vector<v1::Checkpoint> listed;
   for (const StepRecord& step : steps) {
@@ -70,6 +64,11 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
 }
 
 absl::Status List(const CommandContext& context, const Arguments& arguments) {
+  if (arguments.name.empty()) {
+    if (!arguments.check) return ListJobs(context, arguments.root);
+    return MakeError(Reason::kBadRequest, "--check looks at the files of one job",
+                     {{"next", "Give its name; without --check this lists the jobs."}});
+  }
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
                          arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
@@ -212,7 +211,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 void AddListCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("list", "Lists a job's checkpoints: the committed and the damaged ones");
-  command.AddOption("JOB", arguments->name, "The job's name").Required();
+  command.AddOption("JOB", arguments->name, "The job's name; without it the jobs are listed, as by `cairn jobs`");
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.AddFlag("--check", arguments->check, "Look at every file too (its length; with --root)");
   command.Footer(

@@ -7,6 +7,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/counted.h"
 #include "common/base/time_proto.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn::cli {
@@ -30,8 +31,8 @@ std::string WaitingText(const Removals& removals) {
                       " (Ctrl-C leaves them to the next coordinator)");
 }
 
-void AwaitRemovals(const CommandContext& context, const std::function<bool()>& give_up,
-                   const std::function<void(const std::string&)>& say) {
+absl::Status AwaitRemovals(const CommandContext& context, const std::function<bool()>& give_up,
+                           const std::function<void(const std::string&)>& say) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
   const auto client = CoordinatorClient::Connect(context);
   absl::Status asked = client.status();
@@ -49,14 +50,23 @@ void AwaitRemovals(const CommandContext& context, const std::function<bool()>& g
     absl::SleepFor(kLook);
   }
   if (!asked.ok()) {
-    say(absl::StrCat("whether files of deleted checkpoints are still there is not known: ", asked.message()));
-  } else if (const uint32_t left = removals.due + removals.refused; left > 0) {
-    say(absl::StrCat("files of ", Counted(left, "deleted checkpoint"),
-                     removals.refused > 0 ? " are still there (the coordinator's log says why)" : " are still there",
-                     ": the next coordinator of this root removes them"));
+    return Annotate(asked, "whether files of deleted checkpoints are still there is not known",
+                    {{"next", "The next coordinator of this root removes them: run the same command again."}});
+  }
+  const std::string left = absl::StrCat("files of ", Counted(removals.due + removals.refused, "deleted checkpoint"));
+  if (removals.refused > 0) {
+    return MakeError(Reason::kStorageError,
+                     absl::StrCat(left, " are still there, because storage does not let them be removed"),
+                     {{"next",
+                       "The coordinator's log says why. When that is mended, run the same command again: the next "
+                       "coordinator of this root removes them."}});
+  }
+  if (removals.due > 0) {
+    say(absl::StrCat(left, " are still there: the next coordinator of this root removes them"));
   } else if (waited) {
     say("they are removed");
   }
+  return absl::OkStatus();
 }
 
 }  // namespace cairn::cli

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "cairn/v1/monitoring_service.pb.h"
 #include "cli/command.h"
@@ -23,9 +24,11 @@ Removals RemovalsOf(const std::vector<v1::JobSummary>& jobs);
 std::string WaitingText(const Removals& removals);
 
 // Waits until the coordinator that `context` names has removed all that it can, or `give_up` returns true. `say` gets
-// the lines for a person: what is waited for, if that is anything, and what stays.
-void AwaitRemovals(const CommandContext& context, const std::function<bool()>& give_up,
-                   const std::function<void(const std::string&)>& say);
+// the lines for a person: what is waited for, if that is anything, and what stays. Returns why files stay that nobody
+// removes now: STORAGE_ERROR if storage has refused to remove them, or the error of the coordinator that does not
+// answer any more. OK if nothing stays, or if the wait was given up.
+absl::Status AwaitRemovals(const CommandContext& context, const std::function<bool()>& give_up,
+                           const std::function<void(const std::string&)>& say);
 
 }  // namespace cairn::cli
 

@@ -13,6 +13,7 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
+#include "common/base/shell_word.h"
 #include "common/file/posix.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -62,7 +63,7 @@ void Print(const RepairReport& report, absl::Duration took) {
 // Adds advice for a person whose repair was refused.
 absl::Status WithNextAction(const absl::Status& status, const CheckpointName& name, const std::string& root) {
   const std::string at = absl::StrCat(name.job, "@", *name.step),
-                    command = absl::StrCat("`cairn repair ", at, " --root ", root, "`");
+                    command = absl::StrCat("`cairn repair ", at, " --root ", ForShell(root), "`");
   ErrorMetadata more = {{"job", name.job}, {"step", absl::StrCat(*name.step)}, {"root", root}};
   const auto reason = ReasonOf(status);
   if (reason == Reason::kRootInUse) {
@@ -72,14 +73,15 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
                      "root, run ",
                      command, ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
-    more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
+    more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", ForShell(root),
                                            "` shows them. An aborted attempt cannot be repaired."));
   } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
     more.emplace_back(
-        "next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
-                             "back and run ",
-                             command, " again; else load an earlier step: `cairn list ", name.job, " --root ", root,
-                             " --check` shows whose files stand there in their length; verify it before."));
+        "next",
+        absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
+                     "back and run ",
+                     command, " again; else load an earlier step: `cairn list ", name.job, " --root ", ForShell(root),
+                     " --check` shows whose files stand there in their length; verify it before."));
   }
   return WithMetadata(status, more);
 }
@@ -88,7 +90,7 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(CheckpointName name, ParseCheckpointName(arguments.name));
   if (!name.step && name.tag.empty()) {
     return MakeError(Reason::kBadRequest, absl::StrCat("say which step to repair: ", name.job, "@STEP"),
-                     {{"next", absl::StrCat("`cairn list ", name.job, " --root ", arguments.root,
+                     {{"next", absl::StrCat("`cairn list ", name.job, " --root ", ForShell(arguments.root),
                                             "` shows which steps are damaged.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));

@@ -31,6 +31,14 @@ struct Arguments {
   std::string drain_timeout = "10m";
 };
 
+// Returns whether the command is Cairn's own that deletes checkpoints, so their files are what it was to remove.
+bool DeletesCheckpoints(const std::vector<std::string>& command) {
+  const size_t slash = command[0].rfind('/');
+  return command.size() > 1 && command[0].substr(slash == std::string::npos ? 0 : slash + 1) == "cairn" &&
+         (std::find(command.begin(), command.end(), "prune") != command.end() ||
+          std::find(command.begin(), command.end(), "delete") != command.end());
+}
+
 // Returns the exit status of the training command.
 absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std::vector<std::string>& training) {
   if (training.empty()) {
@@ -78,7 +86,13 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   if (cluster.HasCoordinator() && !gave_up && *status < kEndedBySignal) {
     CommandContext asking = context;
     asking.coordinator = cluster.coordinator_address();
-    AwaitRemovals(asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
+    const absl::Status removed = AwaitRemovals(
+        asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
+    if (!removed.ok()) {
+      ReportError(context, removed);
+      // A training that has done its work has not failed by that.
+      if (status == kDone && DeletesCheckpoints(training)) status = kFailed;
+    }
     // What is left there is no save, and the coordinator takes a moment to end.
     gave_up = false;
     deadline = std::max(deadline, Clock::Real().SteadyNow() + kEndOfCoordinator);
@@ -119,7 +133,9 @@ Command AddRunCommand(Command app, CommandContext& context, const std::vector<st
       "that\n"
       "is printed.\n"
       "Exit status: that of the training command (128 + N if signal N ended it), 127 if it cannot be started; 1, 2, 3\n"
-      "or 130 if Cairn's own processes did not start.");
+      "or 130 if Cairn's own processes did not start; 1 if the command is `cairn prune` or `cairn delete`, and files "
+      "of\n"
+      "what it deleted could not be removed.");
   command.Action([arguments, &context, &training] {
     const absl::StatusOr<int> status = Run(context, *arguments, training);
     context.exit_status = status.ok() ? *status : ReportError(context, status.status());

@@ -14,6 +14,7 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
+#include "common/base/shell_word.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -47,7 +48,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
   // The reason's own advice may be this command.
   const std::string next =
-      absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", storage->root(),
+      absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),
                    " --check` shows whose files stand there in their length; verify it before, because their bytes may "
                    "be damaged too. Files cannot be repaired, only be put back from a copy.");
   CheckpointStore store(*storage);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/base/shell_word.h"
 #include "common/base/version.h"
 #include "common/format/import_writer.h"
 #include "common/format/verdict.h"
@@ -258,8 +259,8 @@ class Attempt {
     if (!in_doubt_) return outcome.standing.status();
     const std::string name = absl::StrCat(job_, "@", step_);
     return Annotate(outcome.standing.status(), absl::StrCat(name, " may be committed, or become so"),
-                    {{"next", absl::StrCat("See whether it is: `cairn list ", job_, " --root ", storage_.root(),
-                                           "`. If not, import it again.")}});
+                    {{"next", absl::StrCat("See whether it is: `cairn list ", job_, " --root ",
+                                           ForShell(storage_.root()), "`. If not, import it again.")}});
   }
 
   // Ends the attempt without a commit. The next attempt at the step removes files that cannot be removed now.

@@ -11,6 +11,7 @@
 #include "agent/runtime/plan_download.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
+#include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
@@ -243,7 +244,7 @@ absl::Status CoordinatorLink::Register() {
   Log(LogLevel::kInfo, "registered",
       {{"coordinator_epoch", response.coordinator_epoch()},
        {"membership_epoch", response.membership_epoch()},
-       {"lease", absl::FormatDuration(lease_ttl_)}});
+       {"lease", DurationText(lease_ttl_)}});
   return absl::OkStatus();
 }
 

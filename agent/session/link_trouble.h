@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -23,9 +24,7 @@ class LinkTrouble {
     if (++failures_ < 2 && !IsRefusal(error)) return;
     told_ = Annotate(error,
                      absl::StrCat("rank ", rank_, ": the agent has not heard of its coordinator",
-                                  now > since_ ? absl::StrCat(" for ", absl::FormatDuration(absl::Trunc(
-                                                                           now - since_, absl::Milliseconds(100))))
-                                               : ""),
+                                  now > since_ ? absl::StrCat(" for ", DurationText(now - since_)) : ""),
                      {{"rank", absl::StrCat(rank_)}});
   }
   // The coordinator has given orders.

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -124,7 +125,7 @@ absl::Status RankSaves::AwaitTurn(RankSave& save, const v1::BeginSaveRequest& re
   const uint32_t rank = context_.options.rank;
   return MakeError(Reason::kSaveInProgress,
                    absl::StrCat("rank ", rank, ": the attempt before to save step ", save.step,
-                                " has not ended within ", absl::FormatDuration(timeout)),
+                                " has not ended within ", DurationText(timeout)),
                    {{"step", absl::StrCat(save.step)}, {"rank", absl::StrCat(rank)}});
 }
 

@@ -7,6 +7,7 @@
 #include "agent/transport/transfer_identity.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/clock.h"
+#include "common/base/duration_text.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -81,7 +82,7 @@ absl::Status OfferSender::NotTold(uint32_t source, const v1::OfferWindowsRespons
   return MakeError(Reason::kTransportFailed,
                    absl::StrCat(response.missing_ranks_size() > 1 ? "ranks " : "rank ", missing,
                                 response.missing_ranks_size() > 1 ? " have" : " has",
-                                " not come to the exchange within ", absl::FormatDuration(options_.others_timeout)),
+                                " not come to the exchange within ", DurationText(options_.others_timeout)),
                    {{"ranks", missing}});
 }
 

@@ -1,6 +1,7 @@
 #include "agent/transport/round_pace.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -27,7 +28,7 @@ absl::Status RoundPace::Await(uint32_t round, absl::Duration timeout) {
   const auto ended = answers_->Take(timeout);
   if (own_ != nullptr) own_->Forget(call);
   if (ended.has_value()) return ended->status();
-  return MakeError(Reason::kTimedOut, absl::StrCat("not all ranks have come within ", absl::FormatDuration(timeout)));
+  return MakeError(Reason::kTimedOut, absl::StrCat("not all ranks have come within ", DurationText(timeout)));
 }
 
 void RoundPace::Pass(uint32_t below) {

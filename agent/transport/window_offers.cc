@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -202,7 +203,7 @@ absl::StatusOr<WindowOffers::ByConsumer> WindowOffers::Await(const std::vector<u
     if (left <= absl::ZeroDuration()) {
       return MakeError(Reason::kTimedOut,
                        absl::StrCat(count == 1 ? "rank " : "ranks ", missing, count == 1 ? " has" : " have",
-                                    " not said within ", absl::FormatDuration(timeout), " which windows to send"),
+                                    " not said within ", DurationText(timeout), " which windows to send"),
                        {{"ranks", missing}});
     }
     changed_.WaitFor(mutex_, left);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/printable.h"
+#include "common/base/shell_word.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/rpc/error_details.pb.h"
@@ -387,7 +388,7 @@ std::string NextActionOf(const absl::Status& status) {
   const std::string job = value("job"), step = value("step"), root = value("root");
   if (!job.empty()) words.emplace_back("JOB@STEP", absl::StrCat(job, "@", step.empty() ? "STEP" : step));
   if (!job.empty()) words.emplace_back(" JOB`", absl::StrCat(" ", job, "`"));
-  if (!root.empty()) words.emplace_back("--root ROOT", absl::StrCat("--root ", root));
+  if (!root.empty()) words.emplace_back("--root ROOT", absl::StrCat("--root ", ForShell(root)));
   return absl::StrReplaceAll(std::string(InfoOf(*reason).next_action), words);
 }
 

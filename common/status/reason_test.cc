@@ -83,6 +83,9 @@ TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnow
             std::string::npos);
   EXPECT_NE(NextActionOf(MakeError(Reason::kTimedOut, "x", {{"job", "demo"}})).find("`cairn status demo`"),
             std::string::npos);
+  const ErrorMetadata odd_root = {{"job", "demo"}, {"step", "7"}, {"root", "/my checkpoints"}};
+  EXPECT_NE(NextActionOf(MakeError(Reason::kManifestCorrupt, "x", odd_root)).find("--root '/my checkpoints'`"),
+            std::string::npos);
   EXPECT_EQ(NextActionOf(MakeError(Reason::kTimedOut, "x", {{"next", "Wait."}})), "Wait.");
   EXPECT_EQ(NextActionOf(absl::InternalError("foreign")), "");
   EXPECT_EQ(NextActionOf(absl::OkStatus()), "");

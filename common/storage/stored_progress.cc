@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/shell_word.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_store.h"
 #include "common/storage/stored_jobs.h"
@@ -51,7 +52,7 @@ std::string ProgressNote(const absl::StatusOr<StoredProgress>& found, const std:
   if (found->has_checkpoint || found->other_jobs.empty()) return "";
   return absl::StrCat("no checkpoint of job ", job, " below ", root,
                       ", so it starts from the beginning; jobs there: ", absl::StrJoin(found->other_jobs, ", "),
-                      found->more_jobs ? absl::StrCat(" and others (`cairn jobs --root ", root, "`)") : "");
+                      found->more_jobs ? absl::StrCat(" and others (`cairn jobs --root ", ForShell(root), "`)") : "");
 }
 
 }  // namespace cairn

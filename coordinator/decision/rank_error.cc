@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/named_ranks.h"
 #include "common/status/reason.h"
 
@@ -59,9 +60,14 @@ std::vector<int> RanksOf(const RankError& error) {
 
 }  // namespace
 
-std::string Seconds(absl::Duration duration) {
-  return absl::FormatDuration(
-      absl::Trunc(duration, duration < absl::Seconds(10) ? absl::Milliseconds(100) : absl::Seconds(1)));
+bool IsSilent(const Member& member, const JobContext& context) {
+  return context.now - member.heard >= kSilentPart * context.options.lease_ttl;
+}
+
+std::string SilenceOf(const Member& member, const JobContext& context) {
+  const absl::Duration unheard = context.now - member.heard;
+  if (IsSilent(member, context)) return absl::StrCat(", its agent has not answered for ", DurationText(unheard));
+  return unheard > absl::Seconds(1) ? absl::StrCat(", agent last heard ", DurationText(unheard), " ago") : "";
 }
 
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
@@ -117,8 +123,9 @@ std::vector<NamedRank> MemberFaults::Silent(const JobContext& context) const {
   std::vector<NamedRank> silent;
   for (const auto& [rank, member] : context.members.members()) {
     const absl::Duration unheard = context.now - member.heard;
-    if (unheard < kSilentPart * context.options.lease_ttl || lost.contains(rank)) continue;
-    silent.push_back({rank, lost_.front().phase, absl::StrCat("its agent was last heard ", Seconds(unheard), " ago")});
+    if (!IsSilent(member, context) || lost.contains(rank)) continue;
+    silent.push_back(
+        {rank, lost_.front().phase, absl::StrCat("its agent was last heard ", DurationText(unheard), " ago")});
   }
   return silent;
 }

@@ -32,6 +32,13 @@ struct Operation {
 absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,
                          std::vector<NamedRank> named_ranks);
 
+// Returns whether the agent has not been heard for most of its lease, so nobody can know what its trainer does.
+bool IsSilent(const Member& member, const JobContext& context);
+
+// Says so in the detail of a rank, or else when its agent was last heard, if that is long ago: ", its agent has not
+// answered for 8s", ", agent last heard 2s ago", "".
+std::string SilenceOf(const Member& member, const JobContext& context);
+
 // The same for an error of the coordinator's own, without ranks.
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what);
@@ -68,9 +75,6 @@ struct RankError {
 };
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
                             const std::vector<RankError>& errors);
-
-// Returns for example "5s" or "1m30s", with tenths below ten seconds.
-std::string Seconds(absl::Duration duration);
 
 }  // namespace cairn
 

@@ -36,6 +36,18 @@ TEST_F(RankErrorTest, MemberFaults_OthersAreSilentToo_AreNamedAsWell) {
   EXPECT_NE(error.message().find("rank 2: its agent was last heard 8s ago"), std::string::npos) << error;
 }
 
+TEST_F(RankErrorTest, SilenceOf_EachTime_SaysOnlyWhatIsKnown) {
+  RegisterAll(1);
+  const Member& member = *context_.members.Find(0);
+  EXPECT_EQ(SilenceOf(member, context_), "");
+  Pass(absl::Seconds(3));
+  EXPECT_FALSE(IsSilent(member, context_)) << "an agent speaks three times in a lease";
+  EXPECT_EQ(SilenceOf(member, context_), ", agent last heard 3s ago");
+  Pass(absl::Seconds(4));
+  EXPECT_TRUE(IsSilent(member, context_));
+  EXPECT_EQ(SilenceOf(member, context_), ", its agent has not answered for 7s");
+}
+
 TEST_F(RankErrorTest, MemberFaults_ATrainerIsLost_NamesNobodyElse) {
   RegisterAll(4);
   Pass(context_.options.lease_ttl * 0.8);

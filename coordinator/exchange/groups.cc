@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/process/quantity.h"
 
 namespace cairn {
@@ -109,8 +110,7 @@ ExchangeWay Groups::OverHost(const Membership& members, ExchangeUse use, std::st
 }
 
 ExchangeWay Groups::OverHostForNow(const Membership& members, ExchangeUse use, const Breakage& broken) {
-  return OverHost(members, use,
-                  absl::StrCat(broken.fault.why, "; tried again after ", absl::FormatDuration(broken.pause)));
+  return OverHost(members, use, absl::StrCat(broken.fault.why, "; tried again after ", DurationText(broken.pause)));
 }
 
 ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now, std::optional<uint64_t> bytes,
@@ -267,7 +267,7 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
     for (size_t rank = 0; rank < group_->joined.size() && missing.size() < kMostErrorBytes; ++rank) {
       if (!group_->joined[rank]) absl::StrAppend(&missing, count++ == 0 ? "" : ", ", rank);
     }
-    GiveUp({absl::StrCat("the group was not complete within ", absl::FormatDuration(build_timeout_),
+    GiveUp({absl::StrCat("the group was not complete within ", DurationText(build_timeout_),
                          count == 1 ? ": rank " : ": ranks ", missing, count == 1 ? " has" : " have", " not joined"),
             {},
             false},

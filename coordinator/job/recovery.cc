@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/rank_error.h"
 
@@ -36,11 +37,11 @@ bool Recovery::OnRead(const absl::Status& status, JobContext& context) {
 void Recovery::Tick(JobContext& context) {
   absl::Status stalled;
   if (!done_ && context.now - begun_ >= context.options.storage_timeout) {
-    stalled =
-        MakeError(Reason::kStorageStalled,
-                  absl::StrCat(context.job, ": storage has not said for ", Seconds(context.options.storage_timeout),
-                               " what the job has saved", error_.ok() ? "" : ": ", error_.message()),
-                  {{"job", context.job}});
+    stalled = MakeError(
+        Reason::kStorageStalled,
+        absl::StrCat(context.job, ": storage has not said for ", DurationText(context.options.storage_timeout),
+                     " what the job has saved", error_.ok() ? "" : ": ", error_.message()),
+        {{"job", context.job}});
   }
   if (stalled == stalled_) return;
   stalled_ = std::move(stalled);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -198,7 +199,7 @@ SaveRequests::Awaited SaveRequests::LookAtRanks(SaveRequest& request, const JobC
     const bool coming = request.step.has_value() && member.current_step().value_or(-1) <= *request.step;
     const absl::Time progress = coming ? std::max(request.progress, member.stepped) : request.progress;
     const std::string detail =
-        absl::StrCat("no progress for ", Seconds(context.now - progress), ", last reported step ",
+        absl::StrCat("no progress for ", DurationText(context.now - progress), ", last reported step ",
                      member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none");
     awaited.ranks.push_back({rank, v1::RankProgress::WAITING, detail});
     if (context.now - progress >= phase_timeout) awaited.late.push_back(awaited.ranks.back());
@@ -218,7 +219,7 @@ void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobCo
     // The ranks had little time left: they are not to blame.
     End(request,
         OperationError(Reason::kSaveInProgress, context, operation,
-                       absl::StrCat("did not begin within the request's timeout; ", Seconds(request.blocked),
+                       absl::StrCat("did not begin within the request's timeout; ", DurationText(request.blocked),
                                     " of it passed behind ", BlockingSave(request))),
         context);
   } else if (!request.agreed && (!agreeing() || named.empty())) {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/rank_error.h"
 
@@ -182,7 +183,7 @@ absl::Status VerdictBook::ReadStalled(int64_t step, const JobContext& context) c
     return absl::OkStatus();
   }
   return OperationError(Reason::kStorageStalled, context, {"save", step},
-                        absl::StrCat("storage has not said for ", Seconds(context.options.storage_timeout),
+                        absl::StrCat("storage has not said for ", DurationText(context.options.storage_timeout),
                                      " whether the step is still committed"));
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/base/duration_text.h"
 #include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -314,7 +315,7 @@ void Load::Advance(JobContext& context) {
   if (ticket_ != 0 && !has_plan() && context.now - progress_base_ >= context.options.storage_patience()) {
     Fail(OperationError(Reason::kStorageStalled, context, operation(),
                         absl::StrCat("the coordinator's storage has not given what the load is planned from within ",
-                                     Seconds(context.options.storage_patience()))),
+                                     DurationText(context.options.storage_patience()))),
          context);
     return;
   }

@@ -1,10 +1,12 @@
 // Decides what ends a load before all ranks are done, and whom its error names.
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -31,6 +33,14 @@ std::string VerifyText(const std::string& job, int64_t step) {
   return absl::StrCat("`cairn verify ", job, "@", step, " --root ROOT`");
 }
 
+// Returns the step that the trainer is about to save; nothing if it is in no save.
+std::optional<int64_t> SavedStepOf(const Member& member) {
+  for (const v1::SaveState& state : member.state.saves()) {
+    if (state.phase() == v1::SaveState::BEGUN || state.phase() == v1::SaveState::STAGING) return state.step();
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const JobContext& context) const {
@@ -38,17 +48,22 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
   for (int index : ranks) {
     const Rank& rank = ranks_[static_cast<size_t>(index)];
     const Member* member = context.members.Find(index);
-    std::string detail = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, context)));
+    std::string detail = absl::StrCat("no progress for ", DurationText(context.now - ProgressOf(index, context)));
     if (member == nullptr) {
       absl::StrAppend(&detail, ", no agent registered");
     } else {
-      if (!rank.begun) absl::StrAppend(&detail, ", its trainer has not begun the ", std::string(operation().kind));
+      if (rank.begun) {
+        // What it does can be seen below.
+      } else if (const std::optional<int64_t> saved = SavedStepOf(*member); saved.has_value()) {
+        absl::StrAppend(&detail, ", its trainer saves step ", *saved);
+      } else if (!IsSilent(*member, context)) {
+        absl::StrAppend(&detail, ", its trainer has not begun the ", std::string(operation().kind));
+      }
       if (rank.state.bytes_total() > 0) {
         absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                         FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
       }
-      const absl::Duration silent = context.now - member->heard;
-      if (silent > absl::Seconds(1)) absl::StrAppend(&detail, ", agent last heard ", Seconds(silent), " ago");
+      absl::StrAppend(&detail, SilenceOf(*member, context));
       if (!member->node.empty()) absl::StrAppend(&detail, ", node ", member->node);
     }
     named_ranks.push_back({index, PhaseOf(rank), std::move(detail)});

@@ -161,6 +161,19 @@ TEST_F(LoadsTest, View_RankDoesNotCallTheLoad_IsNamedWithinSeconds) {
   EXPECT_EQ(view.loads(0).ranks(0).note(), "") << "it waits for the other one";
 }
 
+TEST_F(LoadsTest, View_RankIsInASave_IsNamedWithItsStep) {
+  v1::AgentState saving = StateWith(Trainer(1));
+  v1::SaveState& save = *saving.add_saves();
+  save.set_step(7);
+  save.set_phase(v1::SaveState::BEGUN);
+  save.set_trainer_incarnation(Trainer(1));
+  Synchronize(1, saving);
+  Report(0, Call(0, 1));
+  Pass(absl::Seconds(3));
+  const std::string note = job().View(At()).loads(0).ranks(1).note();
+  EXPECT_EQ(note, "no progress for 3s, its trainer saves step 7, agent last heard 3s ago");
+}
+
 TEST_F(LoadsTest, Load_CallTimedOutAlone_EndsAtOnceAndTheNextOnesMeet) {
   Report(1, Trainer(1));
   Report(0, Call(0, 1));

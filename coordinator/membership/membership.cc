@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/base/random_id.h"
 #include "common/rpc/short_report.h"
 #include "common/status/reason.h"
@@ -49,10 +50,8 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
     return MakeError(
         Reason::kRankConflict,
         absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(held->incarnation), " on ",
-                     held->node.empty() ? "an unnamed node" : held->node, ", heard ",
-                     absl::FormatDuration(absl::Trunc(now - held->heard, absl::Milliseconds(100))),
-                     " ago; its lease ends in ",
-                     absl::FormatDuration(absl::Trunc(held->lease_end - (now - deaf_), absl::Milliseconds(100)))),
+                     held->node.empty() ? "an unnamed node" : held->node, ", heard ", DurationText(now - held->heard),
+                     " ago; its lease ends in ", DurationText(held->lease_end - (now - deaf_))),
         {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", held->node}});
   }
   const bool alone = size_ == 0 || (size_ == 1 && held != nullptr);

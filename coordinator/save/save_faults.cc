@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/save/save.h"
@@ -184,7 +185,7 @@ bool Save::CheckDeadlines(JobContext& context) {
   if (reserve_ticket_ != 0 && context.now - reserve_time_ >= context.options.storage_patience()) {
     Abort(OperationError(Reason::kStorageStalled, context, operation(),
                          absl::StrCat("storage has not given the attempt a directory within ",
-                                      Seconds(context.options.storage_patience()))),
+                                      DurationText(context.options.storage_patience()))),
           context);
     return false;
   }

@@ -89,6 +89,25 @@ TEST_F(SaveFaultsTest, Deadline_ARankSavesAnotherStep_SaysWhich) {
       << save_.error();
 }
 
+TEST_F(SaveFaultsTest, Deadline_ARankIsInALoad_SaysSo) {
+  Report(0, v1::SaveState::BEGUN);
+  Report(2, v1::SaveState::BEGUN);
+  v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1));
+  agent.add_loads()->set_phase(v1::LoadState::BEGUN);
+  PartTest::Report(1, agent);
+  PassAndAdvance(absl::Seconds(20));
+  EXPECT_NE(save_.error().message().find("rank 1: no progress for 20s, its trainer is in a load"), std::string::npos)
+      << save_.error();
+}
+
+TEST_F(SaveFaultsTest, Deadline_ARanksAgentIsSilent_SaysNothingOfItsTrainer) {
+  Report(0, v1::SaveState::BEGUN);
+  Report(2, v1::SaveState::BEGUN);
+  PassAndAdvance(absl::Seconds(20));
+  EXPECT_NE(save_.error().message().find("its agent has not answered for 20s"), std::string::npos) << save_.error();
+  EXPECT_EQ(save_.error().message().find("has not begun"), std::string::npos) << save_.error();
+}
+
 TEST_F(SaveFaultsTest, View_ARankStillWritesAnEarlierStep_IsOnItsWay) {
   Report(0, v1::SaveState::BEGUN);
   v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1), kStep - 1);

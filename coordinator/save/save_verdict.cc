@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/plan_table.h"
 #include "coordinator/save/save.h"
@@ -28,11 +29,11 @@ void Save::AdvanceCommit(JobContext& context) {
       return;
     }
     if (!manifest_.has_value() && context.now - manifest_time_ >= context.options.storage_patience()) {
-      Abort(
-          OperationError(Reason::kStorageStalled, context, operation(),
-                         absl::StrCat("the manifest was not made within ", Seconds(context.options.storage_patience()),
-                                      ", because the coordinator's storage does not answer")),
-          context);
+      Abort(OperationError(
+                Reason::kStorageStalled, context, operation(),
+                absl::StrCat("the manifest was not made within ", DurationText(context.options.storage_patience()),
+                             ", because the coordinator's storage does not answer")),
+            context);
       return;
     }
     if (held_up) Stall(*StorageStall({}, context), context);
@@ -45,7 +46,7 @@ void Save::AdvanceCommit(JobContext& context) {
   }
   if (stalled_.ok() && context.now - decided_time_ >= context.options.storage_timeout) {
     Stall(OperationError(Reason::kStorageStalled, context, operation(),
-                         absl::StrCat("storage has not said for ", Seconds(context.options.storage_timeout),
+                         absl::StrCat("storage has not said for ", DurationText(context.options.storage_timeout),
                                       " whether the commit stands; nobody knows the outcome yet")),
           context);
   }

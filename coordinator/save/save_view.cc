@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -25,6 +26,20 @@ std::optional<int64_t> OtherStepOf(const Member* member, int64_t step) {
     if (state.step() != step && state.attempt() == 0 && open) other = state.step();
   }
   return other;
+}
+
+bool IsInALoad(const Member& member) {
+  const auto& loads = member.state.loads();
+  return std::any_of(loads.begin(), loads.end(), [](const v1::LoadState& load) {
+    return load.phase() == v1::LoadState::BEGUN || load.phase() == v1::LoadState::READING;
+  });
+}
+
+// "waits for shards of rank 3"; empty if it waits for none.
+std::string AwaitedShards(const v1::SaveState& state) {
+  if (state.awaited_ranks().empty()) return "";
+  const std::vector<int> others(state.awaited_ranks().begin(), state.awaited_ranks().end());
+  return absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others));
 }
 
 }  // namespace
@@ -73,20 +88,24 @@ absl::Time Save::ProgressOf(int index, const Rank& rank, const JobContext& conte
 
 std::string Save::DetailOf(int index, const Rank& rank, const JobContext& context) const {
   const Member* member = context.members.Find(index);
-  std::string text = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, rank, context)));
+  std::string text = absl::StrCat("no progress for ", DurationText(context.now - ProgressOf(index, rank, context)));
   if (member == nullptr) return absl::StrCat(text, ", no agent registered");
   if (!rank.begun) {
-    const std::optional<int64_t> other = OtherStepOf(member, step_);
-    absl::StrAppend(&text, other.has_value() ? absl::StrCat(", its trainer saves step ", *other)
-                                             : ", its trainer has not begun the save");
+    if (const std::optional<int64_t> other = OtherStepOf(member, step_); other.has_value()) {
+      absl::StrAppend(&text, ", its trainer saves step ", *other);
+    } else if (IsInALoad(*member)) {
+      absl::StrAppend(&text, ", its trainer is in a load");
+    } else if (!IsSilent(*member, context)) {
+      absl::StrAppend(&text, ", its trainer has not begun the save");
+    }
     if (member->current_step().has_value()) absl::StrAppend(&text, ", last reported step ", *member->current_step());
     if (member->reported && !member->state.trainer().attached()) absl::StrAppend(&text, ", no trainer attached");
   } else if (rank.state.bytes_total() > 0) {
     absl::StrAppend(&text, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                     FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
   }
-  const absl::Duration silent = context.now - member->heard;
-  if (silent > absl::Seconds(1)) absl::StrAppend(&text, ", agent last heard ", Seconds(silent), " ago");
+  if (const std::string others = AwaitedShards(rank.state); !others.empty()) absl::StrAppend(&text, ", ", others);
+  absl::StrAppend(&text, SilenceOf(*member, context));
   if (!member->node.empty()) absl::StrAppend(&text, ", node ", member->node);
   return text;
 }
@@ -206,10 +225,8 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
     } else if (!rank.begun) {
       if (const auto other = OtherStepOf(context.members.Find(index), step_))
         progress.set_note(absl::StrCat("saves step ", *other));
-    } else if (rank.state.awaited_ranks_size() > 0) {
-      const std::vector<int> others(rank.state.awaited_ranks().begin(), rank.state.awaited_ranks().end());
-      progress.set_note(
-          absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others)));
+    } else {
+      progress.set_note(AwaitedShards(rank.state));
     }
   }
   tally.WriteTo(view);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -254,7 +255,7 @@ std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
   for (int rank : context.members.Absent())
     named_ranks.push_back({rank, v1::RankProgress::ARMING, "no agent registered"});
   for (const auto& [rank, member] : context.members.members()) {
-    const std::string heard = absl::StrCat("agent last heard ", Seconds(context.now - member.heard), " ago");
+    const std::string heard = absl::StrCat("agent last heard ", DurationText(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
       named_ranks.push_back({rank, v1::RankProgress::ARMING,
                              member.reported && member.state.trainer().attached() ? "its trainer has reported no step"

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -141,8 +142,7 @@ absl::Duration Dispatcher::WatchListening() {
     if (due) listening_->clock.Begin(now);
   }
   if (stopped - stops_told_ > options_.lease_ttl / 2) {
-    Log(LogLevel::kWarn, "was_stopped",
-        {{"for", absl::FormatDuration(absl::Trunc(stopped - stops_told_, absl::Milliseconds(100)))}});
+    Log(LogLevel::kWarn, "was_stopped", {{"for", DurationText(stopped - stops_told_)}});
     stops_told_ = stopped;
   }
   if (!due) return deaf;
@@ -390,8 +390,8 @@ grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> wor
                                                      std::shared_ptr<Admission::Place> place) {
   auto call = HeldCall::Start(kMaxWork, [](HeldCall& ended, bool timer) {
     if (timer) {
-      ended.Answer(MakeError(Reason::kStorageStalled, absl::StrCat("the coordinator's storage did not answer within ",
-                                                                   absl::FormatDuration(kMaxWork))));
+      ended.Answer(MakeError(Reason::kStorageStalled,
+                             absl::StrCat("the coordinator's storage did not answer within ", DurationText(kMaxWork))));
     }
   });
   grpc::ServerUnaryReactor* reactor = call->reactor();

@@ -25,11 +25,19 @@ namespace {
 constexpr size_t kMaxNames = 8;
 constexpr size_t kMaxFirstStarts = 1000;
 
-std::string JoinNames(const std::vector<std::string>& names) {
-  const std::vector<std::string> shown(names.begin(),
-                                       names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMaxNames)));
-  std::string text = absl::StrJoin(shown, ", ");
-  if (names.size() > kMaxNames) absl::StrAppend(&text, " and ", names.size() - kMaxNames, " more");
+// An error's message is cut at 512 bytes (common/status/reason.h), and may get words before it. How many names there
+// are must not be lost by that, so fewer of them are listed.
+constexpr size_t kListBytes = 400;
+
+// Returns the first names, at least one and as many more as `bytes` have room for, and the number of the others.
+std::string JoinNames(const std::vector<std::string>& names, size_t bytes = kListBytes) {
+  std::string text;
+  size_t shown = 0;
+  for (; shown < std::min(names.size(), kMaxNames); ++shown) {
+    if (shown > 0 && text.size() + names[shown].size() > bytes) break;
+    absl::StrAppend(&text, shown == 0 ? "" : ", ", names[shown]);
+  }
+  if (names.size() > shown) absl::StrAppend(&text, " and ", names.size() - shown, " more");
   return text;
 }
 
@@ -253,7 +261,9 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     ErrorMetadata more = metadata;
     more.emplace_back("names", JoinNames(names));
     more.emplace_back("count", absl::StrCat(names.size()));
-    return MakeError(reason, absl::StrCat(name, " ", what, ": ", JoinNames(names), near), more);
+    std::string text = absl::StrCat(name, " ", what, near, near.empty() ? ": " : " All of them: ");
+    absl::StrAppend(&text, JoinNames(names, kListBytes - std::min(kListBytes, text.size())));
+    return MakeError(reason, text, more);
   };
   if (action.strict && !plan.missing().empty()) {
     return fault(Reason::kMissingNames, plan.missing(),

@@ -13,6 +13,8 @@ namespace {
 // So many missing names are looked at, and so many of them named.
 constexpr size_t kMaxNames = 8;
 constexpr int kShown = 3;
+// A message is cut at 512 bytes (common/status/reason.h), and says more than this.
+constexpr size_t kMaxBytes = 200;
 // The comparison takes some tenths of a second then.
 constexpr size_t kMaxOthers = 50000;
 
@@ -29,6 +31,9 @@ std::string MisspeltNames(const std::vector<std::string>& missing, const std::ve
   for (size_t i = 0; i < std::min(missing.size(), kMaxNames) && shown < kShown; ++i) {
     const std::string near = aoa::Suggest(missing[i], candidates, symbols);
     if (near.empty()) continue;
+    // A name may be long.
+    const size_t bytes = missing[i].size() + near.size();
+    if (shown > 0 && text.size() + bytes > kMaxBytes) continue;
     ++shown;
     absl::StrAppend(&text, "; for '", missing[i], "', ", absl::StripPrefix(near, "; "));
   }

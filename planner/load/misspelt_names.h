@@ -9,7 +9,8 @@
 namespace cairn {
 
 // Returns "; for 'optimiser', did you mean 'optimizer'?" for the first missing names that have a near one among
-// `others`; empty if none has, or if there are so many others that the comparison would take long.
+// `others`, as many as a message has room for. Empty if none has, or if there are so many others that the comparison
+// would take long.
 std::string MisspeltNames(const std::vector<std::string>& missing, const std::vector<std::string_view>& others);
 
 }  // namespace cairn

@@ -54,6 +54,22 @@ def test_faults_are_named_with_what_to_change(tmp_path):
     assert "fault    coordinator: " in text and "next: " in text
 
 
+def test_a_job_without_a_sound_checkpoint_is_a_fault(tmp_path):
+    root = tmp_path / "root"
+    with cairn.local.Cluster(ranks=2, root=root) as cluster:
+        for step in (1, 2):
+            on_ranks(cluster, lambda rank, client: client.save(step, {"w": rows(WHOLE, rank, 2)}).wait(60))
+    assert "checkpoints" not in findings(f"--root={root}")
+    newest, older = (sorted((root / f"demo/{step:012d}/0001").glob("*.safetensors"))[0] for step in (2, 1))
+    os.truncate(newest, 100)
+    found = findings(f"--root={root}")["checkpoints"]
+    assert found["level"] == "warning" and "a load takes step 1" in found["text"], found
+    older.unlink()
+    found = findings(f"--root={root}", expect=1)["checkpoints"]
+    assert found["level"] == "fault" and "no sound checkpoint: 2 are damaged" in found["text"], found
+    assert f"`cairn list demo --root {root} --check`" in found["next"], found
+
+
 def test_without_a_root_it_says_that_storage_was_not_tried():
     found = findings()
     assert found["storage"]["level"] == "note" and "--root" in found["storage"]["next"]

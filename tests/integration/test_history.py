@@ -59,7 +59,8 @@ def test_history_tells_saves_and_loads_and_why_one_failed(tmp_path):
             (1, "deleted"), (3, "done")]
         assert "a test" in stored[0]["message"] and stored[0]["duration"] is None
         assert "deleted" in command("history", "demo", "--root", str(root)).stdout
-    assert "has saved nothing" in command("history", "other", "--root", str(root)).stdout
+        assert "JOB_NOT_FOUND" in command("history", "other", *flags, expect=1).stderr
+    assert "JOB_NOT_FOUND" in command("history", "other", "--root", str(root), expect=1).stderr
 
 
 def test_jobs_lists_those_that_run_and_those_that_storage_knows(tmp_path):
@@ -85,3 +86,5 @@ def test_jobs_lists_those_that_run_and_those_that_storage_knows(tmp_path):
     stored = command_json("jobs", "--root", str(root))["jobs"]
     assert [(job["job"], job["state"], job["last_committed_step"]) for job in stored] == [
         ("new", "stored", 7), ("team/old", "stored", 40)]
+    assert command_json("list", "--root", str(root))["jobs"] == stored, "a list without a job is that of the jobs"
+    assert "one job" in command("list", "--check", "--root", str(root), expect=1).stderr

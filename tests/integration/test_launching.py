@@ -177,6 +177,45 @@ def test_ctrl_c_leaves_files_that_are_due_to_the_next_coordinator(runtime, scrip
     assert committed(root) == [3]
 
 
+def test_run_of_prune_fails_if_files_cannot_be_removed(runtime, scripts):
+    root = scripts / "root"
+    (scripts / "train_all.py").write_text(SAVES_THREE)
+    assert run("run", f"--root={root}", "--", sys.executable, str(scripts / "train_all.py")).returncode == 0
+    held = next(path for path in root.rglob("*.safetensors") if int(path.parent.parent.name) == 1)
+    if subprocess.run(["chattr", "+i", held], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file can be made immutable here")
+    prune = ["run", f"--root={root}", "--coordinator-flag=--lease-ttl=1s", "--", CAIRN, "prune", JOB, "--keep-last=1"]
+    try:
+        done = run(*prune)
+    finally:
+        subprocess.run(["chattr", "-i", held], check=True)
+    assert done.returncode == 1 and "error: STORAGE_ERROR: files of 1 deleted checkpoint are still there" in done.stderr
+    assert held.exists()
+    assert run(*prune).returncode == 0
+    until(lambda: not held.exists())
+
+
+def test_run_of_prune_fails_if_the_coordinator_ends_before_the_files_are_gone(runtime, scripts):
+    root = scripts / "root"
+    (scripts / "train_all.py").write_text(SAVES_THREE)
+    assert run("run", f"--root={root}", "--", sys.executable, str(scripts / "train_all.py")).returncode == 0
+    with subprocess.Popen([CAIRN, "run", f"--root={root}", "--coordinator-flag=--lease-ttl=5m", "--",
+                           CAIRN, "prune", JOB, "--keep-last=1"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                          stdin=subprocess.DEVNULL, text=True) as process:
+        logs = pathlib.Path(re.search(r"logs in (\S+)", process.stderr.readline())[1])
+        coordinator = services(logs)["coordinator"]
+        said = ""
+        while "waiting for the files of 2" not in said:
+            said = process.stderr.readline()
+            assert said, "it ended before it waited"
+        os.kill(coordinator, signal.SIGKILL)
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 1, told
+    assert "error: COORDINATOR_UNREACHABLE: whether files of deleted checkpoints are still there is not known" in told
+    assert "run the same command again" in told
+    assert committed(root) == [3]
+
+
 def test_run_hands_on_signals_and_passes_no_token_in_arguments(runtime, tmp_path):
     token = "0123456789abcdef0123456789abcdef"
     (tmp_path / "token").write_text(token + "\n")
