@@ -128,9 +128,10 @@ std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
   const std::string base = Base();
   if (!IsPrivate(base)) return running;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
-    const std::string path = entry.path().string();
-    if (!entry.path().filename().string().starts_with(kPrefix) || !IsPrivate(path)) continue;
+  std::filesystem::directory_iterator entry(base, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (!entry->path().filename().string().starts_with(kPrefix) || !IsPrivate(path)) continue;
     const std::string job = LineOf(path + kJobFile), address = LineOf(path + kAddressFile);
     if (!job.empty() && IsHostPort(address) && HolderOf(path).has_value()) running.push_back({job, address});
   }

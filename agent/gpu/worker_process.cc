@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/duration_text.h"
 #include "common/process/log.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -133,7 +134,7 @@ absl::StatusOr<worker::WorkerEvent> WorkerProcess::Await(absl::Duration timeout)
     const absl::Duration left = until - Clock::Real().SteadyNow();
     if (left <= absl::ZeroDuration()) {
       return MakeError(Reason::kTimedOut,
-                       absl::StrCat("cairn-gpu-worker has not answered within ", absl::FormatDuration(timeout)));
+                       absl::StrCat("cairn-gpu-worker has not answered within ", DurationText(timeout)));
     }
     CAIRN_ASSIGN_OR_RETURN(const bool ready, socket_.Await(left));
     if (ready) break;

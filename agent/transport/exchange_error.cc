@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "agent/gpu/worker_process.h"
+#include "common/base/duration_text.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -18,7 +19,7 @@ absl::Status ExchangeStepError(const absl::Status& error, std::string_view windo
     ErrorMetadata metadata = {{"ranks", named}};
     if (peers.size() == 1) metadata.emplace_back("source_rank", named);
     return MakeError(Reason::kTransportFailed,
-                     absl::StrCat(where, " has made no progress for ", absl::FormatDuration(stall_timeout)), metadata);
+                     absl::StrCat(where, " has made no progress for ", DurationText(stall_timeout)), metadata);
   }
   ErrorMetadata metadata;
   if (MetadataOf(error).contains(std::string(kWorkerAtFault))) {

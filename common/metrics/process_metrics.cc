@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -21,8 +20,10 @@ double Seconds(const timeval& time) {
 
 double OpenFiles() {
   std::error_code error;
-  const std::filesystem::directory_iterator files("/proc/self/fd", error);
-  return error ? 0 : static_cast<double>(std::distance(begin(files), end(files)));
+  std::filesystem::directory_iterator file("/proc/self/fd", error);
+  double files = 0;
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) ++files;
+  return error ? 0 : files;
 }
 
 }  // namespace

@@ -114,8 +114,12 @@ absl::StatusOr<std::string> FindFile(const std::string& path) {
     if (fs::exists(file, error)) return file.string();
   }
   std::vector<std::string> tiktoken;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.path().extension() == ".tiktoken") tiktoken.push_back(entry.path().string());
+  fs::directory_iterator entry(path, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".tiktoken") tiktoken.push_back(entry->path().string());
+  }
+  if (error) {
+    return MakeError(Reason::kInputUnreadable, absl::StrCat(path, ": ", error.message()), {{"file", path}});
   }
   if (tiktoken.size() == 1) return tiktoken[0];
   return MakeError(Reason::kInputUnreadable,
