@@ -1,0 +1,118 @@
+#include "common/rpc/accept_loop.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kLongMs = 20'000;
+
+// Takes all descriptors of this process, and gives them back. No other thread may close one meanwhile, so no gRPC is in
+// this test.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 256);
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int file = 0; file >= 0;) {
+      file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (file >= 0) taken_.emplace_back(file);
+    }
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+  std::vector<UniqueFd> taken_;
+};
+
+class AcceptLoopTest : public ::testing::Test {
+ protected:
+  AcceptLoopTest()
+      : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_.get(), 16), 0);
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    address_ = address;
+    thread_ = std::thread([this] {
+      loop_.Run({listener_.get()}, wake_.get(), [this](int listener, UniqueFd connection) {
+        EXPECT_EQ(listener, listener_.get());
+        MutexLock lock(mutex_);
+        taken_.push_back(std::move(connection));
+        changed_.NotifyAll();
+      });
+    });
+  }
+  ~AcceptLoopTest() override {
+    eventfd_write(wake_.get(), 1);
+    thread_.join();
+  }
+
+  static UniqueFd MakeClient() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+  bool Connects(const UniqueFd& client) const {
+    return connect(client.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_)) == 0;
+  }
+  // Returns whether the loop takes as many connections in time.
+  bool Takes(size_t connections) {
+    MutexLock lock(mutex_);
+    const absl::Time until = absl::Now() + absl::Milliseconds(kLongMs);
+    while (taken_.size() < connections && absl::Now() < until) changed_.WaitFor(mutex_, until - absl::Now());
+    return taken_.size() == connections;
+  }
+
+  const UniqueFd listener_, wake_;
+  sockaddr_in address_ = {};
+  AcceptLoop loop_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<UniqueFd> taken_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// Returns whether the other side closes the connection without a word.
+bool IsClosed(const UniqueFd& client) {
+  pollfd polled = {client.get(), POLLIN, 0};
+  char byte = 0;
+  return poll(&polled, 1, kLongMs) == 1 && recv(client.get(), &byte, 1, 0) <= 0;
+}
+
+TEST_F(AcceptLoopTest, NoDescriptors_ConnectionsAreClosedAtOnce_AndTakenWhenThereAreSome) {
+  const UniqueFd before = MakeClient();
+  ASSERT_TRUE(Connects(before) && Takes(1));
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(MakeClient());
+  {
+    const NoDescriptors none;
+    for (const UniqueFd& client : clients) {
+      ASSERT_TRUE(Connects(client));
+      EXPECT_TRUE(IsClosed(client));
+    }
+  }
+  EXPECT_TRUE(Takes(1));
+  const UniqueFd after = MakeClient();
+  EXPECT_TRUE(Connects(after) && Takes(2));
+}
+
+}  // namespace
+}  // namespace cairn
