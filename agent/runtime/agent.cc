@@ -96,6 +96,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     Log(LogLevel::kWarn, "trainer_ended", {{"seen_by", how == TrainerEnd::kEnded ? "process" : "connection"}});
     raw->TrainerGone(trainer, how);
   });
+  if (!agent->watch_->works()) {
+    return MakeError(Reason::kMemoryLimit, "the process has no file descriptor left to watch its trainers (ulimit -n)");
+  }
   CoordinatorLinkOptions link;
   link.address = given.coordinator;
   link.tokens = agent->tokens_;

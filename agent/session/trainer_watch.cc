@@ -15,7 +15,9 @@ constexpr size_t kMaxWatched = 16;
 }  // namespace
 
 TrainerWatch::TrainerWatch(std::function<void(uint64_t, TrainerEnd)> on_end)
-    : on_end_(std::move(on_end)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), thread_([this] { Run(); }) {}
+    : on_end_(std::move(on_end)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (works()) thread_ = std::thread([this] { Run(); });
+}
 
 TrainerWatch::~TrainerWatch() {
   {
@@ -23,7 +25,7 @@ TrainerWatch::~TrainerWatch() {
     stopped_ = true;
   }
   Wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void TrainerWatch::Wake() {

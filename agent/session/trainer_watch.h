@@ -24,6 +24,8 @@ class TrainerWatch {
   explicit TrainerWatch(std::function<void(uint64_t, TrainerEnd)> on_end);
   ~TrainerWatch();
 
+  // False if the process had no descriptor left for it. Then it watches nothing.
+  bool works() const { return wake_.valid(); }
   // Watches the process of a trainer, a pidfd, in place of what it watched for that trainer before. A trainer whose
   // place another one has taken may live on, so it is watched too. The newest 16 trainers are watched; of others that
   // still live no end is told.

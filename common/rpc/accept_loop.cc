@@ -83,9 +83,9 @@ bool AcceptLoop::Refuse(int listener) {
 }
 
 void AcceptLoop::LogShortage(int error) {
-  short_ = true;
   const absl::Time now = Clock::Real().SteadyNow();
   if (now - logged_ < kLogInterval) return;
+  short_ = true;
   logged_ = now;
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -101,7 +101,6 @@ void AcceptLoop::LogShortage(int error) {
 
 void AcceptLoop::LogEnd() {
   short_ = false;
-  logged_ = absl::InfinitePast();
   Log(LogLevel::kInfo, "descriptors_free", {{"refused", refused_}});
   refused_ = 0;
 }

@@ -24,7 +24,7 @@ class AcceptLoop {
   //
   // When the process, or the system, has no descriptor left, a connection is taken with the one in reserve and closed
   // at once, so its caller hears of it now and tries again, and does not wait for an answer that cannot come. The log
-  // says so (no_descriptors), at most once a minute, and says when it is over (descriptors_free).
+  // says so (no_descriptors), at most once a minute, and after that when one could be taken again (descriptors_free).
   void Run(const std::vector<int>& listeners, int wake, const std::function<void(int listener, UniqueFd)>& taken);
 
  private:
@@ -37,8 +37,8 @@ class AcceptLoop {
   void LogEnd();
 
   UniqueFd reserve_;
-  bool short_ = false;
-  uint64_t refused_ = 0;  // since the shortage began
+  bool short_ = false;    // the log says so
+  uint64_t refused_ = 0;  // since the log said last that it is over
   absl::Time logged_ = absl::InfinitePast();
 };
 

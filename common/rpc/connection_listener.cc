@@ -125,6 +125,10 @@ void ConnectionListener::Run() {
   std::vector<int> listeners;
   for (const UniqueFd& listener : listeners_) listeners.push_back(listener.get());
   loop_.Run(listeners, wake_.get(), [this](int listener, UniqueFd connection) {
+    // gRPC would write a line of its own for each one that has been reset meanwhile.
+    sockaddr_storage peer = {};
+    socklen_t length = sizeof(peer);
+    if (getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters taken;
     taken.listener_fd = listener;
     taken.fd = connection.release();

@@ -105,6 +105,11 @@ def patience(max_wait: float, remaining: float) -> float:
     return min(max_wait + GRACE, max(remaining, max_wait) + LEAST_GRACE)
 
 
+def frozen(error: BaseException) -> bool:
+    """Returns whether this error of a call says that the agent is there, but has not answered in time."""
+    return isinstance(error, Error) and error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED")
+
+
 class Agent:
     """The connection to one agent. Thread-safe."""
 

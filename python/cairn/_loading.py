@@ -100,7 +100,9 @@ class Loader:
         """Returns the answer to EndLoad when all ranks are done."""
         deadline = time.monotonic() + timeout
         while True:
-            ended = self._session.agent.call("EndLoad", end, _receiving.within(deadline))
+            max_wait = _receiving.within(deadline)
+            ended = self._session.agent.call("EndLoad", end, max_wait,
+                                             _agent.patience(max_wait, deadline - time.monotonic()))
             if not ended.pending:
                 return ended
             if time.monotonic() > deadline:
@@ -116,7 +118,8 @@ class Loader:
         _staging.copy_from_devices(source, begun.source_placements, memory, _staging.LastCopies())
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
-            trainer_incarnation=self._session.incarnation, number=number))
+            trainer_incarnation=self._session.incarnation, number=number),
+            timeout=_agent.patience(0.0, source.deadline - time.monotonic()))
 
 
 @contextlib.contextmanager
@@ -140,9 +143,8 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
     end.error.CopyFrom(_wire.status_from_error(error))
     patience = _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE
     # An agent that has just not answered hears of it when it goes on, if it ever does.
-    frozen = isinstance(error, Error) and error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED")
     try:
-        agent.call("EndLoad", end, patience, timeout=_agent.LEAST_GRACE if frozen else None)
+        agent.call("EndLoad", end, patience, timeout=_agent.LEAST_GRACE if _agent.frozen(error) else None)
     except Error as told:
         if not isinstance(error, Error) or told.reason in ("AGENT_UNREACHABLE", "NOT_REGISTERED", "STALE_INCARNATION"):
             return None

@@ -38,7 +38,9 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     while True:
         request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
                                                            released_batches=released)
-        response = agent.call("ReceiveLoad", request, within(deadline))
+        max_wait = within(deadline)
+        response = agent.call("ReceiveLoad", request, max_wait,
+                              _agent.patience(max_wait, deadline - time.monotonic()))
         released = []
         for batch in response.batches:
             if batch.batch not in copied:

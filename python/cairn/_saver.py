@@ -7,7 +7,19 @@ import dataclasses
 import time
 from typing import Any
 
-from cairn import _device, _device_sharing, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _wire
+from cairn import (
+    _agent,
+    _device,
+    _device_sharing,
+    _layout,
+    _line,
+    _memory,
+    _overlap,
+    _replicas,
+    _session,
+    _staging,
+    _wire,
+)
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport, StagingReport
@@ -165,7 +177,7 @@ class Saver:
                                       self._staging_of(behind, time.monotonic() - started), behind, self._guards)
                     why = behind
                 report = self.stage(declared, begun)
-                self._commit(declared, begun, agent, started)
+                self._commit(declared, begun, agent, started, deadline)
                 return Saving(self._verdicts, step, begun.save, agent, holder, report,
                               _synchronous(report, time.monotonic() - started, why))
             except _session.Restarted:
@@ -176,8 +188,8 @@ class Saver:
                 if self._devices.busy():  # what is copied still goes to the slab
                     self._hanging = begun.save
                     raise
-                unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
-                if not unreachable or not self._session.restarted_since(agent):
+                gone = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE" and not _agent.frozen(error)
+                if not gone or not self._session.restarted_since(agent):
                     self._cancel(begun.save, error)
                     raise
                 # The memory could not be mapped any more.
@@ -295,12 +307,14 @@ class Saver:
             object_sizes=[len(entry.data) for entry in declared.objects],
             check_checksums=_replicas.checksums(declared, begun.check_items))
 
-    def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float) -> None:
+    def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float,
+                deadline: float) -> None:
         """Tells the agent that all is staged, and gives it the checksums of what other ranks hold too."""
         request = self._commit_request(declared, begun)
         request.sampled_checksums.extend(self.sampler.sample(declared, begun.may_check_items,
                                                              time.monotonic() - started))
-        self._session.call("CommitStaging", request, held_by=agent)
+        self._session.call("CommitStaging", request, held_by=agent,
+                           timeout=_agent.patience(0.0, deadline - time.monotonic()))
 
     def _cancel(self, save: int, error: BaseException, step: int = 0) -> None:
         """Gives a save up; 0: the one of `step` that the agent has not answered yet.
@@ -310,7 +324,9 @@ class Saver:
         request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._session.incarnation, save=save,
                                                           step=step, error=_wire.status_from_error(error))
         try:
-            self._session.agent.call("CancelSave", request)
+            # An agent that has just not answered hears of it when it goes on, if it ever does.
+            self._session.agent.call("CancelSave", request,
+                                     timeout=_agent.LEAST_GRACE if _agent.frozen(error) else None)
         except Error:
             pass # the first error is the one to report; the agent's own deadline ends the attempt
 

@@ -205,8 +205,8 @@ class Session:
                 # Either the agent is a new process that does not know this trainer, or it is just coming up again.
                 if last or error.reason not in ("NOT_REGISTERED", "AGENT_UNREACHABLE"):
                     raise
-                if error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED"):
-                    raise  # it is there, but does not answer
+                if _agent.frozen(error):
+                    raise
                 self.attach(PATIENCE)
         raise AssertionError("not reached")
 
