@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from cairn import _wire
+from cairn import _agent, _wire
 from cairn._errors import Error
 
 _LOG = logging.getLogger("cairn")
@@ -94,6 +94,8 @@ class Teller:
         try:
             job = self._ask()
         except Error as error:
+            if _agent.frozen(error):  # the agent has just answered the call that ends, and asks the coordinator now
+                return f"waits for ranks that the coordinator has not named within {ANSWER:g} s", {}
             return f"waits for ranks that nobody can name now ({error.reason})", {}
         waited = _waited_for(job, self._what, self._rank, self._step, self._lease)
         phase = "waiting"

@@ -166,6 +166,12 @@ def test_call_that_ends_says_so_if_nobody_can_be_named():
     assert _awaited.Teller(refuse, "save", 0, 2).named() == (
         "waits for ranks that nobody can name now (COORDINATOR_UNREACHABLE)", {})
 
+    def wait_in_vain():
+        raise Error("AGENT_UNREACHABLE", "GetLocalJob: it did not answer in time", {"detail": "DEADLINE_EXCEEDED: ..."})
+
+    assert _awaited.Teller(wait_in_vain, "save", 0, 2).named() == (
+        "waits for ranks that the coordinator has not named within 2 s", {})
+
 
 def test_ranks_that_save_different_steps_are_told_each_others_step():
     view = job(save=("STAGED", "WAITING"))
