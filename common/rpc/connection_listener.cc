@@ -14,6 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/process/log.h"
 #include "common/resources/thread.h"
 #include "common/rpc/address.h"
 #include "common/rpc/keepalive.h"
@@ -58,12 +59,13 @@ in_port_t PortOf(int listener) {
 }
 
 // Returns sockets for the addresses that can be bound, all at the port that the first one got. If there is none, errno
-// says why.
-std::vector<UniqueFd> ListenOnAll(const addrinfo* addresses) {
+// says why. `in_use`: set if somebody else listens at the port of one.
+std::vector<UniqueFd> ListenOnAll(const addrinfo* addresses, bool& in_use) {
   std::vector<UniqueFd> listeners;
   for (; addresses != nullptr; addresses = addresses->ai_next) {
     if (!listeners.empty()) *PortIn(addresses->ai_addr) = PortOf(listeners.front().get());
     UniqueFd listener = ListenOn(addresses->ai_addr, addresses->ai_addrlen);
+    if (!listener.valid() && errno == EADDRINUSE) in_use = true;
     if (listener.valid()) listeners.push_back(std::move(listener));
   }
   return listeners;
@@ -90,6 +92,7 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(c
   }
   const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
   std::vector<UniqueFd> listeners;
+  bool in_use = false;
   if (host == "0.0.0.0" || host == "::") {
     sockaddr_in6 everywhere = {};
     everywhere.sin6_family = AF_INET6;
@@ -97,11 +100,18 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(c
     addrinfo wildcard = {};
     wildcard.ai_addr = reinterpret_cast<sockaddr*>(&everywhere);
     wildcard.ai_addrlen = sizeof(everywhere);
-    listeners = ListenOnAll(&wildcard);
+    listeners = ListenOnAll(&wildcard, in_use);
   }
   // A system without IPv6 has the wildcard of IPv4 only.
-  if (listeners.empty()) listeners = ListenOnAll(found);
+  if (listeners.empty()) listeners = ListenOnAll(found, in_use);
   if (listeners.empty()) return CannotBind(address, std::strerror(errno));
+  if (in_use) {
+    Log(LogLevel::kWarn, "port_shared",
+        {{"address", address},
+         {"next",
+          "Somebody else listens at this port by the other version of IP, and callers may come to that one. "
+          "Give another port, or the address of one version."}});
+  }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return CannotBind(address, std::strerror(errno));
   return std::unique_ptr<ConnectionListener>(new ConnectionListener(std::move(listeners), std::move(wake)));

@@ -21,8 +21,9 @@ namespace cairn {
 class ConnectionListener {
  public:
   // Listens at "host:port"; port 0 takes a free one. A name may have several addresses, and all of them get the same
-  // port; those that cannot be bound are left out if one can be. The wildcards "0.0.0.0" and "[::]" both mean all
-  // addresses of both families, as in gRPC. Connections wait until Serve. BAD_REQUEST: no address can be bound.
+  // port; those that cannot be bound are left out if one can be, and the log says so if somebody else listens there
+  // (port_shared). The wildcards "0.0.0.0" and "[::]" both mean all addresses of both families, as in gRPC. Connections
+  // wait until Serve. BAD_REQUEST: no address can be bound.
   static absl::StatusOr<std::unique_ptr<ConnectionListener>> Listen(const std::string& address);
   ~ConnectionListener() { Stop(); }
 

@@ -1,6 +1,8 @@
 #include "common/rpc/connection_listener.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <memory>
@@ -9,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "common/file/unique_fd.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 
@@ -66,6 +69,22 @@ TEST_F(ConnectionListenerTest, Listen_APortThatSomebodyHas_IsRefusedWithTheCause
   EXPECT_EQ(ReasonOf(second), Reason::kBadRequest);
   EXPECT_EQ(second.message(), absl::StrCat("--listen ", taken, " cannot be bound: Address already in use"));
   EXPECT_EQ(ReasonOf(ConnectionListener::Listen("192.0.2.1:0").status()), Reason::kBadRequest);
+}
+
+TEST_F(ConnectionListenerTest, Listen_SomebodyHasThePortByTheOtherVersionOfIp_SaysSo) {
+  const UniqueFd other(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 address = {};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  socklen_t length = sizeof(address);
+  if (bind(other.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) GTEST_SKIP() << "no IPv6 here";
+  ASSERT_EQ(listen(other.get(), 1), 0);
+  getsockname(other.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  ::testing::internal::CaptureStderr();
+  const auto listener = ConnectionListener::Listen(absl::StrCat("0.0.0.0:", ntohs(address.sin6_port)));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EXPECT_NE(log.find("event=port_shared"), std::string::npos) << log;
 }
 
 TEST_F(ConnectionListenerTest, Stop_TheServerLivesOn_ThePortIsFreeAgain) {
