@@ -31,7 +31,7 @@ class LoadExchange {
     std::shared_ptr<LoadConsumer> consumer;
     std::shared_ptr<ByteServer> lender;
     std::shared_ptr<SharedMemory> source;    // of a reshard: what this rank lends; null for a load
-    std::shared_ptr<BufferPool::Room> room;  // for the exchange's memory; null if there is none, so it cannot begin
+    std::shared_ptr<BufferPool::Room> room;  // for the exchange's memory; null if there was none
     std::function<void(const absl::Status&)> on_error;
   };
 
