@@ -331,9 +331,12 @@ grpc::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duratio
                                                  answer->status = status;
                                                  answer->came.NotifyAll();
                                                });
+  const absl::Status silent = CallError(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time"),
+                                        PeerKind::kCoordinator, options_.address);
   auto status = answer->Await(max_wait + Overdue(options_.registration.world_size()));
   std::shared_ptr<Connection> other;
   while (!status.has_value()) {
+    host_.Do([&](Session& session, absl::Time now) { session.OnLinkSilent(silent, unanswered_since_, now); });
     if (other == nullptr) other = std::make_shared<Connection>(options_.address);
     const bool connects = other->channel->GetState(true) == GRPC_CHANNEL_READY;
     if (connects && connection() != other) {

@@ -21,11 +21,13 @@ class LinkTrouble {
   // A call to the coordinator has failed. A refusal is told at once, everything else when it was tried again in vain.
   void Failed(const absl::Status& error, absl::Time now) {
     since_ = std::min(since_, now);
-    if (++failures_ < 2 && !IsRefusal(error)) return;
-    told_ = Annotate(error,
-                     absl::StrCat("rank ", rank_, ": the agent has not heard of its coordinator",
-                                  now > since_ ? absl::StrCat(" for ", DurationText(now - since_)) : ""),
-                     {{"rank", absl::StrCat(rank_)}});
+    if (++failures_ >= 2 || IsRefusal(error)) Tell(error, now);
+  }
+  // The answer to a call that began at `since` is overdue, as beside a coordinator that is frozen: told at once, since
+  // the call itself fails only seconds later. `error` says of which coordinator.
+  void Silent(const absl::Status& error, absl::Time since, absl::Time now) {
+    since_ = std::min(since_, since);
+    Tell(error, now);
   }
   // The coordinator has given orders.
   void Over() {
@@ -37,6 +39,12 @@ class LinkTrouble {
   const absl::Status& status() const { return told_; }
 
  private:
+  void Tell(const absl::Status& error, absl::Time now) {
+    told_ = Annotate(error,
+                     absl::StrCat("rank ", rank_, ": the agent has not heard of its coordinator",
+                                  now > since_ ? absl::StrCat(" for ", DurationText(now - since_)) : ""),
+                     {{"rank", absl::StrCat(rank_)}});
+  }
   static bool IsRefusal(const absl::Status& error) {
     const auto reason = ReasonOf(error);
     return reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kRootMismatch ||

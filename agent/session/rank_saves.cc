@@ -134,7 +134,10 @@ absl::Status RankSaves::ErrorToTell(RankSave& save, absl::Time now) const {
   if (save.order.action() == v1::SaveOrder::ABORT) {
     if (absl::Status named = StatusFromProto(save.order.error()); !named.ok()) return named;
   }
-  return now < save.naming_deadline ? absl::OkStatus() : save.error;
+  if (now < save.naming_deadline) return absl::OkStatus();
+  // Who is kept from the coordinator does not know whether another rank was late.
+  const absl::Status& trouble = context_.trouble.status();
+  return trouble.ok() ? save.error : LateBecauseOf(trouble, save);
 }
 
 absl::Status RankSaves::CheckRoom() const {

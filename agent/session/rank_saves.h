@@ -95,6 +95,8 @@ class RankSaves {
   void Fail(RankSave& save, absl::Status error);
   // Why this save, which has not staged within its timeout, fails.
   absl::Status WhyLate(RankSave& save, absl::Time now) const;
+  // The error of a save whose plan did not come in time, for a reason that is not another rank's.
+  absl::Status LateBecauseOf(const absl::Status& stalled, const RankSave& save) const;
   // Adds to the error of a write which rank and step it is of, and which rank is at fault.
   absl::Status WriteError(const absl::Status& error, int64_t step) const;
   // STORAGE_STALLED if it is storage that keeps `waiting` from being staged; else OK.

@@ -316,6 +316,13 @@ void RankSaves::OnTick(absl::Time now) {
   if (late) Advance();
 }
 
+absl::Status RankSaves::LateBecauseOf(const absl::Status& stalled, const RankSave& save) const {
+  const uint32_t rank = context_.options.rank;
+  return Annotate(stalled,
+                  absl::StrCat("rank ", rank, ": step ", save.step, " could not be staged within the save's timeout"),
+                  {{"step", absl::StrCat(save.step)}, {"rank", absl::StrCat(rank)}, {"phase", "planning"}});
+}
+
 absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
   const std::string rank = absl::StrCat("rank ", context_.options.rank);
   const bool staging = save.phase == v1::SaveState::STAGING;
@@ -331,8 +338,7 @@ absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
   }
   const absl::Status& trouble = context_.trouble.status();
   if (const absl::Status stalled = trouble.ok() ? StalledStorage(save) : trouble; !stalled.ok()) {
-    return Annotate(stalled, absl::StrCat(rank, ": step ", save.step, " could not be staged within the save's timeout"),
-                    metadata);
+    return LateBecauseOf(stalled, save);
   }
   if (HoldsSlab()) {
     return MakeError(

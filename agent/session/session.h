@@ -69,6 +69,10 @@ class Session {
   // A call to the coordinator has failed: trainers that wait for it are told (`stalled` of their answers), until orders
   // come again.
   void OnLinkFailed(const absl::Status& error, absl::Time now) { context_.trouble.Failed(error, now); }
+  // One that began at `since` has had no answer when it should have; see LinkTrouble::Silent.
+  void OnLinkSilent(const absl::Status& error, absl::Time since, absl::Time now) {
+    context_.trouble.Silent(error, since, now);
+  }
   // The state to send. Orders that come back are understood as an answer to the last one that was built.
   v1::SynchronizeAgentRequest BuildRequest(std::optional<int64_t> current_step);
   // Errors as OnRegistered.

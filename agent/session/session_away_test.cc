@@ -14,6 +14,9 @@ namespace {
 class SessionAwayTest : public SucceedingSession {
  protected:
   void Fail(Reason reason) { session_.OnLinkFailed(MakeError(reason, "the link's words"), now_); }
+  void Silence(absl::Time since) {
+    session_.OnLinkSilent(MakeError(Reason::kCoordinatorUnreachable, "no answer"), since, now_);
+  }
 };
 
 TEST_F(SessionAwayTest, LinkTrouble_UntilOrdersCome_IsToldInEveryPendingAnswer) {
@@ -53,6 +56,40 @@ TEST_F(SessionAwayTest, Refusal_WhileASaveWaits_IsToldAtOnceAndIsItsError) {
   const absl::Status error = Begin(1).status();
   EXPECT_TRUE(HasReason(error, Reason::kRootMismatch)) << error;
   EXPECT_EQ(MetadataOf(error)["step"], "1");
+}
+
+TEST_F(SessionAwayTest, Silence_OfTheCoordinator_IsToldAtOnceSinceTheCallBegan) {
+  EXPECT_TRUE(Begin(1, 2)->pending());
+  const absl::Time since = now_;
+  now_ += absl::Seconds(2);
+  Silence(since);
+  const absl::Status stalled = StatusFromProto(Begin(1, 2)->stalled());
+  EXPECT_TRUE(HasReason(stalled, Reason::kCoordinatorUnreachable)) << stalled;
+  EXPECT_NE(stalled.message().find("for 2s: no answer"), std::string::npos) << stalled;
+  Order();
+  EXPECT_FALSE(Begin(1, 2)->has_stalled()) << "the answer came";
+}
+
+TEST_F(SessionAwayTest, Silence_WhenASaveIsLate_IsItsErrorAndBlamesNoRank) {
+  EXPECT_TRUE(Begin(1, 2)->pending());
+  Silence(now_);
+  now_ += absl::Seconds(2);
+  session_.OnTick(now_);
+  const absl::Status error = Begin(1).status();
+  EXPECT_TRUE(HasReason(error, Reason::kCoordinatorUnreachable)) << error;
+  EXPECT_EQ(MetadataOf(error)["phase"], "planning");
+}
+
+// The coordinator was asked who is late, and fell silent over it.
+TEST_F(SessionAwayTest, Silence_WhileTheLateRanksAreToBeNamed_IsTheErrorWhenNobodyNamesThem) {
+  EXPECT_TRUE(Begin(1, 2)->pending());
+  now_ += absl::Seconds(2);
+  session_.OnTick(now_);
+  EXPECT_TRUE(Begin(1, 2)->pending()) << "the coordinator may still name them";
+  Silence(now_);
+  now_ += absl::Seconds(3);
+  const absl::Status error = Begin(1).status();
+  EXPECT_TRUE(HasReason(error, Reason::kCoordinatorUnreachable)) << error;
 }
 
 TEST_F(SessionAwayTest, FailedSaves_ThatNobodyHearsOf_AreBounded) {

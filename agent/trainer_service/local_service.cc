@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/format/metric.h"
+#include "common/rpc/endpoint.h"
 #include "common/rpc/reactor.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -18,6 +21,8 @@ namespace {
 
 constexpr absl::Duration kDefaultWait = absl::Seconds(10);
 constexpr absl::Duration kLongestWait = absl::Seconds(30);
+// The part of the trainer's own deadline for which the coordinator is waited for.
+constexpr double kShareOfPatience = 0.9;
 constexpr absl::Duration kStartWait = absl::Milliseconds(5);
 
 template <typename Request>
@@ -27,11 +32,15 @@ absl::Duration MaxWait(const Request& request) {
 }
 
 // Holds a call while the coordinator is asked. The calls to the coordinator have deadlines of their own; this bounds
-// several of them together.
-std::shared_ptr<HeldCall> HoldForCoordinator() {
-  return HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
-    if (timer) held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not answer in time"));
-  });
+// several of them together, and answers while the trainer still listens.
+std::shared_ptr<HeldCall> HoldForCoordinator(const grpc::CallbackServerContext& context, std::string coordinator) {
+  const absl::Duration patience = absl::FromChrono(context.deadline()) - absl::Now();
+  return HeldCall::Start(std::min(kLongestWait, patience * kShareOfPatience),
+                         [coordinator = std::move(coordinator)](HeldCall& held, bool timer) {
+                           if (!timer) return;
+                           const grpc::Status late(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time");
+                           held.Answer(CallError(late, PeerKind::kCoordinator, coordinator));
+                         });
 }
 
 absl::Status CheckMetrics(const v1::BeginSaveRequest& request) {
@@ -282,7 +291,7 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
   if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
     return FinishNow(context, attached);
   }
-  const auto call = HoldForCoordinator();
+  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
   struct Pages : std::enable_shared_from_this<Pages> {
     Agent* agent = nullptr;
     std::shared_ptr<HeldCall> call;
@@ -321,7 +330,7 @@ grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerCon
   if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
     return FinishNow(context, attached);
   }
-  const auto call = HoldForCoordinator();
+  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
   v1::CreateCheckpointRequest asked;
   asked.set_job(agent_.options().job);
   asked.set_request_id(request->request_id());
@@ -342,7 +351,7 @@ grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerCo
   if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
     return FinishNow(context, attached);
   }
-  const auto call = HoldForCoordinator();
+  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
   v1::SetRetentionRequest asked;
   asked.set_job(agent_.options().job);
   *asked.mutable_policy() = request->policy();
@@ -360,7 +369,7 @@ grpc::ServerUnaryReactor* LocalService::Change(
   if (absl::Status attached = CheckAttached(request.trainer_incarnation()); !attached.ok()) {
     return FinishNow(context, attached);
   }
-  const auto call = HoldForCoordinator();
+  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
   Asked asked = request.request();
   asked.set_job(agent_.options().job);
   grpc::ServerUnaryReactor* reactor = call->reactor();
@@ -403,7 +412,7 @@ grpc::ServerUnaryReactor* LocalService::GetLocalJob(grpc::CallbackServerContext*
   }
   v1::GetJobRequest get;
   get.set_job(agent_.options().job);
-  const auto call = HoldForCoordinator();
+  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().GetJob(std::move(get), [call, response](absl::StatusOr<v1::Job> job) {
     if (!call->Claim()) return;

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from cairn import _agent, _wire
+from cairn import _wire
 from cairn._errors import Error
 
 _LOG = logging.getLogger("cairn")
@@ -70,10 +70,16 @@ class Teller:
         """Returns after how many seconds look() may have something to tell."""
         return max(self._next - self._clock(), 0.05)
 
-    def look(self) -> None:
-        """Tells whom the call waits for, if it waits for long and that is news. Never raises."""
+    def look(self, remaining: float = math.inf) -> None:
+        """Tells whom the call waits for, if it waits for long and that is news. Never raises.
+
+        A call that has fewer than ANSWER seconds left is not kept by this beyond its end: its error tells.
+        """
         now = self._clock()
         if now < self._next:
+            return
+        if remaining < ANSWER:
+            self._next = math.inf
             return
         pause = max(self._pause, self._shortest_pause)
         self._next = now + pause * (1 + _JITTER * (2 * self._chance() - 1))
@@ -86,25 +92,34 @@ class Teller:
             self._told = text
             _LOG.warning("rank %d has waited %.0f s in %s for %s", self._rank, now - self._begun, self._what, text)
 
-    def named(self) -> tuple[str, dict[str, str]]:
-        """Returns "waits for ..." for the error of the call that ends now, and what its metadata says. Never raises.
+    def late(self, what: str, metadata: dict[str, str], goes_on: str = "it") -> Error:
+        """Returns the error of the call that ends now, within ANSWER seconds: whom it has waited for. Never raises.
 
-        If nobody says it within ANSWER seconds, the text says that.
+        Args:
+          what: has not come in which time.
+          metadata: of the error; more is added.
+          goes_on: what the call does, before "waits for ...".
         """
         try:
             job = self._ask()
         except Error as error:
-            if _agent.frozen(error):  # the agent has just answered the call that ends, and asks the coordinator now
-                return f"waits for ranks that the coordinator has not named within {ANSWER:g} s", {}
-            return f"waits for ranks that nobody can name now ({error.reason})", {}
+            if error.reason == "COORDINATOR_UNREACHABLE":  # no more can be expected of any rank
+                return Error(error.reason, f"{what}: {error.message}", {**metadata, **error.metadata})
+            return Error("TIMED_OUT", f"{what}; {goes_on} waits for ranks that nobody can name now ({error.reason})",
+                         metadata)
+        text, named = self._named(job)
+        return Error("TIMED_OUT", f"{what}; {goes_on} waits for {text}", {**metadata, **named})
+
+    def _named(self, job: _wire.Message) -> tuple[str, dict[str, str]]:
+        """Returns whom the call waits for, as text and as metadata."""
         waited = _waited_for(job, self._what, self._rank, self._step, self._lease)
         phase = "waiting"
         if not str(waited) and self._what != "prepare":
             waited, phase = _behind(job, self._what, self._step)
         if not str(waited):
-            return f"waits for no rank that the coordinator knows of; `cairn status {job.job}` shows the job", {}
+            return f"no rank that the coordinator knows of; `cairn status {job.job}` shows the job", {}
         ranks = ", ".join(str(rank) for rank, _ in waited.notes[:_MOST])
-        return f"waits for {waited}", {"ranks": ranks, "phase": phase} if ranks else {}
+        return str(waited), {"ranks": ranks, "phase": phase} if ranks else {}
 
 
 class _Waited:

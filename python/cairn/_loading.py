@@ -106,9 +106,8 @@ class Loader:
             if not ended.pending:
                 return ended
             if time.monotonic() > deadline:
-                text, named = self._session.teller("load").named()
-                raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s; it {text}",
-                            named)
+                raise self._session.teller("load").late(f"the other ranks did not end the {what} within {timeout:g} s",
+                                                        {})
 
     def lend(self, number: int, source: _layout.Declared, begun: _wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
@@ -142,6 +141,8 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
     """
     end.error.CopyFrom(_wire.status_from_error(error))
     patience = _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE
+    if isinstance(error, Error) and error.reason == "COORDINATOR_UNREACHABLE":
+        patience = 0.0  # the verdict does not come
     # An agent that has just not answered hears of it when it goes on, if it ever does.
     try:
         agent.call("EndLoad", end, patience, timeout=_agent.LEAST_GRACE if _agent.frozen(error) else None)

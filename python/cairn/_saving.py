@@ -149,7 +149,7 @@ class Saving:
                 raise self._late(timeout, teller)
             max_wait = min(_agent.MAX_WAIT, remaining, teller.wait())
             self._poll(max_wait, _agent.patience(max_wait, remaining))
-            teller.look()
+            teller.look(deadline - time.monotonic())
 
     def done(self) -> bool:
         """Returns whether wait() would return at once.
@@ -175,11 +175,11 @@ class Saving:
         if self._stalled is not None:
             return Error(self._stalled.reason, self._stalled.message,
                          {**about, **self._stalled.metadata, "outcome": "unknown"})
-        late = f"step {self.step} was not committed within {timeout:g} s; it goes on"
+        late = f"step {self.step} was not committed within {timeout:g} s"
+        about["outcome"] = "unknown"
         if timeout < _awaited.LOOK:
-            return Error("TIMED_OUT", late, {**about, "outcome": "unknown"})
-        text, metadata = teller.named()
-        return Error("TIMED_OUT", f"{late} and {text}", {**about, **metadata, "outcome": "unknown"})
+            return Error("TIMED_OUT", f"{late}; it goes on", about)
+        return teller.late(late, about, "it goes on and")
 
     def _poll(self, max_wait: float, timeout: float | None = None) -> None:
         if self._behind is not None:

@@ -274,7 +274,7 @@ class Session:
             if not response.pending:
                 return response, agent
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
-            teller.look()
+            teller.look(deadline - time.monotonic())
 
     def teller(self, what: str, step: int | None = None) -> _awaited.Teller:
         """Returns who tells whom a "save" of `step`, a "load" or a "prepare" waits for that begins now."""
@@ -288,8 +288,7 @@ class Session:
         """`teller` says for which ranks the call has waited."""
         metadata = {"job": self.job, "rank": str(self.rank)}
         if stalled is None:
-            text, named = teller.named()
-            return Error("TIMED_OUT", f"{late}; it {text}", {**metadata, **named})
+            return teller.late(late, metadata)
         return Error(stalled.reason, f"{late.partition(':')[0]}: {stalled.message}", {**metadata, **stalled.metadata})
 
     # Steps.

@@ -90,6 +90,33 @@ def test_agent_that_is_dead_is_named(root):
         assert_next_save_works(cluster, 3)
 
 
+def test_calls_beside_a_frozen_coordinator_blame_it_and_no_rank(root):
+    """No rank is late: nobody could tell. What a call has begun must not keep the next save from its end."""
+    more = noise((8, 4), np.float32, 2)
+
+    def call(what):
+        def work(rank, client):
+            if what == "prepare":
+                client.prepare({**state(rank, 2), "new": rows(more, rank, 2)}, timeout=2)
+            elif what == "save":
+                client.save(2, {**state(rank, 2), "new": rows(more, rank, 2)}, timeout=2)
+            elif what == "load":
+                client.load({"w": blank(rows(WHOLE, rank, 2))}, step=1, timeout=2)
+            else:
+                client.reshard(state(rank, 2), {"w": blank(rows(WHOLE, 1 - rank, 2))}, timeout=2)
+        return work
+
+    with cairn.local.Cluster(ranks=2, root=root) as cluster:
+        on_ranks(cluster, save(1, 2))
+        cluster.coordinator.kill(signal.SIGSTOP)
+        for what in ("prepare", "save", "load", "reshard"):
+            for answer in on_ranks(cluster, call(what), errors=True):
+                assert answer.reason == "COORDINATOR_UNREACHABLE", (what, answer)
+                assert "ranks" not in answer.metadata, (what, answer.metadata)
+        cluster.coordinator.kill(signal.SIGCONT)
+        assert_next_save_works(cluster, 3)
+
+
 def test_agent_that_is_frozen_is_named_and_thaws(root):
     with cairn.local.Cluster(ranks=3, root=root, **FLAGS) as cluster:
         agent = cluster.agents[1]

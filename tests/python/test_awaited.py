@@ -135,7 +135,10 @@ def test_many_ranks_that_are_not_shown_are_counted():
 
 
 def named(view, what="save", step=None, rank=0):
-    return _awaited.Teller(lambda: view, what, rank, 2, step).named()
+    """Whom the error of a call that ends now names: text and metadata."""
+    error = _awaited.Teller(lambda: view, what, rank, 2, step).late("no plan within 3 s", {"rank": str(rank)})
+    assert error.reason == "TIMED_OUT" and error.metadata.pop("rank") == str(rank)
+    return error.message.removeprefix("no plan within 3 s; it "), error.metadata
 
 
 def test_call_that_ends_names_the_ranks_that_have_not_begun():
@@ -161,16 +164,30 @@ def test_call_that_ends_says_so_if_nobody_can_be_named():
     assert "no rank that the coordinator knows of; `cairn status demo`" in text and not metadata
 
     def refuse():
-        raise Error("COORDINATOR_UNREACHABLE", "nobody answers")
+        raise Error("AGENT_UNREACHABLE", "nobody answers")
 
-    assert _awaited.Teller(refuse, "save", 0, 2).named() == (
-        "waits for ranks that nobody can name now (COORDINATOR_UNREACHABLE)", {})
+    error = _awaited.Teller(refuse, "save", 0, 2).late("step 9 was not committed within 3 s", {"step": "9"},
+                                                       "it goes on and")
+    assert (error.reason, error.metadata) == ("TIMED_OUT", {"step": "9"})
+    assert error.message == ("step 9 was not committed within 3 s; it goes on and waits for ranks that nobody can name "
+                             "now (AGENT_UNREACHABLE)")
 
-    def wait_in_vain():
-        raise Error("AGENT_UNREACHABLE", "GetLocalJob: it did not answer in time", {"detail": "DEADLINE_EXCEEDED: ..."})
 
-    assert _awaited.Teller(wait_in_vain, "save", 0, 2).named() == (
-        "waits for ranks that the coordinator has not named within 2 s", {})
+def test_call_that_ends_beside_a_silent_coordinator_blames_that_and_no_rank():
+    def refuse():
+        raise Error("COORDINATOR_UNREACHABLE", "the coordinator did not answer in time", {"address": "c:7070"})
+
+    error = _awaited.Teller(refuse, "load", 0, 2).late("no plan for the load within 3 s", {"rank": "0"})
+    assert (error.reason, error.metadata) == ("COORDINATOR_UNREACHABLE", {"rank": "0", "address": "c:7070"})
+    assert error.message == "no plan for the load within 3 s: the coordinator did not answer in time"
+
+
+def test_look_does_not_keep_a_call_that_is_about_to_end():
+    now, asked = [0.0], []
+    teller = _awaited.Teller(lambda: asked.append(1) or Job(), "save", 0, 2, clock=lambda: now[0])
+    now[0] += 10
+    teller.look(remaining=_awaited.ANSWER - 0.1)
+    assert not asked and teller.wait() > 1e6, "nor is it woken for another look"
 
 
 def test_ranks_that_save_different_steps_are_told_each_others_step():
