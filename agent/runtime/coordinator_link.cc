@@ -249,6 +249,7 @@ absl::Status CoordinatorLink::Register() {
 }
 
 absl::StatusOr<bool> CoordinatorLink::Synchronize() {
+  DropTried();
   v1::SynchronizeAgentRequest request;
   uint64_t version = 0;
   bool active = false;
@@ -346,7 +347,14 @@ grpc::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duratio
     }
     status = answer->Await(kFirstPause);
   }
+  if (other != nullptr && connection() != other) tried_.push_back(std::move(other));
   return *status;
+}
+
+void CoordinatorLink::DropTried() {
+  std::erase_if(tried_, [](const std::shared_ptr<Connection>& each) {
+    return each->channel->GetState(false) != GRPC_CHANNEL_CONNECTING;
+  });
 }
 
 void CoordinatorLink::PutLayout(RankLayoutPtr layout) {

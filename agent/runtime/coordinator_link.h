@@ -125,6 +125,8 @@ class CoordinatorLink {
   absl::Status Register();
   // Returns whether the coordinator has answered: a newer state may have ended the call.
   absl::StatusOr<bool> Synchronize();
+  // Lets go of connections that were tried in vain and have come to an end of that.
+  void DropTried();
   // The call itself. Tries another connection if the answer is overdue; CANCELLED if that one is used now.
   grpc::Status CallSynchronize(StoppableCall& call, absl::Duration max_wait, const v1::SynchronizeAgentRequest& request,
                                v1::SynchronizeAgentResponse& response);
@@ -152,6 +154,10 @@ class CoordinatorLink {
   // Only the thread of the loop touches it.
   std::optional<bool> heard_;
   absl::Duration lease_ttl_ = absl::Seconds(10);
+  // They were tried beside a call that then had its answer, and may still be connecting. gRPC 1.51 never closes the
+  // socket of a channel that goes while it waits for the other side's first settings, so they are kept until it does
+  // not.
+  std::vector<std::shared_ptr<Connection>> tried_;
   // The first call of those that have had no answer began then.
   absl::Time unanswered_since_ = absl::InfiniteFuture();
   ReportShortener reports_;

@@ -154,8 +154,11 @@ const AttemptRecord* StepRecord::deciding() const {
   const AttemptRecord* found = nullptr;
   for (const AttemptRecord& record : attempts) {
     const bool manifest = record.kind == AttemptRecord::Kind::kManifest;
+    // What cannot be read above a manifest may be the commit that took its place, unless its files are gone: those of
+    // an aborted attempt go soon.
     const bool damaged = record.kind == AttemptRecord::Kind::kDamaged;
-    if (manifest || (damaged && (found == nullptr || found->kind == AttemptRecord::Kind::kDamaged))) found = &record;
+    const bool hides = record.directory || found == nullptr || found->kind == AttemptRecord::Kind::kDamaged;
+    if (manifest || (damaged && hides)) found = &record;
   }
   return found;
 }

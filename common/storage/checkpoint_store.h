@@ -80,7 +80,7 @@ struct StepRecord {
   enum class State {
     kNothing,    // nothing was ever committed
     kCommitted,  // there is a readable manifest of this place; of several the highest attempt counts
-    kDamaged,    // a verdict cannot be read, and there is no manifest
+    kDamaged,    // a verdict cannot be read, and no later attempt has a manifest; see deciding()
   };
   int64_t step = 0;
   std::vector<AttemptRecord> attempts;  // ascending
@@ -97,7 +97,9 @@ struct StepRecord {
   // Says what a person has put there to keep the step from being deleted, a pin or a tag: FAILED_PRECONDITION
   // (CHECKPOINT_PINNED). OK if there is nothing.
   absl::Status Protection(std::string_view job) const;
-  // Returns the attempt that makes the step committed, or the highest damaged one; null if there is neither.
+  // Returns the attempt that makes the step committed, or the damaged one that may have; null if there is neither. A
+  // damaged one above a manifest counts if its directory stands: it may be what took the manifest's place, and nobody
+  // may get the older bytes without a word. Without a directory it was an abort.
   const AttemptRecord* deciding() const;
   // Says why the step is damaged; OK if it is not.
   absl::Status damage() const;

@@ -131,6 +131,22 @@ TEST_F(CheckpointStoreTest, ReadStep_LaterAttemptCommitted_OverrulesADamagedVerd
   EXPECT_EQ(store.ReadStep("a/b", 30).deciding()->attempt, 2u);
 }
 
+TEST_F(CheckpointStoreTest, ReadStep_DamagedVerdictAboveAManifest_HidesItWhileItsFilesStand) {
+  Put(20, 1, Commit(20, 1));
+  Put(20, 2, "rubbish");
+  ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("a/b", 20, 2)).ok());
+  {
+    CheckpointStore store(*storage_);
+    EXPECT_EQ(store.ReadStep("a/b", 20).deciding()->attempt, 2U) << "it may be what took the place of the first";
+    EXPECT_TRUE(HasReason(store.ReadManifest("a/b", 20).status(), Reason::kManifestCorrupt));
+  }
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 20, 2), Commit(20, 2)).ok());
+  EXPECT_EQ(CheckpointStore(*storage_).ReadManifest("a/b", 20)->attempt, 2U);
+  std::filesystem::remove(root_ + "/" + RepairedPath("a/b", 20, 2));
+  std::filesystem::remove(root_ + "/" + AttemptDirectory("a/b", 20, 2));
+  EXPECT_EQ(CheckpointStore(*storage_).ReadManifest("a/b", 20)->attempt, 1U) << "it was an abort: its files are gone";
+}
+
 // No privilege helps against these faults, so the test also holds for root.
 TEST_F(CheckpointStoreTest, ReadCheckpoints_OneStepIsUnreadable_ReadsTheOthers) {
   Put(10, 1, Commit(10, 1));

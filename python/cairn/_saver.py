@@ -189,7 +189,7 @@ class Saver:
                     self._hanging = begun.save
                     raise
                 gone = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE" and not _agent.frozen(error)
-                if not gone or not self._session.restarted_since(agent):
+                if not gone or not self._session.restarted_since(agent, deadline):
                     self._cancel(begun.save, error)
                     raise
                 # The memory could not be mapped any more.
@@ -214,23 +214,16 @@ class Saver:
         if self._session.rank == 0:  # those of the other ranks count for nothing
             for name, value in wish.metrics.items():
                 request.metrics.add(name=name, value=value)
-        _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
-        pause = 0.02
-        while True:
-            try:
-                return self._session.call_with_layout(
-                    "BeginSave", request, declared, deadline,
-                    f"step {wish.step}: staging could not begin within {timeout:g} s", grace=_TIMEOUT_GRACE)
-            except Error as error:
-                self._give_up_slab(error)
-                # The agent's memory holds an earlier step, and is free when that is written.
-                if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
-                    raise
-            except BaseException as error: # Ctrl-C: no other rank may wait for this one
-                self._cancel(0, error, wish.step)
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, 0.5)
+        try:
+            return self._session.call_with_layout(
+                "BeginSave", request, declared, deadline,
+                f"step {wish.step}: staging could not begin within {timeout:g} s", grace=_TIMEOUT_GRACE)
+        except Error as error:
+            self._give_up_slab(error)
+            raise
+        except BaseException as error: # Ctrl-C: no other rank may wait for this one
+            self._cancel(0, error, wish.step)
+            raise
 
     def stage(self, declared: _layout.Declared, begun: _wire.Message) -> DeviceReport | None:
         """Copies everything to its place in the slab. Returns how arrays on devices were copied, if there are any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import os
 import secrets
 import threading
@@ -182,19 +183,20 @@ class Session:
     # Calls.
 
     def call(self, name: str, request: _wire.Message, max_wait: float | None = None,
-             held_by: int | None = None, timeout: float | None = None) -> _wire.Message:
+             held_by: int | None = None, timeout: float | None = None,
+             renew: Callable[[], None] = lambda: None) -> _wire.Message:
         """Makes a call, which may have to go on with the agent's next process.
 
         Args:
           held_by: the agent_incarnation that holds what the call is about. Raises Restarted if that process is gone.
-          timeout: as of Agent.call.
+          timeout: as of Agent.call. An agent that is gone is waited for no longer either.
+          renew: called before `request` is given to the agent's next process.
         """
+        until = math.inf if timeout is None else time.monotonic() + timeout
         for last in (False, True):
             self.check()
             self._check_held(held_by)
             try:
-                if timeout is None:
-                    return self.agent.call(name, request, max_wait)
                 return self.agent.call(name, request, max_wait, timeout=timeout)
             except Error as error:
                 self.check()
@@ -207,17 +209,22 @@ class Session:
                     raise
                 if _agent.frozen(error):
                     raise
-                self.attach(PATIENCE)
+                self.attach(min(PATIENCE, max(until - time.monotonic(), 0.0)))
+                if timeout is not None:  # what is left of it, and the next process may hold the call less than that
+                    timeout = max(until - time.monotonic(), _agent.LEAST_GRACE)
+                    max_wait = None if max_wait is None else min(max_wait, timeout - _agent.LEAST_GRACE)
+                renew()
         raise AssertionError("not reached")
 
     def _check_held(self, held_by: int | None) -> None:
         if held_by is not None and held_by != self.agent_incarnation:
             raise Restarted
 
-    def restarted_since(self, agent_incarnation: int) -> bool:
-        """Returns whether the agent is another process by now. Waits for one that is gone; False if none comes."""
+    def restarted_since(self, agent_incarnation: int, deadline: float) -> bool:
+        """Returns whether the agent is another process by now. Waits for one that is gone; False if none comes by the
+        deadline, or soon after one that is over."""
         try:
-            self.attach(PATIENCE)
+            self.attach(min(PATIENCE, max(deadline - time.monotonic(), _agent.LEAST_GRACE)))
         except Error as error:
             if error.reason == "STALE_INCARNATION":
                 raise
@@ -232,8 +239,12 @@ class Session:
         goes on with the next process: the coordinator knows whether it belongs to an attempt that has ended by that
         (docs/failure_model.md). By the deadline it raises what keeps the agent from its coordinator, if the agent says
         that, else TIMED_OUT with the text `late`, which also names the ranks for which it waited. An agent that goes on
-        is asked for `grace` seconds more: it knows the deadline, and may know better what was missing.
+        is asked for `grace` seconds more: it knows the deadline of a save, and may know better what was missing.
         """
+        def renew() -> None:
+            if name == "BeginSave":  # each of the agent's processes counts from when it is asked
+                _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
+
         uploads = 0
         asked = False
         stalled: Error | None = None
@@ -253,7 +264,8 @@ class Session:
             asked = True
             agent = self.agent_incarnation
             max_wait = min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait())
-            response = self.call(name, request, max_wait, timeout=_agent.patience(max_wait, remaining))
+            renew()
+            response = self.call(name, request, max_wait, timeout=_agent.patience(max_wait, remaining), renew=renew)
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []

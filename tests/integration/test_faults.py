@@ -2,6 +2,7 @@
 the next save must work."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
@@ -115,6 +116,28 @@ def test_calls_beside_a_frozen_coordinator_blame_it_and_no_rank(root):
                 assert "ranks" not in answer.metadata, (what, answer.metadata)
         cluster.coordinator.kill(signal.SIGCONT)
         assert_next_save_works(cluster, 3)
+
+
+def test_save_that_waits_for_a_slab_in_vain_ends_for_all_ranks_at_once(root):
+    """Ranks 1 and 2 have staged step 5, to which rank 0 has not come: they have no room for step 6. The one that would
+    wait longer must not begin an attempt of its own, to which nobody would come."""
+    with cairn.local.Cluster(ranks=3, root=root) as cluster, contextlib.ExitStack() as clients:
+        ranks = [clients.enter_context(cluster.connect(rank)) for rank in range(3)]
+        pool = clients.enter_context(concurrent.futures.ThreadPoolExecutor(3))
+
+        def begin(rank, step, timeout=60):
+            return pool.submit(ranks[rank].save, step, state(rank, 3), timeout=timeout)
+
+        for saving in [begin(rank, 1) for rank in range(3)]:
+            saving.result().wait(60)
+        held = [begin(rank, 5).result() for rank in (1, 2)]
+        calls = [begin(1, 6, timeout=2), begin(2, 6)]
+        staged = begin(0, 6).result()
+        for answer in (*(call.result for call in calls), lambda: staged.wait(60)):
+            with pytest.raises(cairn.Error) as refused:
+                answer()
+            assert refused.value.reason == "SAVE_IN_PROGRESS", refused.value
+        assert {saving.wait(60).step for saving in (begin(0, 5).result(), *held)} == {5}
 
 
 def test_agent_that_is_frozen_is_named_and_thaws(root):
