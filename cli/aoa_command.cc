@@ -65,7 +65,7 @@ int Show(const CommandContext& context, const std::string& name, const aoa::Mode
       for (const aoa::ReadyMapping& mapping : aoa::ReadyMappings()) {
         list.push_back({{"name", mapping.name}, {"description", mapping.description}});
       }
-      std::printf("%s\n", nlohmann::ordered_json{{"mappings", list}}.dump(2).c_str());
+      std::printf("%s\n", JsonText(nlohmann::ordered_json{{"mappings", list}}).c_str());
       return kDone;
     }
     for (const aoa::ReadyMapping& mapping : aoa::ReadyMappings()) {
@@ -76,7 +76,7 @@ int Show(const CommandContext& context, const std::string& name, const aoa::Mode
   const absl::StatusOr<std::string> text = aoa::ReadyMappingText(name, numbers);
   if (!text.ok()) return ReportError(context, text.status());
   if (context.json()) {
-    std::printf("%s\n", nlohmann::ordered_json{{"aoa_statements", aoa::StatementsOf(*text)}}.dump(2).c_str());
+    std::printf("%s\n", JsonText(nlohmann::ordered_json{{"aoa_statements", aoa::StatementsOf(*text)}}).c_str());
   } else {
     std::fputs(text->c_str(), stdout);
   }

@@ -119,7 +119,7 @@ absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Argum
 absl::Status Report(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint, Cancel(context, arguments));
   if (context.json()) {
-    std::printf("%s\n", ProgressToJson(checkpoint).dump(2).c_str());
+    std::printf("%s\n", JsonText(ProgressToJson(checkpoint)).c_str());
   } else if (checkpoint.has_step()) {
     std::printf("cancelled the save of %s@%lld\n", checkpoint.job().c_str(), static_cast<long long>(checkpoint.step()));
   } else {

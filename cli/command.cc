@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -135,11 +136,28 @@ int ExitStatusFor(const absl::Status& status) {
   return kFailed;
 }
 
+std::string JsonText(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+int EndOutput(const CommandContext& context, int exit_status) {
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  const int error = errno;
+  // Whoever reads the first lines only, as `head` does, has all that was wanted.
+  if (written || error == EPIPE || exit_status != kDone) return exit_status;
+  return ReportError(
+      context,
+      MakeError(error == ENOSPC ? Reason::kNoSpace : Reason::kStorageError,
+                absl::StrCat("standard output took only a part of the answer",
+                             error == 0 ? "" : absl::StrCat(": ", std::generic_category().message(error))),
+                {{"next", "What the command was to do is done. Give its output another place, and ask again."}}));
+}
+
 int ReportError(const CommandContext& context, const absl::Status& status) {
   if (status.ok()) return kDone;
   if (context.json()) {
-    const std::string text = nlohmann::ordered_json{{"error", ErrorToJson(status)}}.dump(
-        2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    const std::string text = JsonText(nlohmann::ordered_json{{"error", ErrorToJson(status)}});
     std::fprintf(stderr, "%s\n", text.c_str());
     return ExitStatusFor(status);
   }

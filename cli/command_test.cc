@@ -23,6 +23,12 @@ TEST(ExitStatusForTest, ExitStatusFor_EachReason_TellsKnownFromUnknownOutcomes) 
   EXPECT_EQ(ExitStatusFor(absl::UnavailableError("socket")), 3);
 }
 
+TEST(JsonTextTest, JsonText_NameThatIsNoUtf8_IsValidAllTheSame) {
+  const std::string text = JsonText({{"root", "x\xff"}}, -1);
+  EXPECT_EQ(text, "{\"root\":\"x\xef\xbf\xbd\"}");
+  EXPECT_TRUE(nlohmann::json::accept(text));
+}
+
 TEST(WithNamesTest, WithNames_AnErrorThatNamesNothing_GetsWhatTheCommandLineNames) {
   const absl::Status lost = MakeError(Reason::kFileMissing, "x");
   EXPECT_EQ(NextActionOf(WithNames(lost, "demo@7", "/ckpt")),

@@ -188,7 +188,7 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
                                          {"resumed", summary.count.resumed},
                                          {"spilled", summary.count.spilled},
                                          {"seconds", seconds}};
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else {
     std::printf("%s: %zu tokens (%zu merges, %td special) from %s, %llu distinct words, in %.2f s\n",
                 arguments.output.c_str(), vocabulary.tokens.size(), vocabulary.merges.size(), specials,

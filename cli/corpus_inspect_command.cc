@@ -33,7 +33,7 @@ nlohmann::ordered_json Describe(const corpus::IndexedReader& reader) {
 
 void Print(const CommandContext& context, const nlohmann::ordered_json& json) {
   if (context.json()) {
-    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return;
   }
   for (const auto& [key, value] : json.items()) {

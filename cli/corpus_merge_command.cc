@@ -39,7 +39,7 @@ void Run(const Arguments& arguments, CommandContext& context) {
     const nlohmann::ordered_json json = {{"prefix", arguments.output_prefix}, {"inputs", report->prefixes},
                                          {"documents", report->documents},    {"sequences", report->sequences},
                                          {"tokens", report->tokens},          {"kernel_bytes", report->kernel_bytes}};
-    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return;
   }
   std::printf("merged     %zu pairs, in this order:\n", report->prefixes.size());

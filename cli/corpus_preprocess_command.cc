@@ -112,7 +112,7 @@ void Print(const CommandContext& context, const corpus::PreprocessReport& report
                                  {"sequences", key.sequences},
                                  {"tokens", key.tokens}});
     }
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", JsonText(json));
     return;
   }
   if (!sentences.empty()) fmt::print("sentences: {}\n", sentences);

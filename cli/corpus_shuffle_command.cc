@@ -118,7 +118,7 @@ void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& op
          {{"input", report.direct_input}, {"scratch", report.direct_scratch}, {"output", report.direct_output}}},
         {"seconds", seconds},
     };
-    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return;
   }
   std::vector<std::string> buffered;

@@ -54,7 +54,7 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::DeleteCheckpoint, request, &answer,
                                      /*patience=*/absl::ZeroDuration(), kPatience));
   if (context.json()) {
-    std::printf("%s\n", AnswerToJson(answer).dump(2).c_str());
+    std::printf("%s\n", JsonText(AnswerToJson(answer)).c_str());
     return absl::OkStatus();
   }
   for (const v1::Checkpoint& deleted : answer.deleted_attempts()) {

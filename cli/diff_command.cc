@@ -211,7 +211,7 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
   for (const ComparedName& name : *names) {
     if (arguments.all || name.difference != Difference::kNone) json["names"].push_back(NameToJson(name));
   }
-  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n", JsonText(json).c_str());
   return absl::OkStatus();
 }
 

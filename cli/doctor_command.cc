@@ -306,7 +306,7 @@ void Print(const CommandContext& context, const std::vector<Finding>& findings) 
                                   {"text", finding.text},
                                   {"next", finding.next}});
     }
-    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return;
   }
   for (const Finding& finding : findings) {

@@ -212,7 +212,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     json["index"] = written.index;
     json["finished_before"] = written.finished_before;
     if (arguments.form == kMegatron) json["left_out"] = written.left_out;
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return absl::OkStatus();
   }
   const std::string values = written.values ? absl::StrCat(" and ", Counted(*written.values, "value")) : "";

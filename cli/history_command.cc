@@ -55,7 +55,7 @@ absl::Status History(const CommandContext& context, const Arguments& arguments) 
   if (context.json()) {
     nlohmann::ordered_json json = {{"job", arguments.name}, {"operations", nlohmann::ordered_json::array()}};
     for (const HistoryEntry& entry : entries) json["operations"].push_back(EntryToJson(entry));
-    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else if (entries.empty()) {
     std::printf(arguments.root.empty()
                     ? "no save or load of %s has ended since the coordinator started; with --root, what storage knows "

@@ -105,7 +105,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     json["aliases"] = manifest.aliases.size();
     json["opaque"] = report->opaque;
     json["left_out"] = report->left_out;
-    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return absl::OkStatus();
   }
   std::printf("%s %s as %s@%lld: %s and %s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "imported").c_str(),

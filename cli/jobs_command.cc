@@ -50,7 +50,7 @@ absl::Status ListJobs(const CommandContext& context, const std::string& root) {
   if (context.json()) {
     nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
     for (const v1::JobSummary& job : jobs) json["jobs"].push_back(JobSummaryToJson(job));
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else if (jobs.empty()) {
     std::printf("there are no jobs\n");
   } else {

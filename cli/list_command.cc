@@ -76,7 +76,7 @@ absl::Status List(const CommandContext& context, const Arguments& arguments) {
   if (context.json()) {
     nlohmann::ordered_json json = {{"checkpoints", nlohmann::ordered_json::array()}};
     for (const v1::Checkpoint& checkpoint : listed) json["checkpoints"].push_back(ListedToJson(checkpoint));
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else if (listed.empty()) {
     std::printf("%s has no committed checkpoint\n", arguments.name.c_str());
   } else {
@@ -177,7 +177,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     }
     json["files_checked"] = files.has_value();
     json["damage"] = damaged ? ErrorToJson(*files) : nullptr;
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
     return files.value_or(absl::OkStatus());
   }
   PrintSummary(*manifest, shown.root);

@@ -88,6 +88,6 @@ int main(int argc, char** argv) {
     return WhereNamesAre(argument, context.coordinator, RunDirectory::RunningCoordinators());
   });
 
-  if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
-  return context.exit_status;
+  const std::optional<int> exit_status = app.Parse(argc, argv);
+  return EndOutput(context, exit_status.value_or(context.exit_status));
 }

@@ -33,7 +33,7 @@ int Run(const CommandContext& context, const std::string& path, bool table, Plan
   if (table) {
     std::fputs(answer.summary.c_str(), answer.ok ? stdout : stderr);
   } else {
-    const std::string out = answer.json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    const std::string out = JsonText(answer.json);
     std::fwrite(out.data(), 1, out.size(), stdout);
     std::fputc('\n', stdout);
   }

@@ -115,7 +115,7 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
   if (!context.json() && !report.verified.faults.empty()) FaultTable(report.verified).Print(stdout);
   CAIRN_RETURN_IF_ERROR(status);
   if (context.json()) {
-    std::printf("%s\n", ReportToJson(report).dump(2).c_str());
+    std::printf("%s\n", JsonText(ReportToJson(report)).c_str());
   } else {
     Print(report, Clock::Real().SteadyNow() - begin);
   }

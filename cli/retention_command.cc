@@ -142,7 +142,7 @@ void PrintDeleted(const CommandContext& context, const v1::PruneCheckpointsRespo
     nlohmann::ordered_json json = {{"complete", false}, {"checkpoints", nlohmann::ordered_json::array()}};
     for (const auto& choice : before.choices())
       json["checkpoints"].push_back({{"step", choice.step()}, {"pruned", true}});
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else {
     Table table({"STEP", ""});
     for (const auto& choice : before.choices()) table.Add({absl::StrCat(choice.step()), "deleted"}, Colour::kRed);
@@ -167,7 +167,7 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   }
   const v1::PruneCheckpointsResponse& answer = *pruned_all;
   if (context.json()) {
-    std::printf("%s\n", AnswerToJson(answer, arguments.dry_run).dump(2).c_str());
+    std::printf("%s\n", JsonText(AnswerToJson(answer, arguments.dry_run)).c_str());
     return absl::OkStatus();
   }
   Table table({"STEP", arguments.dry_run ? "WOULD BE" : "", "WHY"});
@@ -197,7 +197,7 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
 void PrintPolicyJson(const std::string& job, const v1::RetentionPolicy& policy) {
   nlohmann::ordered_json json = {{"job", job}, {"keep_last", policy.keep_last()}, {"keep_every", policy.keep_every()}};
   if (policy.has_keep_best()) json["keep_best"] = BestText(policy);
-  std::printf("%s\n", json.dump(2).c_str());
+  std::printf("%s\n", JsonText(json).c_str());
 }
 
 // Shows the rules that are in force. A prune by them that changes nothing is answered with them.
@@ -261,7 +261,7 @@ absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool
                                      /*patience=*/absl::ZeroDuration(), kTimeout));
   if (context.json()) {
     std::printf("%s\n",
-                nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}}).dump(2).c_str());
+                JsonText(nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}})).c_str());
   } else {
     std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(step),
                 pinned ? "pinned: nothing deletes it" : "not pinned any more");

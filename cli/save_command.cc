@@ -97,8 +97,9 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
     request.set_coordinator_epoch(checkpoint.coordinator_epoch());
     request.mutable_max_wait()->set_seconds(1);
     const std::string job = checkpoint.job();
-    const absl::Status status =
-        client.Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint, kPatience);
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    const absl::Status status = client.Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint,
+                                            std::clamp(left, absl::Seconds(1), kPatience));
     if (HasReason(status, Reason::kInterrupted)) return Interrupted(job);
     CAIRN_RETURN_IF_ERROR(status);
   }
@@ -171,7 +172,7 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
   // It was aborted, or it was committed and is no checkpoint any more.
   const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Checkpoint::COMMITTED;
   if (context.json()) {
-    std::printf("%s\n", ProgressToJson(checkpoint).dump(2).c_str());
+    std::printf("%s\n", JsonText(ProgressToJson(checkpoint)).c_str());
   } else if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
     const absl::Duration took = TimeOf(checkpoint.commit_time()) - TimeOf(checkpoint.create_time());
     std::printf("%s %s@%lld: %s by %u ranks in %s\n", Coloured(stdout, Colour::kGreen, "committed").c_str(),

@@ -102,7 +102,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     const auto& ranks = shown.ranks != nullptr ? *shown.ranks : v1::Load::default_instance().ranks();
     rates.Update(shown.number, ranks, Clock::Real().SteadyNow());
     if (context.json()) {
-      std::printf("%s\n", JobToJson(job, committed).dump(arguments.watch ? -1 : 2).c_str());
+      std::printf("%s\n", JsonText(JobToJson(job, committed), arguments.watch ? -1 : 2).c_str());
     } else if (live) {
       const std::string text = LiveJobText(stdout, job, committed, rates, shown_ranks);
       std::fputs(screen.Frame(text, SizeOfTerminal(STDOUT_FILENO)).c_str(), stdout);

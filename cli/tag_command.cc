@@ -40,7 +40,7 @@ absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
                                      /*patience=*/absl::ZeroDuration(), kTimeout));
   if (context.json()) {
     const nlohmann::ordered_json json = {{"job", name.job}, {"step", step}, {"tag", arguments.tag}};
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else {
     std::printf("%s@%s is step %lld: nothing deletes it\n", name.job.c_str(), arguments.tag.c_str(),
                 static_cast<long long>(step));
@@ -71,7 +71,7 @@ absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
         {"job", name.job},
         {"tag", name.tag},
         {"untagged", std::vector<int64_t>(answer.untagged_steps().begin(), answer.untagged_steps().end())}};
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else {
     std::printf("%s@%s is no name of step %s any more\n", name.job.c_str(), name.tag.c_str(),
                 absl::StrJoin(answer.untagged_steps(), ", ").c_str());

@@ -72,8 +72,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   if (context.table_asked()) {
     PrintTable(timelines);
   } else {
-    std::printf("%s\n",
-                ChromeTrace(timelines).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(ChromeTrace(timelines), -1).c_str());
   }
   return absl::OkStatus();
 }

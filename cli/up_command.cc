@@ -43,7 +43,7 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
                                    {"agents", cluster.agents()},
                                    {"agent", cluster.agent_pattern()},
                                    {"logs", cluster.logs()}};
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", JsonText(json).c_str());
   } else {
     for (const auto& [name, value] : cluster.Environment())
       std::printf("export %s='%s'\n", name.c_str(), value.c_str());

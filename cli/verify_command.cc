@@ -75,7 +75,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   }
   if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
   if (context.json()) {
-    std::printf("%s\n", ReportToJson(manifest, report).dump(2).c_str());
+    std::printf("%s\n", JsonText(ReportToJson(manifest, report)).c_str());
     if (!report.faults.empty()) context.exit_status = kFailed;
     return absl::OkStatus();
   }

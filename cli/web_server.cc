@@ -25,6 +25,10 @@ struct WebServer::Impl {
 
 namespace {
 
+// Each connection keeps a thread until it has asked, or its time is over: a few that say nothing must not keep
+// everybody else out.
+constexpr char kThreads[] = "32";
+
 std::string HeaderOf(const mg_connection* connection, const char* name) {
   const char* value = mg_get_header(connection, name);
   return value == nullptr ? "" : value;
@@ -77,9 +81,9 @@ absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(const std::string& a
   std::array<const char*, 11> options = {"listening_ports",
                                          address.c_str(),
                                          "num_threads",
-                                         "4",
+                                         kThreads,
                                          "request_timeout_ms",
-                                         "10000",
+                                         "5000",
                                          "enable_keep_alive",
                                          "yes",
                                          "keep_alive_timeout_ms",

@@ -32,7 +32,7 @@ WebAnswer Page(std::string_view type, std::string_view text) { return {200, std:
 
 WebAnswer Json(int status, const nlohmann::ordered_json& json) {
   // A name that is no UTF-8 must not end the page.
-  return {status, "application/json", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), {}};
+  return {status, "application/json", JsonText(json, -1), {}};
 }
 
 WebAnswer Refusal(int status, const absl::Status& error) { return Json(status, {{"error", ErrorToJson(error)}}); }

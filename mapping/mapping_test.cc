@@ -76,6 +76,21 @@ TEST(Mapping, BuildMapping_Errors_TellsReasonStatementAndCount) {
   EXPECT_EQ(errors[1].reason, Reason::kMappingUnknownName);
 }
 
+// Each line doubles the pieces; of an array without elements, too.
+TEST(Mapping, BuildMapping_PiecesDoubleLineByLine_EndsBeforeTheyTakeTheMemory) {
+  const std::vector<ShardDesc> source = {Whole("a", {0})};
+  std::vector<std::string> statements = {"a -> t0"};
+  for (int i = 0; i < 40; ++i)
+    statements.push_back("t" + std::to_string(i) + ", t" + std::to_string(i) + " -> t" + std::to_string(i + 1) +
+                         ", axis=0");
+  statements.emplace_back("t40 -> b");
+  std::vector<MappingError> errors;
+  size_t total = 0;
+  const auto mapped = BuildMapping({.statements = statements}, source, std::nullopt, &errors, &total);
+  ASSERT_FALSE(mapped.ok());
+  EXPECT_TRUE(HasReason(mapped.status(), Reason::kMemoryLimit)) << mapped.status();
+}
+
 TEST(Mapping, BuildMapping_ManyErrors_CountsThoseBeyondWhatItKeeps) {
   Config config;
   for (int i = 0; i < 100; ++i) config.statements.push_back("nope" + std::to_string(i) + " -> d" + std::to_string(i));

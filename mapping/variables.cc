@@ -15,6 +15,21 @@ constexpr DType kCastable[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat3
 // A variable with fewer slices than this is searched slice by slice.
 constexpr uint32_t kWorthSorting = 8;
 
+// A few lines that merge each result with itself double the pieces with each line, and one rank's mapping may not take
+// the coordinator's memory: all variables together have no more pieces than these, which take about a gigabyte. A
+// mapping of a million tensors has a few for each.
+constexpr size_t kMostSlices = size_t{1} << 23;
+constexpr size_t kMostDims = size_t{1} << 27;
+
+absl::Status CheckRoom(size_t slices, size_t dims) {
+  if (slices <= kMostSlices && dims <= kMostDims) return absl::OkStatus();
+  return MakeError(Reason::kMemoryLimit,
+                   absl::StrCat("the mapping cuts its tensors into more than ", kMostSlices, " pieces"),
+                   {{"next",
+                     "See whether a line merges or splits again and again what the lines before it have made; else map "
+                     "the state in several loads."}});
+}
+
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }
 
 bool Same(DType a, DType b) { return a == b || a == DType::kUnspecified || b == DType::kUnspecified; }
@@ -146,9 +161,7 @@ absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, i
   if (!ElementCount(merged).has_value()) {
     return MakeError(Reason::kShapeOverflow, absl::StrCat("shape ", ShapeToString(merged), " exceeds 2^63 elements"));
   }
-  if (dims_.size() + new_dims > UINT32_MAX || slices_.size() + new_slices > INT32_MAX) {
-    return MakeError(Reason::kMemoryLimit, "the mapping needs more than 2^32 numbers of working memory");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckRoom(slices_.size() + new_slices, dims_.size() + new_dims));
   const auto first = static_cast<uint32_t>(slices_.size());
   int64_t shift = 0;
   for (VariableId id : parts) {
@@ -202,9 +215,7 @@ absl::StatusOr<std::vector<VariableId>> Variables::Split(VariableId from, int64_
       const int64_t low = std::max(start, own[axis]);
       const int64_t high = std::min(start + size, own[axis] + own[n + axis]);
       if (low >= high) continue;
-      if (dims_.size() + 4 * kMaxDims > UINT32_MAX || slices_.size() >= INT32_MAX) {
-        return MakeError(Reason::kMemoryLimit, "the mapping needs more than 2^32 numbers of working memory");
-      }
+      CAIRN_RETURN_IF_ERROR(CheckRoom(slices_.size() + 1, dims_.size() + 4 * kMaxDims));
       // Offsets are relative to the slice while the source box is searched, and then relative to the piece.
       offset.assign(n, 0);
       extent.assign(own + n, own + 2 * n);
@@ -247,9 +258,7 @@ absl::StatusOr<VariableId> Variables::Permute(VariableId from, const Shape& axes
     Slice slice = slices_[variable.first_slice + i];
     const size_t source_dims = 2 * SourceDims(slice), count = source_dims + 2 * n;
     const uint32_t old = slice.dims;
-    if (dims_.size() + count > UINT32_MAX) {
-      return MakeError(Reason::kMemoryLimit, "the mapping needs more than 2^32 numbers of working memory");
-    }
+    CAIRN_RETURN_IF_ERROR(CheckRoom(slices_.size() + 1, dims_.size() + count));
     slice.dims = static_cast<uint32_t>(dims_.size());
     dims_.resize(dims_.size() + count);
     std::copy_n(dims_.begin() + old, source_dims, dims_.begin() + slice.dims);
@@ -278,6 +287,7 @@ absl::StatusOr<VariableId> Variables::Cast(VariableId from, DType dtype) {
                        absl::StrCat("a cast of ", DtypeText(source), " to ", DtypeText(dtype),
                                     " is not safe: a mapping casts between ", CastableNames(), " only"));
     }
+    CAIRN_RETURN_IF_ERROR(CheckRoom(slices_.size() + 1, dims_.size()));
     slice.chain = steps_.Append(slice.chain, step, name);
     slices_.push_back(slice);
   }
@@ -332,6 +342,7 @@ absl::StatusOr<VariableId> Variables::Reshape(VariableId from, const Shape& cano
                        ToString(Box{Shape(own.begin(), own.begin() + n), Shape(own.begin() + n, own.end())}),
                        " is not aligned to blocks of ", width, " whole rows"));
     }
+    CAIRN_RETURN_IF_ERROR(CheckRoom(slices_.size() + 1, dims_.size() + source_dims + 2 * m));
     const uint32_t old = slice.dims;
     slice.dims = static_cast<uint32_t>(dims_.size());
     dims_.resize(dims_.size() + source_dims + 2 * m);

@@ -413,3 +413,11 @@ def test_documents_name_commands_and_flags_that_exist():
 
 def helps_of_program() -> str:
     return command("--help").stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"], ["jobs", "--root", "{root}"]])
+def test_output_that_does_not_fit_is_an_error(root, arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(cairn.local.binary("cairn")), *(each.format(root=root) for each in arguments)],
+                              stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1 and "standard output took only a part" in done.stderr, done
