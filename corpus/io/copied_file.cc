@@ -23,6 +23,7 @@ constexpr size_t kBufferBytes = 4 << 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CopiedFile>> CopiedFile::Create(std::string path) {
+  CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
   std::string partial = FreshHiddenName(path);
   UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!fd.valid()) return OutputError("create", partial, errno);
