@@ -49,6 +49,14 @@ absl::Status CheckReplaceable(const std::string& path) {
                    {{"file", path}, {"next", "Give another name, of a file or of nothing that stands there yet."}});
 }
 
+absl::Status RemoveReplaced(std::span<const std::string> paths) {
+  for (const std::string& path : paths) {
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) return OutputError("replace", path, errno);
+  }
+  // After a power cut too, no old file may stand beside a new one.
+  return paths.empty() ? absl::OkStatus() : SyncDirectoryOf(paths.front());
+}
+
 OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes,
                        int buffers)
     : path_(std::move(path)),

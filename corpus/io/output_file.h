@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -104,6 +105,12 @@ class OutputFile {
 // Says whether a file may take the place of what stands at `path`: nothing, a regular file, or a link to one or to
 // nothing. STORAGE_ERROR: a directory. BAD_REQUEST: a device, a FIFO, a socket, or a link to one.
 absl::Status CheckReplaceable(const std::string& path);
+
+// Removes the files of one directory that a new set is about to replace, in this order; those that are not there do not
+// matter. Sets of files that belong together are replaced so: all new ones are written and synced, the old ones go, the
+// new ones get their names. So a full disk changes nothing, and a kill leaves a set that lacks files, which its readers
+// can see, but never a mixture of two. STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED.
+absl::Status RemoveReplaced(std::span<const std::string> paths);
 
 // Returns a hidden name beside `path` that nobody else takes.
 std::string FreshHiddenName(const std::string& path);
