@@ -82,6 +82,8 @@ class Merger {
     CAIRN_ASSIGN_OR_RETURN(auto bin, CopyTokens());
     CAIRN_ASSIGN_OR_RETURN(auto idx, WriteIndex());
     CAIRN_RETURN_IF_ERROR(idx->Finish());
+    CAIRN_RETURN_IF_ERROR(bin->Finish());
+    CAIRN_RETURN_IF_ERROR(RemoveReplaced({{idx->path()}}));  // as IndexedWriter::Finish
     CAIRN_RETURN_IF_ERROR(bin->Commit());
     CAIRN_RETURN_IF_ERROR(idx->Commit());
     return std::move(report_);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include "common/status/reason.h"
 #include "corpus/indexed/indexed_merge.h"
 #include "corpus/indexed/indexed_writer.h"
+#include "corpus/io/testing/killed_at_name.h"
 
 namespace cairn::corpus {
 namespace {
@@ -216,6 +218,51 @@ TEST_F(IndexedReaderTest, Merge_Interrupted_LeavesNothing) {
   const std::atomic<bool> stop{true};
   EXPECT_TRUE(HasReason(MergeIndexed({Path("in/a")}, Path("m"), stop, nullptr).status(), Reason::kInterrupted));
   EXPECT_FALSE(std::filesystem::exists(Path("m.bin")));
+}
+
+// Replaces an old pair by a new one of as many bytes, and dies at every change of a name in turn. ListIndexed and
+// IndexedReader must refuse what is left, unless it is the old pair or the new one.
+void ExpectNoMixtureAfterKill(const std::string& directory, const std::function<void()>& make_old,
+                              const std::function<void()>& make_new) {
+  const std::string pair = directory + "/pair";
+  const auto both = [&] { return ReadAll(pair + ".bin") + ReadAll(pair + ".idx"); };
+  make_new();
+  const std::string whole_new = both();
+  make_old();
+  const std::string whole_old = both();
+  ASSERT_EQ(whole_old.size(), whole_new.size());
+  int change = 1;
+  for (; KilledAtName(change, make_new); ++change) {
+    const auto reader = IndexedReader::Open(pair);
+    if (reader.ok()) {
+      EXPECT_TRUE(both() == whole_old || both() == whole_new) << "a mixture at change " << change;
+    } else {
+      EXPECT_TRUE(HasReason(reader.status(), Reason::kInputUnreadable)) << reader.status();
+      EXPECT_THAT(std::string(reader.status().message()), testing::HasSubstr("pair.idx"));
+      EXPECT_THAT(std::string(ListIndexed(directory).status().message()), testing::HasSubstr("pair.bin"));
+    }
+    make_old();
+  }
+  EXPECT_EQ(change, 4) << ".idx goes, .bin and .idx come";
+  EXPECT_TRUE(both() == whole_new);
+}
+
+TEST_F(IndexedReaderTest, Write_KilledAtEveryChangeOfAName_LeavesNoMixture) {
+  std::filesystem::create_directory(Path("out"));
+  ExpectNoMixtureAfterKill(
+      Path("out"), [&] { Make(Path("out/pair"), {{{1, 2, 3}}, {{4}}}); },
+      [&] { Make(Path("out/pair"), {{{5}}, {{6, 7, 8}}}); });
+}
+
+TEST_F(IndexedReaderTest, Merge_KilledAtEveryChangeOfAName_LeavesNoMixture) {
+  for (const char* name : {"out", "old", "new"}) std::filesystem::create_directory(Path(name));
+  Make(Path("old/a"), {{{1, 2, 3}}, {{4}}});
+  Make(Path("new/a"), {{{5}}, {{6, 7, 8}}});
+  const std::atomic<bool> stop{false};
+  const auto merge = [&](const std::string& from) {
+    MergeIndexed({Path(from)}, Path("out/pair"), stop, nullptr).status().IgnoreError();
+  };
+  ExpectNoMixtureAfterKill(Path("out"), [&] { merge("old/a"); }, [&] { merge("new/a"); });
 }
 
 }  // namespace
