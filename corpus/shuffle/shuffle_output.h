@@ -72,8 +72,8 @@ class ShuffleOutput {
   absl::StatusOr<nlohmann::json> Checkpoint();
   // Completes and syncs all parts, which stay hidden.
   absl::Status Finish();
-  // Gives all parts their names. It also removes further parts, with numbers behind the last, that a longer output
-  // left.
+  // Gives all parts their names. Before the first one it removes the parts that stand there already, and those of a
+  // longer output, with numbers behind the last. So what a kill leaves are the first parts of one output.
   absl::Status Commit();
   void Keep();
 
@@ -95,6 +95,7 @@ class ShuffleOutput {
   absl::Status PlaceLine(uint64_t length);
   absl::Status OpenPart();
   absl::Status ClosePart();
+  absl::Status RemoveOlderParts(const std::vector<const Part*>& replaced) const;
   absl::Status Write(std::string_view bytes);
   absl::Status WriteFrames();
 

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
+#include "corpus/io/testing/killed_at_name.h"
 #include "corpus/shuffle/bucket_sorter.h"
 #include "corpus/shuffle/line_key.h"
 
@@ -262,6 +263,43 @@ TEST_F(ShuffleTest, Shuffle_InterruptedAndResumed_SameOutput) {
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) files += !entry.path().empty();
   EXPECT_EQ(files, 2u) << "in and out, no state";
+}
+
+TEST_F(ShuffleInMemoryTest, Shuffle_KilledAtEveryChangeOfAName_LeavesNoMixture) {
+  WriteAll(Path("in"), RandomText(4, 500, 100, true));
+  ShuffleOptions longer = Options("in"), shorter = Options("in");
+  longer.split_files = 4;
+  shorter.split_files = 3;
+  shorter.seed = 1;
+  shorter.plan = TinyPlan(3);
+  shorter.resume = true;
+  shorter.checkpoint_bytes = 2'000;
+  const auto parts = [&] {
+    std::vector<std::string> texts;
+    for (const int part : {0, 1, 2, 3, 4}) {
+      if (std::filesystem::exists(PartPath(Path("out"), part))) texts.push_back(ReadAll(PartPath(Path("out"), part)));
+    }
+    return texts;
+  };
+  Run(shorter);
+  const std::vector<std::string> new_parts = parts();
+  ASSERT_EQ(new_parts.size(), 3u);
+  Run(longer);
+  const std::vector<std::string> old_parts = parts();
+  ASSERT_EQ(old_parts.size(), 4u);
+  int change = 1;
+  for (; KilledAtName(change, [&] { Run(shorter); }); ++change) {
+    const std::vector<std::string> left = parts();
+    const auto are_first_of = [&](const std::vector<std::string>& whole) {
+      return left.size() <= whole.size() && std::equal(left.begin(), left.end(), whole.begin());
+    };
+    EXPECT_TRUE(are_first_of(old_parts) || are_first_of(new_parts)) << "a mixture at change " << change;
+    Run(shorter);
+    EXPECT_TRUE(parts() == new_parts) << "resumed after change " << change;
+    Run(longer);
+    ASSERT_TRUE(parts() == old_parts);
+  }
+  EXPECT_GT(change, 7) << "four names go and three come";
 }
 
 TEST_F(ShuffleTest, Shuffle_Errors_LeaveNothing) {
