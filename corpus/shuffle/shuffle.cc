@@ -219,6 +219,7 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   output.separator = options.separator;
   output.header = header;
   output.direct = options.direct;
+  output.stop = &stop;
 
   if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
     CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));

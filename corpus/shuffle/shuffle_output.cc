@@ -112,6 +112,10 @@ void ShuffleOutput::Keep() {
 }
 
 absl::Status ShuffleOutput::OpenPart() {
+  // There may be a million parts, most of them without a line, and each costs a sync.
+  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) {
+    return MakeError(Reason::kInterrupted, "interrupted");
+  }
   const uint64_t part = parts_.size();
   CAIRN_ASSIGN_OR_RETURN(
       file_, OutputFile::Create(Splits() ? PartPath(options_.path, part) : options_.path, FileOptions(part)));

@@ -14,6 +14,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -300,6 +301,24 @@ TEST_F(ShuffleInMemoryTest, Shuffle_KilledAtEveryChangeOfAName_LeavesNoMixture) 
     ASSERT_TRUE(parts() == old_parts);
   }
   EXPECT_GT(change, 7) << "four names go and three come";
+}
+
+TEST_F(ShuffleInMemoryTest, Finish_InterruptedAmongEmptyParts_StopsAndLeavesNothing) {
+  ShuffleOutputOptions options;
+  options.path = Path("out");
+  options.split_files = 1'000'000;
+  options.stop = &stop_;
+  auto output = ShuffleOutput::Create(options);
+  ASSERT_TRUE(output.ok()) << output.status();
+  std::thread interrupter([&] {
+    const std::filesystem::path directory = directory_;
+    while (std::distance(std::filesystem::directory_iterator(directory), {}) < 20) std::this_thread::yield();
+    stop_ = true;
+  });
+  EXPECT_TRUE(HasReason((*output)->Finish(), Reason::kInterrupted));
+  interrupter.join();
+  output->reset();
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
 }
 
 TEST_F(ShuffleTest, Shuffle_Errors_LeaveNothing) {
