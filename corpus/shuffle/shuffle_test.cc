@@ -1,10 +1,13 @@
 #include "corpus/shuffle/shuffle.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -26,6 +29,8 @@
 
 namespace cairn::corpus {
 namespace {
+
+std::atomic<bool> disk_is_full = false;
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -321,6 +326,30 @@ TEST_F(ShuffleInMemoryTest, Finish_InterruptedAmongEmptyParts_StopsAndLeavesNoth
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
 }
 
+TEST_F(ShuffleInMemoryTest, Shuffle_DiskGetsFull_SaysWhatIsKept) {
+  WriteAll(Path("in"), RandomText(5, 500, 100, true));
+  ShuffleOptions options = Options("in");
+  options.plan = TinyPlan(3);
+  for (const bool resume : {false, true}) {
+    options.resume = resume;
+    disk_is_full = true;
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    disk_is_full = false;
+    EXPECT_TRUE(HasReason(status, Reason::kNoSpace)) << status;
+    std::vector<std::string> kept;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      if (entry.path() != Path("in")) kept.push_back(entry.path());
+    }
+    const std::string next = NextActionOf(status);
+    EXPECT_EQ(kept.empty(), !resume);
+    EXPECT_EQ(next.find("gone already") == std::string::npos, resume) << next;
+    for (const std::string& path : kept) {
+      EXPECT_THAT(next, testing::HasSubstr(path.substr(0, path.rfind(".partial")))) << "kept, but not named";
+    }
+  }
+  EXPECT_FALSE(Run(options).empty());
+}
+
 TEST_F(ShuffleTest, Shuffle_Errors_LeaveNothing) {
   WriteAll(Path("in"), "a\nb\n");
   ShuffleOptions options = Options("in");
@@ -385,3 +414,11 @@ TEST(KeyRangeTest, Split_AnyNumberOfParts_HoldTheirKeys) {
 
 }  // namespace
 }  // namespace cairn::corpus
+
+// Takes the place of the C library's, for a disk without space.
+extern "C" ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  static const auto real = reinterpret_cast<ssize_t (*)(int, const void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pwrite"));
+  if (!cairn::corpus::disk_is_full) return real(fd, bytes, size, offset);
+  errno = ENOSPC;
+  return -1;
+}
