@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -162,6 +163,24 @@ TEST_F(IndexedReaderTest, Open_SizesBeyondMemory_AreRefusedBeforeAllocation) {
 
 TEST_F(IndexedReaderTest, Open_MissingFile_IsUnreadable) {
   EXPECT_TRUE(HasReason(IndexedReader::Open(Path("none")).status(), Reason::kInputUnreadable));
+}
+
+TEST_F(IndexedReaderTest, Open_FifoOrDirectory_IsRefusedAtOnce) {
+  for (const std::string extension : {".bin", ".idx"}) {
+    for (const std::string kind : {"a FIFO", "a directory"}) {
+      Make(Path("p"), kDocuments);
+      std::filesystem::remove(Path("p") + extension);
+      if (kind == "a FIFO") {
+        ASSERT_EQ(mkfifo((Path("p") + extension).c_str(), 0600), 0);
+      } else {
+        std::filesystem::create_directory(Path("p") + extension);
+      }
+      const absl::Status status = IndexedReader::Open(Path("p")).status();
+      EXPECT_TRUE(HasReason(status, Reason::kInputUnreadable)) << status;
+      EXPECT_EQ(std::string(status.message()), Path("p") + extension + " is " + kind + ", no regular file");
+      std::filesystem::remove(Path("p") + extension);
+    }
+  }
 }
 
 TEST_F(IndexedReaderTest, Merge_SeveralPairs_EqualsOneWriter) {
