@@ -231,6 +231,28 @@ TEST_F(IndexedReaderTest, Merge_UnlikePairs_IsRefusedAndLeavesNothing) {
   EXPECT_EQ(files, 0u);
 }
 
+TEST_F(IndexedReaderTest, Merge_OutputAmongInputs_IsRefusedAndNamed) {
+  std::filesystem::create_directory(Path("in"));
+  Make(Path("in/a"), kDocuments);
+  const std::atomic<bool> stop{false};
+  ASSERT_TRUE(MergeIndexed(*ListIndexed(Path("in")), Path("in/z"), stop, nullptr).ok());
+  const std::string bin = ReadAll(Path("in/z.bin")), idx = ReadAll(Path("in/z.idx"));
+  // The second merge finds the output of the first one among its inputs. Another way to write its path does not help.
+  for (const std::string& output : {Path("in/z"), Path("in/../in/z"), Path("in/a")}) {
+    const absl::Status status = MergeIndexed(*ListIndexed(Path("in")), output, stop, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(output + ".bin is among the inputs"));
+    EXPECT_EQ(ReadAll(Path("in/z.bin")), bin);
+    EXPECT_EQ(ReadAll(Path("in/z.idx")), idx);
+  }
+  for (const std::string& output : {std::string(), Path("in/")}) {
+    const absl::Status status = MergeIndexed({Path("in/a")}, output, stop, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("\"" + output + "\" has no name"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("in/.bin")));
+}
+
 TEST_F(IndexedReaderTest, Merge_Interrupted_LeavesNothing) {
   std::filesystem::create_directory(Path("in"));
   Make(Path("in/a"), kDocuments);
