@@ -46,7 +46,7 @@ absl::Status CheckReplaceable(const std::string& path) {
   return MakeError(Reason::kBadRequest,
                    absl::StrCat("write ", path, ": it is ", std::string(FileKind(target.st_mode)),
                                 ", and a whole file would take its place"),
-                   {{"file", path}, {"next", "Give another name, of a file or of nothing that stands there yet."}});
+                   {{"file", path}, {"next", "Give another name: a regular file's, or one that nothing has yet."}});
 }
 
 absl::Status RemoveReplaced(std::span<const std::string> paths) {
