@@ -1,5 +1,10 @@
 #include "corpus/bpe/step_team.h"
 
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/resources/thread.h"
+
 namespace cairn::corpus {
 namespace {
 
@@ -17,7 +22,11 @@ inline void Relax() {
 }  // namespace
 
 StepTeam::StepTeam(uint32_t parts) : parts_(parts), claim_(parts) {
-  for (uint32_t i = 1; i < parts; ++i) helpers_.emplace_back([this] { Help(); });
+  for (uint32_t i = 1; i < parts; ++i) {
+    absl::StatusOr<std::thread> helper = StartThread("to merge", [this] { Help(); });
+    if (!helper.ok()) break;  // those that run claim its parts
+    helpers_.push_back(*std::move(helper));
+  }
 }
 
 StepTeam::~StepTeam() {

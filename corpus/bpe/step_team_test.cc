@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/resources/testing/address_space.h"
+
 namespace cairn::corpus {
 namespace {
 
@@ -29,6 +31,17 @@ TEST(StepTeam, Run_HelpersThatSleep_WakeUpOrAreNotNeeded) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than a helper looks for work
     team.Run([&](uint32_t part) { ++done[part]; });
     ASSERT_EQ(done, std::vector<int>(3, step));
+  }
+}
+
+TEST(StepTeam, Run_SystemRefusesThreads_OthersDoTheParts) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "the address space cannot be limited here";
+  const LimitedAddressSpace limited(uint64_t{64} << 20);  // for the stacks of a few threads
+  StepTeam team(1024);
+  std::vector<int> done(1024);
+  for (int step = 1; step <= 5; ++step) {
+    team.Run([&](uint32_t part) { ++done[part]; });
+    ASSERT_EQ(done, std::vector<int>(1024, step));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "corpus/bpe/vocabulary.h"
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -11,8 +12,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
-#include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/output_file.h"
 
 namespace cairn::corpus {
 namespace {
@@ -123,11 +124,30 @@ absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string&
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return OutputError("create", directory, error.value());
-  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/vocab.json", VocabJson(vocabulary)));
-  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/merges.txt", MergesTxt(vocabulary)));
-  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/tokenizer.tiktoken", TiktokenFile(vocabulary)));
-  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/tokenizer_config.json", TokenizerConfigJson(vocabulary)));
-  return WriteFileAtomically(directory + "/tokenizer.json", TokenizerJson(vocabulary));
+  // tokenizer.json has a name as long as vocab.json has one: a reader of the directory that finds only vocab.json and
+  // merges.txt would take them for GPT-2's way to cut text into words. And vocab.json without merges.txt is refused.
+  static constexpr std::pair<const char*, std::string (*)(const BpeVocabulary&)> kFiles[] = {
+      {"tokenizer_config.json", TokenizerConfigJson},
+      {"tokenizer.json", TokenizerJson},
+      {"vocab.json", VocabJson},
+      {"merges.txt", MergesTxt},
+      {"tokenizer.tiktoken", TiktokenFile},
+  };
+  std::vector<std::unique_ptr<OutputFile>> files;
+  std::vector<std::string> replaced;
+  for (const auto& [name, content] : kFiles) {
+    OutputFile::Options options;
+    options.direct = false;  // they are small
+    options.buffer_bytes = size_t{64} << 10;
+    CAIRN_ASSIGN_OR_RETURN(auto file, OutputFile::Create(absl::StrCat(directory, "/", name), options));
+    CAIRN_RETURN_IF_ERROR(file->Append(content(vocabulary)));
+    CAIRN_RETURN_IF_ERROR(file->Finish());
+    replaced.insert(replaced.begin(), file->path());
+    files.push_back(std::move(file));
+  }
+  CAIRN_RETURN_IF_ERROR(RemoveReplaced(replaced));
+  for (const auto& file : files) CAIRN_RETURN_IF_ERROR(file->Commit());
+  return absl::OkStatus();
 }
 
 }  // namespace cairn::corpus

@@ -37,7 +37,10 @@ std::string MergesTxt(const BpeVocabulary& vocabulary);
 std::string TiktokenFile(const BpeVocabulary& vocabulary);
 
 // Writes tokenizer.json, tokenizer_config.json, vocab.json, merges.txt and tokenizer.tiktoken into `directory`, which
-// is made if needed. Each file is replaced as a whole, tokenizer.json last. RESOURCE_EXHAUSTED (NO_SPACE),
+// is made if needed. An older set there stays as it is until all five are written. A kill after that leaves no mixture,
+// but the first files of one set, in the order tokenizer_config.json, tokenizer.json, vocab.json, merges.txt,
+// tokenizer.tiktoken: so what the directory's readers take is one whole tokenizer, and they refuse the files that lack
+// another. BAD_REQUEST: a name is a device's, a FIFO's or a socket's. RESOURCE_EXHAUSTED (NO_SPACE),
 // FAILED_PRECONDITION (STORAGE_READ_ONLY), UNAVAILABLE (STORAGE_ERROR).
 absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory);
 

@@ -5,11 +5,11 @@
 
 #include <array>
 #include <atomic>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/count_record.h"
@@ -166,16 +166,15 @@ class Counter {
     return reader_.Seek(std::move(record->position));
   }
 
+  int Threads() const { return static_cast<int>(workers_.size()); }
+
   // Works until the inputs end or tables must be spilled.
   absl::Status Work() {
     stop_ = false;
     epoch_begin_ = reader_.file_bytes_read();
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < workers_.size(); ++i) {
-      threads.emplace_back([this, i] { WorkOn(*workers_[i]); });
-    }
-    WorkOn(*workers_[0]);
-    for (std::thread& thread : threads) thread.join();
+    // Where the system refuses threads, the other workers take their blocks.
+    std::atomic<size_t> next_worker = 0;
+    RunOnThreads(Threads(), [&] { WorkOn(*workers_[next_worker++]); });
     MutexLock lock(mutex_);
     return error_;
   }
@@ -230,10 +229,10 @@ class Counter {
       statuses[i] = run.status();
       runs_[first + i] = run.ok() ? *std::move(run) : WordRun{path, 0, 0};
     };
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < workers_.size(); ++i) threads.emplace_back(write, i);
-    write(0);
-    for (std::thread& thread : threads) thread.join();
+    std::atomic<size_t> next = 0;
+    RunOnThreads(Threads(), [&] {
+      for (size_t i = next++; i < workers_.size(); i = next++) write(i);
+    });
     for (const absl::Status& status : statuses) CAIRN_RETURN_IF_ERROR(status);
     if (!options_.resume) return absl::OkStatus();
     return SaveCountRecord(options_.directory, {fingerprint_, runs_, reader_.Tell()});
@@ -258,10 +257,7 @@ class Counter {
         statuses[part] = DeliverPart(part, visit, words[part]);
       }
     };
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < std::min(workers_.size(), options_.parts); ++i) threads.emplace_back(deliver);
-    deliver();
-    for (std::thread& thread : threads) thread.join();
+    RunOnThreads(static_cast<int>(std::min(workers_.size(), options_.parts)), deliver);
     for (const absl::Status& status : statuses) CAIRN_RETURN_IF_ERROR(status);
     for (const uint64_t count : words) summary_.distinct_words += count;
     return summary_;

@@ -39,6 +39,28 @@ absl::Status CheckAlike(const IndexedReader& first, const IndexedReader& other) 
   return absl::OkStatus();
 }
 
+// The output must have a name of its own, or the next merge of this directory would take each document twice, and then
+// replace what it has read.
+absl::Status CheckOutput(const std::vector<std::string>& prefixes, const std::string& output) {
+  if (output.empty() || output.back() == '/') {
+    return MakeError(Reason::kBadRequest, absl::StrCat("the output prefix \"", output, "\" has no name"),
+                     {{"next", "Give the prefix a name, as merged: it makes merged.bin and merged.idx."}});
+  }
+  std::error_code ignored;  // most outputs do not stand there yet
+  for (const std::string& prefix : prefixes) {
+    for (const auto path_of : {BinPath, IdxPath}) {
+      const std::string path = path_of(output);
+      if (!fs::equivalent(path, path_of(prefix), ignored)) continue;
+      return MakeError(Reason::kBadRequest, absl::StrCat("the output ", path, " is among the inputs"),
+                       {{"file", path},
+                        {"next",
+                         "Give an output prefix outside of the inputs' directory; if this file is an earlier "
+                         "output and no input, move its pair out first."}});
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& directory) {
@@ -78,10 +100,13 @@ class Merger {
       : prefixes_(prefixes), output_(output), stop_(stop), bytes_done_(bytes_done) {}
 
   absl::StatusOr<MergeReport> Run() {
+    CAIRN_RETURN_IF_ERROR(CheckOutput(prefixes_, output_));
     CAIRN_RETURN_IF_ERROR(Survey());
     CAIRN_ASSIGN_OR_RETURN(auto bin, CopyTokens());
     CAIRN_ASSIGN_OR_RETURN(auto idx, WriteIndex());
     CAIRN_RETURN_IF_ERROR(idx->Finish());
+    CAIRN_RETURN_IF_ERROR(bin->Finish());
+    CAIRN_RETURN_IF_ERROR(RemoveReplaced({{idx->path()}}));  // as IndexedWriter::Finish
     CAIRN_RETURN_IF_ERROR(bin->Commit());
     CAIRN_RETURN_IF_ERROR(idx->Commit());
     return std::move(report_);

@@ -26,9 +26,10 @@ absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& director
 
 // Writes all sequences and documents of the pairs one after the other to `output`. The .bin files are shared where the
 // file system can, else copied inside the kernel (copy_file_range); the indices are streamed. Neither output file gets
-// its name before both are whole and synced; after an error nothing is left. `stop` interrupts; `bytes_done` (may be
-// null) counts bytes of .bin. INDEX_CORRUPT, INPUT_UNREADABLE: a pair is damaged. BAD_REQUEST: dtypes or modes differ,
-// or there is no pair. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED; INTERRUPTED.
+// its name before both are whole and synced; after an error nothing is left. Of an older pair there, .idx goes first,
+// so what a kill leaves has no .idx. `stop` interrupts; `bytes_done` (may be null) counts bytes of .bin. INDEX_CORRUPT,
+// INPUT_UNREADABLE: a pair is damaged. BAD_REQUEST: dtypes or modes differ, there is no pair, or `output` is one of
+// them or has no name. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED; INTERRUPTED.
 absl::StatusOr<MergeReport> MergeIndexed(const std::vector<std::string>& prefixes, const std::string& output,
                                          const std::atomic<bool>& stop, std::atomic<uint64_t>* bytes_done);
 

@@ -15,6 +15,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/file_kind.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
@@ -35,10 +36,16 @@ absl::Status ReadAt(int fd, const std::string& path, void* data, size_t bytes, u
 }
 
 absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t* size) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK, the open of a FIFO waits for a writer.
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!fd.valid()) return InputError("open", path, errno);
   struct stat found;
-  if (fstat(fd.get(), &found) != 0 || !S_ISREG(found.st_mode)) return InputError("read", path, EINVAL);
+  if (fstat(fd.get(), &found) != 0) return InputError("read", path, errno);
+  if (!S_ISREG(found.st_mode)) {
+    return MakeError(Reason::kInputUnreadable,
+                     absl::StrCat(path, " is ", std::string(FileKind(found.st_mode)), ", no regular file"),
+                     {{"file", path}});
+  }
   *size = static_cast<uint64_t>(found.st_size);
   return fd;
 }

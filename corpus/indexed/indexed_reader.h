@@ -20,8 +20,8 @@ namespace cairn::corpus {
 class IndexedReader {
  public:
   // Reads the header and compares the sizes of both files with it. The size also tells whether there are modes.
-  // INPUT_UNREADABLE: a file is missing or cannot be read. INDEX_CORRUPT: it is no such index, its dtype or version is
-  // unknown, or its size does not fit the counts; the message names file and numbers.
+  // INPUT_UNREADABLE: a file is missing, cannot be read or is no regular file. INDEX_CORRUPT: it is no such index, its
+  // dtype or version is unknown, or its size does not fit the counts; the message names file and numbers.
   static absl::StatusOr<std::unique_ptr<IndexedReader>> Open(const std::string& prefix);
   IndexedReader(const IndexedReader&) = delete;
   IndexedReader& operator=(const IndexedReader&) = delete;

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -14,6 +16,7 @@
 #include "common/status/reason.h"
 #include "corpus/indexed/indexed_merge.h"
 #include "corpus/indexed/indexed_writer.h"
+#include "corpus/io/testing/killed_at_name.h"
 
 namespace cairn::corpus {
 namespace {
@@ -162,6 +165,24 @@ TEST_F(IndexedReaderTest, Open_MissingFile_IsUnreadable) {
   EXPECT_TRUE(HasReason(IndexedReader::Open(Path("none")).status(), Reason::kInputUnreadable));
 }
 
+TEST_F(IndexedReaderTest, Open_FifoOrDirectory_IsRefusedAtOnce) {
+  for (const std::string extension : {".bin", ".idx"}) {
+    for (const std::string kind : {"a FIFO", "a directory"}) {
+      Make(Path("p"), kDocuments);
+      std::filesystem::remove(Path("p") + extension);
+      if (kind == "a FIFO") {
+        ASSERT_EQ(mkfifo((Path("p") + extension).c_str(), 0600), 0);
+      } else {
+        std::filesystem::create_directory(Path("p") + extension);
+      }
+      const absl::Status status = IndexedReader::Open(Path("p")).status();
+      EXPECT_TRUE(HasReason(status, Reason::kInputUnreadable)) << status;
+      EXPECT_EQ(std::string(status.message()), Path("p") + extension + " is " + kind + ", no regular file");
+      std::filesystem::remove(Path("p") + extension);
+    }
+  }
+}
+
 TEST_F(IndexedReaderTest, Merge_SeveralPairs_EqualsOneWriter) {
   std::mt19937 random(11);
   std::vector<Document> all;
@@ -210,12 +231,79 @@ TEST_F(IndexedReaderTest, Merge_UnlikePairs_IsRefusedAndLeavesNothing) {
   EXPECT_EQ(files, 0u);
 }
 
+TEST_F(IndexedReaderTest, Merge_OutputAmongInputs_IsRefusedAndNamed) {
+  std::filesystem::create_directory(Path("in"));
+  Make(Path("in/a"), kDocuments);
+  const std::atomic<bool> stop{false};
+  ASSERT_TRUE(MergeIndexed(*ListIndexed(Path("in")), Path("in/z"), stop, nullptr).ok());
+  const std::string bin = ReadAll(Path("in/z.bin")), idx = ReadAll(Path("in/z.idx"));
+  // The second merge finds the output of the first one among its inputs. Another way to write its path does not help.
+  for (const std::string& output : {Path("in/z"), Path("in/../in/z"), Path("in/a")}) {
+    const absl::Status status = MergeIndexed(*ListIndexed(Path("in")), output, stop, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(output + ".bin is among the inputs"));
+    EXPECT_EQ(ReadAll(Path("in/z.bin")), bin);
+    EXPECT_EQ(ReadAll(Path("in/z.idx")), idx);
+  }
+  for (const std::string& output : {std::string(), Path("in/")}) {
+    const absl::Status status = MergeIndexed({Path("in/a")}, output, stop, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("\"" + output + "\" has no name"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("in/.bin")));
+}
+
 TEST_F(IndexedReaderTest, Merge_Interrupted_LeavesNothing) {
   std::filesystem::create_directory(Path("in"));
   Make(Path("in/a"), kDocuments);
   const std::atomic<bool> stop{true};
   EXPECT_TRUE(HasReason(MergeIndexed({Path("in/a")}, Path("m"), stop, nullptr).status(), Reason::kInterrupted));
   EXPECT_FALSE(std::filesystem::exists(Path("m.bin")));
+}
+
+// Replaces an old pair by a new one of as many bytes, and dies at every change of a name in turn. ListIndexed and
+// IndexedReader must refuse what is left, unless it is the old pair or the new one.
+void ExpectNoMixtureAfterKill(const std::string& directory, const std::function<void()>& make_old,
+                              const std::function<void()>& make_new) {
+  const std::string pair = directory + "/pair";
+  const auto both = [&] { return ReadAll(pair + ".bin") + ReadAll(pair + ".idx"); };
+  make_new();
+  const std::string whole_new = both();
+  make_old();
+  const std::string whole_old = both();
+  ASSERT_EQ(whole_old.size(), whole_new.size());
+  int change = 1;
+  for (; KilledAtName(change, make_new); ++change) {
+    const auto reader = IndexedReader::Open(pair);
+    if (reader.ok()) {
+      EXPECT_TRUE(both() == whole_old || both() == whole_new) << "a mixture at change " << change;
+    } else {
+      EXPECT_TRUE(HasReason(reader.status(), Reason::kInputUnreadable)) << reader.status();
+      EXPECT_THAT(std::string(reader.status().message()), testing::HasSubstr("pair.idx"));
+      EXPECT_THAT(std::string(ListIndexed(directory).status().message()), testing::HasSubstr("pair.bin"));
+    }
+    make_old();
+  }
+  EXPECT_EQ(change, 4) << ".idx goes, .bin and .idx come";
+  EXPECT_TRUE(both() == whole_new);
+}
+
+TEST_F(IndexedReaderTest, Write_KilledAtEveryChangeOfAName_LeavesNoMixture) {
+  std::filesystem::create_directory(Path("out"));
+  ExpectNoMixtureAfterKill(
+      Path("out"), [&] { Make(Path("out/pair"), {{{1, 2, 3}}, {{4}}}); },
+      [&] { Make(Path("out/pair"), {{{5}}, {{6, 7, 8}}}); });
+}
+
+TEST_F(IndexedReaderTest, Merge_KilledAtEveryChangeOfAName_LeavesNoMixture) {
+  for (const char* name : {"out", "old", "new"}) std::filesystem::create_directory(Path(name));
+  Make(Path("old/a"), {{{1, 2, 3}}, {{4}}});
+  Make(Path("new/a"), {{{5}}, {{6, 7, 8}}});
+  const std::atomic<bool> stop{false};
+  const auto merge = [&](const std::string& from) {
+    MergeIndexed({Path(from)}, Path("out/pair"), stop, nullptr).status().IgnoreError();
+  };
+  ExpectNoMixtureAfterKill(Path("out"), [&] { merge("old/a"); }, [&] { merge("new/a"); });
 }
 
 }  // namespace

@@ -152,6 +152,9 @@ absl::StatusOr<std::unique_ptr<OutputFile>> IndexedWriter::WriteIndex() {
 absl::Status IndexedWriter::Finish() {
   CAIRN_ASSIGN_OR_RETURN(auto idx, WriteIndex());
   CAIRN_RETURN_IF_ERROR(idx->Finish());
+  CAIRN_RETURN_IF_ERROR(bin_->Finish());
+  // An old .idx may fit the new .bin by its size, so it must not stand beside it.
+  CAIRN_RETURN_IF_ERROR(RemoveReplaced({{idx->path()}}));
   CAIRN_RETURN_IF_ERROR(bin_->Commit());
   return idx->Commit();
 }

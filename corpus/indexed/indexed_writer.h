@@ -41,7 +41,8 @@ class IndexedWriter {
   absl::Status AddRawDocument(std::string_view tokens, std::span<const int32_t> lengths,
                               std::span<const int8_t> modes = {});
 
-  // Writes the index, syncs both files and gives them their names, .idx last. They replace a pair that stood there.
+  // Writes the index, syncs both files and gives them their names, .idx last. They replace a pair that stood there,
+  // whose .idx goes first: what a kill leaves has no .idx, and IndexedReader refuses it.
   absl::Status Finish();
 
   uint64_t documents() const { return documents_; }

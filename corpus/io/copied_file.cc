@@ -23,6 +23,7 @@ constexpr size_t kBufferBytes = 4 << 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CopiedFile>> CopiedFile::Create(std::string path) {
+  CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
   std::string partial = FreshHiddenName(path);
   UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!fd.valid()) return OutputError("create", partial, errno);
@@ -75,8 +76,15 @@ absl::StatusOr<uint64_t> CopiedFile::AppendThroughBuffer(int source, const std::
   return read;
 }
 
-absl::Status CopiedFile::Commit() {
+absl::Status CopiedFile::Finish() {
+  if (finished_) return absl::OkStatus();
   if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
+  finished_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status CopiedFile::Commit() {
+  CAIRN_RETURN_IF_ERROR(Finish());
   CAIRN_RETURN_IF_ERROR(PublishFile(partial_path_, path_, AtomicWriteOptions::Durable::kBytes));
   committed_ = true;
   return SyncDirectoryOf(path_);

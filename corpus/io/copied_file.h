@@ -17,7 +17,7 @@ namespace cairn::corpus {
 // Only one thread may use it. The destructor removes the hidden file unless it was committed.
 class CopiedFile {
  public:
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+  // BAD_REQUEST: as CheckReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
   static absl::StatusOr<std::unique_ptr<CopiedFile>> Create(std::string path);
   ~CopiedFile();
   CopiedFile(const CopiedFile&) = delete;
@@ -28,7 +28,9 @@ class CopiedFile {
   // ends there. Else the errors of storage.
   absl::StatusOr<uint64_t> AppendFrom(int source, const std::string& source_path, uint64_t offset, uint64_t bytes);
 
-  // Syncs and renames the file, then syncs the directory. FSYNC_FAILED, STORAGE_ERROR.
+  // Syncs the file, which keeps its hidden name. FSYNC_FAILED, NO_SPACE.
+  absl::Status Finish();
+  // Calls Finish if that was not done, renames the file, then syncs the directory. FSYNC_FAILED, STORAGE_ERROR.
   absl::Status Commit();
 
   uint64_t bytes() const { return bytes_; }
@@ -47,6 +49,7 @@ class CopiedFile {
   AlignedBuffer buffer_;
   uint64_t bytes_ = 0;
   uint64_t kernel_bytes_ = 0;
+  bool finished_ = false;
   bool committed_ = false;
 };
 

@@ -14,6 +14,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/file_kind.h"
 
 namespace cairn::corpus {
 namespace {
@@ -36,6 +37,26 @@ std::string FreshHiddenName(const std::string& path) {
   return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
 }
 
+absl::Status CheckReplaceable(const std::string& path) {
+  struct stat target;
+  if (stat(path.c_str(), &target) != 0 || S_ISREG(target.st_mode)) return absl::OkStatus();
+  if (S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
+  // The rename would take the name away from it: root would lose /dev/null, and the reader of a FIFO would wait
+  // forever.
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("write ", path, ": it is ", std::string(FileKind(target.st_mode)),
+                                ", and a whole file would take its place"),
+                   {{"file", path}, {"next", "Give another name: a regular file's, or one that nothing has yet."}});
+}
+
+absl::Status RemoveReplaced(std::span<const std::string> paths) {
+  for (const std::string& path : paths) {
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) return OutputError("replace", path, errno);
+  }
+  // After a power cut too, no old file may stand beside a new one.
+  return paths.empty() ? absl::OkStatus() : SyncDirectoryOf(paths.front());
+}
+
 OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes,
                        int buffers)
     : path_(std::move(path)),
@@ -50,8 +71,7 @@ OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, 
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
   const std::string partial = options.partial_path.empty() ? FreshHiddenName(path) : options.partial_path;
-  struct stat target;
-  if (stat(path.c_str(), &target) == 0 && S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
+  CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
   bool direct = options.direct;
   UniqueFd fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
   if (!fd.valid()) return OutputError("create", partial, errno);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -36,8 +37,8 @@ class OutputFile {
     std::string tail;            // the bytes after them, less than one buffer
   };
 
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (for example, the directory is
-  // missing).
+  // BAD_REQUEST: as CheckReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created
+  // (for example, the directory is missing).
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(std::string path, Options options);
   // Goes on with the hidden file `options.partial_path` from `position`, and cuts off what lies behind it.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Resume(std::string path, Options options,
@@ -55,8 +56,8 @@ class OutputFile {
   // Writes the rest, cuts the file to its length and syncs it. The file keeps its hidden name, and nothing can be
   // appended.
   absl::Status Finish();
-  // Calls Finish if that was not done, renames the file to its path, replacing what stood there, and syncs the
-  // directory.
+  // Calls Finish if that was not done, renames the file to its path, replacing what stood there (of a symbolic link,
+  // the link and not what it leads to), and syncs the directory.
   absl::Status Commit();
   // Makes the destructor leave the hidden file, because another process will resume it.
   void Keep() { keep_ = true; }
@@ -100,6 +101,16 @@ class OutputFile {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
+
+// Says whether a file may take the place of what stands at `path`: nothing, a regular file, or a link to one or to
+// nothing. STORAGE_ERROR: a directory. BAD_REQUEST: a device, a FIFO, a socket, or a link to one.
+absl::Status CheckReplaceable(const std::string& path);
+
+// Removes the files of one directory that a new set is about to replace, in this order; those that are not there do not
+// matter. Sets of files that belong together are replaced so: all new ones are written and synced, the old ones go, the
+// new ones get their names. So a full disk changes nothing, and a kill leaves a set that lacks files, which its readers
+// can see, but never a mixture of two. STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED.
+absl::Status RemoveReplaced(std::span<const std::string> paths);
 
 // Returns a hidden name beside `path` that nobody else takes.
 std::string FreshHiddenName(const std::string& path);

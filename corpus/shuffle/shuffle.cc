@@ -171,7 +171,16 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
     entries.assign(1, {{"kind", "begin"}, {"fingerprint", fingerprint}});
   }
   journal->Restore(std::move(entries));
-  CAIRN_RETURN_IF_ERROR(ShuffleThroughScratch(job, std::move(output_options), journal.get(), state));
+  const std::string partial_prefix = output_options.partial_prefix;
+  const absl::Status status = ShuffleThroughScratch(job, std::move(output_options), journal.get(), state);
+  if (HasReason(status, Reason::kNoSpace)) {
+    // The usual advice says that the partial files are gone, but here they stay.
+    return WithMetadata(
+        status, {{"next", absl::StrCat("Free space and give the same command again, which goes on from what this run "
+                                       "has kept in ",
+                                       state, " and ", partial_prefix, ".*; or remove those.")}});
+  }
+  CAIRN_RETURN_IF_ERROR(status);
   // The output is whole, so the state is not needed any more. The journal goes first: the next run removes files that
   // are left without a journal.
   unlink(journal_path.c_str());
@@ -219,6 +228,7 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   output.separator = options.separator;
   output.header = header;
   output.direct = options.direct;
+  output.stop = &stop;
 
   if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
     CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));

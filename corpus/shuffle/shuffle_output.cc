@@ -112,6 +112,10 @@ void ShuffleOutput::Keep() {
 }
 
 absl::Status ShuffleOutput::OpenPart() {
+  // There may be a million parts, most of them without a line, and each costs a sync.
+  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) {
+    return MakeError(Reason::kInterrupted, "interrupted");
+  }
   const uint64_t part = parts_.size();
   CAIRN_ASSIGN_OR_RETURN(
       file_, OutputFile::Create(Splits() ? PartPath(options_.path, part) : options_.path, FileOptions(part)));
@@ -229,16 +233,32 @@ absl::Status ShuffleOutput::Finish() {
   return absl::OkStatus();
 }
 
+absl::Status ShuffleOutput::RemoveOlderParts(const std::vector<const Part*>& replaced) const {
+  std::vector<std::string> older;
+  for (const Part* const part : replaced) older.push_back(part->path);
+  struct stat found;
+  for (uint64_t part = parts_.size();; ++part) {
+    std::string path = PartPath(options_.path, part);
+    if (lstat(path.c_str(), &found) != 0 || S_ISDIR(found.st_mode)) break;
+    older.push_back(std::move(path));
+  }
+  // From the last one down, so that the parts of one set are always without a gap, which would hide those behind it.
+  std::reverse(older.begin(), older.end());
+  return RemoveReplaced(older);
+}
+
 absl::Status ShuffleOutput::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
   const bool resumed = !options_.partial_prefix.empty();
+  std::vector<const Part*> unnamed;
   for (const Part& part : parts_) {
     // After an interruption between two renames, the first ones are done already.
     const bool done = resumed && access(part.partial.c_str(), F_OK) != 0 && access(part.path.c_str(), F_OK) == 0;
-    if (!done) CAIRN_RETURN_IF_ERROR(PublishFile(part.partial, part.path, AtomicWriteOptions::Durable::kBytes));
+    if (!done) unnamed.push_back(&part);
   }
-  if (Splits()) {
-    for (uint64_t part = parts_.size(); unlink(PartPath(options_.path, part).c_str()) == 0;) ++part;
+  if (Splits()) CAIRN_RETURN_IF_ERROR(RemoveOlderParts(unnamed));
+  for (const Part* const part : unnamed) {
+    CAIRN_RETURN_IF_ERROR(PublishFile(part->partial, part->path, AtomicWriteOptions::Durable::kBytes));
   }
   committed_ = true;
   return SyncDirectoryOf(options_.path);

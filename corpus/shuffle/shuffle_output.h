@@ -3,6 +3,7 @@
 #ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_OUTPUT_H_
 #define CAIRN_CORPUS_SHUFFLE_SHUFFLE_OUTPUT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -37,6 +38,7 @@ struct ShuffleOutputOptions {
   bool direct = true;
   // If it is empty, hidden files get fresh names. Else they are `<prefix>.<part>`, and stay if `keep` is set.
   std::string partial_prefix;
+  const std::atomic<bool>* stop = nullptr;  // interrupts before the next part; may be null
 };
 
 // Returns `data-00003.jsonl.gz` for part 3 of `data.jsonl.gz`: the number stands before the endings, which readers look
@@ -44,7 +46,7 @@ struct ShuffleOutputOptions {
 std::string PartPath(const std::string& path, uint64_t part);
 
 // Only one thread may use it. Until Commit has succeeded, nothing stands under the output's name. The destructor
-// removes the hidden files unless Keep was called. Errors: NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+// removes the hidden files unless Keep was called. Errors: NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, INTERRUPTED.
 class ShuffleOutput {
  public:
   static absl::StatusOr<std::unique_ptr<ShuffleOutput>> Create(ShuffleOutputOptions options);
@@ -72,8 +74,8 @@ class ShuffleOutput {
   absl::StatusOr<nlohmann::json> Checkpoint();
   // Completes and syncs all parts, which stay hidden.
   absl::Status Finish();
-  // Gives all parts their names. It also removes further parts, with numbers behind the last, that a longer output
-  // left.
+  // Gives all parts their names. Before the first one it removes the parts that stand there already, and those of a
+  // longer output, with numbers behind the last. So what a kill leaves are the first parts of one output.
   absl::Status Commit();
   void Keep();
 
@@ -95,6 +97,7 @@ class ShuffleOutput {
   absl::Status PlaceLine(uint64_t length);
   absl::Status OpenPart();
   absl::Status ClosePart();
+  absl::Status RemoveOlderParts(const std::vector<const Part*>& replaced) const;
   absl::Status Write(std::string_view bytes);
   absl::Status WriteFrames();
 

@@ -1,10 +1,13 @@
 #include "corpus/shuffle/shuffle.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -14,16 +17,20 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
+#include "corpus/io/testing/killed_at_name.h"
 #include "corpus/shuffle/bucket_sorter.h"
 #include "corpus/shuffle/line_key.h"
 
 namespace cairn::corpus {
 namespace {
+
+std::atomic<bool> disk_is_full = false;
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -264,6 +271,85 @@ TEST_F(ShuffleTest, Shuffle_InterruptedAndResumed_SameOutput) {
   EXPECT_EQ(files, 2u) << "in and out, no state";
 }
 
+TEST_F(ShuffleInMemoryTest, Shuffle_KilledAtEveryChangeOfAName_LeavesNoMixture) {
+  WriteAll(Path("in"), RandomText(4, 500, 100, true));
+  ShuffleOptions longer = Options("in"), shorter = Options("in");
+  longer.split_files = 4;
+  shorter.split_files = 3;
+  shorter.seed = 1;
+  shorter.plan = TinyPlan(3);
+  shorter.resume = true;
+  shorter.checkpoint_bytes = 2'000;
+  const auto parts = [&] {
+    std::vector<std::string> texts;
+    for (const int part : {0, 1, 2, 3, 4}) {
+      if (std::filesystem::exists(PartPath(Path("out"), part))) texts.push_back(ReadAll(PartPath(Path("out"), part)));
+    }
+    return texts;
+  };
+  Run(shorter);
+  const std::vector<std::string> new_parts = parts();
+  ASSERT_EQ(new_parts.size(), 3u);
+  Run(longer);
+  const std::vector<std::string> old_parts = parts();
+  ASSERT_EQ(old_parts.size(), 4u);
+  int change = 1;
+  for (; KilledAtName(change, [&] { Run(shorter); }); ++change) {
+    const std::vector<std::string> left = parts();
+    const auto are_first_of = [&](const std::vector<std::string>& whole) {
+      return left.size() <= whole.size() && std::equal(left.begin(), left.end(), whole.begin());
+    };
+    EXPECT_TRUE(are_first_of(old_parts) || are_first_of(new_parts)) << "a mixture at change " << change;
+    Run(shorter);
+    EXPECT_TRUE(parts() == new_parts) << "resumed after change " << change;
+    Run(longer);
+    ASSERT_TRUE(parts() == old_parts);
+  }
+  EXPECT_GT(change, 7) << "four names go and three come";
+}
+
+TEST_F(ShuffleInMemoryTest, Finish_InterruptedAmongEmptyParts_StopsAndLeavesNothing) {
+  ShuffleOutputOptions options;
+  options.path = Path("out");
+  options.split_files = 1'000'000;
+  options.stop = &stop_;
+  auto output = ShuffleOutput::Create(options);
+  ASSERT_TRUE(output.ok()) << output.status();
+  std::thread interrupter([&] {
+    const std::filesystem::path directory = directory_;
+    while (std::distance(std::filesystem::directory_iterator(directory), {}) < 20) std::this_thread::yield();
+    stop_ = true;
+  });
+  EXPECT_TRUE(HasReason((*output)->Finish(), Reason::kInterrupted));
+  interrupter.join();
+  output->reset();
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(ShuffleInMemoryTest, Shuffle_DiskGetsFull_SaysWhatIsKept) {
+  WriteAll(Path("in"), RandomText(5, 500, 100, true));
+  ShuffleOptions options = Options("in");
+  options.plan = TinyPlan(3);
+  for (const bool resume : {false, true}) {
+    options.resume = resume;
+    disk_is_full = true;
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    disk_is_full = false;
+    EXPECT_TRUE(HasReason(status, Reason::kNoSpace)) << status;
+    std::vector<std::string> kept;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      if (entry.path() != Path("in")) kept.push_back(entry.path());
+    }
+    const std::string next = NextActionOf(status);
+    EXPECT_EQ(kept.empty(), !resume);
+    EXPECT_EQ(next.find("gone already") == std::string::npos, resume) << next;
+    for (const std::string& path : kept) {
+      EXPECT_THAT(next, testing::HasSubstr(path.substr(0, path.rfind(".partial")))) << "kept, but not named";
+    }
+  }
+  EXPECT_FALSE(Run(options).empty());
+}
+
 TEST_F(ShuffleTest, Shuffle_Errors_LeaveNothing) {
   WriteAll(Path("in"), "a\nb\n");
   ShuffleOptions options = Options("in");
@@ -328,3 +414,11 @@ TEST(KeyRangeTest, Split_AnyNumberOfParts_HoldTheirKeys) {
 
 }  // namespace
 }  // namespace cairn::corpus
+
+// Takes the place of the C library's, for a disk without space.
+extern "C" ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  static const auto real = reinterpret_cast<ssize_t (*)(int, const void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pwrite"));
+  if (!cairn::corpus::disk_is_full) return real(fd, bytes, size, offset);
+  errno = ENOSPC;
+  return -1;
+}

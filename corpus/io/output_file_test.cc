@@ -1,0 +1,108 @@
+#include "corpus/io/output_file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "common/file/unique_fd.h"
+#include "common/status/reason.h"
+#include "corpus/io/copied_file.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/output-XXXXXX";
+    directory_ = mkdtemp(name.data());
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  size_t Files() const {
+    const fs::directory_iterator files(directory_);
+    return static_cast<size_t>(std::distance(begin(files), end(files)));
+  }
+  static std::string ReadAll(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Checks that neither kind of output takes the place of what stands at `path`.
+  void ExpectRefused(const std::string& path, const std::string& kind) const {
+    const size_t files = Files();
+    for (const absl::Status& status : {OutputFile::Create(path, {}).status(), CopiedFile::Create(path).status()}) {
+      EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+      EXPECT_THAT(std::string(status.message()), testing::AllOf(testing::HasSubstr(path), testing::HasSubstr(kind)));
+      EXPECT_THAT(NextActionOf(status), testing::HasSubstr("another name"));
+    }
+    EXPECT_EQ(Files(), files);
+  }
+
+  std::string directory_;
+};
+
+TEST_F(OutputFileTest, Create_FifoOrLinkToIt_IsRefused) {
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  ASSERT_EQ(symlink("fifo", Path("link").c_str()), 0);
+  ExpectRefused(Path("fifo"), "a FIFO");
+  ExpectRefused(Path("link"), "a FIFO");
+  EXPECT_TRUE(fs::is_fifo(Path("fifo")));
+  EXPECT_TRUE(fs::is_symlink(Path("link")));
+}
+
+TEST_F(OutputFileTest, Create_Socket_IsRefused) {
+  // The address of a socket has little room, less than a test's directory may take.
+  const UniqueFd directory(open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string name = "/proc/self/fd/" + std::to_string(directory.get()) + "/s";
+  std::memcpy(address.sun_path, name.c_str(), name.size());
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ExpectRefused(Path("s"), "a socket");
+  EXPECT_TRUE(fs::is_socket(Path("s")));
+}
+
+TEST_F(OutputFileTest, Create_Device_IsRefused) {
+  if (mknod(Path("null").c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0) GTEST_SKIP() << "only root makes devices";
+  ExpectRefused(Path("null"), "a device");
+  EXPECT_TRUE(fs::is_character_file(Path("null")));
+}
+
+TEST_F(OutputFileTest, Create_Directory_IsRefused) {
+  fs::create_directory(Path("d"));
+  for (const absl::Status& status :
+       {OutputFile::Create(Path("d"), {}).status(), CopiedFile::Create(Path("d")).status()}) {
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": Is a directory"));
+  }
+  EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(OutputFileTest, Commit_LinkToAFile_ReplacesTheLink) {
+  std::ofstream(Path("old")) << "old";
+  ASSERT_EQ(symlink("old", Path("link").c_str()), 0);
+  auto file = OutputFile::Create(Path("link"), {});
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Append("new").ok());
+  ASSERT_TRUE((*file)->Commit().ok());
+  EXPECT_FALSE(fs::is_symlink(Path("link")));
+  EXPECT_EQ(ReadAll(Path("link")), "new");
+  EXPECT_EQ(ReadAll(Path("old")), "old");
+}
+
+}  // namespace
+}  // namespace cairn::corpus
