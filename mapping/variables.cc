@@ -24,10 +24,8 @@ constexpr size_t kMostDims = size_t{1} << 27;
 absl::Status CheckRoom(size_t slices, size_t dims) {
   if (slices <= kMostSlices && dims <= kMostDims) return absl::OkStatus();
   return MakeError(Reason::kMemoryLimit,
-                   absl::StrCat("the mapping cuts its tensors into more than ", kMostSlices, " pieces"),
-                   {{"next",
-                     "See whether a line merges or splits again and again what the lines before it have made; else map "
-                     "the state in several loads."}});
+                   absl::StrCat("the mapping cuts its tensors into more than ", kMostSlices,
+                                " pieces: does each line merge or split what the one before it has made?"));
 }
 
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }

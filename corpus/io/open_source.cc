@@ -142,6 +142,16 @@ class SkippingSource final : public ByteSource {
   uint64_t skip_;
 };
 
+// Where the caller has closed it, its number is that of something which this process has made for itself, and a read of
+// that would wait forever. Such things are of no kind.
+absl::Status CheckStandardInput() {
+  struct stat found;
+  if (fstat(STDIN_FILENO, &found) == 0 && (found.st_mode & S_IFMT) != 0) return absl::OkStatus();
+  return MakeError(
+      Reason::kInputUnreadable, "standard input is closed",
+      {{"next", "Give the command an input: a file in place of -, or a pipe or file to its standard input."}});
+}
+
 }  // namespace
 
 std::unique_ptr<ByteSource> SkipBytes(std::unique_ptr<ByteSource> source, uint64_t bytes) {
@@ -175,7 +185,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& p
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options) {
-  if (path == "-") return std::make_unique<PipeSource>("standard input", UniqueFd(), options);
+  if (path == "-") {
+    CAIRN_RETURN_IF_ERROR(CheckStandardInput());
+    return std::make_unique<PipeSource>("standard input", UniqueFd(), options);
+  }
   CAIRN_ASSIGN_OR_RETURN(auto raw, OpenPlainSource(path, 0, UINT64_MAX, options));
   switch (CompressionOf(path)) {
     case Compression::kGzip:

@@ -19,7 +19,8 @@ Compression CompressionOf(const std::string& path);
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options);
 
-// Reads the whole decompressed content of a file. "-" is standard input, which is never decompressed.
+// Reads the whole decompressed content of a file. "-" is standard input, which is never decompressed. INPUT_UNREADABLE:
+// it cannot be opened, or standard input is closed.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options);
 
 // Returns `source` without its first `bytes` bytes, which it reads and drops.

@@ -421,3 +421,11 @@ def test_output_that_does_not_fit_is_an_error(root, arguments):
         done = subprocess.run([str(cairn.local.binary("cairn")), *(each.format(root=root) for each in arguments)],
                               stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 1 and "standard output took only a part" in done.stderr, done
+
+
+def test_standard_input_that_is_closed_is_told(tmp_path):
+    """Its number is that of a file of the command's own, and a read of that would not end."""
+    done = subprocess.run(["sh", "-c", 'exec "$0" corpus shuffle - -o "$1" <&-', str(cairn.local.binary("cairn")),
+                           str(tmp_path / "out")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "INPUT_UNREADABLE" in done.stderr, done
+    assert "standard input is closed" in done.stderr and not list(tmp_path.iterdir()), done
