@@ -131,9 +131,10 @@ def test_save_that_waits_for_a_slab_in_vain_ends_for_all_ranks_at_once(root):
         for saving in [begin(rank, 1) for rank in range(3)]:
             saving.result().wait(60)
         held = [begin(rank, 5).result() for rank in (1, 2)]
-        calls = [begin(1, 6, timeout=2), begin(2, 6)]
         staged = begin(0, 6).result()
-        for answer in (lambda: calls[0].result(30), lambda: calls[1].result(30), lambda: staged.wait(30)):
+        longer = begin(2, 6)
+        shorter = begin(1, 6, timeout=4)  # by then a busy machine has let the others begin, too
+        for answer in (lambda: shorter.result(30), lambda: longer.result(30), lambda: staged.wait(30)):
             with pytest.raises(cairn.Error) as refused:
                 answer()
             assert refused.value.reason == "SAVE_IN_PROGRESS", refused.value
