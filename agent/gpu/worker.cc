@@ -16,11 +16,6 @@
 namespace cairn {
 namespace {
 
-// How soon a group is looked at that is at work: first, and at most. The intervals grow by a tenth, so that what is
-// quick is seen at once, and a long wait does not take a processor from the trainer.
-constexpr absl::Duration kFirstLook = absl::Microseconds(50);
-constexpr absl::Duration kLongestLook = absl::Milliseconds(1);
-constexpr double kLookGrowth = 1.1;
 // The driver's other calls wait while it registers a piece.
 constexpr uint64_t kPiece = uint64_t{256} << 20;
 constexpr unsigned kMostRanks = 4096;
@@ -58,9 +53,11 @@ void Worker::Run() {
 
 bool Worker::Serve() {
   absl::Status done;
-  look_after_ = busy() ? std::min(kLookGrowth * look_after_, kLongestLook) : kFirstLook;
-  const auto ready = socket_.Await(busy() ? look_after_ : absl::InfiniteDuration());
+  if (!busy()) pace_.Idle();
+  const absl::Duration pause = busy() ? pace_.Pause(under_way()) : absl::InfiniteDuration();
+  const auto ready = socket_.Await(pause);
   if (!ready.ok()) return false;
+  if (!*ready) pace_.Waited(pause);
   if (*ready) {
     worker::WorkerRequest request;
     UniqueFd descriptor;
@@ -324,7 +321,7 @@ absl::Status Worker::FinishStep() {
   if (reached == cuda::kNotReady) return absl::OkStatus();
   if (reached != cuda::kSuccess) return DriverError("cuEventQuery", reached);
   steps_.pop_front();
-  look_after_ = kFirstLook;
+  pace_.Finished();
   worker::WorkerEvent event;
   event.mutable_step_done()->set_number(first.number);
   return Send(event);

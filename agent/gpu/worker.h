@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "agent/gpu/device_reader.h"
 #include "agent/gpu/gpu_worker.pb.h"
+#include "agent/gpu/look_pace.h"
 #include "agent/gpu/worker_socket.h"
 #include "common/gpu/driver.h"
 #include "common/nccl/library.h"
@@ -64,6 +65,8 @@ class Worker {
 
   // Looks at what the group does.
   bool busy() const { return joining_ || !steps_.empty(); }
+  // All its work is in the stream.
+  bool under_way() const { return !joining_ && steps_.back().recorded; }
   absl::Status Look();
   absl::Status FinishJoin();
   absl::Status FinishStep();
@@ -95,7 +98,7 @@ class Worker {
   };
   std::deque<RunningStep> steps_;          // in their order
   std::optional<worker::Step> next_step_;  // cannot be put into the stream yet
-  absl::Duration look_after_;              // the pause before a group at work is looked at again
+  LookPace pace_;
   DeviceReader reader_;
 };
 

@@ -126,22 +126,25 @@ void Communicator::Move(std::vector<Operation> operations) {
   }
   for (auto& [way, queue] : left) std::reverse(queue.begin(), queue.end());
   Network network(NcclSetting("bytes_per_second", 0));
-  int idle = 0;
   while ((!left.empty() || network.busy()) && !aborted_) {
+    const uint32_t heard = segment->bell(rank_).rung();
     bool moved = false;
     for (auto way = left.begin(); way != left.end();) {
       Operation& next = way->second.back();
       const size_t before = next.count;
-      if (next.send || !network.busy()) moved = MoveSome(*segment, next) || moved;
+      if ((next.send || !network.busy()) && MoveSome(*segment, next)) {
+        moved = true;
+        // A sender waits for the whole letter to be taken.
+        if (next.send || !next.by_letter || next.count == 0) segment->bell(next.peer).Ring();
+      }
       if (!next.send) network.Receive(before - next.count);
       if (next.count == 0) way->second.pop_back();
       way = way->second.empty() ? left.erase(way) : std::next(way);
     }
-    idle = moved ? 0 : idle + 1;
-    if (idle > 100 || network.busy()) {
+    if (network.busy()) {
       Pause(std::chrono::microseconds(50));
-    } else if (idle > 0) {
-      std::this_thread::yield();
+    } else if (!moved) {
+      segment->bell(rank_).Await(heard);
     }
   }
 }

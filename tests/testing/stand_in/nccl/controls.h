@@ -1,6 +1,6 @@
 // Tests control the stand-in for NCCL by settings. The library usually runs in another process than the test, so they
-// stand in a file whose path is in STAND_IN_NCCL: lines of a name and a number. It is read anew at each use. A
-// name with a rank behind it, such as "group_stalls.1", is for that rank of a communicator alone.
+// stand in a file whose path is in STAND_IN_NCCL: lines of a name and a number. A change of the file is seen at the
+// next use. A name with a rank behind it, such as "group_stalls.1", is for that rank of a communicator alone.
 //   version            what ncclGetVersion says (22809)
 //   init_result        what ncclCommInitRankConfig returns (0)
 //   init_hangs         1: a communicator is never complete (0)

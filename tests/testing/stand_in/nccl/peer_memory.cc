@@ -28,7 +28,7 @@ std::shared_ptr<const char> MapRange(const SharedRange& range) {
   const size_t bytes = range.end - range.begin;
   void* data = MAP_FAILED;
   if (fstat(fd, &file) == 0 && file.st_ino == range.inode) {
-    data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(range.offset));
+    data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(range.offset));
   }
   close(fd);
   if (data == MAP_FAILED) return nullptr;

@@ -1,12 +1,15 @@
 #include "tests/testing/stand_in/nccl/segment.h"
 
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 namespace cairn::stand_in {
 namespace {
@@ -51,8 +54,21 @@ ssize_t Letter::Read(size_t offset, char* to, size_t bytes) const {
   return errno == EPERM || errno == ENOSYS ? -1 : 0;
 }
 
+void Bell::Ring() {
+  ++rung_;
+  if (waiting_ != 0) syscall(SYS_futex, &rung_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void Bell::Await(uint32_t heard) {
+  constexpr timespec kLongest = {0, 1'000'000};
+  waiting_ = 1;
+  syscall(SYS_futex, &rung_, FUTEX_WAIT, heard, &kLongest, nullptr, 0);
+  waiting_ = 0;
+}
+
 size_t Segment::BytesOf(int ranks) {
-  return kHeaderBytes + static_cast<size_t>(ranks) * static_cast<size_t>(ranks) * (sizeof(Ring) + sizeof(Letter));
+  const auto many = static_cast<size_t>(ranks);
+  return kHeaderBytes + many * many * (sizeof(Ring) + sizeof(Letter)) + many * sizeof(Bell);
 }
 
 int Segment::Create(int ranks) {
@@ -78,6 +94,11 @@ Ring& Segment::ring(int from, int to) { return reinterpret_cast<Ring*>(data_ + k
 Letter& Segment::letter(int from, int to) {
   char* letters = data_ + kHeaderBytes + PairOf(ranks_, 0) * sizeof(Ring);
   return reinterpret_cast<Letter*>(letters)[PairOf(from, to)];
+}
+
+Bell& Segment::bell(int rank) {
+  char* bells = data_ + kHeaderBytes + PairOf(ranks_, 0) * (sizeof(Ring) + sizeof(Letter));
+  return reinterpret_cast<Bell*>(bells)[rank];
 }
 
 size_t Segment::PairOf(int from, int to) const {

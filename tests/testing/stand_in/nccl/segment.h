@@ -53,6 +53,20 @@ class Letter {
   SharedRange range_;
 };
 
+// Wakes a rank that waits for others. All zero is a bell that nobody has rung.
+class Bell {
+ public:
+  // What a rank has seen of the segment after this call, it need not be woken for.
+  uint32_t rung() const { return rung_.load(); }
+  void Ring();
+  // Returns when it has been rung since rung() gave `heard`, or after a millisecond.
+  void Await(uint32_t heard);
+
+ private:
+  alignas(64) std::atomic<uint32_t> rung_;
+  std::atomic<uint32_t> waiting_;
+};
+
 class Segment {
  public:
   static constexpr int kMostRanks = 64;
@@ -65,6 +79,8 @@ class Segment {
 
   Ring& ring(int from, int to);
   Letter& letter(int from, int to);
+  // The rank that it belongs to waits for it; others ring it after they have moved something that it waits for.
+  Bell& bell(int rank);
   // A rank that has ended without a word.
   std::atomic<uint32_t>& dead(int rank);
 
