@@ -6,10 +6,23 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from cairn import _agent, _device, _layout, _line, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
+from cairn import (
+    _agent,
+    _device,
+    _layout,
+    _line,
+    _mapping,
+    _memory,
+    _objects,
+    _offload,
+    _receiving,
+    _session,
+    _staging,
+    _wire,
+)
 from cairn._errors import Error
 from cairn._results import DeviceReport, LoadReport
 from cairn._state import PerRankValues
@@ -47,9 +60,14 @@ class Loader:
                           begun.world_size or self._session.world_size)
         return _report(begun.step if source is None else None, objects, begun, ended, device)
 
-    def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any], strict: bool,
-                timeout: float) -> LoadReport:
+    def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any] | Callable[[], dict[str, Any]],
+                strict: bool, offload: bool, timeout: float) -> LoadReport:
         """See Client.reshard."""
+        if offload:
+            self._sources.declare(source_state, length_prefix=True)  # refuses what is none before anything is moved
+            _offload.to_host(source_state, self._devices, time.monotonic() + timeout)
+        if callable(target_state):
+            target_state = target_state()
         source = self._sources.declare(source_state, length_prefix=True)
         declared = self._targets.declare(target_state, writable=True)
         begun, ended, slots, device = self._run(self._request(strict), declared, source, timeout)

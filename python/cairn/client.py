@@ -334,8 +334,8 @@ class Client(_keeping.Keeper):
 
     # Resharding.
 
-    def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any], *, strict: bool = True,
-                timeout: float = 1800) -> LoadReport:
+    def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any] | Callable[[], dict[str, Any]], *,
+                strict: bool = True, offload: bool = False, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `target_state` in place from those of `source_state`, wherever in the job they are.
 
         Both are in memory, so nothing goes through storage. Every rank of the job must call it, with what it holds and
@@ -345,21 +345,26 @@ class Client(_keeping.Keeper):
 
         Args:
           source_state: what this rank holds, as for save().
-          target_state: what it wants, as for load().
+          target_state: what it wants, as for load(); or a function that returns it. That is called after `offload`, and
+            the other ranks wait for it.
           strict: refuse names that only the source or only the target has.
+          offload: first move the arrays of `source_state` that are on GPUs to the host's memory, for a target that does
+            not fit beside them: the dict then holds arrays of numpy in their place, also after an Error. They take as
+            much of the host's memory as they took of the GPU's, beside what this rank lends. Their memory of the GPU is
+            free when nobody else holds them; so let go of them in the function that makes the target.
           timeout: seconds without any progress after which it is given up, as a load is.
 
         Returns:
           What was moved, and the source's objects; its `step` is None, its `path` "memory".
 
         Raises:
-          Error: as save() of the source, as load() of the target; MEMORY_LIMIT (what this rank lends does not fit);
-            OBJECT_MISMATCH (an object that is the same on all ranks is not).
+          Error: as save() of the source, as load() of the target; MEMORY_LIMIT (what this rank lends, or what moves off
+            the GPU, does not fit); OBJECT_MISMATCH (an object that is the same on all ranks is not).
         """
         timeout = _timeouts.seconds(timeout, "reshard")
         with _loading.named(self.job, self.rank), self._operation.of("reshard", timeout):
             self._saver.settle(time.monotonic() + timeout)
-            return self._loader.reshard(source_state, target_state, strict, timeout)
+            return self._loader.reshard(source_state, target_state, strict, offload, timeout)
 
     # These look at the job, and change what is kept.
 

@@ -1,11 +1,13 @@
 """Saves, loads and reshards arrays on GPUs, with real agents and the stand-in for CUDA's driver."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy
 import pytest
@@ -13,7 +15,7 @@ import pytest
 import cairn
 from cairn import _device
 from testing.parallel import layout
-from testing.ranks import on_ranks
+from testing.ranks import blank, on_ranks
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 
@@ -85,6 +87,50 @@ def test_a_reshard_goes_from_devices_to_devices(gpu, tmp_path):
 
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
         on_ranks(cluster, work)
+
+
+def test_a_reshard_moves_its_source_to_the_host_before_the_target_is_made(gpu, tmp_path):
+    before, after = layout(2, 1, 1), layout(1, 2, 1)
+
+    def work(rank, client):
+        source, held = on_device(gpu, before(rank), rank)
+        source["step"], source["kept"] = 7, before(rank)["scale"]
+        arrays = {}
+
+        def target():
+            left = [weakref.ref(array) for array in held.values()]
+            held.clear()
+            gc.collect()
+            assert [each() for each in left if each() is not None] == [], "nobody but the caller holds them"
+            state, made = on_device(gpu, after(rank), rank, zero=True)
+            arrays.update(made)
+            return state | {"kept": blank(before(rank)["scale"]), "step": 0}
+
+        report = client.reshard(source, target, offload=True)
+        check(arrays, after(rank), rank)
+        assert report.objects == {"step": 7}
+        for name, shard in before(rank).items():
+            assert isinstance(source[name].array, numpy.ndarray), name
+            assert source[name].array.tobytes() == shard.array.tobytes(), name
+            assert (source[name].offset, source[name].flat_range) == (shard.offset, shard.flat_range), name
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
+        on_ranks(cluster, work)
+
+
+def test_a_source_that_cannot_move_to_the_host_stays_as_it_is(gpu, tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster, cluster.connect(0) as client:
+        state = {"a": gpu.array(numpy.ones(1000, "float32")),
+                 "b": [cairn.Shard(gpu.array(numpy.ones(500, "float32")), (1000,), (at,)) for at in (0, 500)]}
+        known = dict(state)
+        gpu.fail("cuMemcpyDtoHAsync_v2")
+        with pytest.raises(cairn.Error, match="DEVICE_ERROR"):
+            client.reshard(state, lambda: pytest.fail("the source has not moved"), offload=True)
+        assert all(state[name] is known[name] for name in state)
+        target = {name: numpy.zeros(1000, "float32") for name in state}
+        client.reshard(state, lambda: target, offload=True)
+        assert all((array == 1).all() for array in target.values())
+        assert isinstance(state["a"], numpy.ndarray) and isinstance(state["b"][1].array, numpy.ndarray)
 
 
 def test_a_reshard_whose_driver_hangs_ends_by_its_timeout(gpu, tmp_path):
