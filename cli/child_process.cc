@@ -9,6 +9,7 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -54,14 +55,31 @@ std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path
   return found;
 }
 
+// Returns what execve() takes: this process's environment, and `added` in place of what has the same names.
+std::vector<char*> EnvironmentWith(const std::vector<std::string>& added) {
+  const auto name_of = [](std::string_view variable) { return variable.substr(0, variable.find('=')); };
+  std::vector<char*> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const bool replaced = std::any_of(added.begin(), added.end(), [&](const std::string& variable) {
+      return name_of(variable) == name_of(*each);
+    });
+    if (!replaced) variables.push_back(*each);
+  }
+  for (const std::string& variable : added) variables.push_back(const_cast<char*>(variable.c_str()));
+  variables.push_back(nullptr);
+  return variables;
+}
+
 }  // namespace
 
-absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments, const std::string& log) {
+absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments, const std::string& log,
+                                                 const std::vector<std::string>& environment) {
   const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log_fd < 0) return ErrnoError(errno, "open", log);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> variables = EnvironmentWith(environment);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
@@ -84,7 +102,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    execv(argv[0], argv.data());
+    execve(argv[0], argv.data(), variables.data());
     _exit(127);
   }
   ::close(log_fd);

@@ -17,9 +17,11 @@ namespace cairn::cli {
 // Not thread-safe. The destructor kills the process, and the kernel does so if the command itself is killed.
 class ChildProcess {
  public:
-  // `arguments[0]` is the program's path. The program's output is added to the file `log`. UNAVAILABLE (STORAGE_ERROR):
-  // it cannot be started.
-  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& log);
+  // `arguments[0]` is the program's path. The program's output is added to the file `log`. Its environment is that of
+  // this process with `environment`, "NAME=VALUE" each, in place of what has the same names. UNAVAILABLE
+  // (STORAGE_ERROR): it cannot be started.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& log,
+                                            const std::vector<std::string>& environment = {});
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;

@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 
+#include "common/base/random_id.h"
 #include "common/status/reason.h"
 
 namespace cairn::cli {
@@ -32,6 +37,18 @@ TEST(ChildProcessTest, Destructor_ChildRuns_IsKilled) {
     EXPECT_EQ(::kill(pid, 0), 0);
   }
   EXPECT_NE(::kill(pid, 0), 0);
+}
+
+TEST(ChildProcessTest, Start_Environment_StandsInPlaceOfWhatHadTheName) {
+  setenv("CAIRN_TEST_REPLACED", "old", 1);
+  setenv("CAIRN_TEST_REPLACED_NOT", "kept", 1);
+  const std::string log = Log("environment-" + RandomToken(6));
+  auto child = ChildProcess::Start({"/bin/sh", "-c", "env | grep ^CAIRN_TEST_ | sort"}, log,
+                                   {"CAIRN_TEST_REPLACED=new", "CAIRN_TEST_ADDED="});
+  ASSERT_TRUE(child.ok() && child->Wait(absl::Seconds(10)));
+  std::ifstream file(log);
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(file)), {}),
+            "CAIRN_TEST_ADDED=\nCAIRN_TEST_REPLACED=new\nCAIRN_TEST_REPLACED_NOT=kept\n");
 }
 
 TEST(AwaitAddressTest, AwaitAddress_EarlyEnd_ShowsTheLog) {

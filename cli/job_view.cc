@@ -31,11 +31,26 @@ nlohmann::ordered_json CountsToJson(const google::protobuf::RepeatedPtrField<v1:
   return json;
 }
 
+// Says how bytes go between ranks that share no memory, if NCCL comes into question; else "". `Operation`:
+// v1::Checkpoint or v1::Load.
+template <typename Operation>
+std::string TransportOf(const Operation& operation) {
+  if (operation.exchange_transport() == v1::TRANSPORT_UNSPECIFIED) return "";
+  return TransportText({{operation.exchange_transport()}, operation.nccl_refusal()});
+}
+
+template <typename Operation>
+nlohmann::ordered_json TransportToJson(const Operation& operation) {
+  const std::string transport = TransportOf(operation);
+  return transport.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(transport);
+}
+
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   nlohmann::ordered_json json = {{"number", load.number()}, {"state", EnumName(load.state())}, {"step", nullptr}};
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
   json["phase_counts"] = CountsToJson(load.phase_counts());
+  json["transport"] = TransportToJson(load);
   json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
 }
@@ -197,16 +212,13 @@ std::string MoreText(const v1::Job& job, RanksShown shown) {
   return absl::StrCat("\n`cairn status ", job.job(), " --ranks` shows every rank\n");
 }
 
-// `table` makes the text of the ranks.
-// Says how bytes go between ranks that share no memory, if NCCL comes into question. `Operation`: v1::Checkpoint or
-// v1::Load.
 template <typename Operation>
 std::string TransportLine(const Operation& operation) {
-  if (operation.exchange_transport() == v1::TRANSPORT_UNSPECIFIED) return "";
-  const TransportUse use = {{operation.exchange_transport()}, operation.nccl_refusal()};
-  return absl::StrCat("  transport: ", TransportText(use), "\n");
+  const std::string transport = TransportOf(operation);
+  return transport.empty() ? "" : absl::StrCat("  transport: ", transport, "\n");
 }
 
+// `table` makes the text of the ranks.
 template <typename MakeTable>
 std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   if (!job.has_checkpoint()) return "";
@@ -309,6 +321,7 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   json["ranks_left_out"] = job.ranks_left_out();
   json["registered"] = AgentsOf(job);
   json["phase_counts"] = CountsToJson(job.checkpoint().phase_counts());
+  json["transport"] = TransportToJson(job.checkpoint());
   json["agents"] = nlohmann::ordered_json::array();
   for (const v1::JobRank& rank : job.ranks()) {
     nlohmann::ordered_json agent = {{"rank", rank.rank()},

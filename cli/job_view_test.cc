@@ -191,6 +191,9 @@ TEST(JobViewTest, JobText_LoadWithATransport_NamesItAndWhyItIsNotNccl) {
   load.set_nccl_refusal("rank 3 has --nccl=never");
   const std::string text = JobText(stdout, job, std::nullopt);
   EXPECT_NE(text.find("\n  transport: grpc (nccl: rank 3 has --nccl=never)\n"), std::string::npos) << text;
+  const auto json = JobToJson(job, std::nullopt);
+  EXPECT_EQ(json["loads"][0]["transport"], "grpc (nccl: rank 3 has --nccl=never)");
+  EXPECT_TRUE(json["transport"].is_null()) << "that of the save is not known";
 }
 
 TEST(JobViewTest, JobText_SaveWithMovedShards_NamesTheirTransport) {
@@ -199,6 +202,7 @@ TEST(JobViewTest, JobText_SaveWithMovedShards_NamesTheirTransport) {
   job.mutable_checkpoint()->set_exchange_transport(v1::TRANSPORT_NCCL);
   const std::string text = JobText(stdout, job, std::nullopt);
   EXPECT_NE(text.find("\n  transport: nccl\n"), std::string::npos) << text;
+  EXPECT_EQ(JobToJson(job, std::nullopt)["transport"], "nccl");
 }
 
 TEST(JobViewTest, Job_NumbersOfALaterCoordinator_AreShownAsUnknown) {

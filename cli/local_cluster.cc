@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -191,8 +192,16 @@ absl::Status LocalCluster::PlanServices() {
     if (!options_.host.empty()) command.insert(command.end(), {"--listen", options_.host + ":0"});
     AddService({absl::StrCat("the agent of rank ", rank), Reason::kAgentUnreachable}, absl::StrCat("rank", rank),
                with(std::move(command), options_.agent_flags));
+    // As launchers of trainers do, so that each rank of a machine takes part in NCCL by its own GPU.
+    services_.back().environment = LocalRankOf(rank - FirstRank());
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> LocalCluster::LocalRankOf(int number) const {
+  // The only rank of a machine may have been told its GPU.
+  if (options_.ranks == 1 && std::getenv("LOCAL_RANK") != nullptr) return {};
+  return {absl::StrCat("LOCAL_RANK=", number)};
 }
 
 void LocalCluster::AddService(ChildName name, const std::string& log, std::vector<std::string> command) {
@@ -207,7 +216,7 @@ void LocalCluster::AddService(ChildName name, const std::string& log, std::vecto
 
 absl::Status LocalCluster::Launch(Service& service) {
   service.started = Clock::Real().SteadyNow();
-  CAIRN_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(service.command, service.log));
+  CAIRN_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(service.command, service.log, service.environment));
   service.child = std::make_unique<ChildProcess>(std::move(child));
   return absl::OkStatus();
 }

@@ -83,6 +83,7 @@ class LocalCluster {
   struct Service {
     ChildName name;
     std::vector<std::string> command;
+    std::vector<std::string> environment;
     std::string log;
     std::string address_file;
     std::unique_ptr<ChildProcess> child;
@@ -98,6 +99,8 @@ class LocalCluster {
   }
   int FirstRank() const { return options_.node * options_.ranks; }
   absl::Status PlanServices();
+  // The environment of an agent, by its number on this machine.
+  std::vector<std::string> LocalRankOf(int number) const;
   void AddService(ChildName name, const std::string& log, std::vector<std::string> command);
   absl::Status Launch(Service& service);
   void SignalServices(bool agents);

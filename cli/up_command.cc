@@ -26,7 +26,7 @@ constexpr absl::Duration kDrainTimeout = absl::Minutes(2);
 
 struct Arguments {
   LocalClusterOptions cluster;
-  std::string transport = "host";
+  std::string transport;
   bool detach = false;
 };
 
@@ -70,18 +70,20 @@ void Drain(LocalCluster& cluster) {
   cluster.Drain([&] { return Clock::Real().SteadyNow() >= deadline; });
 }
 
-absl::Status CheckTransport(const std::string& transport) {
-  if (transport == "host") return absl::OkStatus();
-  return MakeError(Reason::kUnsupported,
-                   absl::StrCat("--transport ", transport, ": this version moves bytes by host only"));
+// Returns what makes the agents exchange bytes so.
+std::vector<std::string> FlagsOfTransport(const std::string& transport) {
+  if (transport == "host") return {"--nccl=never", "--nccl-saves=never"};
+  if (transport == "nccl") return {"--shared-memory=never", "--nccl=require", "--nccl-saves=auto"};
+  return {};
 }
 
 // `on_started` is called when everything serves.
 absl::Status Up(const CommandContext& context, const Arguments& arguments,
                 const std::function<void(const LocalCluster&)>& on_started) {
-  CAIRN_RETURN_IF_ERROR(CheckTransport(arguments.transport));
   InterruptFlag();  // from here on, Ctrl-C drains
-  LocalCluster cluster(arguments.cluster, context);
+  LocalClusterOptions options = arguments.cluster;
+  for (std::string& flag : FlagsOfTransport(arguments.transport)) options.agent_flags.push_back(std::move(flag));
+  LocalCluster cluster(std::move(options), context);
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
   }
@@ -154,9 +156,11 @@ void AddUpCommand(Command app, CommandContext& context) {
       app.AddCommand("up", "Runs a coordinator and N agents on this machine until Ctrl-C; prints what trainers need");
   command.AddOption("--ranks", arguments->cluster.ranks, "Number of ranks on this machine").Required().Between(1, 4096);
   AddLocalClusterOptions(command, arguments->cluster);
-  command.AddOption("--transport", arguments->transport, "How agents exchange bytes")
-      .OneOf({"host", "nccl"})
-      .ShowDefault();
+  command
+      .AddOption("--transport", arguments->transport,
+                 "How agents exchange bytes: host (never over NCCL), or nccl (also between ranks that could share memory; "
+                 "a load fails if it cannot). Without it by shared memory, and else as the agents' --nccl says")
+      .OneOf({"host", "nccl"});
   command.AddFlag("--detach", arguments->detach, "Return when all serve, and go on until `cairn down`");
   command.Footer(
       "Examples:\n"

@@ -213,6 +213,7 @@ TEST_F(ExchangeTest, Reshard_RequiredAndNotToBeHad_FailsOnAllRanks) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kNcclUnavailable));
   }
+  EXPECT_EQ(Transport(), "") << "no byte has gone over gRPC";
 }
 
 TEST_F(ExchangeTest, Reshard_ARankHasNoRoomForIt_GoesOverTheHostAndTheGroupStays) {

@@ -102,8 +102,10 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
       break;
   }
   if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
-  view.set_exchange_transport(exchange_transport());
-  view.set_nccl_refusal(way_.reason);
+  if (!(phase_ == Phase::kFailed && way_.refused)) {  // else no byte has gone any way, and the error says why
+    view.set_exchange_transport(exchange_transport());
+    view.set_nccl_refusal(way_.reason);
+  }
   if (ended()) return view;
   const std::vector<int> late_ranks = Noteworthy(context).late;
   RankTally tally;

@@ -14,7 +14,9 @@ import textwrap
 import pytest
 
 import cairn
+from testing import stand_in_nccl
 from testing.ranks import until
+from testing.stand_in_gpu import LIBRARY as LIBCUDA
 
 PATHS = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
 CAIRN = str(cairn.local.binary("cairn"))
@@ -35,6 +37,16 @@ import cairn
 client = cairn.connect()
 saving = client.save(int(sys.argv[1]), {"w": cairn.Shard(np.full(1024, client.rank), (2048,), (1024 * client.rank,))})
 saving.wait()
+"""
+
+RESHARDS = """
+import numpy as np
+import cairn
+client = cairn.connect()
+half = (1024, 2048), (1024 * client.rank, 0)
+report = client.reshard({"w": cairn.Shard(np.full((1024, 2048), client.rank), (2048, 2048), half[1])},
+                        {"w": np.zeros((2048, 2048), np.int64)}, timeout=60)
+print(report.transport)
 """
 
 SAVES_THREE = """
@@ -61,6 +73,7 @@ def runtime(monkeypatch):
 def scripts(tmp_path):
     (tmp_path / "launch.py").write_text(LAUNCHER)
     (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "reshard.py").write_text(RESHARDS)
     return tmp_path
 
 
@@ -317,6 +330,30 @@ def test_up_detached_serves_until_down(runtime, scripts):
     assert ended.returncode == 2 and "no coordinator was given" in ended.stderr
     again = run("down")
     assert again.returncode == 1 and f"no `cairn up` of job {JOB} runs here" in again.stderr
+
+
+STAND_INS = [f"--agent-flag=--libcuda={LIBCUDA}", f"--agent-flag=--libnccl={stand_in_nccl.LIBRARY}"]
+
+
+def test_run_gives_every_agent_a_gpu_of_its_own(runtime, scripts):
+    done = run("run", f"--root={scripts / 'checkpoints'}", "--ranks=2", *STAND_INS,
+               "--agent-flag=--shared-memory=never", "--agent-flag=--nccl=require", "--", sys.executable,
+               str(scripts / "launch.py"), "2", str(scripts / "reshard.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["nccl", "nccl"]
+
+
+@pytest.mark.parametrize(("transport", "way"), [("nccl", "nccl"), ("host", "shared-memory")])
+def test_up_lets_agents_exchange_bytes_by_the_transport_that_is_named(runtime, scripts, transport, way):
+    started = run("up", "--ranks=2", f"--root={scripts / 'checkpoints'}", f"--transport={transport}", "--detach",
+                  *STAND_INS)
+    assert started.returncode == 0, started.stderr
+    environment = dict(re.findall(r"^export (\w+)='(.*)'$", started.stdout, re.MULTILINE))
+    trained = subprocess.run([sys.executable, str(scripts / "launch.py"), "2", str(scripts / "reshard.py")],
+                             env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert trained.stdout.split() == [way, way], trained.stderr
+    status = json.loads(run("--format=json", "status", JOB).stdout)
+    assert [load["transport"] for load in status["loads"]] == ["nccl" if transport == "nccl" else None]
 
 
 def test_up_detached_that_cannot_start_says_why(runtime, tmp_path):
