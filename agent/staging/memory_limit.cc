@@ -80,9 +80,11 @@ std::vector<MemoryLimit> ReadMemoryLimits(const std::string& root) {
 absl::Status CheckMemory(uint64_t bytes, uint64_t held, uint64_t budget, const std::vector<MemoryLimit>& limits) {
   const auto size = [](uint64_t number) { return FormatSize(static_cast<int64_t>(number)); };
   const auto refuse = [&](const std::string& source, uint64_t limit, uint64_t used) {
+    // Sizes are rounded, so they may seem to fit.
+    const std::string missing = size(bytes - (limit - std::min(limit, used)));
     return MakeError(Reason::kMemoryLimit,
                      absl::StrCat(size(bytes), " of shared memory are needed, but of ", source, ", ", size(limit), ", ",
-                                  size(used), " are taken"),
+                                  size(used), " are taken: ", missing, " are missing"),
                      {{"bytes", absl::StrCat(bytes)},
                       {"limit", absl::StrCat(limit)},
                       {"used", absl::StrCat(used)},

@@ -93,6 +93,10 @@ TEST_F(MemoryLimitTest, ReadMemoryLimits_Version1_TakesTheGroupThatHasALimit) {
 TEST_F(MemoryLimitTest, CheckMemory_Budget_CountsWhatIsHeld) {
   EXPECT_TRUE(CheckMemory(60, 40, 100, {}).ok());
   EXPECT_TRUE(HasReason(CheckMemory(61, 40, 100, {}), Reason::kMemoryLimit));
+  // The sizes themselves are rounded, and seem to fit.
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  EXPECT_NE(CheckMemory(96 * kMiB, 32 * kMiB + 2048, 128 * kMiB, {}).message().find(": 2.00 KiB are missing"),
+            std::string::npos);
   EXPECT_TRUE(HasReason(CheckMemory(UINT64_MAX, 40, 100, {}), Reason::kMemoryLimit));
   EXPECT_TRUE(ReadMemoryLimits("/nowhere").empty());
 }
