@@ -187,11 +187,18 @@ TEST(JobViewTest, AppendPage_OfTheSameSave_AddsItsRanks) {
 TEST(JobViewTest, JobText_LoadWithATransport_NamesItAndWhyItIsNotNccl) {
   v1::Job job = JobWithALateRank();
   v1::Load& load = *job.add_loads();
+  load.set_number(3);
+  load.set_state(v1::Load::DONE);
   load.set_exchange_transport(v1::TRANSPORT_GRPC);
   load.set_nccl_refusal("rank 3 has --nccl=never");
   const std::string text = JobText(stdout, job, std::nullopt);
   EXPECT_NE(text.find("\n  transport: grpc (nccl: rank 3 has --nccl=never)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("load 3: done"), std::string::npos) << text;
+  load.set_reshard(true);
+  const std::string reshard = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(reshard.find("reshard 3: done"), std::string::npos) << reshard;
   const auto json = JobToJson(job, std::nullopt);
+  EXPECT_EQ(json["loads"][0]["reshard"], true);
   EXPECT_EQ(json["loads"][0]["transport"], "grpc (nccl: rank 3 has --nccl=never)");
   EXPECT_TRUE(json["transport"].is_null()) << "that of the save is not known";
 }

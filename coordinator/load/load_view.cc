@@ -87,6 +87,7 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
   v1::Load view;
   view.set_number(id_);
   if (wanted_step().has_value()) view.set_step(*wanted_step());
+  view.set_reshard(IsReshard());
   switch (phase_) {
     case Phase::kCollecting:
       view.set_state(v1::Load::COLLECTING);

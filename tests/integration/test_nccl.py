@@ -70,7 +70,7 @@ def test_large_tensors_cross_in_windows(root, controls):
         # Contiguous rows go straight from the source.
         for report in reshard(cluster, source, lambda rank: {"w": rows(whole, 1 - rank, 2)}):
             assert report.transport == "nccl"
-        assert "load 1: done\n  transport: nccl" in command(
+        assert "reshard 1: done\n  transport: nccl" in command(
             "status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
 
 
