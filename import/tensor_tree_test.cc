@@ -114,8 +114,15 @@ TEST_F(TensorTreeTest, Tensors_AtOnePlace_AreAliases) {
   EXPECT_EQ(manifest->tensors.size(), 3u) << "what is empty shares nothing";
 }
 
-TEST_F(TensorTreeTest, Tensors_ThatShareAPart_AreRefused) {
-  ExpectRefused(Attributes({{"a", Tensor(0, 10)}, {"b", Tensor(5, 10)}}), Reason::kBadForeignFile, "'a' and 'b'");
+TEST_F(TensorTreeTest, Tensors_ThatShareAPart_EachHaveAllOfTheirBytes) {
+  const auto manifest = Read(Attributes({{"a", Tensor(0, 10)}, {"b", Tensor(5, 10)}, {"c", Tensor(0, 4096)}}));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::vector<std::pair<uint64_t, uint64_t>> found;
+  for (const ManifestShard& shard : manifest->shards) found.emplace_back(shard.file_offset, shard.bytes);
+  EXPECT_EQ(found, (std::vector<std::pair<uint64_t, uint64_t>>{{0, 10}, {5, 10}, {0, 4096}}));
+}
+
+TEST_F(TensorTreeTest, Tensors_ThatLeaveTheFile_AreRefused) {
   ExpectRefused(Attributes({{"a", Tensor(4090, 10)}}), Reason::kFileTruncated, "'a' takes 10 bytes at 4090");
 }
 
