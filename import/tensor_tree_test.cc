@@ -142,6 +142,27 @@ TEST_F(TensorTreeTest, Value_ThatIsNoDictOrHasNoEnd_IsRefused) {
   ExpectRefused(Attributes({{"l", deep}}), Reason::kBadForeignFile, "nested too deeply");
 }
 
+// A value, and `times` more of it that the pickle recalls.
+std::string Recalled(const std::string& value, int times, int memo) {
+  const std::string number(1, static_cast<char>(memo));
+  std::string values = value + "q" + number;
+  for (int i = 0; i < times; ++i) values += "h" + number;
+  return values;
+}
+
+TEST_F(TensorTreeTest, Parts_ThatAreSharedTooOften_AreRefusedSoon) {
+  std::string lists = List({Int(1)});
+  for (int level = 0; level < 30; ++level) lists = List({Recalled(lists, 1, level)});
+  std::string numbers;
+  for (int i = 0; i < 10'000; ++i) numbers += None();
+  const std::string names = Dict({{Recalled(Text(std::string(1 << 20, 'k')), 0, 0), List({numbers})}});
+  ExpectRefused(Attributes({{"lists", lists}}), Reason::kBadForeignFile, "the same parts too often");
+  ExpectRefused(Attributes({{"values", List({Recalled(List({numbers}), 10'000, 0)})}}), Reason::kBadForeignFile,
+                "the same parts too often");
+  ExpectRefused(names, Reason::kBadForeignFile, "the same parts too often");
+  EXPECT_TRUE(Read(Attributes({{"w", List({Recalled(List({Tensor(0, 8), Text("tied")}), 100, 0)})}})).ok());
+}
+
 TEST_F(TensorTreeTest, Tensor_ThatCannotBeRead_IsNamed) {
   ExpectRefused(Attributes({{"a", List({Tensor(13, 1)})}}), Reason::kBadForeignFile, "'a.0': unlucky");
 }
