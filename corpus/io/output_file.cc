@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
@@ -66,7 +67,8 @@ OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, 
       direct_(direct),
       current_(buffer_bytes) {
   for (int i = 1; i < std::max(buffers, 2); ++i) free_.emplace_back(buffer_bytes);
-  thread_ = std::thread([this] { WriteLoop(); });
+  // Where the system refuses a thread, the caller writes.
+  if (auto thread = StartThread("to write", [this] { WriteLoop(); }); thread.ok()) thread_ = *std::move(thread);
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
@@ -105,7 +107,7 @@ OutputFile::~OutputFile() {
     queue_.clear();
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (!committed_ && !keep_) unlink(partial_path_.c_str());
 }
 
@@ -149,6 +151,12 @@ void OutputFile::WriteLoop() {
 
 absl::Status OutputFile::SubmitBuffer() {
   MutexLock lock(mutex_);
+  if (!thread_.joinable()) {
+    if (error_.ok()) error_ = WriteAt(current_.data(), RoundUpToIo(filled_), written_);
+    written_ += filled_;
+    filled_ = 0;
+    return error_;
+  }
   queue_.push_back({std::move(current_), RoundUpToIo(filled_), written_});
   current_ = AlignedBuffer();
   ++unwritten_;

@@ -14,9 +14,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "common/file/unique_fd.h"
+#include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
 #include "corpus/io/copied_file.h"
 
@@ -90,6 +93,23 @@ TEST_F(OutputFileTest, Create_Directory_IsRefused) {
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": Is a directory"));
   }
   EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(OutputFileTest, Append_SystemRefusesThreads_TheCallerWrites) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "the address space cannot be limited here";
+  const std::string text(300'000, 'x');
+  const LimitedAddressSpace limited(uint64_t{64} << 20);  // for the stacks of a few threads
+  std::vector<std::unique_ptr<OutputFile>> files;
+  for (int i = 0; i < 60; ++i) {
+    auto file = OutputFile::Create(Path(std::to_string(i)), {.buffer_bytes = 8192});
+    ASSERT_TRUE(file.ok()) << file.status();
+    files.push_back(*std::move(file));
+  }
+  for (const auto& file : files) {
+    ASSERT_TRUE(file->Append(text).ok());
+    ASSERT_TRUE(file->Commit().ok());
+    EXPECT_TRUE(ReadAll(file->path()) == text);
+  }
 }
 
 TEST_F(OutputFileTest, Commit_LinkToAFile_ReplacesTheLink) {

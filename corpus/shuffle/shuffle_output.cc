@@ -177,9 +177,8 @@ absl::Status ShuffleOutput::WriteFrames() {
   // A part without a line must be a valid compressed file too.
   if (texts.empty() && part_bytes_ == 0 && options_.compression != Compression::kNone) texts.emplace_back();
   if (texts.empty()) return absl::OkStatus();
-  for (const std::string& frame : EncodeFrames(options_.compression, texts, options_.threads)) {
-    CAIRN_RETURN_IF_ERROR(file_->Append(frame));
-  }
+  CAIRN_ASSIGN_OR_RETURN(const auto frames, EncodeFrames(options_.compression, texts, options_.threads));
+  for (const std::string& frame : frames) CAIRN_RETURN_IF_ERROR(file_->Append(frame));
   frames_.clear();
   return absl::OkStatus();
 }

@@ -326,6 +326,24 @@ TEST_F(ShuffleInMemoryTest, Finish_InterruptedAmongEmptyParts_StopsAndLeavesNoth
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
 }
 
+TEST_F(ShuffleInMemoryTest, Shuffle_SystemRefusesThreadsOrMemory_IsDoneOrToldWhy) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "the address space cannot be limited here";
+  WriteAll(Path("in"), RandomText(6, 20'000, 100, true));
+  for (const bool no_scratch : {false, true}) {
+    ShuffleOptions options = Options("in");
+    options.plan = TinyPlan(4, 64);
+    options.plan->sorters = 64;
+    options.range_bytes = 4096;
+    options.threads = 64;
+    options.compression = Compression::kGzip;
+    options.no_scratch = no_scratch;
+    const std::string expected = Run(options);
+    const LimitedAddressSpace limited(uint64_t{120} << 20);  // for the region and the stacks of a few threads
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    EXPECT_TRUE(status.ok() ? ReadAll(options.output) == expected : HasReason(status, Reason::kMemoryLimit)) << status;
+  }
+}
+
 TEST_F(ShuffleInMemoryTest, Shuffle_DiskGetsFull_SaysWhatIsKept) {
   WriteAll(Path("in"), RandomText(5, 500, 100, true));
   ShuffleOptions options = Options("in");
