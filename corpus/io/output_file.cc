@@ -9,13 +9,13 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/file_kind.h"
+#include "corpus/io/hidden_file.h"
 
 namespace cairn::corpus {
 namespace {
@@ -31,12 +31,6 @@ UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
 }
 
 }  // namespace
-
-std::string FreshHiddenName(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
-}
 
 absl::Status CheckReplaceable(const std::string& path) {
   struct stat target;
@@ -72,11 +66,16 @@ OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, 
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
-  const std::string partial = options.partial_path.empty() ? FreshHiddenName(path) : options.partial_path;
   CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
+  if (options.partial_path.empty()) RemoveLeftHidden(path, [](std::string_view) { return false; });
   bool direct = options.direct;
-  UniqueFd fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
-  if (!fd.valid()) return OutputError("create", partial, errno);
+  std::string partial;
+  UniqueFd fd;
+  do {
+    partial = options.partial_path.empty() ? HiddenName(path, FreshHiddenToken()) : options.partial_path;
+    fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
+    if (!fd.valid()) return OutputError("create", partial, errno);
+  } while (!LockHidden(fd.get()) && options.partial_path.empty());
   return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), partial, std::move(fd), direct,
                                                     RoundUpToIo(options.buffer_bytes), options.buffers));
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -93,6 +94,27 @@ TEST_F(OutputFileTest, Create_Directory_IsRefused) {
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": Is a directory"));
   }
   EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(OutputFileTest, Create_AKilledRunLeftAHiddenFile_RemovesThatAndNoneOfALivingRun) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto file = OutputFile::Create(Path("f"), {});
+    _exit(file.ok() && (*file)->Append("half").ok() ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(Files(), 1u);
+  const auto first = OutputFile::Create(Path("f"), {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(Files(), 1u) << "one is left";
+  const auto second = CopiedFile::Create(Path("f"));
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(Files(), 2u);
+  ASSERT_TRUE((*first)->Append("whole").ok());
+  EXPECT_TRUE((*first)->Commit().ok());
+  EXPECT_EQ(ReadAll(Path("f")), "whole");
 }
 
 TEST_F(OutputFileTest, Append_SystemRefusesThreads_TheCallerWrites) {

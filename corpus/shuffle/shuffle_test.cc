@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -324,6 +325,37 @@ TEST_F(ShuffleInMemoryTest, Finish_InterruptedAmongEmptyParts_StopsAndLeavesNoth
   interrupter.join();
   output->reset();
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(ShuffleInMemoryTest, Create_PartsOfAKilledRun_AreRemovedAndThoseOfALivingRunStay) {
+  ShuffleOutputOptions options;
+  options.path = Path("out.txt");
+  options.split_lines = 1;
+  const auto hidden = [&] { return std::distance(std::filesystem::directory_iterator(directory_), {}); };
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto output = ShuffleOutput::Create(options);
+    bool written = output.ok();
+    for (int i = 0; i < 5; ++i) written = written && (*output)->Line("lost").ok();
+    _exit(written ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(hidden(), 6) << "five parts, and the file that stands for them";
+  auto output = ShuffleOutput::Create(options);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(hidden(), 2);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*output)->Line("kept").ok());
+  // Another run may begin meanwhile; whoever ends last has the names.
+  for (const uint64_t lines : {1, 0}) {
+    options.split_lines = lines;
+    EXPECT_TRUE(ShuffleOutput::Create(options).ok());
+  }
+  ASSERT_TRUE((*output)->Commit().ok());
+  output->reset();
+  EXPECT_EQ(hidden(), 3) << "nothing but the parts";
+  EXPECT_EQ(ReadAll(Path("out-00002.txt")), "kept\n");
 }
 
 TEST_F(ShuffleInMemoryTest, Shuffle_SystemRefusesThreadsOrMemory_IsDoneOrToldWhy) {

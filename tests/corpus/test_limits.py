@@ -1,10 +1,12 @@
-"""Corpus commands where the system refuses threads or memory."""
+"""Corpus commands where the system refuses threads or memory, and what killed runs leave."""
 
 import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -52,3 +54,22 @@ def test_little_address_space_is_enough_or_is_told(made, tmp_path, name, mebibyt
     assert result.returncode == 0 or (result.returncode == 1 and "MEMORY_LIMIT" in result.stderr), (
         result.returncode, result.stderr)
     assert not list(tmp_path.glob(".*")), "a hidden file is left"
+
+
+@pytest.mark.parametrize("name, hidden", [("train", "out/.bpe-count-*"), ("shuffle", ".out.*.partial"),
+                                          ("compress", ".out-*.partial"), ("preprocess", ".out_text_document.bin.*")])
+def test_what_a_killed_run_has_left_is_removed_by_the_next(made, tmp_path, name, hidden):
+    command = [str(argument) for argument in commands(made, tmp_path / "out")[name]]
+    for _ in range(50):
+        process = subprocess.Popen([str(CAIRN), "corpus", *command], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while process.poll() is None and not list(tmp_path.glob(hidden)):
+            time.sleep(0.0005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if list(tmp_path.glob(hidden)):
+            break
+    assert list(tmp_path.glob(hidden)), "it was never killed while it wrote"
+    result = corpus(*command)
+    assert result.returncode == 0, result.stderr
+    assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("out/.*"))
