@@ -19,6 +19,7 @@
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
 #include "common/base/duration_text.h"
+#include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/metrics/metrics_server.h"
@@ -48,8 +49,8 @@ void Print(const absl::Status& status) {
   const auto reason = cairn::ReasonOf(status);
   std::string text = "error: ";
   if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
-  absl::StrAppend(&text, status.message(), "\n");
-  if (reason) absl::StrAppend(&text, "  next: ", cairn::NextActionOf(status), "\n");
+  absl::StrAppend(&text, cairn::Printable(std::string(status.message()), "\n\t"), "\n");
+  if (reason) absl::StrAppend(&text, "  next: ", cairn::Printable(cairn::NextActionOf(status), "\n\t"), "\n");
   (void)!write(STDERR_FILENO, text.data(), text.size());
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/text_input.h"
+#include "common/base/printable.h"
 #include "common/status/reason.h"
 #include "mapping/json.h"
 #include "mapping/mapping.h"
@@ -33,8 +34,8 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
     if (errors.empty()) return ReportError(context, status);
     for (const aoa::MappingError& error : errors) {
       ReportError(context, MakeError(error.reason, error.message));
-      if (error.statement.has_value()) std::fprintf(stderr, "  statement: %s\n", error.statement->c_str());
-      for (const std::string& step : error.chain) std::fprintf(stderr, "    %s\n", step.c_str());
+      if (error.statement.has_value()) std::fprintf(stderr, "  statement: %s\n", Printable(*error.statement).c_str());
+      for (const std::string& step : error.chain) std::fprintf(stderr, "    %s\n", Printable(step).c_str());
     }
     if (total > errors.size()) std::fprintf(stderr, "... and %zu more errors\n", total - errors.size());
     return ExitStatusFor(status);

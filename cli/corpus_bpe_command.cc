@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -32,6 +33,8 @@
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/files_below.h"
+#include "corpus/io/hidden_file.h"
+#include "corpus/io/output_file.h"
 
 namespace cairn::cli {
 namespace {
@@ -138,7 +141,13 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   }
   const std::string parent = arguments.temp_dir.empty() ? arguments.output : arguments.temp_dir;
   // A resumed count must find what the last one left behind, while two other counts must not meet.
-  options.work_directory = parent + (arguments.resume ? "/.bpe-count" : absl::StrCat("/.bpe-count-", getpid()));
+  constexpr std::string_view kCount = ".bpe-count";
+  options.work_directory = absl::StrCat(parent, "/", std::string(kCount));
+  if (!arguments.resume) {
+    const std::string prefix = absl::StrCat(std::string(kCount), "-");
+    corpus::RemoveLeftDirectories(parent, prefix);
+    options.work_directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
+  }
   if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
     return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
                      {{"next", "Write the input to a file and give that, or leave --resume out."}});
@@ -272,14 +281,25 @@ class Output {
   explicit Output(std::string path) : path_(std::move(path)) {}
   ~Output() {
     if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-    if (!finished_ && !path_.empty() && file_ != nullptr) unlink((path_ + ".tmp").c_str());
+    if (!finished_ && !path_.empty() && file_ != nullptr) unlink(hidden_.c_str());
   }
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
   absl::Status Open() {
-    file_ = path_.empty() ? stdout : std::fopen((path_ + ".tmp").c_str(), "wbe");
-    return file_ == nullptr ? corpus::OutputError("create", path_, errno) : absl::OkStatus();
+    if (path_.empty()) {
+      file_ = stdout;
+      return absl::OkStatus();
+    }
+    CAIRN_RETURN_IF_ERROR(corpus::CheckReplaceable(path_));
+    corpus::RemoveLeftHidden(path_, [](std::string_view) { return false; });
+    while (true) {
+      hidden_ = corpus::HiddenName(path_, corpus::FreshHiddenToken());
+      file_ = std::fopen(hidden_.c_str(), "wbe");
+      if (file_ == nullptr) return corpus::OutputError("create", path_, errno);
+      if (corpus::LockHidden(fileno(file_))) return absl::OkStatus();
+      std::fclose(file_);
+    }
   }
   absl::Status Write(std::string_view bytes) {
     return std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() ? absl::OkStatus() : Failed();
@@ -288,7 +308,7 @@ class Output {
     if (std::fflush(file_) != 0) return Failed();
     if (path_.empty()) return absl::OkStatus();
     if (fsync(fileno(file_)) != 0) return Failed();
-    CAIRN_RETURN_IF_ERROR(PublishFile(path_ + ".tmp", path_, AtomicWriteOptions::Durable::kBytes));
+    CAIRN_RETURN_IF_ERROR(PublishFile(hidden_, path_, AtomicWriteOptions::Durable::kBytes));
     finished_ = true;
     return SyncDirectoryOf(path_);
   }
@@ -297,6 +317,7 @@ class Output {
   absl::Status Failed() const { return corpus::OutputError("write", path_.empty() ? "standard output" : path_, errno); }
 
   const std::string path_;
+  std::string hidden_;
   std::FILE* file_ = nullptr;
   bool finished_ = false;
 };

@@ -31,6 +31,7 @@
 #include "cli/up_command.h"
 #include "cli/verify_command.h"
 #include "common/base/version_text.h"
+#include "common/resources/memory.h"
 #include "common/rpc/address.h"
 
 int main(int argc, char** argv) {
@@ -88,6 +89,10 @@ int main(int argc, char** argv) {
     return WhereNamesAre(argument, context.coordinator, RunDirectory::RunningCoordinators());
   });
 
-  const std::optional<int> exit_status = app.Parse(argc, argv);
-  return EndOutput(context, exit_status.value_or(context.exit_status));
+  const absl::Status status = cairn::WithMemory("to do this", [&] {
+    if (const std::optional<int> ended = app.Parse(argc, argv)) context.exit_status = *ended;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) context.exit_status = ReportError(context, status);
+  return EndOutput(context, context.exit_status);
 }

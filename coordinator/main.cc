@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/file/posix.h"
@@ -269,8 +270,8 @@ int Main(int argc, char** argv) {
   if (status.ok()) return 0;
   const auto reason = ReasonOf(status);
   std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",
-               std::string(status.message()).c_str());
-  if (reason) std::fprintf(stderr, "  next: %s\n", NextActionOf(status).c_str());
+               Printable(std::string(status.message()), "\n\t").c_str());
+  if (reason) std::fprintf(stderr, "  next: %s\n", Printable(NextActionOf(status), "\n\t").c_str());
   return reason == Reason::kBadQuantity ? 2 : 1;
 }
 

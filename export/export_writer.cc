@@ -32,7 +32,8 @@ absl::Status ExportWriter::Allocate(uint64_t largest_part, uint64_t largest_file
 
 absl::Status ExportWriter::WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,
                                      const std::function<absl::Status()>& fill) {
-  if (output_.TakeFinished(name, bytes)) {
+  CAIRN_ASSIGN_OR_RETURN(const bool taken, output_.TakeFinished(name, bytes, options_.interrupted));
+  if (taken) {
     ++finished_before_;
     AddDone(tensor_bytes);
     return absl::OkStatus();
@@ -41,7 +42,7 @@ absl::Status ExportWriter::WriteFile(const std::string& name, uint64_t bytes, ui
   stream_.Begin(fd.get(), name, bytes);
   CAIRN_RETURN_IF_ERROR(fill());
   CAIRN_RETURN_IF_ERROR(stream_.End());
-  return output_.Finish(fd.get(), name);
+  return output_.Finish(fd.get(), name, stream_.crc32c());
 }
 
 void ExportWriter::AddDone(uint64_t bytes) {

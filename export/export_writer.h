@@ -47,7 +47,7 @@ class ExportWriter {
   // than `largest_file`.
   absl::Status Allocate(uint64_t largest_part, uint64_t largest_file);
   // Writes a file of `bytes` bytes by `fill`, which gives all of them to the stream. If an earlier export has finished
-  // the file, it only counts its `tensor_bytes` as done.
+  // the file, it only checks that, and counts its `tensor_bytes` as done.
   absl::Status WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,
                          const std::function<absl::Status()>& fill);
   // Counts bytes of tensors as written.

@@ -6,17 +6,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
 #include "common/file/confined_path.h"
 #include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
-#include "common/file/posix.h"
+#include "common/file/range_reader.h"
 #include "common/file/retry.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -25,6 +32,10 @@ namespace {
 
 constexpr std::string_view kTemporaryPrefix = ".tmp-export-";
 constexpr size_t kCopiedBytes = size_t{1} << 20;
+// A finished file is read by so many threads, in such pieces.
+constexpr int kThreads = 2;
+constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+constexpr size_t kChecksumDigits = 8;
 
 // A checkpoint of one library beside that of another is read as either, by chance.
 bool IsOfACheckpoint(std::string_view name) {
@@ -33,6 +44,38 @@ bool IsOfACheckpoint(std::string_view name) {
     if (name.ends_with(ending)) return true;
   }
   return false;
+}
+
+// Returns the CRC32C of a file, or nothing if it cannot be read. CANCELLED (INTERRUPTED).
+absl::StatusOr<std::optional<uint32_t>> ChecksumOf(PosixStorage& storage, const std::string& name, uint64_t bytes,
+                                                   const std::function<bool()>& interrupted) {
+  const RangeReaderOptions options;
+  ReadCounters counters;
+  const auto reader = RangeReader::Open(storage, name, bytes, options, counters);
+  if (!reader.ok()) return std::nullopt;
+  std::vector<AlignedBuffer> buffers;
+  for (int i = 0; i < kThreads; ++i) buffers.emplace_back(kPieceBytes);
+  std::vector<uint32_t> checksums((bytes + kPieceBytes - 1) / kPieceBytes);
+  std::atomic<size_t> buffer{0};
+  std::atomic<uint64_t> next{0};
+  std::atomic<bool> ended{false};
+  std::atomic<bool> unreadable{false};
+  RunOnThreads(kThreads, [&] {
+    char* const to = buffers[buffer++].data();
+    for (uint64_t at = 0; !ended && !unreadable && (at = next.fetch_add(kPieceBytes)) < bytes;) {
+      if (interrupted && interrupted()) ended = true;
+      const uint64_t size = std::min(kPieceBytes, bytes - at);
+      if (!(*reader)->Read(at, size, to, /*in_place=*/true).ok()) unreadable = true;
+      checksums[at / kPieceBytes] = Crc32c(to, size);
+    }
+  });
+  if (ended) return MakeError(Reason::kInterrupted, "interrupted");
+  if (unreadable) return std::nullopt;
+  uint32_t all = 0;
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    all = CombineCrc32c(all, checksums[at / kPieceBytes], std::min(kPieceBytes, bytes - at));
+  }
+  return all;
 }
 
 }  // namespace
@@ -44,15 +87,15 @@ OutputDirectory::~OutputDirectory() {
   }
   for (const std::string& name : published_) unlinkat(fd_.get(), name.c_str(), 0);
   if (!keep_finished_) {
-    for (const auto& [name, bytes] : found_) unlinkat(fd_.get(), FinishedName(name).c_str(), 0);
+    for (const auto& [name, found] : found_) unlinkat(fd_.get(), found.temporary.c_str(), 0);
   }
   if (made_directory_ && !done_) rmdir(path_.c_str());
 }
 
 std::string OutputDirectory::PathOf(const std::string& name) const { return absl::StrCat(path_, "/", name); }
 
-std::string OutputDirectory::FinishedName(std::string_view name) const {
-  return absl::StrCat(std::string(kTemporaryPrefix), "done-", identity_, "-", std::string(name));
+std::string OutputDirectory::FinishedPrefix() const {
+  return absl::StrCat(std::string(kTemporaryPrefix), "done-", identity_, "-");
 }
 
 bool OutputDirectory::IsSameFile(const std::string& one, const std::string& other) const {
@@ -76,30 +119,39 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd_.valid()) return ErrnoError(errno, "open", path_);
   CAIRN_RETURN_IF_ERROR(Lock());
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(path_, false));
-  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage->List(""));
-  const std::string finished = FinishedName("");
+  CAIRN_ASSIGN_OR_RETURN(storage_, PosixStorage::Open(path_, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_->List(""));
   for (const auto& [name, is_directory] : entries) {
     // Whoever wrote this would hold the lock if it were alive.
-    if (!locked_ || !name.starts_with(kTemporaryPrefix)) continue;
-    struct stat file = {};
-    if (name.starts_with(finished) && fstatat(fd_.get(), name.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISREG(file.st_mode)) {
-      found_[name.substr(finished.size())] = static_cast<uint64_t>(file.st_size);
-    } else {
-      unlinkat(fd_.get(), name.c_str(), 0);
-    }
+    if (locked_ && name.starts_with(kTemporaryPrefix)) AddFound(name);
   }
   for (const auto& [name, is_directory] : entries) {
     if (name.starts_with(kTemporaryPrefix) || (!IsOfACheckpoint(name) && !is_output(name))) continue;
     // An export that was killed while it gave names has given this one.
-    if (found_.contains(name) && IsSameFile(name, FinishedName(name))) continue;
+    if (const auto found = found_.find(name); found != found_.end() && IsSameFile(name, found->second.temporary))
+      continue;
     keep_finished_ = true;  // they are not what is in the way
     return MakeError(Reason::kOutputExists,
                      absl::StrCat(path_, " holds ", name, " already; export into an empty directory"),
                      {{"file", PathOf(name)}});
   }
   return absl::OkStatus();
+}
+
+// Keeps the file in mind if it may be taken over, and removes it otherwise.
+void OutputDirectory::AddFound(const std::string& temporary) {
+  const std::string prefix = FinishedPrefix();
+  const std::string_view rest = std::string_view(temporary).substr(std::min(prefix.size(), temporary.size()));
+  Found found{temporary};
+  struct stat file = {};
+  if (temporary.starts_with(prefix) && rest.size() > kChecksumDigits && rest[kChecksumDigits] == '-' &&
+      std::from_chars(rest.data(), rest.data() + kChecksumDigits, found.crc32c, 16).ptr ==
+          rest.data() + kChecksumDigits &&
+      fstatat(fd_.get(), temporary.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(file.st_mode)) {
+    found.bytes = static_cast<uint64_t>(file.st_size);
+    if (found_.emplace(rest.substr(kChecksumDigits + 1), found).second) return;
+  }
+  unlinkat(fd_.get(), temporary.c_str(), 0);
 }
 
 absl::Status OutputDirectory::Lock() {
@@ -112,12 +164,32 @@ absl::Status OutputDirectory::Lock() {
   return MakeError(Reason::kOutputExists, absl::StrCat("another export fills ", path_), {{"file", path_}});
 }
 
-bool OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes) {
-  const auto found = found_.find(name);
-  if (found == found_.end() || found->second != bytes) return false;
-  files_.push_back({FinishedName(name), name, true});
-  found_.erase(found);
-  return true;
+absl::StatusOr<bool> OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes,
+                                                   const std::function<bool()>& interrupted) {
+  const auto at = found_.find(name);
+  if (at == found_.end()) return false;
+  const Found& found = at->second;
+  // Whoever has written to it since, or a disk that lost some of it, left its name as it was.
+  std::optional<uint32_t> checksum;
+  if (found.bytes == bytes) {
+    CAIRN_ASSIGN_OR_RETURN(checksum, WithMemory("to check a file that is finished", [&] {
+                             return ChecksumOf(*storage_, found.temporary, bytes, interrupted);
+                           }));
+  }
+  const bool whole = checksum == found.crc32c;
+  if (!whole && IsSameFile(name, found.temporary)) {
+    keep_finished_ = true;  // the others are not what is in the way
+    return MakeError(Reason::kOutputExists,
+                     absl::StrCat(PathOf(name), " is not what the export that was broken off has written"),
+                     {{"file", PathOf(name)}, {"next", "Move that file away, and run the same command again."}});
+  }
+  if (whole) {
+    files_.push_back({found.temporary, name, true});
+  } else {
+    unlinkat(fd_.get(), found.temporary.c_str(), 0);
+  }
+  found_.erase(at);
+  return whole;
 }
 
 absl::StatusOr<UniqueFd> OutputDirectory::Create(const std::string& name, uint64_t bytes) {
@@ -142,15 +214,14 @@ absl::Status OutputDirectory::Sync(int fd, const std::string& name) {
   return Fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", PathOf(name));
 }
 
-absl::Status OutputDirectory::Finish(int fd, const std::string& name) {
+absl::Status OutputDirectory::Finish(int fd, const std::string& name, uint32_t crc32c) {
   CAIRN_RETURN_IF_ERROR(Sync(fd, name));
   if (!locked_) return absl::OkStatus();  // another export of this identity may be at work
   const auto file = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.name == name; });
-  const std::string finished = FinishedName(name);
+  const std::string finished = absl::StrCat(FinishedPrefix(), absl::Hex(crc32c, absl::kZeroPad8), "-", name);
   if (renameat(fd_.get(), file->temporary.c_str(), fd_.get(), finished.c_str()) != 0) {
     return ErrnoError(errno, "rename", PathOf(name));
   }
-  found_.erase(name);  // one of another size has been replaced
   file->temporary = finished;
   file->finished = true;
   return absl::OkStatus();

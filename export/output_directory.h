@@ -1,11 +1,13 @@
 // A directory that an export fills: its files get their names when all of them are durable. An export that was broken
-// off goes on where it was, because a finished file stays under a temporary name that says which export it is of.
+// off goes on where it was, because a finished file stays under a temporary name that says which export it is of, and
+// which bytes it has.
 #ifndef CAIRN_EXPORT_OUTPUT_DIRECTORY_H_
 #define CAIRN_EXPORT_OUTPUT_DIRECTORY_H_
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/posix.h"
 #include "common/file/unique_fd.h"
 
 namespace cairn {
@@ -34,14 +37,17 @@ class OutputDirectory {
   absl::Status Open(const std::function<bool(std::string_view name)>& is_output);
 
   // Returns true if an earlier export of this identity has finished the file, with so many bytes. It needs not be
-  // created then.
-  bool TakeFinished(const std::string& name, uint64_t bytes);
+  // created then. All of it is read: one whose bytes are not those that were written is removed. CANCELLED
+  // (INTERRUPTED): `interrupted`, which may be null, returned true. ALREADY_EXISTS (OUTPUT_EXISTS): such a file has its
+  // final name too.
+  absl::StatusOr<bool> TakeFinished(const std::string& name, uint64_t bytes, const std::function<bool()>& interrupted);
   // Makes a new file under a temporary name, and reserves its room. RESOURCE_EXHAUSTED (NO_SPACE).
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes);
   // If direct I/O has begun for the file (direct_io.h), all numbers are multiples of kIoAlignment. Thread-safe.
   absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) const;
-  // Makes all of the file durable. From now on another export of this identity may take it over.
-  absl::Status Finish(int fd, const std::string& name);
+  // Makes all of the file durable. From now on another export of this identity may take it over. `crc32c` is of the
+  // bytes that it was given.
+  absl::Status Finish(int fd, const std::string& name, uint32_t crc32c);
   // Makes a small file, which no other export takes over.
   absl::Status Add(const std::string& name, std::string_view bytes);
   // Makes such a file, which has what the file at `source` has.
@@ -59,9 +65,16 @@ class OutputDirectory {
     std::string name;
     bool finished = false;
   };
+  // A file of an earlier export.
+  struct Found {
+    std::string temporary;
+    uint64_t bytes = 0;
+    uint32_t crc32c = 0;
+  };
 
   std::string PathOf(const std::string& name) const;
-  std::string FinishedName(std::string_view name) const;
+  std::string FinishedPrefix() const;
+  void AddFound(const std::string& temporary);
   bool IsSameFile(const std::string& one, const std::string& other) const;
   absl::Status Sync(int fd, const std::string& name);
   absl::Status Lock();
@@ -74,7 +87,8 @@ class OutputDirectory {
   bool made_directory_ = false;
   bool done_ = false;
   bool keep_finished_ = false;
-  std::map<std::string, uint64_t> found_;  // files of an earlier export that nobody has taken yet: name, bytes
+  std::unique_ptr<PosixStorage> storage_;  // the directory
+  std::map<std::string, Found> found_;     // by the final name; those that nobody has taken yet
   std::vector<File> files_;                // as they were created or taken
   std::vector<std::string> published_;
 };

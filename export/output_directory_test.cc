@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
 
@@ -18,6 +21,15 @@ namespace {
 constexpr char kIdentity[] = "0123456789abcdef0123456789abcdef";
 
 bool NoName(std::string_view) { return false; }
+
+uint32_t ChecksumOf(std::string_view bytes) { return Crc32c(bytes.data(), bytes.size()); }
+
+// Takes over a file that is finished.
+bool Takes(OutputDirectory& output, const std::string& name, uint64_t bytes = 4) {
+  const absl::StatusOr<bool> taken = output.TakeFinished(name, bytes, nullptr);
+  EXPECT_TRUE(taken.ok()) << taken.status();
+  return taken.ok() && *taken;
+}
 
 class OutputDirectoryTest : public testing::Test {
  protected:
@@ -99,7 +111,7 @@ TEST_F(OutputDirectoryTest, Files_BeforePublish_HaveNoNames) {
     const auto fd = output.Create("a.safetensors", 4);
     ASSERT_TRUE(fd.ok()) << fd.status();
     ASSERT_TRUE(output.Write(fd->get(), "a.safetensors", 0, "1234").ok());
-    ASSERT_TRUE(output.Finish(fd->get(), "a.safetensors").ok());
+    ASSERT_TRUE(output.Finish(fd->get(), "a.safetensors", ChecksumOf("1234")).ok());
     ASSERT_TRUE(output.Add("index", "{}").ok());
     for (const std::string& name : Names()) EXPECT_TRUE(name.starts_with(".tmp-export-")) << name;
     ASSERT_TRUE(output.Publish().ok());
@@ -144,7 +156,7 @@ absl::Status Fail(const std::string& path, const std::string& identity, const ab
   EXPECT_TRUE(output.Open(NoName).ok());
   const auto finished = output.Create("a.safetensors", 4);
   EXPECT_TRUE(output.Write(finished->get(), "a.safetensors", 0, "1234").ok());
-  EXPECT_TRUE(output.Finish(finished->get(), "a.safetensors").ok());
+  EXPECT_TRUE(output.Finish(finished->get(), "a.safetensors", ChecksumOf("1234")).ok());
   EXPECT_TRUE(output.Create("b.safetensors", 4).ok());
   EXPECT_TRUE(output.Add("config.json", "{}").ok());
   return output.Abandon(error);
@@ -155,13 +167,14 @@ TEST_F(OutputDirectoryTest, Abandon_AnErrorThatMayPass_KeepsFinishedFilesForTheN
   EXPECT_EQ(ReasonOf(told), Reason::kNoSpace);
   EXPECT_NE(told.message().find("1 file is finished and kept in"), absl::string_view::npos) << told;
   EXPECT_NE(NextActionOf(told).find("Run the same command again"), std::string::npos);
-  EXPECT_EQ(Names(), std::vector<std::string>{".tmp-export-done-" + std::string(kIdentity) + "-a.safetensors"});
+  EXPECT_EQ(Names(),
+            std::vector<std::string>{absl::StrCat(".tmp-export-done-", kIdentity, "-",
+                                                  absl::Hex(ChecksumOf("1234"), absl::kZeroPad8), "-a.safetensors")});
   OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
-  EXPECT_FALSE(output.TakeFinished("b.safetensors", 4));
-  EXPECT_FALSE(output.TakeFinished("a.safetensors", 5)) << "it has another size";
-  EXPECT_TRUE(output.TakeFinished("a.safetensors", 4));
-  EXPECT_FALSE(output.TakeFinished("a.safetensors", 4)) << "it is taken";
+  EXPECT_FALSE(Takes(output, "b.safetensors"));
+  EXPECT_TRUE(Takes(output, "a.safetensors"));
+  EXPECT_FALSE(Takes(output, "a.safetensors")) << "it is taken";
   ASSERT_TRUE(output.Add("index", "{}").ok());
   ASSERT_TRUE(output.Publish().ok());
   EXPECT_EQ(Get("a.safetensors"), "1234");
@@ -177,8 +190,67 @@ TEST_F(OutputDirectoryTest, Open_FinishedFilesOfAnotherExport_AreRemoved) {
   EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
   OutputDirectory output(path_, "fedcba9876543210fedcba9876543210");
   ASSERT_TRUE(output.Open(NoName).ok());
-  EXPECT_FALSE(output.TakeFinished("a.safetensors", 4));
+  EXPECT_FALSE(Takes(output, "a.safetensors"));
   EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(OutputDirectoryTest, TakeFinished_FileOfAnotherSizeOrOtherBytes_IsRemovedAndWrittenAnew) {
+  for (const std::string changed : {"12345", "1x34"}) {
+    EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+    Put(Names().front(), changed);
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    EXPECT_FALSE(Takes(output, "a.safetensors")) << changed;
+    EXPECT_TRUE(Names().empty());
+  }
+}
+
+TEST_F(OutputDirectoryTest, TakeFinished_LargeFile_IsReadToItsEnd) {
+  std::string bytes((9 << 20) + 77, '\0');
+  std::mt19937_64 chance(7);
+  for (char& byte : bytes) byte = static_cast<char>(chance());
+  for (const size_t changed : {bytes.size(), size_t{0}, size_t{5} << 20, bytes.size() - 1}) {
+    {
+      OutputDirectory output(path_, kIdentity);
+      ASSERT_TRUE(output.Open(NoName).ok());
+      const auto fd = output.Create("large", bytes.size());
+      ASSERT_TRUE(output.Write(fd->get(), "large", 0, bytes).ok());
+      ASSERT_TRUE(output.Finish(fd->get(), "large", ChecksumOf(bytes)).ok());
+      EXPECT_FALSE(output.Abandon(MakeError(Reason::kInterrupted, "ended")).ok());
+    }
+    if (changed < bytes.size()) {
+      std::fstream file(path_ + "/" + Names().front(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(changed)).put(static_cast<char>(bytes[changed] ^ 1));
+    }
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    EXPECT_EQ(Takes(output, "large", bytes.size()), changed == bytes.size()) << changed;
+  }
+}
+
+TEST_F(OutputDirectoryTest, TakeFinished_IsInterrupted_KeepsTheFile) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    const absl::StatusOr<bool> taken = output.TakeFinished("a.safetensors", 4, [] { return true; });
+    EXPECT_EQ(ReasonOf(taken.status()), Reason::kInterrupted);
+    EXPECT_FALSE(output.Abandon(taken.status()).ok());
+  }
+  EXPECT_EQ(Names().size(), 1u);
+}
+
+// Its final name may be one that somebody uses already.
+TEST_F(OutputDirectoryTest, TakeFinished_ChangedFileHasItsFinalNameToo_IsRefused) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  std::filesystem::create_hard_link(path_ + "/" + Names().front(), path_ + "/a.safetensors");
+  Put("a.safetensors", "mine");
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    EXPECT_EQ(ReasonOf(output.TakeFinished("a.safetensors", 4, nullptr).status()), Reason::kOutputExists);
+  }
+  EXPECT_EQ(Get("a.safetensors"), "mine");
 }
 
 TEST_F(OutputDirectoryTest, Abandon_BeforeFilesWereTakenOver_KeepsThemToo) {
@@ -196,7 +268,7 @@ TEST_F(OutputDirectoryTest, Open_ExportWasKilledWhileItGaveNames_GoesOn) {
   std::filesystem::create_hard_link(path_ + "/" + Names().front(), path_ + "/a.safetensors");
   OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
-  EXPECT_TRUE(output.TakeFinished("a.safetensors", 4));
+  EXPECT_TRUE(Takes(output, "a.safetensors"));
   ASSERT_TRUE(output.Add("index", "{}").ok());
   ASSERT_TRUE(output.Publish().ok());
 }

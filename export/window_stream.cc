@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/mutex.h"
 #include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
@@ -48,6 +50,7 @@ void WindowStream::Begin(int fd, std::string name, uint64_t bytes) {
   fd_ = fd;
   name_ = std::move(name);
   origin_ = filled_ = 0;
+  crc32c_ = 0;
   // A smaller file has no block that could be tried.
   if (bytes >= kIoAlignment) BeginDirectIo(fd);
 }
@@ -69,17 +72,21 @@ absl::Status WindowStream::End() {
   CAIRN_RETURN_IF_ERROR(Flush());
   CAIRN_RETURN_IF_ERROR(background_.Wait());
   if (filled_ == 0) return absl::OkStatus();
+  crc32c_ = ExtendCrc32c(crc32c_, data(), filled_);
   if (const int error = EndDirectIo(fd_); error != 0) return ErrnoError(error, "set up", name_);
   return output_.Write(fd_, name_, origin_, {data(), filled_});
 }
 
-absl::Status WindowStream::WritePieces(uint64_t offset, const char* bytes, uint64_t size) const {
+absl::Status WindowStream::WritePieces(uint64_t offset, const char* bytes, uint64_t size) {
+  std::vector<uint32_t> checksums((size + kPieceBytes - 1) / kPieceBytes);
   std::atomic<uint64_t> next{0};
   Mutex mutex;
   absl::Status error;
   RunOnThreads(size > kPieceBytes ? kThreads : 1, [&] {
     for (uint64_t at = next.fetch_add(kPieceBytes); at < size; at = next.fetch_add(kPieceBytes)) {
-      absl::Status status = output_.Write(fd_, name_, offset + at, {bytes + at, std::min(kPieceBytes, size - at)});
+      const std::string_view piece(bytes + at, std::min(kPieceBytes, size - at));
+      checksums[at / kPieceBytes] = Crc32c(piece.data(), piece.size());
+      absl::Status status = output_.Write(fd_, name_, offset + at, piece);
       if (status.ok()) continue;
       next = size;
       MutexLock lock(mutex);
@@ -87,6 +94,9 @@ absl::Status WindowStream::WritePieces(uint64_t offset, const char* bytes, uint6
       return;
     }
   });
+  for (uint64_t at = 0; at < size; at += kPieceBytes) {
+    crc32c_ = CombineCrc32c(crc32c_, checksums[at / kPieceBytes], std::min(kPieceBytes, size - at));
+  }
   return error;
 }
 

@@ -55,8 +55,11 @@ class WindowStream {
   // Writes the rest of the file, and returns when all of it is written. Fails as Flush does.
   absl::Status End();
 
+  // Returns the CRC32C of the file that has ended: of what was to be written, whatever the disk made of it.
+  uint32_t crc32c() const { return crc32c_; }
+
  private:
-  absl::Status WritePieces(uint64_t offset, const char* bytes, uint64_t size) const;
+  absl::Status WritePieces(uint64_t offset, const char* bytes, uint64_t size);
 
   const OutputDirectory& output_;
   AlignedBuffer windows_[2];
@@ -65,6 +68,7 @@ class WindowStream {
   std::string name_;
   uint64_t origin_ = 0;  // a multiple of kIoAlignment
   uint64_t filled_ = 0;
+  uint32_t crc32c_ = 0;                              // of what was written; the task's while one is under way
   BackgroundTask background_{"to write an export"};  // destroyed first: its task uses the rest
 };
 

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/random_id.h"
 #include "common/file/unique_fd.h"
 #include "common/resources/aligned_buffer.h"
@@ -57,8 +59,10 @@ class WindowStreamTest : public testing::Test {
       }
     }
     EXPECT_TRUE(stream.End().ok());
-    EXPECT_TRUE(output_.Finish(fd->get(), name).ok());
-    std::ifstream file(path_ + "/.tmp-export-done-1234-" + name, std::ios::binary);
+    EXPECT_EQ(stream.crc32c(), Crc32c(bytes.data(), bytes.size())) << name;
+    EXPECT_TRUE(output_.Finish(fd->get(), name, stream.crc32c()).ok());
+    const std::string checksum = absl::StrCat(absl::Hex(stream.crc32c(), absl::kZeroPad8));
+    std::ifstream file(absl::StrCat(path_, "/.tmp-export-done-1234-", checksum, "-", name), std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 

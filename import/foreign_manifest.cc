@@ -9,6 +9,14 @@
 #include "common/status/status.h"
 
 namespace cairn {
+namespace {
+
+// Where tensors share bytes, a small file may describe any number of large ones. All of them take at most so many times
+// the bytes of their file, or so many bytes in any case.
+constexpr uint64_t kMostTimesShared = 16;
+constexpr uint64_t kMostSharedAnyway = uint64_t{1} << 30;
+
+}  // namespace
 
 uint32_t ForeignManifest::AddFile(const ForeignFile& file) {
   ManifestFile& added = manifest_.files.emplace_back();
@@ -67,6 +75,17 @@ std::string ForeignManifest::NameOf(uint32_t item) const {
                                         : manifest_.objects[item - manifest_.shards.size()].name;
 }
 
+absl::Status ForeignManifest::TooMuchShared(const ManifestFile& file, uint32_t item) const {
+  return MakeError(
+      Reason::kUnsupported,
+      absl::StrCat(file.name, " has ", file.data_bytes,
+                   " bytes, but its tensors, which are views of the same bytes, take ", "more than ", kMostTimesShared,
+                   " times as many, and more than ", kMostSharedAnyway),
+      {{"file", file.name},
+       {"tensor", NameOf(item)},
+       {"next", "Save the tensors as x.clone() is, and read that file; or save only one of those that are views."}});
+}
+
 absl::StatusOr<Manifest> ForeignManifest::Finish() && {
   if (manifest_.dims.size() > UINT32_MAX) {
     return MakeError(Reason::kUnsupported, "the source has more than 2^32 offsets and sizes of shards");
@@ -96,9 +115,12 @@ absl::StatusOr<Manifest> ForeignManifest::Finish() && {
   for (const ManifestObject& object : manifest_.objects) {
     ranges.push_back({object.file, object.file_offset, object.bytes, static_cast<uint32_t>(ranges.size())});
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return std::tie(a.file, a.begin) < std::tie(b.file, b.begin); });
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::tie(a.file, a.begin, a.item) < std::tie(b.file, b.begin, b.item);
+  });
   uint32_t number = 0;
+  size_t furthest = 0;    // of the ranges so far in one file, the one that ends last
+  uint64_t declared = 0;  // the bytes of all of them
   for (size_t i = 0; i < ranges.size(); ++i) {
     const Range& range = ranges[i];
     const ManifestFile& file = manifest_.files[range.file];
@@ -109,11 +131,19 @@ absl::StatusOr<Manifest> ForeignManifest::Finish() && {
                                     "' takes ", range.bytes, " bytes at ", range.begin),
                        {{"file", file.name}, {"tensor", NameOf(range.item)}});
     }
-    if (follows && ranges[i - 1].begin + ranges[i - 1].bytes > range.begin) {
+    const Range& last = ranges[furthest];
+    const uint64_t end = last.begin + last.bytes;
+    const bool are_pieces = std::max(last.item, range.item) < manifest_.shards.size();
+    if (follows && end > range.begin && !(shares_bytes_ && are_pieces)) {
       return MakeError(Reason::kBadForeignFile,
-                       absl::StrCat(file.name, ": '", NameOf(ranges[i - 1].item), "' and '", NameOf(range.item),
+                       absl::StrCat(file.name, ": '", NameOf(last.item), "' and '", NameOf(range.item),
                                     "' share bytes at ", range.begin),
                        {{"file", file.name}, {"tensor", NameOf(range.item)}});
+    }
+    if (!follows || range.begin + range.bytes > end) furthest = i;
+    declared = follows ? declared + range.bytes : range.bytes;
+    if (declared > kMostSharedAnyway && declared / kMostTimesShared > file.data_bytes) {
+      return TooMuchShared(file, range.item);
     }
     number = follows ? number + 1 : 0;
     if (range.item < manifest_.shards.size()) {

@@ -38,14 +38,21 @@ class ForeignManifest {
                       uint64_t bytes);
   void AddAlias(std::string name, std::string target);
 
+  // From now on several pieces may lie at the same bytes, because tensors are views of them. Without this they would
+  // lie there by a fault.
+  void AllowSharedBytes() { shares_bytes_ = true; }
+
   // Returns the checkpoint. DATA_LOSS (FILE_TRUNCATED): something ends behind the end of its file. DATA_LOSS
-  // (BAD_FOREIGN_FILE): pieces overlap in a file.
+  // (BAD_FOREIGN_FILE): what must not share bytes of a file does. UNIMPLEMENTED (UNSUPPORTED): the pieces in a file
+  // take far more bytes than it has.
   absl::StatusOr<Manifest> Finish() &&;
 
  private:
   std::string NameOf(uint32_t item) const;
+  absl::Status TooMuchShared(const ManifestFile& file, uint32_t item) const;
 
   Manifest manifest_;
+  bool shares_bytes_ = false;
   Digester digester_;
 };
 

@@ -102,6 +102,46 @@ TEST_F(ForeignManifestTest, Finish_PiecesThatShareBytes_AreRefusedUnlessTheFiles
   EXPECT_TRUE(finish(true).ok());
 }
 
+TEST_F(ForeignManifestTest, AllowSharedBytes_Pieces_MayShareThemWithPiecesAlone) {
+  const ForeignFile file = File("file", 100);
+  const auto finish = [&](bool object) {
+    ForeignManifest manifest("test");
+    const uint32_t number = manifest.AddFile(file);
+    manifest.AllowSharedBytes();
+    const uint32_t a = manifest.AddTensor("a", DType::kUint8, {100});
+    const uint32_t b = manifest.AddTensor("b", DType::kUint8, {10});
+    manifest.AddPiece(a, Dims{0}, Dims{100}, number, 0);
+    manifest.AddPiece(b, Dims{0}, Dims{10}, number, 20);
+    if (object) manifest.AddValue("object", number, 90, 10);
+    return std::move(manifest).Finish();
+  };
+  const auto manifest = finish(false);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->shards[0].item, 0);
+  EXPECT_EQ(manifest->shards[1].item, 1);
+  EXPECT_TRUE(HasReason(finish(true).status(), Reason::kBadForeignFile));
+}
+
+TEST_F(ForeignManifestTest, AllowSharedBytes_FarMoreBytesThanTheFileHas_IsRefused) {
+  constexpr int64_t kBytes = int64_t{200} << 20;
+  const std::string path = directory_ + "/large";
+  std::ofstream(path).put('x');
+  std::filesystem::resize_file(path, kBytes);
+  const ForeignFile file = *ForeignFile::Open(path);
+  const auto finish = [&](int views) {
+    ForeignManifest manifest("test");
+    const uint32_t number = manifest.AddFile(file);
+    manifest.AllowSharedBytes();
+    for (int i = 0; i < views; ++i) {
+      manifest.AddPiece(manifest.AddTensor("v" + std::to_string(i), DType::kUint8, {kBytes}), Dims{0}, Dims{kBytes},
+                        number, 0);
+    }
+    return std::move(manifest).Finish().status();
+  };
+  EXPECT_TRUE(finish(16).ok());
+  EXPECT_TRUE(HasReason(finish(17), Reason::kUnsupported));
+}
+
 TEST_F(ForeignManifestTest, Finish_TheSourceIsWrittenAnew_HasAnotherDigest) {
   const auto digest = [&](std::string_view kind, size_t bytes, std::string_view description) {
     ForeignManifest manifest(kind);

@@ -11,6 +11,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMostPieces = size_t{1} << 16;
+// Of all tensors together. A tensor takes a few bytes of a file that say its strides, but each piece takes memory.
+constexpr size_t kMostFurtherPieces = size_t{1} << 22;
 
 }  // namespace
 
@@ -19,6 +21,11 @@ absl::Status NamedTensors::CheckNew(const std::string& name) const {
   if (!Has(name)) return absl::OkStatus();
   return MakeError(Reason::kNameCollision, absl::StrCat("two tensors or values are named '", name, "'"),
                    {{"tensor", name}});
+}
+
+absl::Status NamedTensors::TooManyReads(const std::string& name, std::string_view problem) const {
+  return MakeError(Reason::kUnsupported, absl::StrCat("'", name, "' ", std::string(problem)),
+                   {{"tensor", name}, {"next", "Save each tensor as x.contiguous() is, and read that file."}});
 }
 
 absl::Status NamedTensors::Add(const std::string& name, DType dtype, const Shape& shape) {
@@ -49,12 +56,15 @@ absl::Status NamedTensors::AddWhole(const std::string& name, const StridedTensor
         places_.try_emplace({file, tensor.offset, tensor.dtype, tensor.shape, tensor.strides}, name);
     if (!fresh) return AddAlias(name, place->second);
   }
-  const auto pieces = tensor.Pieces(kMostPieces);
+  const auto pieces = tensor.Pieces(kMostPieces, /*may_share=*/true);
   if (!pieces) {
-    return MakeError(Reason::kUnsupported,
-                     absl::StrCat("'", name, "' is stored with strides ", ShapeToString(tensor.strides),
-                                  ", which would take too many reads"),
-                     {{"tensor", name}});
+    return TooManyReads(name, absl::StrCat("is stored with strides ", ShapeToString(tensor.strides),
+                                           ", which would take more than ", kMostPieces, " reads"));
+  }
+  if (!pieces->empty()) further_pieces_ += pieces->size() - 1;
+  if (further_pieces_ > kMostFurtherPieces) {
+    return TooManyReads(name, absl::StrCat("and others are stored with strides that would take more than ",
+                                           kMostFurtherPieces, " reads"));
   }
   Tensor& added = tensors_[name] = {tensor.dtype, tensor.shape, {}};
   for (const StridedTensor::Piece& piece : *pieces) added.pieces.push_back({piece.box, file, piece.offset});
@@ -75,6 +85,7 @@ absl::Status NamedTensors::AddValue(const std::string& name, uint32_t file, uint
 }
 
 void NamedTensors::MoveTo(ForeignManifest& manifest) && {
+  manifest.AllowSharedBytes();
   for (const auto& [name, tensor] : tensors_) {
     const uint32_t number = manifest.AddTensor(name, tensor.dtype, tensor.shape);
     for (const Piece& piece : tensor.pieces) {

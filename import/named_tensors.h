@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -33,7 +34,8 @@ class NamedTensors {
   // Adds elements of a tensor that has been added: a box, whose elements lie row-major from `offset` of a file on.
   void AddBox(const std::string& name, Box box, uint32_t file, uint64_t offset);
   // Adds a tensor as it lies in a file. Where a tensor of the same shape and dtype lies at the same place already, it
-  // is an alias of that. UNIMPLEMENTED (UNSUPPORTED): its strides would take too many reads. Also fails as Add does.
+  // is an alias of that; other views of the same bytes are tensors of their own. UNIMPLEMENTED (UNSUPPORTED): its
+  // strides, or those of all tensors, would take too many reads. Also fails as Add does.
   absl::Status AddWhole(const std::string& name, const StridedTensor& tensor, uint32_t file);
   // Adds a second name of a tensor that has been added. INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): of that.
   absl::Status AddAlias(const std::string& name, const std::string& target);
@@ -57,8 +59,10 @@ class NamedTensors {
   };
 
   absl::Status CheckNew(const std::string& name) const;
+  absl::Status TooManyReads(const std::string& name, std::string_view problem) const;
 
   std::map<std::string, Tensor> tensors_;
+  size_t further_pieces_ = 0;  // of whole tensors, beyond one of each
   std::map<std::string, std::string> aliases_;
   std::map<std::string, std::pair<uint32_t, uint64_t>> values_;  // file and length
   // The name of each whole tensor, by file, offset, dtype, shape and strides.

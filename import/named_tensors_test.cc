@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "import/foreign_file.h"
 
@@ -80,8 +81,34 @@ TEST_F(NamedTensorsTest, Add_NameIsTakenOrNone_IsRefused) {
   EXPECT_TRUE(HasReason(tensors_.Add("", DType::kInt8, {2}), Reason::kBadName));
 }
 
-TEST_F(NamedTensorsTest, AddWhole_ElementsShareMemory_IsRefused) {
-  EXPECT_TRUE(HasReason(tensors_.AddWhole("w", TensorAt(0, {5}, {0}), 0), Reason::kUnsupported));
+// Tied weights of which one is transposed, slices of one flat buffer, an expanded value.
+TEST_F(NamedTensorsTest, AddWhole_ViewsOfTheSameBytes_AreTensorsOfTheirOwn) {
+  ASSERT_TRUE(tensors_.AddWhole("expanded", TensorAt(96, {5}, {0}), 0).ok());
+  ASSERT_TRUE(tensors_.AddWhole("flat", TensorAt(0, {25}, {1}), 0).ok());
+  ASSERT_TRUE(tensors_.AddWhole("slice", TensorAt(40, {2, 3}, {3, 1}), 0).ok());
+  ASSERT_TRUE(tensors_.AddWhole("transposed", TensorAt(40, {3, 2}, {1, 3}), 0).ok());
+  const Manifest manifest = Finish();
+  std::vector<std::string> found;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    for (uint32_t s = 0; s < tensor.shard_count; ++s) {
+      const ManifestShard& shard = manifest.shards[tensor.first_shard + s];
+      found.push_back(absl::StrCat(tensor.name, " ", shard.file_offset, " ", shard.bytes));
+    }
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"expanded 96 4", "expanded 96 4", "expanded 96 4", "expanded 96 4",
+                                             "expanded 96 4", "flat 0 100", "slice 40 24", "transposed 40 12",
+                                             "transposed 52 12"}));
+}
+
+TEST_F(NamedTensorsTest, AddWhole_MorePiecesThanReadsAreWorth_IsRefused) {
+  EXPECT_TRUE(HasReason(tensors_.AddWhole("w", TensorAt(0, {65537}, {0}), 0), Reason::kUnsupported));
+  absl::Status status;
+  int added = 0;
+  for (; status.ok() && added < 100; ++added) {
+    status = tensors_.AddWhole(absl::StrCat("w", added), TensorAt(4 * static_cast<uint64_t>(added), {65536}, {0}), 0);
+  }
+  EXPECT_TRUE(HasReason(status, Reason::kUnsupported)) << status;
+  EXPECT_EQ(added, 65);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace cairn {
 
-std::optional<std::vector<StridedTensor::Piece>> StridedTensor::Pieces(size_t most) const {
+std::optional<std::vector<StridedTensor::Piece>> StridedTensor::Pieces(size_t most, bool may_share) const {
   const size_t ndim = shape.size();
   std::vector<Piece> pieces;
   for (const int64_t size : shape) {
@@ -18,7 +18,7 @@ std::optional<std::vector<StridedTensor::Piece>> StridedTensor::Pieces(size_t mo
     inner[axis] = shape[axis];
     run *= shape[axis];
   }
-  // The other axes must not meet each other's elements: from the smallest stride on, each steps over all before it.
+  // Axes do not meet each other's elements if, from the smallest stride on, each steps over all before it.
   std::vector<size_t> by_stride;
   for (size_t axis = 0; axis < ndim; ++axis) {
     if (shape[axis] > 1) by_stride.push_back(axis);
@@ -27,7 +27,7 @@ std::optional<std::vector<StridedTensor::Piece>> StridedTensor::Pieces(size_t mo
   int64_t reach = 1;
   size_t count = 1;
   for (const size_t axis : by_stride) {
-    if (strides[axis] < reach) return std::nullopt;
+    if (strides[axis] < reach && !may_share) return std::nullopt;
     reach = strides[axis] * (shape[axis] - 1) + reach;
     if (inner[axis] != 1) continue;
     if (count > most / static_cast<size_t>(shape[axis])) return std::nullopt;

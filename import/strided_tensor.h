@@ -27,8 +27,9 @@ struct StridedTensor {
     uint64_t offset = 0;  // as above
   };
   // Cuts the tensor into such boxes: one for a contiguous tensor, more for a transposed one, none for an empty one.
-  // Returns nothing if that would take more than `most` boxes, or if elements share memory.
-  std::optional<std::vector<Piece>> Pieces(size_t most) const;
+  // Returns nothing if that would take more than `most` boxes, or if elements share memory and not `may_share`: then
+  // several boxes have the same bytes, as those of a tensor that was expanded do.
+  std::optional<std::vector<Piece>> Pieces(size_t most, bool may_share = false) const;
 };
 
 }  // namespace cairn

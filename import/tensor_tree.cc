@@ -14,15 +14,21 @@ namespace cairn {
 namespace {
 
 constexpr int kMostDepth = 200;
-// Lists may hold one another many times over, so a small file may say a great many names.
 constexpr size_t kMostTensors = 10'000'000;
 constexpr size_t kMostLeftOut = 100'000;
+// Containers may hold one another many times over, so a small pickle may say a great many names, and long ones. All
+// names together have at most so many bytes for each of the pickle, or so many in any case; each counts as a few more.
+constexpr uint64_t kMostGrowth = 256, kMostSmall = uint64_t{16} << 20, kVisitBytes = 16;
 
 class TensorFinder {
  public:
   TensorFinder(const PickleDocument& document, const std::string& what, const TensorOf& tensor_of,
                std::vector<std::string>* left_out)
-      : document_(document), what_(what), tensor_of_(tensor_of), left_out_(left_out) {}
+      : document_(document),
+        what_(what),
+        tensor_of_(tensor_of),
+        left_out_(left_out),
+        most_work_(kMostSmall + kMostGrowth * document.consumed()) {}
 
   absl::StatusOr<std::map<std::string, StridedTensor>> Find() {
     if (document_.root().kind() != PickleKind::kDict) {
@@ -40,7 +46,7 @@ class TensorFinder {
   }
 
   absl::Status Walk(PickleValue container, const std::string& path, int depth) {
-    if (depth > kMostDepth || ++steps_ > kMostTensors) return Bad(" is nested too deeply, or in a circle");
+    if (depth > kMostDepth) return Bad(" is nested too deeply, or in a circle");
     absl::Status status;
     if (container.kind() == PickleKind::kDict) {
       document_.ForEachPair(container, [&](PickleValue key, PickleValue value) {
@@ -48,9 +54,11 @@ class TensorFinder {
         const auto text = document_.Text(key);
         const auto number = document_.Int(key);
         if (text || number) {
-          status = Visit(value, path, text ? std::string(*text) : absl::StrCat(*number), depth);
+          status = text ? Visit(value, path, *text, depth) : Visit(value, path, absl::StrCat(*number), depth);
         } else {
-          LeaveOut(absl::StrCat(path, path.empty() ? "" : ".", document_.Describe(key)), value);
+          const std::string described = document_.Describe(key);
+          status = Count(path, described);
+          if (status.ok()) LeaveOut(NameOf(path, described), value);
         }
       });
     } else {
@@ -62,8 +70,18 @@ class TensorFinder {
     return status;
   }
 
-  absl::Status Visit(PickleValue value, const std::string& path, const std::string& key, int depth) {
-    const std::string name = path.empty() ? key : absl::StrCat(path, ".", key);
+  static std::string NameOf(const std::string& path, std::string_view key) {
+    return absl::StrCat(path, path.empty() ? "" : ".", std::string(key));
+  }
+
+  absl::Status Count(const std::string& path, std::string_view key) {
+    work_ += kVisitBytes + path.size() + key.size();
+    return work_ > most_work_ ? Bad(" holds the same parts too often") : absl::OkStatus();
+  }
+
+  absl::Status Visit(PickleValue value, const std::string& path, std::string_view key, int depth) {
+    CAIRN_RETURN_IF_ERROR(Count(path, key));
+    const std::string name = NameOf(path, key);
     if (value.kind() == PickleKind::kDict || value.kind() == PickleKind::kList) return Walk(value, name, depth + 1);
     const auto tensor = tensor_of_(value);
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("'", name, "'"), {{"tensor", name}});
@@ -78,7 +96,7 @@ class TensorFinder {
       return absl::OkStatus();
     }
     CAIRN_RETURN_IF_ERROR(CheckName(name));
-    if (++steps_ > kMostTensors) return Bad(" has too many tensors");
+    if (tensors_.size() == kMostTensors) return Bad(" has too many tensors");
     if (!tensors_.try_emplace(name, **tensor).second) {
       return MakeError(Reason::kNameCollision, absl::StrCat(what_, " has two tensors named '", name, "'"),
                        {{"file", what_}, {"tensor", name}});
@@ -87,16 +105,18 @@ class TensorFinder {
   }
 
   void LeaveOut(const std::string& name, PickleValue value) {
-    if (left_out_ != nullptr && left_out_->size() < kMostLeftOut) {
-      left_out_->push_back(absl::StrCat(name, " (", document_.Describe(value), ")"));
-    }
+    if (left_out_ == nullptr || left_out_->size() == kMostLeftOut || left_out_bytes_ > kMostSmall) return;
+    left_out_->push_back(absl::StrCat(name, " (", document_.Describe(value), ")"));
+    left_out_bytes_ += left_out_->back().size();
   }
 
   const PickleDocument& document_;
   const std::string& what_;
   const TensorOf& tensor_of_;
   std::vector<std::string>* const left_out_;
-  size_t steps_ = 0;
+  const uint64_t most_work_;
+  uint64_t work_ = 0;
+  uint64_t left_out_bytes_ = 0;
   std::map<std::string, StridedTensor> tensors_;
 };
 

@@ -114,8 +114,15 @@ TEST_F(TensorTreeTest, Tensors_AtOnePlace_AreAliases) {
   EXPECT_EQ(manifest->tensors.size(), 3u) << "what is empty shares nothing";
 }
 
-TEST_F(TensorTreeTest, Tensors_ThatShareAPart_AreRefused) {
-  ExpectRefused(Attributes({{"a", Tensor(0, 10)}, {"b", Tensor(5, 10)}}), Reason::kBadForeignFile, "'a' and 'b'");
+TEST_F(TensorTreeTest, Tensors_ThatShareAPart_EachHaveAllOfTheirBytes) {
+  const auto manifest = Read(Attributes({{"a", Tensor(0, 10)}, {"b", Tensor(5, 10)}, {"c", Tensor(0, 4096)}}));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::vector<std::pair<uint64_t, uint64_t>> found;
+  for (const ManifestShard& shard : manifest->shards) found.emplace_back(shard.file_offset, shard.bytes);
+  EXPECT_EQ(found, (std::vector<std::pair<uint64_t, uint64_t>>{{0, 10}, {5, 10}, {0, 4096}}));
+}
+
+TEST_F(TensorTreeTest, Tensors_ThatLeaveTheFile_AreRefused) {
   ExpectRefused(Attributes({{"a", Tensor(4090, 10)}}), Reason::kFileTruncated, "'a' takes 10 bytes at 4090");
 }
 
@@ -133,6 +140,27 @@ TEST_F(TensorTreeTest, Value_ThatIsNoDictOrHasNoEnd_IsRefused) {
   std::string deep = Tensor(0, 1);
   for (int i = 0; i < 250; ++i) deep = List({deep});
   ExpectRefused(Attributes({{"l", deep}}), Reason::kBadForeignFile, "nested too deeply");
+}
+
+// A value, and `times` more of it that the pickle recalls.
+std::string Recalled(const std::string& value, int times, int memo) {
+  const std::string number(1, static_cast<char>(memo));
+  std::string values = value + "q" + number;
+  for (int i = 0; i < times; ++i) values += "h" + number;
+  return values;
+}
+
+TEST_F(TensorTreeTest, Parts_ThatAreSharedTooOften_AreRefusedSoon) {
+  std::string lists = List({Int(1)});
+  for (int level = 0; level < 30; ++level) lists = List({Recalled(lists, 1, level)});
+  std::string numbers;
+  for (int i = 0; i < 10'000; ++i) numbers += None();
+  const std::string names = Dict({{Recalled(Text(std::string(1 << 20, 'k')), 0, 0), List({numbers})}});
+  ExpectRefused(Attributes({{"lists", lists}}), Reason::kBadForeignFile, "the same parts too often");
+  ExpectRefused(Attributes({{"values", List({Recalled(List({numbers}), 10'000, 0)})}}), Reason::kBadForeignFile,
+                "the same parts too often");
+  ExpectRefused(names, Reason::kBadForeignFile, "the same parts too often");
+  EXPECT_TRUE(Read(Attributes({{"w", List({Recalled(List({Tensor(0, 8), Text("tied")}), 100, 0)})}})).ok());
 }
 
 TEST_F(TensorTreeTest, Tensor_ThatCannotBeRead_IsNamed) {

@@ -174,8 +174,8 @@ TEST_F(TorchFileTest, Open_AnArchiveOfSomethingElse_IsRefused) {
 }
 
 // Cuts the tensor into pieces, and compares each element's place with the definition of strides.
-void ExpectPiecesAreTheTensor(const StridedTensor& tensor) {
-  const auto pieces = tensor.Pieces(1'000'000);
+void ExpectPiecesAreTheTensor(const StridedTensor& tensor, bool may_share = false) {
+  const auto pieces = tensor.Pieces(1'000'000, may_share);
   ASSERT_TRUE(pieces.has_value());
   std::map<Shape, uint64_t> places;
   for (const StridedTensor::Piece& piece : *pieces) {
@@ -229,9 +229,12 @@ TEST(StridedTensorTest, Pieces_AContiguousTensor_IsOne) {
   EXPECT_EQ(tensor.Pieces(1)->size(), 1);
 }
 
-TEST(StridedTensorTest, Pieces_ElementsShareMemory_AreNone) {
+TEST(StridedTensorTest, Pieces_ElementsShareMemory_AreNoneUnlessTheyMay) {
   EXPECT_EQ((StridedTensor{.dtype = DType::kFloat32, .shape = {3}, .strides = {0}}.Pieces(100)), std::nullopt);
   EXPECT_EQ((StridedTensor{.dtype = DType::kFloat32, .shape = {3, 3}, .strides = {2, 1}}.Pieces(100)), std::nullopt);
+  for (const Shape& strides : {Shape{0, 0, 0}, Shape{0, 4, 1}, Shape{1, 0, 2}, Shape{2, 1, 1}}) {
+    ExpectPiecesAreTheTensor({.dtype = DType::kFloat32, .shape = {3, 2, 4}, .strides = strides, .offset = 8}, true);
+  }
 }
 
 TEST(StridedTensorTest, Pieces_MoreThanAsked_AreNone) {

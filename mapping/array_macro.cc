@@ -50,6 +50,9 @@ void ExpandArrays(MacroContext& context, LineId line, std::vector<LineId>& out) 
     }
     arrays.push_back(array);
   }
+  if (std::string fault = CountMadeNames(context, total); !fault.empty()) {
+    return context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kArray, std::move(fault));
+  }
   std::string text;
   program.Begin(line, Stage::kArray);
   size_t next = 0;

@@ -8,6 +8,10 @@
 namespace cairn::aoa {
 namespace {
 
+// The limits are the mapping's own.
+constexpr std::string_view kNextOfMemoryLimit =
+    "Write the mapping with fewer operations on one tensor; no option and no memory raises this limit.";
+
 // A status crosses the wire as UTF-8. A text that is not UTF-8 (JSON cannot bring one, but a program can) gets its
 // bytes beyond ASCII replaced.
 std::string Utf8(std::string text) {
@@ -72,6 +76,7 @@ absl::Status ToStatus(const std::vector<MappingError>& errors, size_t total) {
   if (first.statement.has_value()) absl::StrAppend(&message, " (statement: ", *first.statement, ")");
   if (total > 1) absl::StrAppend(&message, "; and ", total - 1, " more");
   ErrorMetadata metadata = {{"faults", absl::StrCat(total)}};
+  if (first.reason == Reason::kMemoryLimit) metadata.emplace_back("next", std::string(kNextOfMemoryLimit));
   if (first.statement.has_value()) metadata.emplace_back("statement", Utf8(*first.statement));
   return MakeError(first.reason, Utf8(message), metadata);
 }

@@ -46,6 +46,7 @@ bool Maps(const FusedStatement& fused, size_t parts) {
 bool TemporaryMacros::ReadFused(LineId line, Stage stage, FusedStatement& fused) {
   std::string fault = ReadFusedStatement(context_.program, line, stage, context_.legacy_qkv, fused);
   if (fault.empty() && stage != Stage::kFusedFfn) fault = FaultOfHeads(fused);
+  if (fault.empty()) fault = CountMadeNames(context_, static_cast<size_t>(fused.heads + 2 * fused.kv_heads));
   if (fault.empty()) return true;
   Fail(line, stage, Reason::kMappingMacro, std::move(fault));
   return false;
@@ -149,6 +150,9 @@ void TemporaryMacros::ExpandFusedFfn(LineId line, std::vector<LineId>& out) {
   const int64_t pieces = std::lcm(from, to);
   if (pieces > static_cast<int64_t>(kMaxNamesPerStatement)) {
     return Fail(line, kStage, Reason::kMappingMacro, absl::StrCat(from, " and ", to, " shards need too many pieces"));
+  }
+  if (std::string fault = CountMadeNames(context_, 2 * static_cast<size_t>(pieces)); !fault.empty()) {
+    return Fail(line, kStage, Reason::kMappingMacro, std::move(fault));
   }
   const std::vector<std::vector<Symbol>> halves = {FreeNames("fused_ffn_tmp.GATE_", pieces),
                                                    FreeNames("fused_ffn_tmp.UP_", pieces)};

@@ -15,6 +15,8 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 constexpr Placeholder kIdTags[] = {Placeholder::kExpertId, Placeholder::kLayerId};
 constexpr size_t kExpert = static_cast<size_t>(Placeholder::kExpertId);
 constexpr size_t kLayer = static_cast<size_t>(Placeholder::kLayerId);
+// What one name that an earlier statement gives counts as.
+constexpr uint64_t kTriesForEach = 16;
 
 struct Combination {
   std::string_view expert, layer;
@@ -46,7 +48,7 @@ std::vector<Combination> Combinations(MacroContext& context, std::string_view na
   std::vector<Combination> found;
   KeySpace& side = left ? context.left : context.right;
   const NamePattern pattern(name.ends_with("^T") ? name.substr(0, name.size() - 2) : name);
-  side.Match(pattern, context.symbols(), [&](Symbol, const NamePattern::Captures& captures) {
+  side.Match(pattern, context.symbols(), context.tries, [&](Symbol, const NamePattern::Captures& captures) {
     const Combination combination(captures[kExpert], captures[kLayer]);
     if (found.empty() || !(found.back() == combination)) found.push_back(combination);
   });
@@ -64,7 +66,8 @@ std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view na
     for (uint32_t at : context.reverse ? names.left : names.right) {
       std::string_view given = context.symbols().Text(context.program.TokenAt(line, at).symbol);
       if (given.ends_with("^T")) given.remove_suffix(2);
-      if (pattern.Match(given, captures)) {
+      context.tries -= std::min<uint64_t>(context.tries, kTriesForEach);
+      if (pattern.Match(given, captures, context.tries)) {
         found.emplace_back(captures[kExpert], captures[kLayer]);
       }
     }
@@ -115,6 +118,7 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
   if (combinations.empty() && first.has_value()) {
     combinations = AmongEarlier(context, symbols.Text(first->first), out);
   }
+  if (context.tries == 0 && first.has_value()) return fail(TooManyTries(symbols.Text(first->first)));
   if (combinations.empty()) {
     if (!first.has_value()) return fail("no name contains a placeholder");
     return fail(NoMatch(context, symbols.Text(first->first), first->second));

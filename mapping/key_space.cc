@@ -79,17 +79,17 @@ KeySpace::Family* KeySpace::FamilyOf(std::string_view skeleton, const SymbolTabl
   return found == families_.end() ? nullptr : &found->second;
 }
 
-void KeySpace::Match(const NamePattern& pattern, const SymbolTable& symbols,
+void KeySpace::Match(const NamePattern& pattern, const SymbolTable& symbols, uint64_t& tries,
                      const std::function<void(Symbol, const NamePattern::Captures&)>& visit) {
   const Family* family = FamilyOf(pattern.Skeleton(), symbols);
   if (family == nullptr) return;
   NamePattern::Captures captures;
   for (Symbol weight : family->weights) {
-    if (pattern.Match(symbols.Text(weight), captures)) visit(weight, captures);
+    if (pattern.Match(symbols.Text(weight), captures, tries)) visit(weight, captures);
   }
 }
 
-std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable& symbols) {
+std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable& symbols, uint64_t& tries) {
   const NamePattern pattern(name);
   const size_t star = name.find('*');
   const auto is_digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
@@ -97,7 +97,7 @@ std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable
   if (is_digit(star - 1) || is_digit(star + 1)) {
     // Where digits stand beside the star, it has to be tried which part of the number the star takes.
     std::vector<std::pair<std::string_view, Symbol>> matches;
-    Match(pattern, symbols, [&](Symbol weight, const NamePattern::Captures& captures) {
+    Match(pattern, symbols, tries, [&](Symbol weight, const NamePattern::Captures& captures) {
       matches.emplace_back(captures[static_cast<size_t>(Placeholder::kStar)], weight);
     });
     std::sort(matches.begin(), matches.end(),

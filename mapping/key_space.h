@@ -55,12 +55,12 @@ class KeySpace {
   int64_t ShardCount(Symbol key) const;
 
   // Calls `visit(weight, captures)` for every weight that matches, in order of appearance. The captures are the digits
-  // under each placeholder of the pattern, as views into the symbol's text.
-  void Match(const NamePattern& pattern, const SymbolTable& symbols,
+  // under each placeholder of the pattern, as views into the symbol's text. `tries` is that of NamePattern::Match.
+  void Match(const NamePattern& pattern, const SymbolTable& symbols, uint64_t& tries,
              const std::function<void(Symbol, const NamePattern::Captures&)>& visit);
 
   // Returns the weights that match a name with one `*`, ordered by the number under the star.
-  std::vector<Symbol> MatchStar(std::string_view name, const SymbolTable& symbols);
+  std::vector<Symbol> MatchStar(std::string_view name, const SymbolTable& symbols, uint64_t& tries);
 
  private:
   struct Family {  // weights whose names are equal except for their numbers

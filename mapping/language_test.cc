@@ -116,7 +116,8 @@ TEST(ParseList, ParseList_NotIntegers_IsRefused) {
 
 bool Matches(std::string_view pattern, std::string_view key, NamePattern::Captures* captures = nullptr) {
   NamePattern::Captures mine;
-  const bool matches = NamePattern(pattern).Match(key, captures == nullptr ? mine : *captures);
+  uint64_t tries = 1 << 20;
+  const bool matches = NamePattern(pattern).Match(key, captures == nullptr ? mine : *captures, tries);
   // A pattern and its matches must have the same skeleton, or the index would miss some.
   std::string skeleton;
   AppendSkeleton(key, skeleton);
@@ -133,6 +134,19 @@ TEST(NamePattern, Match_PartOfAName_IsFalse) {
   EXPECT_FALSE(Matches("l.$LAYER_ID.w", "xl.1.w"));
   EXPECT_FALSE(Matches("l.$LAYER_ID.w", "l..w"));
   EXPECT_FALSE(Matches("l.$LAYER_ID.w", "l.1a.w"));
+}
+
+TEST(NamePattern, Match_ManyWaysToDivideTheDigits_EndsWhenTheTriesAreUsedUp) {
+  const std::string key = "a" + std::string(500, '1') + "x";
+  NamePattern::Captures captures;
+  for (const std::string& pattern : {std::string("a**********"), "a" + std::string(100'000, '*') + "x"}) {
+    uint64_t tries = 1'000'000;
+    EXPECT_FALSE(NamePattern(pattern).Match(key, captures, tries));
+    EXPECT_EQ(tries, 0u);
+  }
+  uint64_t tries = 10;
+  EXPECT_TRUE(NamePattern("a$LAYER_IDx").Match(key, captures, tries));
+  EXPECT_EQ(tries, 10u) << "there is one way only";
 }
 
 TEST(NamePattern, Match_DigitsBesidePlaceholders_AreTried) {

@@ -56,10 +56,11 @@ void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>
   std::vector<std::string_view> numbers;
   const NamePattern pattern(context.symbols().Text(*reference));
   (reference_left ? context.left : context.right)
-      .Match(pattern, context.symbols(),
+      .Match(pattern, context.symbols(), context.tries,
              [&](Symbol, const NamePattern::Captures& captures) { numbers.push_back(captures[kOffset]); });
   std::sort(numbers.begin(), numbers.end(), NumberLess);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  if (context.tries == 0) return fail(TooManyTries(context.symbols().Text(*reference)));
   if (numbers.empty()) {
     return context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kLayerIdOffset,
                                    NoMatch(context, context.symbols().Text(*reference), reference_left));

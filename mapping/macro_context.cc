@@ -35,6 +35,20 @@ std::string NoMatch(MacroContext& context, std::string_view name, bool left) {
   return text;
 }
 
+std::string TooManyTries(std::string_view name) {
+  return absl::StrCat(
+      "there are too many ways in which '", View(name),
+      "' can match the tensors' names: put something else than digits between its placeholders, or list "
+      "the names in statements of their own");
+}
+
+std::string CountMadeNames(MacroContext& context, size_t names) {
+  context.made_names += names;
+  if (context.made_names <= kMaxMadeNames) return "";
+  return absl::StrCat("with this statement the mapping makes more than ", kMaxMadeNames,
+                      " names for the elements of arrays, heads and ranks: give smaller numbers, or split the mapping");
+}
+
 StatementNames NamesOf(const Program& program, LineId line) {
   StatementNames names;
   const auto tokens = program.tokens(line);

@@ -19,6 +19,11 @@ namespace cairn::aoa {
 // bounds what a few characters of hostile input can make.
 inline constexpr size_t kMaxNamesPerStatement = 1 << 20;
 inline constexpr size_t kMaxTokens = 1 << 28;
+// Arrays and fused layouts of all statements together may make no more names than this.
+inline constexpr size_t kMaxMadeNames = 1 << 20;
+// How many bytes of names may be looked at while digits are divided among placeholders (NamePattern::Match), or while
+// placeholders are looked for among the names that earlier statements give. It is a second or two.
+inline constexpr uint64_t kMaxTries = uint64_t{1} << 30;
 
 struct MacroContext {
   Program& program;
@@ -31,6 +36,8 @@ struct MacroContext {
   // query heads per KV head.
   bool legacy_qkv = false;
   Diagnostics& diagnostics;
+  uint64_t tries = kMaxTries;  // those that are left
+  size_t made_names = 0;
   // Says of each symbol whether a statement without a star names it, left or right of its arrow. There is none before
   // the first pair of stars is expanded.
   std::optional<std::array<std::vector<bool>, 2>> named = std::nullopt;
@@ -47,6 +54,12 @@ struct StatementNames {
   bool has_arrow = false;
 };
 StatementNames NamesOf(const Program& program, LineId line);
+
+// Says what to do about a name over which all tries were used up.
+std::string TooManyTries(std::string_view name);
+
+// Counts names that a statement makes. Returns what is wrong if they are too many; else nothing.
+std::string CountMadeNames(MacroContext& context, size_t names);
 
 // Returns for example "no source tensor matches 'a.$LAYER_ID'", and names that are near. `left`: the side of the arrow
 // on which the name stands.

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "mapping/report.h"
 
@@ -89,6 +90,60 @@ TEST(Mapping, BuildMapping_PiecesDoubleLineByLine_EndsBeforeTheyTakeTheMemory) {
   const auto mapped = BuildMapping({.statements = statements}, source, std::nullopt, &errors, &total);
   ASSERT_FALSE(mapped.ok());
   EXPECT_TRUE(HasReason(mapped.status(), Reason::kMemoryLimit)) << mapped.status();
+  EXPECT_THAT(NextActionOf(mapped.status()), HasSubstr("fewer operations on one tensor"));
+}
+
+// Returns the error of a mapping of tensors of shape {4, 4}.
+absl::Status ErrorOf(const std::vector<std::string>& statements, const std::vector<std::string>& names) {
+  std::vector<ShardDesc> source;
+  for (const std::string& name : names) source.push_back(Whole(name, {4, 4}));
+  return BuildMapping({.statements = statements}, source, std::nullopt).status();
+}
+
+TEST(Mapping, BuildMapping_OneTensorGoesThroughThousandsOfSteps_EndsBeforeTheyTakeTheMemory) {
+  std::vector<std::string> statements = {"a -> t0"};
+  for (int i = 0; i < 500; ++i) {
+    statements.push_back(absl::StrCat("t", i, " -> t", i + 1, ", permute='[1, 0]'"));
+  }
+  EXPECT_TRUE(ErrorOf(statements, {"a"}).ok());
+  for (int i = 500; i < 2000; ++i) {
+    statements.push_back(absl::StrCat("t", i, " -> t", i + 1, ", permute='[1, 0]'"));
+  }
+  const absl::Status status = ErrorOf(statements, {"a"});
+  EXPECT_TRUE(HasReason(status, Reason::kMemoryLimit)) << status;
+  EXPECT_THAT(MetadataOf(status).at("statement"), HasSubstr("permute="));
+}
+
+TEST(Mapping, BuildMapping_PlaceholdersSideBySide_AreRefusedWhenTheyCanMatchInTooManyWays) {
+  const std::string digits(3000, '1');
+  EXPECT_TRUE(ErrorOf({"a.$LAYER_ID$EXPERT_ID -> b.$LAYER_ID.$EXPERT_ID"}, {"a." + digits, "a.12"}).ok());
+  for (const std::string statement :
+       {"a.$LAYER_ID***$LAYER_ID -> b.$LAYER_ID", "a.$LAYER_ID_OFFSET***$LAYER_ID_OFFSET -> b.$LAYER_ID_OFFSET"}) {
+    const absl::Status status = ErrorOf({statement}, {"a." + digits + "2"});
+    EXPECT_TRUE(HasReason(status, Reason::kMappingMacro)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("too many ways"));
+    EXPECT_EQ(MetadataOf(status).at("statement"), statement);
+  }
+}
+
+TEST(Mapping, BuildMapping_StatementsMakeMillionsOfNames_AreRefused) {
+  EXPECT_THAT(
+      std::string(ErrorOf({"q, k, v -> a, fused_qkv, num_heads=65537, num_kv_heads=1"}, {"q", "k", "v"}).message()),
+      HasSubstr("num_heads (65537) is more than 65536"));
+  std::vector<std::string> statements;
+  for (int i = 0; i < 6; ++i) {
+    statements.push_back(absl::StrCat("q, k, v -> a", i, ", fused_qkv, axis=0, num_heads=65536, num_kv_heads=65536"));
+  }
+  EXPECT_THAT(std::string(ErrorOf(statements, {"q", "k", "v"}).message()), HasSubstr("makes more than 1048576 names"));
+  statements = {"a[0:600000] -> b", "a[0:600000] -> c"};
+  EXPECT_THAT(std::string(ErrorOf(statements, {"a_0"}).message()), HasSubstr("makes more than 1048576 names"));
+}
+
+TEST(Mapping, BuildMapping_NamesOfHeadsAreTaken_OthersAreFoundSoon) {
+  std::vector<std::string> names = {"q", "k", "v", "q3"};
+  for (int i = 0; i < 3000; ++i) names.push_back(absl::StrCat("q_free", i, "_3"));
+  const absl::Status status = ErrorOf({"q, k, v -> a, fused_qkv, axis=0, num_heads=4, num_kv_heads=4"}, names);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(Mapping, BuildMapping_ManyErrors_CountsThoseBeyondWhatItKeeps) {

@@ -7,6 +7,7 @@ namespace cairn::aoa {
 namespace {
 
 constexpr char kNumber = '\1';
+constexpr size_t kMostPieces = 256;
 
 // The longest tags come first, because one is the beginning of another.
 constexpr std::array<std::string_view, kPlaceholders> kTags = {"$LAYER_ID_OFFSET", "$EXPERT_ID", "$LAYER_ID", "*"};
@@ -47,12 +48,14 @@ NamePattern::NamePattern(std::string_view name) {
   pieces_.push_back({name.substr(literal)});
 }
 
-bool NamePattern::Match(std::string_view key, Captures& captures) const {
+bool NamePattern::Match(std::string_view key, Captures& captures, uint64_t& tries) const {
   captures = {};
-  return MatchFrom(0, key, captures);
+  // Each piece is a call within a call.
+  if (pieces_.size() > kMostPieces) tries = 0;
+  return tries > 0 && MatchFrom(0, key, captures, tries);
 }
 
-bool NamePattern::MatchFrom(size_t index, std::string_view rest, Captures& captures) const {
+bool NamePattern::MatchFrom(size_t index, std::string_view rest, Captures& captures, uint64_t& tries) const {
   const Piece& piece = pieces_[index];
   if (!rest.starts_with(piece.literal)) return false;
   rest.remove_prefix(piece.literal.size());
@@ -60,17 +63,18 @@ bool NamePattern::MatchFrom(size_t index, std::string_view rest, Captures& captu
   std::string_view& captured = captures[static_cast<size_t>(piece.placeholder)];
   const std::string_view before = captured;
   if (!before.empty() && piece.placeholder != Placeholder::kStar) {
-    return rest.starts_with(before) && MatchFrom(index + 1, rest.substr(before.size()), captures);
+    return rest.starts_with(before) && MatchFrom(index + 1, rest.substr(before.size()), captures, tries);
   }
   size_t digits = 0;
   while (digits < rest.size() && IsDigit(rest[digits])) ++digits;
   // The longest run is tried first; shorter ones matter only where digits follow the placeholder.
   for (; digits > 0; --digits) {
     captured = rest.substr(0, digits);
-    if (MatchFrom(index + 1, rest.substr(digits), captures)) return true;
+    if (MatchFrom(index + 1, rest.substr(digits), captures, tries)) return true;
     const Piece& next = pieces_[index + 1];
     const bool digits_may_follow = next.literal.empty() ? next.has_placeholder : IsDigit(next.literal.front());
-    if (!digits_may_follow) break;
+    if (!digits_may_follow || tries == 0) break;
+    tries -= std::min<uint64_t>(tries, rest.size() + 1);
   }
   captured = before;
   return false;

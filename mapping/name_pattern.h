@@ -27,8 +27,10 @@ class NamePattern {
   uint8_t present() const { return present_; }
 
   // Returns true if all of `key` matches. Each placeholder stands for one or more digits, which are the same wherever
-  // it occurs. Only stars are independent of each other; the last one is captured.
-  bool Match(std::string_view key, Captures& captures) const;
+  // it occurs. Only stars are independent of each other; the last one is captured. Where placeholders or digits stand
+  // side by side, there are many ways to divide the digits of a key: `tries` falls by the bytes that are looked at for
+  // all ways but the first, and when it comes to 0 nothing matches any more.
+  bool Match(std::string_view key, Captures& captures, uint64_t& tries) const;
 
   // Appends the name with the digits of `values` in place of the placeholders. A placeholder without a value stays.
   void Substitute(const Captures& values, std::string& text) const;
@@ -44,7 +46,7 @@ class NamePattern {
     Placeholder placeholder = Placeholder::kStar;
   };
 
-  bool MatchFrom(size_t piece, std::string_view rest, Captures& captures) const;
+  bool MatchFrom(size_t piece, std::string_view rest, Captures& captures, uint64_t& tries) const;
 
   absl::InlinedVector<Piece, 4> pieces_;
   uint8_t present_ = 0;

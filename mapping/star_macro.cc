@@ -68,7 +68,7 @@ bool ExpandStarPair(MacroContext& context, LineId line, std::vector<LineId>& out
   }
   const StarName left(texts[0]), right(texts[1]);
   const auto numbered = [&](KeySpace& side, const StarName& name) {
-    const std::vector<Symbol> found = side.MatchStar(name.With("*"), symbols);
+    const std::vector<Symbol> found = side.MatchStar(name.With("*"), symbols, context.tries);
     return found.size() == 1 ? name.Middle(symbols.Text(found[0])) : std::string_view();
   };
   const std::string_view number = numbered(context.left, left), other = numbered(context.right, right);
@@ -143,7 +143,10 @@ void ExpandStars(MacroContext& context, LineId line, std::vector<LineId>& out) {
       return context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kStar,
                                      absl::StrCat("the name ", context.Quoted(token.symbol), " has more than one '*'"));
     }
-    std::vector<Symbol> found = (left ? context.left : context.right).MatchStar(name, symbols);
+    std::vector<Symbol> found = (left ? context.left : context.right).MatchStar(name, symbols, context.tries);
+    if (context.tries == 0) {
+      return context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kStar, TooManyTries(name));
+    }
     if (found.empty()) {
       return context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kStar, NoMatch(context, name, left));
     }

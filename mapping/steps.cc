@@ -52,6 +52,7 @@ ChainId StepTable::Append(ChainId chain, const Step& step, const std::string& te
   // Permutations after a reshape compose in another way, so such chains are walked step by step.
   if (next.reshapes) next.net.clear();
   next.steps.push_back(step);
+  total_steps_ += next.steps.size();
   next.texts.push_back(key.second);
   chains_.push_back(std::move(next));
   const auto id = static_cast<ChainId>(chains_.size() - 1);

@@ -35,6 +35,9 @@ class StepTable {
  public:
   StepTable();
 
+  // How many steps all chains have together. Each chain has its own, so a chain of n steps has made about n * n / 2.
+  size_t total_steps() const { return total_steps_; }
+
   // Returns the chain with one more step. `text` is the step as Paddle writes it in a postprocess list.
   ChainId Append(ChainId chain, const Step& step, const std::string& text);
 
@@ -58,6 +61,7 @@ class StepTable {
     DType last_cast = DType::kUnspecified;
   };
   std::vector<Chain> chains_;
+  size_t total_steps_ = 0;
   absl::flat_hash_map<std::pair<ChainId, std::string>, ChainId> by_text_;
   ChainId last_from_ = UINT32_MAX, last_made_ = kNoSteps;  // most chains are made many times in a row
 };

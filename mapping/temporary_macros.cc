@@ -2,6 +2,9 @@
 #include "mapping/temporary_macros.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -12,6 +15,22 @@ namespace cairn::aoa {
 namespace {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+constexpr int64_t kStemsTried = 8;
+
+// Returns the largest N of all names that begin with "BASE_freeN"; 0 if there is none.
+int64_t LastFree(const SymbolTable& symbols, std::string_view base) {
+  const std::string prefix = absl::StrCat(View(base), "_free");
+  int64_t last = 0;
+  for (Symbol symbol = 0; symbol < symbols.size(); ++symbol) {
+    const std::string_view name = symbols.Text(symbol);
+    if (!name.starts_with(prefix)) continue;
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+    if (error == std::errc() && number < INT64_MAX - 1) last = std::max(last, number);
+  }
+  return last;
+}
 
 }  // namespace
 
@@ -45,13 +64,18 @@ std::vector<Symbol> TemporaryMacros::FreeNames(std::string_view base, int64_t co
   SymbolTable& symbols = context_.program.symbols();
   std::vector<Symbol> names(count);
   std::string stem(base);
-  for (int attempt = 0;; ++attempt) {
+  for (int64_t attempt = 0;; ++attempt) {
     bool free = true;
     for (int64_t i = 0; i < count && free; ++i) {
-      names[i] = symbols.Intern(absl::StrCat(stem, i));
-      free = !IsTaken(names[i]);
+      const auto known = symbols.Find(absl::StrCat(stem, i));
+      free = !known.has_value() || !IsTaken(*known);
     }
-    if (free) return names;
+    if (free) {
+      for (int64_t i = 0; i < count; ++i) names[i] = symbols.Intern(absl::StrCat(stem, i));
+      return names;
+    }
+    // Many of them may be taken, but none behind the last.
+    if (attempt == kStemsTried) attempt = LastFree(symbols, base) + 1;
     stem = absl::StrCat(View(base), "_free", attempt, "_");
   }
 }

@@ -20,12 +20,22 @@ constexpr uint32_t kWorthSorting = 8;
 // mapping of a million tensors has a few for each.
 constexpr size_t kMostSlices = size_t{1} << 23;
 constexpr size_t kMostDims = size_t{1} << 27;
+// A tensor that goes through a chain of n steps takes room for n * n / 2 of them; this is a chain of 700, or many short
+// ones.
+constexpr size_t kMostSteps = size_t{1} << 18;
 
 absl::Status CheckRoom(size_t slices, size_t dims) {
   if (slices <= kMostSlices && dims <= kMostDims) return absl::OkStatus();
   return MakeError(Reason::kMemoryLimit,
                    absl::StrCat("the mapping cuts its tensors into more than ", kMostSlices,
                                 " pieces: does each line merge or split what the one before it has made?"));
+}
+
+absl::Status CheckSteps(const StepTable& steps) {
+  if (steps.total_steps() <= kMostSteps) return absl::OkStatus();
+  return MakeError(Reason::kMemoryLimit,
+                   absl::StrCat("the mapping's tensors go through more than ", kMostSteps,
+                                " steps: does each line permute, cast or reshape what the one before it has made?"));
 }
 
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }
@@ -264,6 +274,7 @@ absl::StatusOr<VariableId> Variables::Permute(VariableId from, const Shape& axes
       dims_[slice.dims + source_dims + k] = dims_[old + source_dims + axes[k]];
       dims_[slice.dims + source_dims + n + k] = dims_[old + source_dims + n + axes[k]];
     }
+    CAIRN_RETURN_IF_ERROR(CheckSteps(steps_));
     slice.chain = steps_.Append(slice.chain, step, text);
     slices_.push_back(slice);
   }
@@ -286,6 +297,7 @@ absl::StatusOr<VariableId> Variables::Cast(VariableId from, DType dtype) {
                                     " is not safe: a mapping casts between ", CastableNames(), " only"));
     }
     CAIRN_RETURN_IF_ERROR(CheckRoom(slices_.size() + 1, dims_.size()));
+    CAIRN_RETURN_IF_ERROR(CheckSteps(steps_));
     slice.chain = steps_.Append(slice.chain, step, name);
     slices_.push_back(slice);
   }
@@ -358,6 +370,7 @@ absl::StatusOr<VariableId> Variables::Reshape(VariableId from, const Shape& cano
       offset[0] = own[0] / width;
       extent[0] = own[2] / width;
     }
+    CAIRN_RETURN_IF_ERROR(CheckSteps(steps_));
     slice.chain = steps_.Append(slice.chain, step, marker);
     slices_.push_back(slice);
   }

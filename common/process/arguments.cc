@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/printable.h"
+
 namespace cairn {
 namespace {
 
@@ -18,7 +20,9 @@ std::string NameOf(const CLI::App& command) {
 }
 
 int Tell(const CLI::App& command, const std::string& mistake) {
-  std::fprintf(stderr, "error: BAD_REQUEST: %s\n  next: See `%s --help`.\n", mistake.c_str(), NameOf(command).c_str());
+  // It may repeat what was given, and a terminal would obey the control characters in that.
+  std::fprintf(stderr, "error: BAD_REQUEST: %s\n  next: See `%s --help`.\n", Printable(mistake, "\n\t").c_str(),
+               NameOf(command).c_str());
   return kUsage;
 }
 

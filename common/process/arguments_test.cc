@@ -210,6 +210,12 @@ TEST_F(ArgumentsTest, Describe_AllThatWasDeclared_HasCommandsOptionsAndValues) {
   EXPECT_EQ(program.commands[1].commands[0].name, "one");
 }
 
+TEST_F(ArgumentsTest, Parse_WhatIsWrongHasControlCharacters_TheyAreShownAndNotObeyed) {
+  ExpectUsage({"run", "x", "--odd", "e\033[2J\x9b"}, "'e\\x1b[2J\\x9b' is not an odd name", "prog run");
+  ExpectUsage({"run", "x", "--si\033cze", "1"}, "unknown option '--si\\x1bcze'", "prog run");
+  ExpectUsage({"\033]0;title\a"}, "unknown command '\\x1b]0;title\\x07'", "prog");
+}
+
 TEST_F(ArgumentsTest, RefusedOption_IsGiven_SaysWhatToDoInstead) {
   ExpectUsage({"run", "x", "--depth", "3"}, "--depth is no option of this command: give --threads", "prog run");
   ExpectUsage({"run", "--depth=3", "x"}, "--depth is no option of this command: give --threads", "prog run");

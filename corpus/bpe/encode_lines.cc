@@ -2,10 +2,11 @@
 
 #include <charconv>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/text_blocks.h"
@@ -64,10 +65,15 @@ class LineEncoder {
                 no_specials_) {}
 
   absl::StatusOr<EncodeLinesSummary> Run() {
-    std::vector<std::thread> threads;
-    for (int i = 1; i < options_.threads; ++i) threads.emplace_back([this] { Work(); });
-    Work();
-    for (std::thread& thread : threads) thread.join();
+    RunOnThreads(options_.threads, [this] {
+      const absl::Status status = WithMemory("to encode lines", [this] {
+        Work();
+        return absl::OkStatus();
+      });
+      if (status.ok()) return;
+      MutexLock lock(mutex_);
+      Fail(status);
+    });
     MutexLock lock(mutex_);
     if (!error_.ok()) return error_;
     return summary_;

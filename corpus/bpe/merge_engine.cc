@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
@@ -163,7 +164,13 @@ uint32_t MergeEngine::Impl::AddToken(std::string bytes) {
 // Calls work(shard, its number) for every shard, on several threads or on this one.
 void MergeEngine::Impl::InShards(bool with_team, absl::FunctionRef<void(WordShard&, size_t)> work) {
   if (with_team && team_ != nullptr) {
-    team_->Run([&](uint32_t i) { work(*shards_[i], i); });
+    // A helper's lack of memory must not end the process.
+    team_->Run([&](uint32_t i) {
+      shards_[i]->Fail(WithMemory("to merge pairs", [&] {
+        work(*shards_[i], i);
+        return absl::OkStatus();
+      }));
+    });
     return;
   }
   for (size_t i = 0; i < shards_.size(); ++i) work(*shards_[i], i);
@@ -202,6 +209,7 @@ absl::Status MergeEngine::Impl::FindPairs() {
     parts[i] = std::make_unique<WordShard::BytePairs>();
     shard.TallyBytePairs(*parts[i]);
   });
+  CAIRN_RETURN_IF_ERROR(ShardStatus());
   // In text, the last of `wanted` merges is more frequent than the word of that rank, because most words need at least
   // one merge.
   if (options_.first.empty()) {

@@ -1,11 +1,15 @@
 #include "corpus/bpe/trainer.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/file/unique_fd.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -13,6 +17,7 @@
 #include "corpus/bpe/huge_pages.h"
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/hidden_file.h"
 
 namespace cairn::corpus {
 namespace {
@@ -104,12 +109,23 @@ BpeVocabulary Assemble(const TrainOptions& options, const std::vector<std::strin
 // Removes the work directory at the end, unless a later run is to resume from it.
 class WorkDirectory {
  public:
-  static absl::Status Make(const std::string& path) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    return error ? OutputError("create", path, error.value()) : absl::OkStatus();
+  static absl::StatusOr<UniqueFd> Make(const std::string& path, bool resume) {
+    while (true) {
+      std::error_code error;
+      std::filesystem::create_directories(path, error);
+      if (error) return OutputError("create", path, error.value());
+      UniqueFd held(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!held.valid() && errno != ENOENT) return OutputError("open", path, errno);
+      if (held.valid() && LockHidden(held.get())) return held;
+      if (resume) {
+        return MakeError(
+            Reason::kBadRequest, absl::StrCat("another run counts in ", path),
+            {{"file", path}, {"next", "Wait until it has ended, or give another --output or --temp-dir."}});
+      }
+    }
   }
-  WorkDirectory(std::string path, bool keep) : path_(std::move(path)), keep_(keep) {}
+  WorkDirectory(std::string path, UniqueFd held, bool keep)
+      : path_(std::move(path)), held_(std::move(held)), keep_(keep) {}
   ~WorkDirectory() {
     std::error_code ignored;
     if (!keep_) std::filesystem::remove_all(path_, ignored);
@@ -120,6 +136,7 @@ class WorkDirectory {
 
  private:
   std::string path_;
+  UniqueFd held_;  // so others see that it is not one that was left
   bool keep_;
 };
 
@@ -128,8 +145,8 @@ class WorkDirectory {
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer) {
   const std::vector<std::string> specials = AllSpecials(options);
   CAIRN_RETURN_IF_ERROR(Check(options, specials));
-  CAIRN_RETURN_IF_ERROR(WorkDirectory::Make(options.work_directory));
-  WorkDirectory work(options.work_directory, options.resume);
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd held, WorkDirectory::Make(options.work_directory, options.resume));
+  WorkDirectory work(options.work_directory, std::move(held), options.resume);
 
   const HugePageReuse reuse;  // the memory of the word tables then serves merging
   MergeOptions merging;

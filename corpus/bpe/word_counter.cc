@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -20,6 +21,7 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kEnds = 1024;
+constexpr std::string_view kWhat = "to count words; fewer threads need less";
 
 // Does one thread's part of the count.
 class Worker {
@@ -174,7 +176,15 @@ class Counter {
     epoch_begin_ = reader_.file_bytes_read();
     // Where the system refuses threads, the other workers take their blocks.
     std::atomic<size_t> next_worker = 0;
-    RunOnThreads(Threads(), [&] { WorkOn(*workers_[next_worker++]); });
+    RunOnThreads(Threads(), [&] {
+      const absl::Status status = WithMemory(kWhat, [&] {
+        WorkOn(*workers_[next_worker++]);
+        return absl::OkStatus();
+      });
+      if (status.ok()) return;
+      MutexLock lock(mutex_);
+      Fail(status);
+    });
     MutexLock lock(mutex_);
     return error_;
   }
@@ -224,7 +234,7 @@ class Counter {
     const auto write = [&](size_t i) {
       // A name is never used again, so an existing record never points to a file that is being replaced.
       const std::string path = absl::StrCat(options_.directory, "/run-", getpid(), "-", first + i);
-      auto run = WriteRun(workers_[i]->table(), path);
+      auto run = WithMemory(kWhat, [&] { return WriteRun(workers_[i]->table(), path); });
       workers_[i]->table().Clear();
       statuses[i] = run.status();
       runs_[first + i] = run.ok() ? *std::move(run) : WordRun{path, 0, 0};
@@ -254,7 +264,7 @@ class Counter {
     std::atomic<size_t> next_part = 0;
     const auto deliver = [&] {
       for (size_t part = next_part++; part < options_.parts; part = next_part++) {
-        statuses[part] = DeliverPart(part, visit, words[part]);
+        statuses[part] = WithMemory(kWhat, [&] { return DeliverPart(part, visit, words[part]); });
       }
     };
     RunOnThreads(static_cast<int>(std::min(workers_.size(), options_.parts)), deliver);

@@ -101,6 +101,7 @@ class WordShard {
 
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the pairs had more than 4 Gi places, and the shard cannot be used any more.
   const absl::Status& status() const { return status_; }
+  void Fail(const absl::Status& error) { status_.Update(error); }
 
  protected:
   static constexpr uint32_t kUntouched = ~uint32_t{0};

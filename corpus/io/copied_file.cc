@@ -13,6 +13,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/hidden_file.h"
 #include "corpus/io/output_file.h"
 
 namespace cairn::corpus {
@@ -24,9 +25,14 @@ constexpr size_t kBufferBytes = 4 << 20;
 
 absl::StatusOr<std::unique_ptr<CopiedFile>> CopiedFile::Create(std::string path) {
   CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
-  std::string partial = FreshHiddenName(path);
-  UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) return OutputError("create", partial, errno);
+  RemoveLeftHidden(path, [](std::string_view) { return false; });
+  std::string partial;
+  UniqueFd fd;
+  do {
+    partial = HiddenName(path, FreshHiddenToken());
+    fd = UniqueFd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!fd.valid()) return OutputError("create", partial, errno);
+  } while (!LockHidden(fd.get()));
   return std::unique_ptr<CopiedFile>(new CopiedFile(std::move(path), std::move(partial), std::move(fd)));
 }
 

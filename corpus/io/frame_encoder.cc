@@ -7,7 +7,10 @@
 #include <atomic>
 #include <memory>
 #include <new>
-#include <thread>
+
+#include "common/base/mutex.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
 
 namespace cairn::corpus {
 namespace {
@@ -39,18 +42,25 @@ std::string EncodeZstd(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> EncodeFrames(Compression compression, std::span<const std::string_view> texts, int threads) {
+absl::StatusOr<std::vector<std::string>> EncodeFrames(Compression compression, std::span<const std::string_view> texts,
+                                                      int threads) {
   std::vector<std::string> frames(texts.size());
   std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < texts.size(); i = next++) {
-      frames[i] = compression == Compression::kGzip ? EncodeGzip(texts[i]) : EncodeZstd(texts[i]);
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (int i = 1; i < std::min<int>(threads, static_cast<int>(texts.size())); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  Mutex mutex;
+  absl::Status error;
+  RunOnThreads(std::min<int>(threads, static_cast<int>(texts.size())), [&] {
+    const absl::Status status = WithMemory("to compress the output", [&] {
+      for (size_t i = next++; i < texts.size(); i = next++) {
+        frames[i] = compression == Compression::kGzip ? EncodeGzip(texts[i]) : EncodeZstd(texts[i]);
+      }
+      return absl::OkStatus();
+    });
+    if (status.ok()) return;
+    next = texts.size();
+    MutexLock lock(mutex);
+    error.Update(status);
+  });
+  if (!error.ok()) return error;
   return frames;
 }
 

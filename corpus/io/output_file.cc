@@ -9,12 +9,13 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/file_kind.h"
+#include "corpus/io/hidden_file.h"
 
 namespace cairn::corpus {
 namespace {
@@ -31,16 +32,15 @@ UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
 
 }  // namespace
 
-std::string FreshHiddenName(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
-}
-
 absl::Status CheckReplaceable(const std::string& path) {
-  struct stat target;
-  if (stat(path.c_str(), &target) != 0 || S_ISREG(target.st_mode)) return absl::OkStatus();
-  if (S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
+  struct stat target = {};
+  const bool there = stat(path.c_str(), &target) == 0;
+  if (path.ends_with('/') || (there && S_ISDIR(target.st_mode))) {
+    const std::string inside = absl::StrCat(path, path.ends_with('/') ? "" : "/", "NAME");
+    return MakeError(Reason::kBadRequest, absl::StrCat("write ", path, ": it is a directory, and the output is a file"),
+                     {{"file", path}, {"next", absl::StrCat("Give the file's name too: ", inside)}});
+  }
+  if (!there || S_ISREG(target.st_mode)) return absl::OkStatus();
   // The rename would take the name away from it: root would lose /dev/null, and the reader of a FIFO would wait
   // forever.
   return MakeError(Reason::kBadRequest,
@@ -66,15 +66,21 @@ OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, 
       direct_(direct),
       current_(buffer_bytes) {
   for (int i = 1; i < std::max(buffers, 2); ++i) free_.emplace_back(buffer_bytes);
-  thread_ = std::thread([this] { WriteLoop(); });
+  // Where the system refuses a thread, the caller writes.
+  if (auto thread = StartThread("to write", [this] { WriteLoop(); }); thread.ok()) thread_ = *std::move(thread);
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
-  const std::string partial = options.partial_path.empty() ? FreshHiddenName(path) : options.partial_path;
   CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
+  if (options.partial_path.empty()) RemoveLeftHidden(path, [](std::string_view) { return false; });
   bool direct = options.direct;
-  UniqueFd fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
-  if (!fd.valid()) return OutputError("create", partial, errno);
+  std::string partial;
+  UniqueFd fd;
+  do {
+    partial = options.partial_path.empty() ? HiddenName(path, FreshHiddenToken()) : options.partial_path;
+    fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
+    if (!fd.valid()) return OutputError("create", partial, errno);
+  } while (!LockHidden(fd.get()) && options.partial_path.empty());
   return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), partial, std::move(fd), direct,
                                                     RoundUpToIo(options.buffer_bytes), options.buffers));
 }
@@ -105,7 +111,7 @@ OutputFile::~OutputFile() {
     queue_.clear();
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (!committed_ && !keep_) unlink(partial_path_.c_str());
 }
 
@@ -149,6 +155,12 @@ void OutputFile::WriteLoop() {
 
 absl::Status OutputFile::SubmitBuffer() {
   MutexLock lock(mutex_);
+  if (!thread_.joinable()) {
+    if (error_.ok()) error_ = WriteAt(current_.data(), RoundUpToIo(filled_), written_);
+    written_ += filled_;
+    filled_ = 0;
+    return error_;
+  }
   queue_.push_back({std::move(current_), RoundUpToIo(filled_), written_});
   current_ = AlignedBuffer();
   ++unwritten_;

@@ -5,6 +5,8 @@
 #ifndef CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 #define CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -38,7 +40,8 @@ class OutputFile {
   };
 
   // BAD_REQUEST: as CheckReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created
-  // (for example, the directory is missing).
+  // (for example, the directory is missing). Removes what killed runs have left beside `path`, unless the options name
+  // a hidden file.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(std::string path, Options options);
   // Goes on with the hidden file `options.partial_path` from `position`, and cuts off what lies behind it.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Resume(std::string path, Options options,
@@ -66,6 +69,8 @@ class OutputFile {
   bool direct() const { return direct_; }
   const std::string& path() const { return path_; }
   const std::string& partial_path() const { return partial_path_; }
+  // Returns what keeps the hidden file from being taken for one that was left, also when this object is gone.
+  UniqueFd Hold() const { return UniqueFd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)); }
 
  private:
   struct Pending {
@@ -103,7 +108,7 @@ class OutputFile {
 };
 
 // Says whether a file may take the place of what stands at `path`: nothing, a regular file, or a link to one or to
-// nothing. STORAGE_ERROR: a directory. BAD_REQUEST: a device, a FIFO, a socket, or a link to one.
+// nothing. BAD_REQUEST: a directory, a device, a FIFO, a socket, or a link to one.
 absl::Status CheckReplaceable(const std::string& path);
 
 // Removes the files of one directory that a new set is about to replace, in this order; those that are not there do not
@@ -111,9 +116,6 @@ absl::Status CheckReplaceable(const std::string& path);
 // new ones get their names. So a full disk changes nothing, and a kill leaves a set that lacks files, which its readers
 // can see, but never a mixture of two. STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED.
 absl::Status RemoveReplaced(std::span<const std::string> paths);
-
-// Returns a hidden name beside `path` that nobody else takes.
-std::string FreshHiddenName(const std::string& path);
 
 }  // namespace cairn::corpus
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,9 +15,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "common/file/unique_fd.h"
+#include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
 #include "corpus/io/copied_file.h"
 
@@ -87,9 +91,48 @@ TEST_F(OutputFileTest, Create_Directory_IsRefused) {
   fs::create_directory(Path("d"));
   for (const absl::Status& status :
        {OutputFile::Create(Path("d"), {}).status(), CopiedFile::Create(Path("d")).status()}) {
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": Is a directory"));
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": it is a directory"));
+    EXPECT_EQ(NextActionOf(status), "Give the file's name too: " + Path("d") + "/NAME");
   }
   EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(OutputFileTest, Create_AKilledRunLeftAHiddenFile_RemovesThatAndNoneOfALivingRun) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto file = OutputFile::Create(Path("f"), {});
+    _exit(file.ok() && (*file)->Append("half").ok() ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(Files(), 1u);
+  const auto first = OutputFile::Create(Path("f"), {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(Files(), 1u) << "one is left";
+  const auto second = CopiedFile::Create(Path("f"));
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(Files(), 2u);
+  ASSERT_TRUE((*first)->Append("whole").ok());
+  EXPECT_TRUE((*first)->Commit().ok());
+  EXPECT_EQ(ReadAll(Path("f")), "whole");
+}
+
+TEST_F(OutputFileTest, Append_SystemRefusesThreads_TheCallerWrites) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "the address space cannot be limited here";
+  const std::string text(300'000, 'x');
+  const LimitedAddressSpace limited(uint64_t{64} << 20);  // for the stacks of a few threads
+  std::vector<std::unique_ptr<OutputFile>> files;
+  for (int i = 0; i < 60; ++i) {
+    auto file = OutputFile::Create(Path(std::to_string(i)), {.buffer_bytes = 8192});
+    ASSERT_TRUE(file.ok()) << file.status();
+    files.push_back(*std::move(file));
+  }
+  for (const auto& file : files) {
+    ASSERT_TRUE(file->Append(text).ok());
+    ASSERT_TRUE(file->Commit().ok());
+    EXPECT_TRUE(ReadAll(file->path()) == text);
+  }
 }
 
 TEST_F(OutputFileTest, Commit_LinkToAFile_ReplacesTheLink) {

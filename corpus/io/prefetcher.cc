@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "common/resources/thread.h"
+
 namespace cairn::corpus {
 
 Prefetcher::Prefetcher(char* memory, size_t block_bytes) : block_bytes_(block_bytes) {
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].data = memory + i * block_bytes;
-  thread_ = std::thread([this] { Loop(); });
+  if (auto thread = StartThread("to read ahead", [this] { Loop(); }); thread.ok()) thread_ = *std::move(thread);
 }
 
 Prefetcher::~Prefetcher() {
@@ -15,7 +17,7 @@ Prefetcher::~Prefetcher() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Prefetcher::Start(std::unique_ptr<ByteSource> source) {
@@ -39,6 +41,13 @@ bool Prefetcher::Finish() {
 
 absl::StatusOr<std::string_view> Prefetcher::Next() {
   MutexLock lock(mutex_);
+  if (!thread_.joinable()) {
+    if (ended_) return std::string_view();
+    absl::StatusOr<size_t> result = source_->Read(slots_[0].data, block_bytes_);
+    ended_ = !result.ok() || *result == 0;
+    if (!result.ok()) return result.status();
+    return std::string_view(slots_[0].data, *result);
+  }
   for (Slot& slot : slots_) {
     if (slot.state == SlotState::kInUse) slot.state = SlotState::kFree;
   }

@@ -1,4 +1,5 @@
-// Reads (and decompresses) ahead of its user in a thread of its own.
+// Reads (and decompresses) ahead of its user in a thread of its own. Where the system refuses that, it reads when it is
+// asked.
 #ifndef CAIRN_CORPUS_IO_PREFETCHER_H_
 #define CAIRN_CORPUS_IO_PREFETCHER_H_
 

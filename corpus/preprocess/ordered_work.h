@@ -3,10 +3,11 @@
 #ifndef CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
 #define CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <system_error>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
 
 namespace cairn::corpus {
 
@@ -40,12 +43,11 @@ class OrderedWork {
 
   absl::Status Run() {
     std::vector<std::thread> helpers;
+    helpers.reserve(static_cast<size_t>(std::max(threads_, 1)));
     for (int i = 1; i < threads_; ++i) {
-      try {
-        helpers.emplace_back([this, i] { Loop(i); });
-      } catch (const std::system_error&) {
-        break;  // the system refuses more threads, so those that run do the work
-      }
+      absl::StatusOr<std::thread> helper = StartThread("to help", [this, i] { Loop(i); });
+      if (!helper.ok()) break;  // those that run do the work
+      helpers.push_back(*std::move(helper));
     }
     Loop(0);
     for (std::thread& helper : helpers) helper.join();
@@ -53,11 +55,13 @@ class OrderedWork {
   }
 
  private:
+  static constexpr std::string_view kWhat = "for the items under way; fewer threads need less";
+
   void Loop(int thread) {
     Item item;
     uint64_t place = 0;
     while (Take(item, place)) {
-      absl::StatusOr<Result> result = steps_.work(thread, item);
+      absl::StatusOr<Result> result = WithMemory(kWhat, [&] { return steps_.work(thread, item); });
       Finish(place, std::move(result));
     }
   }
@@ -72,7 +76,7 @@ class OrderedWork {
     }
     taking_ = true;
     mutex_.Unlock();
-    absl::StatusOr<bool> more = steps_.next(item);
+    absl::StatusOr<bool> more = WithMemory(kWhat, [&] { return steps_.next(item); });
     mutex_.Lock();
     taking_ = false;
     place = taken_;
@@ -96,7 +100,8 @@ class OrderedWork {
       waiting_.erase(waiting_.begin());
       delivering_ = true;
       mutex_.Unlock();
-      absl::Status status = due.ok() ? steps_.deliver(*std::move(due)) : std::move(due).status();
+      absl::Status status =
+          due.ok() ? WithMemory(kWhat, [&] { return steps_.deliver(*std::move(due)); }) : std::move(due).status();
       mutex_.Lock();
       delivering_ = false;
       ++delivered_;

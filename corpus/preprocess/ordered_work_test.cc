@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <vector>
+
+#include "common/status/reason.h"
 
 namespace cairn::corpus {
 namespace {
@@ -55,6 +58,23 @@ TEST(OrderedWorkTest, Run_ManyItems_DeliversInOrderWithinTheWindow) {
       EXPECT_LE(run.most, static_cast<int>(window));
     }
   }
+}
+
+TEST(OrderedWorkTest, Run_AStepHasNoMemory_IsAnError) {
+  int next = 0, delivered = 0;
+  OrderedSteps<int, int> steps;
+  steps.next = [&](int& item) -> absl::StatusOr<bool> { return (item = next++) < 100; };
+  steps.work = [](int, int& item) -> absl::StatusOr<int> {
+    if (item == 50) throw std::bad_alloc();
+    return item;
+  };
+  steps.deliver = [&](int) {
+    ++delivered;
+    return absl::OkStatus();
+  };
+  const absl::Status status = OrderedWork<int, int>(4, 8, steps).Run();
+  EXPECT_TRUE(HasReason(status, Reason::kMemoryLimit)) << status;
+  EXPECT_EQ(delivered, 50);
 }
 
 TEST(OrderedWorkTest, Run_SeveralFailures_TheFirstInOrderIsTheOutcome) {

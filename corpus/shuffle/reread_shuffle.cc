@@ -1,9 +1,11 @@
 // Shuffles without a temporary disk: each pass over the input keeps the lines of the next range of keys.
 #include <algorithm>
-#include <thread>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/open_source.h"
@@ -161,9 +163,10 @@ absl::Status EmitLongLine(const ShuffleJob& job, LinePosition position, uint64_t
 // Merges the readers' sorted lines.
 absl::Status EmitSelected(ShuffleJob& job, std::vector<std::unique_ptr<Selector>>& selectors, ShuffleOutput& output) {
   std::vector<std::span<SortEntry>> runs(selectors.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < selectors.size(); ++i) threads.emplace_back([&, i] { runs[i] = selectors[i]->Sorted(); });
-  for (std::thread& thread : threads) thread.join();
+  std::atomic<size_t> next = 0;
+  RunOnThreads(static_cast<int>(selectors.size()), [&] {
+    for (size_t i = next++; i < runs.size(); i = next++) runs[i] = selectors[i]->Sorted();
+  });
   for (uint64_t emitted = 0;; ++emitted) {
     if (emitted % 1024 == 0 && job.Stopped()) return MakeError(Reason::kInterrupted, "interrupted");
     size_t first = runs.size();
@@ -208,16 +211,20 @@ absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_opt
     job.progress->bytes_read = 0;
     pass.bytes_read = &job.progress->bytes_read;
     job.progress->pass = 1;
-    const auto work = [&](int i) {
-      selectors[i]->Clear();
-      selectors[i]->ClearSeen();
-      ReadRanges(pass, job.region.data() + static_cast<size_t>(i) * share, plan.read_block, *selectors[i],
-                 [](uint32_t) { return absl::OkStatus(); });
-    };
-    std::vector<std::thread> readers;
-    for (int i = 1; i < plan.readers; ++i) readers.emplace_back(work, i);
-    work(0);
-    for (std::thread& reader : readers) reader.join();
+    for (const auto& selector : selectors) {
+      selector->Clear();
+      selector->ClearSeen();
+    }
+    // Where the system refuses threads, the other readers take their ranges.
+    std::atomic<size_t> next_reader = 0;
+    RunOnThreads(plan.readers, [&] {
+      pass.status.Update(WithMemory("to read the inputs", [&] {
+        const size_t i = next_reader++;
+        ReadRanges(pass, job.region.data() + i * share, plan.read_block, *selectors[i],
+                   [](uint32_t) { return absl::OkStatus(); });
+        return absl::OkStatus();
+      }));
+    });
     CAIRN_RETURN_IF_ERROR(pass.status.Get());
     job.report.direct_input = pass.direct.load();
 

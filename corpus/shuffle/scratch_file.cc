@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
@@ -32,8 +33,15 @@ ScratchFile::ScratchFile(std::string place, UniqueFd fd, bool direct, const Opti
       fd_(std::move(fd)),
       direct_(direct),
       allocated_(options.resume_at),
-      prepared_(options.resume_at) {
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Loop(); });
+      prepared_(options.resume_at) {}
+
+absl::Status ScratchFile::StartThreads(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    auto thread = StartThread("for the temporary file", [this] { Loop(); });
+    if (!thread.ok()) return threads_.empty() ? thread.status() : absl::OkStatus();
+    threads_.push_back(*std::move(thread));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ScratchFile>> ScratchFile::Create(const std::string& directory, const Options& options) {
@@ -54,7 +62,9 @@ absl::StatusOr<std::unique_ptr<ScratchFile>> ScratchFile::Create(const std::stri
   if (ftruncate(fd.get(), static_cast<off_t>(options.resume_at)) != 0) {
     return OutputError("truncate the temporary file in", directory, errno);
   }
-  return std::unique_ptr<ScratchFile>(new ScratchFile(directory, std::move(fd), direct, options));
+  auto file = std::unique_ptr<ScratchFile>(new ScratchFile(directory, std::move(fd), direct, options));
+  CAIRN_RETURN_IF_ERROR(file->StartThreads(options.threads));
+  return file;
 }
 
 ScratchFile::~ScratchFile() {

@@ -50,7 +50,7 @@ class ScratchFile {
     uint64_t resume_at = 0;
   };
 
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR; MEMORY_LIMIT: the system grants not one thread.
   static absl::StatusOr<std::unique_ptr<ScratchFile>> Create(const std::string& directory, const Options& options);
   ~ScratchFile();
   ScratchFile(const ScratchFile&) = delete;
@@ -86,6 +86,7 @@ class ScratchFile {
   };
 
   ScratchFile(std::string place, UniqueFd fd, bool direct, const Options& options);
+  absl::Status StartThreads(int threads);
   void Loop();
   absl::Status Transfer(bool write, char* data, size_t bytes, uint64_t offset) const;
 

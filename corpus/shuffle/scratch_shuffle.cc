@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/shuffle/bucket.h"
@@ -100,7 +102,7 @@ absl::Status Scatter(ShuffleJob& job, ScratchFile& scratch, Journal* journal, Sc
 
   Mutex mutex;  // guards scattered and journal
   const size_t share = 2 * plan.read_block + plan.writer_bytes;
-  const auto work = [&](int reader) {
+  const auto work = [&](int reader) -> absl::Status {
     char* const memory = job.region.data() + static_cast<size_t>(reader) * share;
     BucketWriter writer(scratch, memory + 2 * plan.read_block, plan.writer_bytes, plan.block_bytes, plan.buckets);
     ScatterSink sink(job.options.seed, plan.buckets, writer, job);
@@ -129,12 +131,12 @@ absl::Status Scatter(ShuffleJob& job, ScratchFile& scratch, Journal* journal, Sc
       const bool due = journal != nullptr && sink.seen().bytes >= job.options.checkpoint_bytes;
       return due ? save() : absl::OkStatus();
     });
-    if (!pass.status.failed()) pass.status.Update(save());
+    return pass.status.failed() ? absl::OkStatus() : save();
   };
-  std::vector<std::thread> readers;
-  for (int i = 1; i < plan.readers; ++i) readers.emplace_back(work, i);
-  work(0);
-  for (std::thread& reader : readers) reader.join();
+  // Where the system refuses threads, the other readers take their ranges.
+  std::atomic<int> next_reader = 0;
+  RunOnThreads(plan.readers,
+               [&] { pass.status.Update(WithMemory("to read the inputs", [&] { return work(next_reader++); })); });
   job.report.direct_input = pass.direct.load();
   return pass.status.Get();
 }
@@ -154,16 +156,20 @@ class Gatherer {
         checkpointed_bytes_(output.lines().bytes) {}
 
   absl::Status Run() {
-    std::vector<std::thread> threads;
-    for (int i = 1; i < job_.plan.sorters; ++i) threads.emplace_back([this, i] { Work(i); });
-    Work(0);
-    for (std::thread& thread : threads) thread.join();
+    std::atomic<int> next_sorter = 0;
+    RunOnThreads(job_.plan.sorters, [&] {
+      const absl::Status status = WithMemory("to sort lines", [&] { return Work(next_sorter++); });
+      if (status.ok()) return;
+      MutexLock lock(mutex_);
+      status_.Update(status);
+      changed_.NotifyAll();
+    });
     MutexLock lock(mutex_);
     return status_;
   }
 
  private:
-  void Work(int index) {
+  absl::Status Work(int index) {
     BucketSorter::Options options;
     options.seed = job_.options.seed;
     options.block_bytes = job_.plan.block_bytes;
@@ -176,7 +182,7 @@ class Gatherer {
       uint32_t bucket;
       {
         MutexLock lock(mutex_);
-        if (!status_.ok() || next_ >= scattered_.buckets.size()) return;
+        if (!status_.ok() || next_ >= scattered_.buckets.size()) return absl::OkStatus();
         bucket = next_++;
       }
       const bool fits = sorter.Fits(scattered_.buckets[bucket]);
@@ -184,7 +190,7 @@ class Gatherer {
       {
         MutexLock lock(mutex_);
         while (turn_ != bucket && status_.ok()) changed_.Wait(mutex_);
-        if (!status_.ok()) return;
+        if (!status_.ok()) return absl::OkStatus();
       }
       // From here on only this thread writes.
       if (status.ok()) status = fits ? sorter.Emit(output_) : EmitDivided(sorter, bucket);

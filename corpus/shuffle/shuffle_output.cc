@@ -1,5 +1,6 @@
 #include "corpus/shuffle/shuffle_output.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,19 +18,38 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/frame_encoder.h"
+#include "corpus/io/hidden_file.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
 
-std::string PartPath(const std::string& path, uint64_t part) {
+namespace {
+
+// Returns where in `path` the number of a part stands.
+size_t NumberPlace(const std::string& path) {
   const size_t slash = path.rfind('/');
   const size_t name = slash == std::string::npos ? 0 : slash + 1;
   size_t stem_end = path.size();
   if (CompressionOf(path) != Compression::kNone) stem_end = path.rfind('.');
   const size_t dot = path.substr(0, stem_end).rfind('.');
   if (dot != std::string::npos && dot > name) stem_end = dot;
-  if (stem_end == name) stem_end = path.size();
-  return absl::StrCat(path.substr(0, stem_end), absl::StrFormat("-%05d", part), path.substr(stem_end));
+  return stem_end == name ? path.size() : stem_end;
+}
+
+// Returns whether `name` is that of some part of `path`.
+bool IsPartOf(const std::string& path, std::string_view name) {
+  const size_t place = NumberPlace(path), begin = path.rfind('/') + 1;  // npos + 1 is 0
+  const std::string stem = path.substr(begin, place - begin) + "-", ending = path.substr(place);
+  if (name.size() < stem.size() + 5 + ending.size() || !name.starts_with(stem) || !name.ends_with(ending)) return false;
+  const std::string_view number = name.substr(stem.size(), name.size() - stem.size() - ending.size());
+  return number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string PartPath(const std::string& path, uint64_t part) {
+  const size_t place = NumberPlace(path);
+  return absl::StrCat(path.substr(0, place), absl::StrFormat("-%05d", part), path.substr(place));
 }
 
 ShuffleOutput::ShuffleOutput(ShuffleOutputOptions options) : options_(std::move(options)) {}
@@ -37,12 +57,31 @@ ShuffleOutput::ShuffleOutput(ShuffleOutputOptions options) : options_(std::move(
 OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
   OutputFile::Options file;
   file.direct = options_.direct;
-  if (!options_.partial_prefix.empty()) file.partial_path = absl::StrCat(options_.partial_prefix, ".", part);
+  if (!options_.partial_prefix.empty()) {
+    file.partial_path = absl::StrCat(options_.partial_prefix, ".", part);
+  } else if (Splits()) {
+    file.partial_path = HiddenName(PartPath(options_.path, part), token_);
+  }
   return file;
 }
 
+// Removes the hidden parts that killed runs have left, and makes the file by which others see that this run is alive.
+absl::Status ShuffleOutput::HoldParts() {
+  RemoveLeftHidden(options_.path, [&](std::string_view name) { return IsPartOf(options_.path, name); });
+  while (Splits()) {
+    token_ = FreshHiddenToken();
+    const std::string path = HiddenName(options_.path, token_);
+    held_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!held_.valid()) return OutputError("create", path, errno);
+    if (LockHidden(held_.get())) break;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Create(ShuffleOutputOptions options) {
+  CAIRN_RETURN_IF_ERROR(CheckReplaceable(options.path));
   auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
+  if (output->options_.partial_prefix.empty()) CAIRN_RETURN_IF_ERROR(output->HoldParts());
   // The part is opened now, so that a missing directory or missing permissions show before the work.
   CAIRN_RETURN_IF_ERROR(output->OpenPart());
   return output;
@@ -102,8 +141,11 @@ void ShuffleOutput::RemovePartials(const ShuffleOutputOptions& options) {
 
 ShuffleOutput::~ShuffleOutput() {
   if (keep_ && file_ != nullptr) file_->Keep();
-  if (committed_ || keep_) return;
-  for (const Part& part : parts_) unlink(part.partial.c_str());
+  if (!committed_ && !keep_) {
+    file_.reset();
+    for (const Part& part : parts_) unlink(part.partial.c_str());
+  }
+  if (!token_.empty()) unlink(HiddenName(options_.path, token_).c_str());
 }
 
 void ShuffleOutput::Keep() {
@@ -130,6 +172,7 @@ absl::Status ShuffleOutput::ClosePart() {
   direct_ = direct_ && file_->direct();
   parts_.push_back({file_->partial_path(), file_->path()});
   file_->Keep();  // parts_ removes it if necessary
+  if (!Splits()) held_ = file_->Hold();
   file_.reset();
   return absl::OkStatus();
 }
@@ -177,9 +220,8 @@ absl::Status ShuffleOutput::WriteFrames() {
   // A part without a line must be a valid compressed file too.
   if (texts.empty() && part_bytes_ == 0 && options_.compression != Compression::kNone) texts.emplace_back();
   if (texts.empty()) return absl::OkStatus();
-  for (const std::string& frame : EncodeFrames(options_.compression, texts, options_.threads)) {
-    CAIRN_RETURN_IF_ERROR(file_->Append(frame));
-  }
+  CAIRN_ASSIGN_OR_RETURN(const auto frames, EncodeFrames(options_.compression, texts, options_.threads));
+  for (const std::string& frame : frames) CAIRN_RETURN_IF_ERROR(file_->Append(frame));
   frames_.clear();
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
 #include "corpus/io/byte_source.h"
 #include "corpus/io/output_file.h"
 #include "corpus/shuffle/line_multiset.h"
@@ -94,6 +95,7 @@ class ShuffleOutput {
   explicit ShuffleOutput(ShuffleOutputOptions options);
   bool Splits() const { return options_.split_lines + options_.split_bytes + options_.split_files > 0; }
   OutputFile::Options FileOptions(uint64_t part) const;
+  absl::Status HoldParts();
   absl::Status PlaceLine(uint64_t length);
   absl::Status OpenPart();
   absl::Status ClosePart();
@@ -102,6 +104,10 @@ class ShuffleOutput {
   absl::Status WriteFrames();
 
   const ShuffleOutputOptions options_;
+  // Holds the hidden files (hidden_file.h) once they are closed. If there are parts, it is an empty file beside them,
+  // whose name has the same token as theirs.
+  UniqueFd held_;
+  std::string token_;
   uint64_t total_lines_ = 0;
   LineMultiset lines_;
   uint64_t long_hash_ = 0;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -324,6 +325,55 @@ TEST_F(ShuffleInMemoryTest, Finish_InterruptedAmongEmptyParts_StopsAndLeavesNoth
   interrupter.join();
   output->reset();
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(ShuffleInMemoryTest, Create_PartsOfAKilledRun_AreRemovedAndThoseOfALivingRunStay) {
+  ShuffleOutputOptions options;
+  options.path = Path("out.txt");
+  options.split_lines = 1;
+  const auto hidden = [&] { return std::distance(std::filesystem::directory_iterator(directory_), {}); };
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto output = ShuffleOutput::Create(options);
+    bool written = output.ok();
+    for (int i = 0; i < 5; ++i) written = written && (*output)->Line("lost").ok();
+    _exit(written ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(hidden(), 6) << "five parts, and the file that stands for them";
+  auto output = ShuffleOutput::Create(options);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(hidden(), 2);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*output)->Line("kept").ok());
+  // Another run may begin meanwhile; whoever ends last has the names.
+  for (const uint64_t lines : {1, 0}) {
+    options.split_lines = lines;
+    EXPECT_TRUE(ShuffleOutput::Create(options).ok());
+  }
+  ASSERT_TRUE((*output)->Commit().ok());
+  output->reset();
+  EXPECT_EQ(hidden(), 3) << "nothing but the parts";
+  EXPECT_EQ(ReadAll(Path("out-00002.txt")), "kept\n");
+}
+
+TEST_F(ShuffleInMemoryTest, Shuffle_SystemRefusesThreadsOrMemory_IsDoneOrToldWhy) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "the address space cannot be limited here";
+  WriteAll(Path("in"), RandomText(6, 20'000, 100, true));
+  for (const bool no_scratch : {false, true}) {
+    ShuffleOptions options = Options("in");
+    options.plan = TinyPlan(4, 64);
+    options.plan->sorters = 64;
+    options.range_bytes = 4096;
+    options.threads = 64;
+    options.compression = Compression::kGzip;
+    options.no_scratch = no_scratch;
+    const std::string expected = Run(options);
+    const LimitedAddressSpace limited(uint64_t{120} << 20);  // for the region and the stacks of a few threads
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    EXPECT_TRUE(status.ok() ? ReadAll(options.output) == expected : HasReason(status, Reason::kMemoryLimit)) << status;
+  }
 }
 
 TEST_F(ShuffleInMemoryTest, Shuffle_DiskGetsFull_SaysWhatIsKept) {

@@ -38,7 +38,7 @@ class PartWriter {
       order.push_back({segment.reader, FileOf(item), OffsetOf(item) + segment.begin, s, item});
     }
     std::sort(order.begin(), order.end(), [](const OrderedSegment& a, const OrderedSegment& b) {
-      return std::tie(a.reader, a.file, a.offset) < std::tie(b.reader, b.file, b.offset);
+      return std::tie(a.reader, a.file, a.offset, a.segment) < std::tie(b.reader, b.file, b.offset, b.segment);
     });
     for (size_t begin = 0; begin < order.size();) {
       size_t end = begin;
@@ -192,7 +192,8 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     for (; end < segments.size(); ++end) {
       const uint32_t item = segments[end].item;
       if (segments[end].file != f) break;
-      if (item == last) continue;
+      // Without checksums nobody asks which item a byte is of, and tensors of others may share bytes.
+      if (item == last || source_.files[f].imported()) continue;
       last = item;
       offsets.push_back(OffsetOf(item));
       if (IsObject(item)) {

@@ -185,7 +185,7 @@ def test_a_damaged_checkpoint_is_not_exported(tmp_path):
 
 
 def kept(directory) -> list[str]:
-    return sorted(path.name.removeprefix(".tmp-export-done-")[33:] for path in directory.glob(".tmp-export-done-*"))
+    return sorted(path.name.removeprefix(".tmp-export-done-")[42:] for path in directory.glob(".tmp-export-done-*"))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a small file system")
@@ -201,12 +201,18 @@ def test_a_full_disk_keeps_what_is_finished_and_the_next_export_goes_on(saved, t
         finished = kept(small / "out")
         assert finished and f"{len(finished)} file" in said and "next: Run the same command again" in said, said
         assert len(list((small / "out").iterdir())) == len(finished)
-        before = {path.name: path.stat().st_ino for path in (small / "out").iterdir()}
+        changed, *whole = sorted((small / "out").iterdir())
+        with open(changed, "r+b") as handle:
+            handle.seek(-1, os.SEEK_END)
+            byte = handle.read(1)[0]
+            handle.seek(-1, os.SEEK_END)
+            handle.write(bytes([byte ^ 1]))
+        before = {path.stat().st_ino for path in whole}
         subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
         written = json.loads(command("export", "--format=json", *arguments).stdout)
-        assert written["finished_before"] == len(finished)
+        assert written["finished_before"] == len(finished) - 1
         names = {path.name: path.stat().st_ino for path in (small / "out").iterdir()}
-        assert not kept(small / "out") and set(before.values()) <= set(names.values())
+        assert not kept(small / "out") and before <= set(names.values())
         whole = tmp_path / "whole"
         command("export", *arguments[:4], str(whole), *arguments[5:])
         assert {path.name: path.read_bytes() for path in (small / "out").iterdir()} == {

@@ -18,7 +18,7 @@ import cairn
 import cairn.torch
 import cairn.torch.dcp
 from cairn.torch._checkpoint_id import step_of
-from testing.dcp import assert_equal, bits, state, write
+from testing.dcp import assert_equal, bits, state, tensor, write
 from testing.ranks import noise, on_ranks
 
 
@@ -186,6 +186,32 @@ def test_a_file_of_torch_save_loads_bit_for_bit(cluster, tmp_path, protocol):
     for name, value in names.items():
         assert bits(target[name]) == bits(value.detach()), name
     assert report.total_bytes_read == report.unique_bytes and report.objects == {}
+
+
+def shared_views():
+    """Tensors of few storages: slices of a flat buffer that overlap, tied weights in other forms, expanded values."""
+    flat = tensor((6000,), torch.float32, 11)
+    weight = tensor((40, 30), torch.bfloat16, 12)
+    return {"flat": flat, "slice": flat[100:3700].view(60, 60), "overlap": flat[2000:5000], "same": flat.view(60, 100),
+            "weight": weight, "tied": weight, "transposed": weight.t(), "rows": weight[3:9],
+            "expanded": torch.arange(7).expand(5, 7), "scalar": torch.tensor(3.5).expand(1000)}
+
+
+def test_views_of_one_storage_load_bit_for_bit(cluster, tmp_path):
+    views = shared_views()
+    torch.save(views, tmp_path / "views.pt")
+    torch.distributed.checkpoint.save(views, checkpoint_id=str(tmp_path / "dcp"))
+    for source in ("views.pt", "dcp"):
+        target = {name: torch.zeros(value.shape, dtype=value.dtype) for name, value in views.items()}
+        with cluster.connect(0) as client:
+            cairn.torch.load(client, target, source=tmp_path / source)
+        for name, value in views.items():
+            assert bits(target[name]) == bits(value.contiguous()), (source, name)
+    # A terabyte that the file says by 8 bytes.
+    torch.save({"w": torch.zeros(1, dtype=torch.int64).expand(1 << 16, 1 << 21)}, tmp_path / "bomb.pt")
+    with cluster.connect(0) as client, pytest.raises(cairn.Error) as caught:
+        client.load({"w": np.zeros((1,), np.int64)}, source=tmp_path / "bomb.pt")
+    assert caught.value.reason == "UNSUPPORTED" and "contiguous" in str(caught.value)
 
 
 def rewrite(directory, change):

@@ -119,6 +119,18 @@ def test_a_file_of_torch_save_goes_through_a_mapping(tmp_path):
     assert_equal(target["t.2"], tensors["layers.2.w"].t())
 
 
+def test_views_of_one_storage_become_tensors_of_their_own(tmp_path):
+    flat = tensor((5000,), torch.float32, 1)
+    tensors = {"flat": flat, "overlap": flat[1000:3500].view(50, 50), "turned": flat[1000:3500].view(50, 50).t(),
+               "again": flat, "expanded": flat[:3].expand(40, 3)}
+    torch.save(tensors, tmp_path / "views.pt")
+    assert imported(tmp_path / "views.pt", tmp_path / "root")["aliases"] == 1
+    target = {name: torch.zeros(value.shape) for name, value in tensors.items()}
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        cairn.torch.load(client, target)
+    assert_equal(target, {name: value.contiguous() for name, value in tensors.items()})
+
+
 def test_what_one_file_holds_besides_tensors_is_listed(tmp_path):
     torch.save({"w": torch.ones(2), "pair": (torch.zeros(1), 3), "epoch": 7,
                 "sparse": torch.eye(2).to_sparse(), "hostile\033[2J": 1}, tmp_path / "all.pt")
