@@ -1,5 +1,7 @@
 #include "import/safetensors_directory.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +16,7 @@
 #include "common/format/plain_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "import/bounded_json.h"
 #include "import/foreign_file.h"
 
 namespace cairn {
@@ -95,6 +98,7 @@ class Importer {
     } else {
       return opened.status();
     }
+    if (!index_) CAIRN_RETURN_IF_ERROR(CheckNumbered());
     if (files_.empty()) {
       return MakeError(Reason::kFileMissing,
                        absl::StrCat(directory_, " holds no safetensors files, and no metadata of another library"),
@@ -102,6 +106,28 @@ class Importer {
                         {"next",
                          "Give a directory of torch.distributed.checkpoint, torchsnapshot, Paddle, DeepSpeed or "
                          "safetensors files, or a file of torch.save or paddle.save."}});
+    }
+    return absl::OkStatus();
+  }
+
+  // Files of one model say in their names how many they are: model-00001-of-00003.safetensors. An index would say which
+  // are missing; a writer that was killed has none.
+  absl::Status CheckNumbered() const {
+    std::map<std::string, int64_t> left;  // by the name without its number
+    static const LazyRE2 kNumbered = {R"((.*-)[0-9]{1,9}(-of-([0-9]{1,9})\.safetensors))"};
+    for (const std::string& name : files_) {
+      std::string before, behind;
+      int64_t total = 0;
+      if (!RE2::FullMatch(name, *kNumbered, &before, &behind, &total)) continue;
+      --left.try_emplace(absl::StrCat(before, "*", behind), total).first->second;
+    }
+    for (const auto& [names, missing] : left) {
+      if (missing <= 0) continue;
+      return MakeError(Reason::kFileMissing,
+                       absl::StrCat(directory_, " has no ", std::string(kPlainIndexName), ", and lacks ", missing,
+                                    " of the files ", names, ": was whoever wrote them stopped?"),
+                       {{"file", absl::StrCat(directory_, "/", names)},
+                        {"next", "Copy all files of the model again, or let their writer end."}});
     }
     return absl::OkStatus();
   }
@@ -169,7 +195,7 @@ class Importer {
     if (!file.ok()) return file.status();
     if (file->bytes() > kMaxConfigBytes) return absl::OkStatus();
     CAIRN_ASSIGN_OR_RETURN(const std::string text, file->Read(0, file->bytes()));
-    const auto config = nlohmann::json::parse(text, nullptr, false);
+    const auto config = ParseBoundedJson(text);
     if (!config.is_object() || config.value("tie_word_embeddings", nlohmann::json()) != nlohmann::json(true)) {
       return absl::OkStatus();
     }

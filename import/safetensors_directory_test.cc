@@ -133,6 +133,26 @@ TEST_F(SafetensorsDirectoryTest, Directory_WithoutFiles_SaysWhatCanBeRead) {
   EXPECT_NE(NextActionOf(manifest.status()).find("DeepSpeed or safetensors"), std::string::npos);
 }
 
+TEST_F(SafetensorsDirectoryTest, Files_NumberedAndNotAllThere_AreRefusedWithoutAnIndex) {
+  PutTensor("model-00001-of-00003.safetensors", "a", 5);
+  PutTensor("model-00003-of-00003.safetensors", "c", 5);
+  PutTensor("other-00001-of-00001.safetensors", "other", 5);
+  ExpectError(Reason::kFileMissing, "lacks 1 of the files model-*-of-00003.safetensors");
+  PutTensor("model-00002-of-00003.safetensors", "b", 5);
+  const auto manifest = ReadSafetensorsDirectory(directory_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->tensors.size(), 4u);
+}
+
+TEST_F(SafetensorsDirectoryTest, Config_IsNestedWithoutEnd_SaysNothingOfTheHead) {
+  PutTensor("a.safetensors", "model.embed_tokens.weight", 5);
+  const std::string levels(450'000, '[');
+  Put("config.json", R"({"tie_word_embeddings": )" + levels + std::string(levels.size(), ']') + "}");
+  const auto manifest = ReadSafetensorsDirectory(directory_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_TRUE(manifest->aliases.empty());
+}
+
 // The cache of Hugging Face holds links to files that lie elsewhere.
 TEST_F(SafetensorsDirectoryTest, File_IsALink_ItsTargetIsRead) {
   PutTensor("blob", "a", 1);

@@ -10,6 +10,7 @@
 #include "common/format/object_text.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "import/bounded_json.h"
 #include "import/torch_file.h"
 
 namespace cairn {
@@ -140,7 +141,7 @@ absl::Status Encoder::AppendDict(PickleValue value, int depth) {
 
 // Encodes a value that stands in torchsnapshot's metadata: {"type": "int", "serialized_value": "7", ...}.
 absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const std::string& what) {
-  const auto json = nlohmann::json::parse(entry, nullptr, false);
+  const auto json = ParseBoundedJson(entry);
   const auto text = [&](const char* key) -> std::optional<std::string> {
     const auto found = json.is_object() ? json.find(key) : json.end();
     if (found == json.end() || !found->is_string()) return std::nullopt;

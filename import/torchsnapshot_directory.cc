@@ -18,6 +18,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
+#include "import/bounded_json.h"
 #include "import/foreign_file.h"
 #include "import/foreign_manifest.h"
 #include "import/torch_file.h"
@@ -153,7 +154,7 @@ absl::Status Importer::AddEntry(std::string_view path, std::string_view raw, uin
   // Slashes within the parts of a path are written as %2F.
   std::string name = absl::StrReplaceAll(absl::StrReplaceAll(std::string(path.substr(slash + 1)), {{"/", "."}}),
                                          {{"%2F", "/"}, {"%25", "%"}});
-  entry.json = nlohmann::json::parse(raw, nullptr, false);
+  entry.json = ParseBoundedJson(raw);
   if (!entry.json.is_object() || !Member(entry.json, "type").is_string()) {
     return Bad(absl::StrCat("has a damaged entry '", std::string(path), "'"));
   }
