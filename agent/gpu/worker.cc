@@ -250,7 +250,10 @@ absl::Status Worker::ReadDevice(const worker::DeviceRequest& request, const Uniq
 
 absl::Status Worker::CheckStep(const worker::Step& step) const {
   if (comm_ == nullptr) return Refused("a step without a group");
-  if (step.number() <= last_step_) return Refused("steps are counted upwards");
+  // One that was lost on its way would count as done with the next one.
+  if (step.number() != last_step_ + 1) {
+    return Refused(absl::StrCat("step ", step.number(), " came behind step ", last_step_));
+  }
   for (const worker::Transfer& transfer : step.transfers()) {
     const auto found = memory_.find(transfer.memory());
     if (transfer.peer() >= ranks_ || found == memory_.end() || transfer.bytes() == 0 ||

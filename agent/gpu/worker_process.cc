@@ -177,8 +177,16 @@ absl::StatusOr<std::string> WorkerProcess::MakeUniqueId(absl::Duration timeout) 
 absl::StatusOr<uint64_t> WorkerProcess::Join(const worker::Join& join, absl::Duration timeout) {
   worker::WorkerRequest request;
   *request.mutable_join() = join;
-  CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEvent event, Ask(request, -1, worker::WorkerEvent::kJoined, timeout));
-  return event.joined().device_bytes();
+  // If the worker has ended, what it said last tells why.
+  const absl::Status sent = socket_.Send(request, -1);
+  if (!sent.ok() && !socket_.closed()) return sent;
+  const absl::Status joined = AwaitAsking(timeout, [this] { return joined_.has_value(); });
+  if (HasReason(joined, Reason::kTimedOut)) {
+    return MakeError(Reason::kTimedOut,
+                     absl::StrCat("NCCL has waited for the other ranks for ", DurationText(timeout)));
+  }
+  CAIRN_RETURN_IF_ERROR(joined);
+  return joined_->device_bytes();
 }
 
 absl::Status WorkerProcess::Map(const worker::Map& map, int descriptor, absl::Duration timeout) {
@@ -206,25 +214,30 @@ absl::Status WorkerProcess::BeginStep(const worker::Step& step) {
   worker::WorkerRequest request;
   *request.mutable_step() = step;
   const absl::Status sent = socket_.Send(request, -1);
-  return absl::IsResourceExhausted(sent) ? sent : absl::OkStatus();
+  // If the worker has ended, what it said last tells why.
+  return absl::IsResourceExhausted(sent) || !socket_.closed() ? sent : absl::OkStatus();
 }
 
 absl::Status WorkerProcess::AwaitStep(uint64_t number, absl::Duration timeout) {
+  return AwaitAsking(timeout, [this, number] { return steps_done_ >= number; });
+}
+
+absl::Status WorkerProcess::AwaitAsking(absl::Duration timeout, const std::function<bool()>& done) {
   const absl::Time begin = Clock::Real().SteadyNow();
   const absl::Time until = begin + timeout;
-  while (steps_done_ < number) {
-    const auto event = TakeStepEvent(begin + timeout * kPingAfter);
+  while (!done()) {
+    const auto event = TakeEvent(begin + timeout * kPingAfter);
     if (HasReason(event.status(), Reason::kTimedOut)) break;
     CAIRN_RETURN_IF_ERROR(event.status());
   }
-  if (steps_done_ >= number) return absl::OkStatus();
+  if (done()) return absl::OkStatus();
   worker::WorkerRequest ping;
   ping.mutable_ping();
   (void)socket_.Send(ping, -1);  // if the worker has ended, what it said last tells why
   const absl::Time asked = Clock::Real().SteadyNow();
   const absl::Time answer_by = asked + (until - asked) * kPongWithin;
-  for (bool answers = false; steps_done_ < number || !answers;) {
-    const auto pong = TakeStepEvent(answers ? until : answer_by);
+  for (bool answers = false; !done() || !answers;) {
+    const auto pong = TakeEvent(answers ? until : answer_by);
     if (HasReason(pong.status(), Reason::kTimedOut) && !answers) return Failed("does not answer any more");
     CAIRN_RETURN_IF_ERROR(pong.status());
     answers = answers || *pong;
@@ -232,12 +245,15 @@ absl::Status WorkerProcess::AwaitStep(uint64_t number, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> WorkerProcess::TakeStepEvent(absl::Time until) {
+absl::StatusOr<bool> WorkerProcess::TakeEvent(absl::Time until) {
   CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEvent event, Await(until - Clock::Real().SteadyNow()));
   switch (event.event_case()) {
     case worker::WorkerEvent::kStepDone:
-      if (event.step_done().number() <= steps_done_) return Failed("has done a step twice");
+      if (event.step_done().number() != steps_done_ + 1) return Failed("has not done the steps in their order");
       steps_done_ = event.step_done().number();
+      return false;
+    case worker::WorkerEvent::kJoined:
+      joined_ = event.joined();
       return false;
     case worker::WorkerEvent::kPong:
       return true;

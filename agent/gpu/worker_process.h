@@ -5,7 +5,9 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,12 +48,14 @@ class WorkerProcess {
   absl::StatusOr<worker::Described> Describe(absl::Duration timeout);
   // The secret by which ranks join a group.
   absl::StatusOr<std::string> MakeUniqueId(absl::Duration timeout);
-  // Returns what the group takes of the device's memory.
+  // Returns what the group takes of the device's memory. DEADLINE_EXCEEDED (TIMED_OUT): other ranks have not come in
+  // time. UNAVAILABLE (TRANSPORT_FAILED) if the worker itself does not answer any more.
   absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
   absl::Status Map(const worker::Map& map, int descriptor, absl::Duration timeout);
   absl::Status Unmap(uint64_t memory, absl::Duration timeout);
-  // Gives the worker a step, and does not wait. Two may be under way; they are done in their order. If the worker has
-  // ended, AwaitStep says so. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
+  // Gives the worker a step, and does not wait. Two may be under way; they are counted from 1, and done in their order.
+  // If the worker has ended, AwaitStep says so. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE); UNAVAILABLE (TRANSPORT_FAILED):
+  // the worker has not got it.
   absl::Status BeginStep(const worker::Step& step);
   // Waits until the step with this number is done. DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the
   // worker waits for other ranks. UNAVAILABLE (TRANSPORT_FAILED) if the worker itself does not answer any more.
@@ -77,8 +81,10 @@ class WorkerProcess {
   absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
                                           worker::WorkerEvent::EventCase expected, absl::Duration timeout);
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
-  // Takes an event while steps are under way. Returns whether it is a pong.
-  absl::StatusOr<bool> TakeStepEvent(absl::Time until);
+  // Takes events until `done`. Asks in between whether the worker goes on. Errors as those of AwaitStep.
+  absl::Status AwaitAsking(absl::Duration timeout, const std::function<bool()>& done);
+  // Takes an event while the worker joins, or steps are under way. Returns whether it is a pong.
+  absl::StatusOr<bool> TakeEvent(absl::Time until);
   // Returns whether the process is gone. Takes its status if so.
   bool Reap();
   // Waits for the end of the process. False: it goes on.
@@ -89,6 +95,7 @@ class WorkerProcess {
   const pid_t pid_;
   const absl::Duration grace_;
   uint64_t steps_done_ = 0;  // the number of the last one
+  std::optional<worker::Joined> joined_;
   Mutex mutex_;
   bool reaped_ ABSL_GUARDED_BY(mutex_) = false;
   int exit_status_ ABSL_GUARDED_BY(mutex_) = 0;

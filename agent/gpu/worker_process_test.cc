@@ -10,9 +10,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/clock.h"
+#include "common/base/random_id.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -54,6 +58,12 @@ class WorkerProcessTest : public testing::Test {
   ~WorkerProcessTest() override { std::filesystem::remove(controls_); }
 
   void Set(const std::string& setting) { std::ofstream(controls_, std::ios::app) << setting << "\n"; }
+  // The worker is a shell that does this. Its socket is descriptor 3.
+  void UseScript(const std::string& commands) {
+    options_.program = testing::TempDir() + "/worker-" + RandomToken(6);
+    std::ofstream(options_.program) << "#!/bin/sh\n" << commands << "\n";
+    std::filesystem::permissions(options_.program, std::filesystem::perms::owner_all);
+  }
   // Each worker says that it is on another machine, so that all may use one device.
   std::unique_ptr<WorkerProcess> Start() {
     setenv("NCCL_HOSTID", std::to_string(++started_).c_str(), 1);
@@ -250,6 +260,46 @@ TEST_F(WorkerProcessTest, End_AbortHangs_KillsTheWorkerAfterItsGrace) {
   const pid_t pid = pair.worker[0]->pid();
   pair.worker[0].reset();
   EXPECT_EQ(kill(pid, 0), -1);
+}
+
+TEST_F(WorkerProcessTest, Join_OneWorkerIsStopped_IsToldFromTheOneThatWaits) {
+  options_.grace = absl::Milliseconds(100);
+  const auto first = Start(), second = Start();
+  const auto id = first->MakeUniqueId(kLimit);
+  ASSERT_TRUE(id.ok()) << id.status();
+  kill(second->pid(), SIGSTOP);
+  worker::Join join;
+  join.set_ranks(2);
+  join.set_unique_id(*id);
+  const absl::Status waited = first->Join(join, absl::Seconds(2)).status();
+  EXPECT_TRUE(HasReason(waited, Reason::kTimedOut)) << waited;
+  EXPECT_EQ(waited.message(), "NCCL has waited for the other ranks for 2s");
+  join.set_rank(1);
+  const absl::Status stopped = second->Join(join, absl::Milliseconds(100)).status();
+  EXPECT_TRUE(HasReason(stopped, Reason::kTransportFailed)) << stopped;
+  EXPECT_NE(stopped.message().find("does not answer any more"), std::string::npos) << stopped;
+}
+
+TEST_F(WorkerProcessTest, BeginStep_TheWorkerDoesNotGetIt_SaysSo) {
+  UseScript("exec sleep 100");
+  options_.grace = absl::ZeroDuration();
+  const auto worker = Start();
+  absl::Status begun;
+  for (uint64_t number = 1; begun.ok() && number < 10'000; ++number) begun = worker->BeginStep(StepOf(number, 1));
+  EXPECT_TRUE(HasReason(begun, Reason::kTransportFailed)) << begun;
+}
+
+TEST_F(WorkerProcessTest, AwaitStep_AStepIsLeftOut_Fails) {
+  worker::WorkerEvent event;
+  event.mutable_step_done()->set_number(2);
+  std::string octal;
+  for (const unsigned char byte : event.SerializeAsString()) absl::StrAppendFormat(&octal, "\\%03o", byte);
+  UseScript(absl::StrCat("printf '", octal, "' >&3; exec sleep 100"));
+  options_.grace = absl::ZeroDuration();
+  const auto worker = Start();
+  const absl::Status stepped = DoStep(*worker, StepOf(1, 1), kLimit);
+  EXPECT_TRUE(HasReason(stepped, Reason::kTransportFailed)) << stepped;
+  EXPECT_NE(stepped.message().find("not done the steps in their order"), std::string::npos) << stepped;
 }
 
 TEST_F(WorkerProcessTest, Step_OutsideOfItsMemory_IsRefused) {

@@ -56,6 +56,11 @@ absl::StatusOr<bool> WorkerSocket::Receive(google::protobuf::MessageLite& messag
   return true;
 }
 
+bool WorkerSocket::closed() const {
+  pollfd polled = {fd_.get(), 0, 0};
+  return poll(&polled, 1, 0) == 1 && (polled.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 void WorkerSocket::Close() { (void)shutdown(fd_.get(), SHUT_RDWR); }
 
 }  // namespace cairn

@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// Any thread may call Send and Close. The others are for one thread at a time.
+// Any thread may call Send, closed and Close. The others are for one thread at a time.
 class WorkerSocket {
  public:
   // The largest packet that is sent or taken.
@@ -32,6 +32,8 @@ class WorkerSocket {
   // UNAVAILABLE (TRANSPORT_FAILED): what came is no such message, or has more than one descriptor.
   absl::StatusOr<bool> Receive(google::protobuf::MessageLite& message, UniqueFd& descriptor);
 
+  // Returns whether one of the ends was closed. What the other one sent before can still be taken.
+  bool closed() const;
   // Ends what both ends wait for.
   void Close();
   int fd() const { return fd_.get(); }

@@ -148,7 +148,7 @@ class WorkerTest : public testing::Test {
 TEST_F(WorkerTest, Requests_InTheirOrder_AreAnswered) {
   const auto worker = Joined();
   EXPECT_EQ(worker->Ask(StepRequest(1)).step_done().number(), 1);
-  EXPECT_EQ(worker->Ask(StepRequest(5)).step_done().number(), 5);
+  EXPECT_EQ(worker->Ask(StepRequest(2)).step_done().number(), 2);
   EXPECT_EQ(worker->Ask(UnmapRequest(1)).unmapped().memory(), 1);
   EXPECT_TRUE(worker->Ask(MapRequest(1), file_.get()).has_mapped()) << "the number is free again";
 }
@@ -219,6 +219,14 @@ TEST_F(WorkerTest, Map_MoreThanItHolds_IsRefused) {
   ExpectRefused(*worker, MapRequest(65), file_.get());
 }
 
+TEST_F(WorkerTest, Step_TheOneBeforeItDidNotCome_IsRefused) {
+  for (const uint64_t number : {0, 1, 3}) {
+    const auto worker = Joined();
+    EXPECT_EQ(worker->Ask(StepRequest(1)).step_done().number(), 1);
+    ExpectRefused(*worker, StepRequest(number));
+  }
+}
+
 TEST_F(WorkerTest, Step_OutsideOfTheMemoryOrTheGroup_IsRefused) {
   ExpectRefusedInGroup(StepRequest(1, {TransferOf(2, 0, 1)}));
   ExpectRefusedInGroup(StepRequest(1, {TransferOf(1, 0, 0)}));
@@ -242,7 +250,7 @@ TEST_F(WorkerTest, Step_ReceivesIntoMemoryThatMayOnlyBeRead_IsRefused) {
 
 TEST_F(WorkerTest, Step_ANumberAgain_IsRefused) {
   const auto worker = Joined();
-  ASSERT_TRUE(worker->Ask(StepRequest(3)).has_step_done());
+  ASSERT_TRUE(worker->Ask(StepRequest(1)).has_step_done());
   ExpectRefused(*worker, StepRequest(3));
 }
 
