@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,11 +17,9 @@
 #include "agent/gpu/gpu_worker.pb.h"
 #include "agent/gpu/worker_socket.h"
 #include "common/base/mutex.h"
+#include "common/rpc/exchange_fault.h"
 
 namespace cairn {
-
-// An error has this in its metadata if the process itself has ended or does not answer any more.
-inline constexpr std::string_view kWorkerAtFault = "worker_at_fault";
 
 struct WorkerProcessOptions {
   std::string program;  // the path of cairn-gpu-worker

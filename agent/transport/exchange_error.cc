@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agent/gpu/worker_process.h"
 #include "common/base/duration_text.h"
+#include "common/rpc/exchange_fault.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -16,7 +16,7 @@ absl::Status ExchangeStepError(const absl::Status& error, std::string_view windo
   const std::string where = absl::StrCat(std::string(window), " of the exchange over NCCL with ",
                                          peers.size() == 1 ? "rank " : "ranks ", named);
   if (HasReason(error, Reason::kTimedOut)) {
-    ErrorMetadata metadata = {{"ranks", named}};
+    ErrorMetadata metadata = {{"ranks", named}, {std::string(kStepStalled), "yes"}};
     if (peers.size() == 1) metadata.emplace_back("source_rank", named);
     return MakeError(Reason::kTransportFailed,
                      absl::StrCat(where, " has made no progress for ", DurationText(stall_timeout)), metadata);

@@ -1,12 +1,15 @@
 #include "coordinator/decision/rank_error.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/rpc/exchange_fault.h"
 #include "common/status/named_ranks.h"
 #include "common/status/reason.h"
 
@@ -56,6 +59,27 @@ std::vector<int> RanksOf(const RankError& error) {
   std::vector<int> ranks = RanksNamedIn(error.error);
   if (ranks.empty()) ranks.push_back(error.rank);
   return ranks;
+}
+
+// Returns whether an error of an exchange says this of its ranks; see exchange_fault.h.
+bool Says(const RankError& error, std::string_view what) { return MetadataOf(error.error).contains(std::string(what)); }
+
+std::set<int> ToBlame(const std::vector<RankError>& errors) {
+  std::set<int> named, certain, waited;
+  bool all_waited = true;
+  for (const RankError& error : errors) {
+    const auto ranks = RanksOf(error);
+    named.insert(ranks.begin(), ranks.end());
+    if (Says(error, kWorkerAtFault)) certain.insert(ranks.begin(), ranks.end());
+    all_waited = all_waited && Says(error, kStepStalled);
+    waited.insert(error.rank);
+  }
+  if (!certain.empty()) return certain;
+  if (!all_waited) return named;
+  // Those that say that they waited for each other all waited for who says nothing.
+  std::set<int> silent;
+  std::set_difference(named.begin(), named.end(), waited.begin(), waited.end(), std::inserter(silent, silent.end()));
+  return silent.empty() ? named : silent;
 }
 
 }  // namespace
@@ -132,10 +156,7 @@ std::vector<NamedRank> MemberFaults::Silent(const JobContext& context) const {
 
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
                             const std::vector<RankError>& errors) {
-  std::set<int> named;
-  for (const RankError& error : errors) {
-    for (const int rank : RanksOf(error)) named.insert(rank);
-  }
+  const std::set<int> named = ToBlame(errors);
   const std::vector<int> ranks(named.begin(), named.end());
   const RankError& first = errors.front();
   std::string message = absl::StrCat(Name(context, operation), ": ");
@@ -152,6 +173,7 @@ absl::Status ErrorFromRanks(const JobContext& context, const Operation& operatio
   AddLastCommitted(context, metadata);
   // The rest is what the first rank said (file, errno, tensor); ours wins where both speak.
   for (const auto& [key, value] : MetadataOf(first.error)) {
+    if (key == kWorkerAtFault || key == kStepStalled) continue;
     if (std::none_of(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; })) {
       metadata.emplace_back(key, value);
     }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/rpc/exchange_fault.h"
 #include "common/status/reason.h"
 #include "coordinator/testing/part_test.h"
 
@@ -73,6 +74,27 @@ TEST_F(RankErrorTest, ErrorFromRanks_SeveralBlameTheSame_ItIsNamedOnce) {
   EXPECT_EQ(RanksIn({ErrorOf(0, Reason::kTransportFailed, "a", "2"), ErrorOf(1, Reason::kTransportFailed, "b", "0, 2"),
                      ErrorOf(2, Reason::kTransportFailed, "c")}),
             "0, 2");
+}
+
+TEST_F(RankErrorTest, ErrorFromRanks_ExchangeInWhichAllWait_WhoSaysNothingIsNamed) {
+  const auto stalled = [](int rank, const std::string& ranks) {
+    return RankError{
+        rank, v1::RankProgress::READING,
+        MakeError(Reason::kTransportFailed, "no progress", {{"ranks", ranks}, {std::string(kStepStalled), "yes"}})};
+  };
+  EXPECT_EQ(RanksIn({stalled(0, "1, 2"), stalled(1, "0, 2")}), "2");
+  EXPECT_EQ(RanksIn({stalled(0, "1, 2"), stalled(1, "0, 2"), stalled(2, "0, 1")}), "0, 1, 2")
+      << "it may be any of them";
+  const RankError reached = ErrorOf(1, Reason::kTransportFailed, "from rank 0: it did not answer", "0");
+  EXPECT_EQ(RanksIn({stalled(0, "1, 2"), reached}), "0, 1, 2");
+}
+
+TEST_F(RankErrorTest, ErrorFromRanks_WorkerOfARankIsAtFault_ItAloneIsNamed) {
+  const RankError waits = ErrorOf(0, Reason::kTransportFailed, "no progress", "1, 2");
+  const RankError dead = {2, v1::RankProgress::READING,
+                          MakeError(Reason::kTransportFailed, "cairn-gpu-worker does not answer any more",
+                                    {{"ranks", "2"}, {std::string(kWorkerAtFault), "yes"}})};
+  EXPECT_EQ(RanksIn({waits, dead}), "2");
 }
 
 TEST_F(RankErrorTest, ErrorFromRanks_WhatIsNoRank_IsNotBelieved) {

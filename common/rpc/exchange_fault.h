@@ -1,0 +1,16 @@
+// What the metadata of an error of an exchange over NCCL says about whose fault it is, beside the "ranks" that it names.
+#ifndef CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
+#define CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
+
+#include <string_view>
+
+namespace cairn {
+
+// The rank's own worker has ended or does not answer: nobody else is at fault.
+inline constexpr std::string_view kWorkerAtFault = "worker_at_fault";
+// A step has made no progress. Its "ranks" are all that it waits for, most of which wait themselves.
+inline constexpr std::string_view kStepStalled = "step_stalled";
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
