@@ -203,6 +203,30 @@ TEST_F(DeviceReaderTest, End_OfTheReader_GivesEverythingBack) {
   EXPECT_EQ(gpu_.count("reservations"), 1);
 }
 
+TEST_F(DeviceReaderTest, End_OneDeviceIsBroken_OthersGetTheirMemoryBackAllTheSame) {
+  for (const int broken : {0, 1}) {
+    SCOPED_TRACE(broken);
+    reader_ = std::make_unique<DeviceReader>(gpu_.path);
+    ExportedMemory first(gpu_, 0, 1), second(gpu_, 1, 2);
+    const int64_t before = gpu_.count("used_device_bytes");
+    ASSERT_TRUE(Import(7, first)->has_imported());
+    ASSERT_TRUE(Import(8, second)->has_imported());
+    MapSlab();
+    const int64_t imported = gpu_.count("used_device_bytes");
+    ASSERT_TRUE(Copy({{broken == 0 ? 7U : 8U, 0, 0, kBlock}}).ok());
+    const int64_t sums = gpu_.count("used_device_bytes") - imported;  // of the device that breaks
+    ASSERT_GT(sums, 0);
+    ASSERT_TRUE(Copy({{broken == 0 ? 8U : 7U, 0, 0, kBlock}}).ok());
+    ASSERT_GT(gpu_.count("used_device_bytes"), imported + sums);
+    // The sums come first, in the order of the devices.
+    gpu_.fail("cuCtxPushCurrent_v2", broken + 1, cuda::kIllegalAddress);
+    reader_.reset();
+    EXPECT_EQ(gpu_.count("used_device_bytes"), before + sums);
+    EXPECT_EQ(gpu_.count("imported_bytes"), 0);
+    EXPECT_EQ(gpu_.count("registered_bytes"), 0);
+  }
+}
+
 TEST_F(DeviceReaderTest, Copy_OutsideOfItsBounds_IsRefusedBeforeAnythingIsCopied) {
   ExportedMemory block(gpu_, 0, 1);
   ASSERT_TRUE(Import(7, block)->has_imported());

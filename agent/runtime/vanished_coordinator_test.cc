@@ -87,5 +87,17 @@ TEST_F(VanishedCoordinatorTest, Link_PacketsVanishAndTheCoordinatorIsNew_Registe
   EXPECT_EQ(coordinator_.registrations(), 2);
 }
 
+// gRPC leaves a socket open for good if its channel goes while it waits for the server's first word.
+TEST_F(VanishedCoordinatorTest, Link_AnswerComesBeforeAConnectionThatWasTriedBesideIt_ThatOneIsClosedAtLast) {
+  way_.Freeze();
+  way_.AwaitHeld(1);
+  way_.Thaw();
+  FakeTrainer trainer(agent_->address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  coordinator_.Await(0, [](const v1::AgentState& state) { return state.trainer().attached(); });
+  way_.Admit();
+  way_.AwaitEnded(1);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -14,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 
 namespace cairn::testing {
 namespace {
@@ -58,9 +59,13 @@ Forwarder::~Forwarder() {
     MutexLock lock(mutex_);
     ending_ = true;
   }
+  Wake();
+  thread_.join();
+}
+
+void Forwarder::Wake() const {
   const uint64_t one = 1;
   EXPECT_EQ(write(wake_.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
-  thread_.join();
 }
 
 void Forwarder::LosePackets() {
@@ -68,8 +73,54 @@ void Forwarder::LosePackets() {
     MutexLock lock(mutex_);
     lose_ = true;
   }
-  const uint64_t one = 1;
-  EXPECT_EQ(write(wake_.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+  Wake();
+}
+
+void Forwarder::Freeze() {
+  {
+    MutexLock lock(mutex_);
+    carries_ = false;
+    admits_ = false;
+  }
+  Wake();
+}
+
+void Forwarder::Thaw() {
+  {
+    MutexLock lock(mutex_);
+    carries_ = true;
+  }
+  Wake();
+}
+
+void Forwarder::Admit() {
+  {
+    MutexLock lock(mutex_);
+    admits_ = true;
+  }
+  Wake();
+}
+
+void Forwarder::AwaitCount(const size_t& counted, size_t count, const char* what) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(10);
+  while (counted < count) {
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) {
+      ADD_FAILURE() << counted << " connections " << what << ", not " << count;
+      return;
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+}
+
+void Forwarder::AwaitHeld(size_t count) {
+  MutexLock lock(mutex_);
+  AwaitCount(held_, count, "are held");
+}
+
+void Forwarder::AwaitEnded(size_t count) {
+  MutexLock lock(mutex_);
+  AwaitCount(ended_, count, "have ended");
 }
 
 UniqueFd Forwarder::Connect() const {
@@ -81,9 +132,31 @@ UniqueFd Forwarder::Connect() const {
 
 void Forwarder::Loop() {
   while (true) {
+    bool carries = true;
+    {
+      MutexLock lock(mutex_);
+      if (ending_) return;
+      if (std::exchange(lose_, false)) {
+        for (Connection& connection : connections_) connection.lost = true;
+      }
+      carries = carries_;
+      if (admits_) {
+        for (std::vector<UniqueFd>* held : {&silent_, &spoken_}) {
+          for (UniqueFd& client : *held) {
+            if (UniqueFd server = Connect(); server.valid()) {
+              connections_.push_back({std::move(client), std::move(server)});
+            }
+          }
+          held->clear();
+        }
+      }
+      held_ = spoken_.size();
+      changed_.NotifyAll();
+    }
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const UniqueFd& client : silent_) polled.push_back({client.get(), POLLIN, 0});
     for (const Connection& connection : connections_) {
-      if (connection.lost) continue;
+      if (connection.lost || !carries) continue;
       polled.push_back({connection.client.get(), POLLIN, 0});
       polled.push_back({connection.server.get(), POLLIN, 0});
     }
@@ -91,28 +164,36 @@ void Forwarder::Loop() {
     if (polled[0].revents != 0) {
       uint64_t count = 0;
       EXPECT_EQ(read(wake_.get(), &count, sizeof(count)), static_cast<ssize_t>(sizeof(count)));
-      MutexLock lock(mutex_);
-      if (ending_) return;
-      if (std::exchange(lose_, false)) {
-        for (Connection& connection : connections_) connection.lost = true;
-      }
       continue;
     }
     size_t next = 2;
+    for (auto client = silent_.begin(); client != silent_.end();) {
+      if (polled[next++].revents != 0) {
+        spoken_.push_back(std::move(*client));
+        client = silent_.erase(client);
+      } else {
+        ++client;
+      }
+    }
     for (auto connection = connections_.begin(); connection != connections_.end();) {
       bool open = true;
-      if (!connection->lost) {
+      if (!connection->lost && carries) {
         const pollfd& client = polled[next++];
         const pollfd& server = polled[next++];
         if (client.revents != 0) open = Carry(client.fd, server.fd);
         if (open && server.revents != 0) open = Carry(server.fd, client.fd);
       }
-      connection = open ? connection + 1 : connections_.erase(connection);
+      if (open) {
+        ++connection;
+        continue;
+      }
+      connection = connections_.erase(connection);
+      MutexLock lock(mutex_);
+      ++ended_;
     }
     if (polled[1].revents != 0) {
       UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      UniqueFd server = Connect();
-      if (client.valid() && server.valid()) connections_.push_back({std::move(client), std::move(server)});
+      if (client.valid()) silent_.push_back(std::move(client));
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/sockets/peer.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
 #include "common/rpc/accept_loop.h"
@@ -53,7 +54,7 @@ class LocalServer {
   const UserPolicy policy_;
   const UniqueFd listener_;
   const UniqueFd wake_;  // an eventfd: written once, to end
-  AcceptLoop loop_;
+  AcceptLoop loop_{Clock::Real()};
   std::unique_ptr<Refusal> refusal_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> refusing_server_;

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/clock.h"
 #include "common/process/log.h"
 
 namespace cairn {
@@ -25,7 +24,7 @@ UniqueFd Accept(int listener) { return UniqueFd(accept4(listener, nullptr, nullp
 
 }  // namespace
 
-AcceptLoop::AcceptLoop() : reserve_(AnyDescriptor()) {}
+AcceptLoop::AcceptLoop(const Clock& clock) : clock_(clock), reserve_(AnyDescriptor()) {}
 
 void AcceptLoop::Run(const std::vector<int>& listeners, int wake,
                      const std::function<void(int listener, UniqueFd)>& taken) {
@@ -83,7 +82,7 @@ bool AcceptLoop::Refuse(int listener) {
 }
 
 void AcceptLoop::LogShortage(int error) {
-  const absl::Time now = Clock::Real().SteadyNow();
+  const absl::Time now = clock_.SteadyNow();
   if (now - logged_ < kLogInterval) return;
   short_ = true;
   logged_ = now;

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/file/unique_fd.h"
 
 namespace cairn {
 
 class AcceptLoop {
  public:
-  // Keeps one descriptor in reserve from here on.
-  AcceptLoop();
+  // Keeps one descriptor in reserve from here on. The clock must outlive the loop.
+  explicit AcceptLoop(const Clock& clock);
 
   // Gives every connection of `listeners` to `taken`, without blocking and closed in children, until `wake` can be
   // read. The listeners must not block.
@@ -36,6 +37,7 @@ class AcceptLoop {
   void LogShortage(int error);
   void LogEnd();
 
+  const Clock& clock_;
   UniqueFd reserve_;
   bool short_ = false;    // the log says so
   uint64_t refused_ = 0;  // since the log said last that it is over

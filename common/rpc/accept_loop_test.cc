@@ -1,6 +1,7 @@
 #include "common/rpc/accept_loop.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -10,10 +11,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
 
 namespace cairn {
@@ -83,7 +87,8 @@ class AcceptLoopTest : public ::testing::Test {
 
   const UniqueFd listener_, wake_;
   sockaddr_in address_ = {};
-  AcceptLoop loop_;
+  FakeClock clock_;
+  AcceptLoop loop_{clock_};
   Mutex mutex_;
   CondVar changed_;
   std::vector<UniqueFd> taken_ ABSL_GUARDED_BY(mutex_);
@@ -112,6 +117,38 @@ TEST_F(AcceptLoopTest, NoDescriptors_ConnectionsAreClosedAtOnce_AndTakenWhenTher
   EXPECT_TRUE(Takes(1));
   const UniqueFd after = MakeClient();
   EXPECT_TRUE(Connects(after) && Takes(2));
+}
+
+TEST_F(AcceptLoopTest, NoDescriptors_TheyComeAndGo_StandsInTheLogOnceAMinute) {
+  ::testing::internal::CaptureStderr();
+  size_t taken = 0;
+  std::vector<UniqueFd> clients;
+  const auto is_short = [&] {
+    clients.push_back(MakeClient());
+    {
+      const NoDescriptors none;
+      EXPECT_TRUE(Connects(clients.back()) && IsClosed(clients.back()));
+    }
+    clients.push_back(MakeClient());
+    EXPECT_TRUE(Connects(clients.back()) && Takes(++taken));
+  };
+  is_short();
+  is_short();
+  clock_.Advance(absl::Seconds(59));
+  is_short();
+  clock_.Advance(absl::Seconds(1));
+  is_short();
+  std::vector<std::string> events;
+  const std::vector<std::string> lines = absl::StrSplit(::testing::internal::GetCapturedStderr(), '\n');
+  for (const std::string& line : lines) {
+    const size_t event = line.find("event=");
+    const size_t refused = line.find("refused=");
+    if (event == std::string::npos) continue;
+    events.push_back(line.substr(event, line.find(' ', event) - event) + " " +
+                     line.substr(refused, line.find(' ', refused) - refused));
+  }
+  EXPECT_THAT(events, ::testing::ElementsAre("event=no_descriptors refused=0", "event=descriptors_free refused=1",
+                                             "event=no_descriptors refused=2", "event=descriptors_free refused=3"));
 }
 
 }  // namespace

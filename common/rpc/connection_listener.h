@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/clock.h"
 #include "common/file/unique_fd.h"
 #include "common/rpc/accept_loop.h"
 
@@ -44,7 +45,7 @@ class ConnectionListener {
   const UniqueFd wake_;  // an eventfd: written once, to end
   std::vector<UniqueFd> listeners_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  AcceptLoop loop_;
+  AcceptLoop loop_{Clock::Real()};
   std::thread thread_;
 };
 

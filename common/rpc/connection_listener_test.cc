@@ -23,9 +23,15 @@ constexpr int kLongMs = 20'000;
 class ConnectionListenerTest : public ::testing::Test {
  protected:
   void Start(const std::string& address) {
+    Listen(address);
+    Serve();
+  }
+  void Listen(const std::string& address) {
     auto listener = ConnectionListener::Listen(address);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
+  }
+  void Serve() {
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
     listener_->AddTo(builder);
@@ -85,6 +91,24 @@ TEST_F(ConnectionListenerTest, Listen_SomebodyHasThePortByTheOtherVersionOfIp_Sa
   const std::string log = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_NE(log.find("event=port_shared"), std::string::npos) << log;
+}
+
+TEST_F(ConnectionListenerTest, Serve_AConnectionWasResetBefore_IsClosedWithoutAWordAndTheNextOneTaken) {
+  Listen("127.0.0.1:0");
+  {
+    const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(listener_->port()));
+    ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    const linger reset = {.l_onoff = 1, .l_linger = 0};
+    ASSERT_EQ(setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
+  }
+  ::testing::internal::CaptureStderr();
+  Serve();
+  EXPECT_TRUE(Answers("127.0.0.1"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(ConnectionListenerTest, Stop_TheServerLivesOn_ThePortIsFreeAgain) {

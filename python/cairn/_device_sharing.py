@@ -266,7 +266,8 @@ class Sharing:
                 raise _Refused(error.message) from None
             try:
                 _memory.send_descriptors(slab.descriptor_socket, response.descriptor_id, files,
-                                         _memory.lender_of(slab, self._session.owner))
+                                         _memory.lender_of(slab, self._session.owner),
+                                         _agent.patience(0.0, deadline - time.monotonic()))
             except Error as error:
                 raise _Refused(f"its descriptors could not be sent: {error.message}") from None
             finally:

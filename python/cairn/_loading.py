@@ -103,7 +103,8 @@ class Loader:
                 source.deadline = time.monotonic() + timeout
                 self.lend(number, source, begun)
             data, device = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
-                                              self._session.owner, self._session.lease())
+                                              self._session.owner, self._session.lease(),
+                                              self._session.agent_incarnation)
             return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):
@@ -131,7 +132,8 @@ class Loader:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
-                                 _memory.lender_of(reference, self._session.owner), writable=True, populate=False)
+                                 _memory.lender_of(reference, self._session.owner), writable=True, populate=False,
+                                 patience=_agent.patience(0.0, source.deadline - time.monotonic()))
         _staging.copy_from_devices(source, begun.source_placements, memory, _staging.LastCopies())
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(

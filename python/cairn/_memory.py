@@ -7,6 +7,7 @@ import ctypes
 import dataclasses
 import errno
 import fcntl
+import math
 import mmap
 import os
 import socket
@@ -93,15 +94,19 @@ def _refuse(what: str, descriptor_id: int, answer: bytes) -> NoReturn:
                 f"{os.strerror(code) if code else 'the connection was closed'}")
 
 
-def receive_descriptor(path: str, descriptor_id: int, lender: Lender) -> int:
-    """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT."""
+def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float = math.inf) -> int:
+    """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT.
+
+    Args:
+      patience: seconds for which it may leave an answer owing; never more than ten.
+    """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            _reach(path, channel, lender)
+            _reach(path, channel, lender, patience)
             channel.sendall(struct.pack("<Q", descriptor_id))
             data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     except OSError as error:
-        raise Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}") from None
+        raise _unreachable(path, error) from None
     if data == b"\x00" and len(descriptors) == 1:
         os.set_inheritable(descriptors[0], False)
         return descriptors[0]
@@ -110,22 +115,31 @@ def receive_descriptor(path: str, descriptor_id: int, lender: Lender) -> int:
     _refuse("gave no memory for descriptor", descriptor_id, data)
 
 
-def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Lender) -> None:
-    """Gives the agent at a descriptor socket descriptors that it awaits. Raises as receive_descriptor()."""
+def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Lender, patience: float) -> None:
+    """Gives the agent at a descriptor socket descriptors that it awaits. `patience` and errors are those of
+    receive_descriptor()."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            _reach(path, channel, lender)
+            _reach(path, channel, lender, patience)
             socket.send_fds(channel, [struct.pack("<Q", descriptor_id)], files)
             answer = channel.recv(1)
     except OSError as error:
-        raise Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}") from None
+        raise _unreachable(path, error) from None
     if answer != b"\x00":
         _refuse("does not take descriptors for", descriptor_id, answer)
 
 
-def _reach(path: str, channel: socket.socket, lender: Lender) -> None:
+def _unreachable(path: str, error: OSError) -> Error:
+    """Returns an error of which _agent.frozen() knows whether the agent is there."""
+    if isinstance(error, TimeoutError):
+        return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: it did not answer in time: it is "
+                     "stopped, frozen or very busy", {"detail": f"DEADLINE_EXCEEDED: {error}"})
+    return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}")
+
+
+def _reach(path: str, channel: socket.socket, lender: Lender, patience: float) -> None:
     """Connects to the descriptor socket of `lender`. Raises PEER_UID, RANK_CONFLICT, AGENT_UNREACHABLE, OSError."""
-    channel.settimeout(_SOCKET_TIMEOUT)
+    channel.settimeout(min(_SOCKET_TIMEOUT, patience))
     channel.connect(path)
     _, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user != lender.user:
@@ -197,8 +211,10 @@ class Mapping:
     Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT, MEMORY_UNSEALED, MEMORY_LIMIT.
     """
 
-    def __init__(self, path: str, descriptor_id: int, size: int, lender: Lender, writable: bool, populate: bool):
-        descriptor = receive_descriptor(path, descriptor_id, lender)
+    def __init__(self, path: str, descriptor_id: int, size: int, lender: Lender, writable: bool, populate: bool,
+                 patience: float = math.inf):
+        """`patience` is that of receive_descriptor()."""
+        descriptor = receive_descriptor(path, descriptor_id, lender, patience)
         try:
             _check_seals(descriptor, path, writable)
             actual = os.fstat(descriptor).st_size
@@ -234,8 +250,8 @@ class MappingCache:
         # All that was ever mapped here and still is, whoever holds it.
         self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
-    def get(self, reference: _wire.Message, owner: int, writable: bool) -> Mapping:
-        """Returns the mapping that a SlabReference names. Raises as Mapping does."""
+    def get(self, reference: _wire.Message, owner: int, writable: bool, patience: float) -> Mapping:
+        """Returns the mapping that a SlabReference names. `patience` and errors are those of Mapping."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
             if key in self._entries:
@@ -245,7 +261,7 @@ class MappingCache:
             while len(self._entries) >= self._capacity:
                 self._entries.popitem(last=False)
             mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
-                              lender_of(reference, owner), writable, populate=True)
+                              lender_of(reference, owner), writable, populate=True, patience=patience)
             self._regions.add(mapping._region)
             self._entries[key] = mapping
             return mapping

@@ -17,7 +17,7 @@ _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 
 def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun: _wire.Message,
-            timeout: float, owner: int, lease: float) -> tuple[list[bytearray], DeviceReport | None]:
+            timeout: float, owner: int, lease: float, own: int) -> tuple[list[bytearray], DeviceReport | None]:
     """Copies batch after batch into the arrays. Returns the objects' bytes, and how arrays on devices were filled.
 
     Args:
@@ -25,6 +25,7 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
       timeout: seconds without a batch after which it is given up (TIMED_OUT).
       owner: the user of the agents whose memory is read.
       lease: seconds without a word after which an agent counts as lost.
+      own: the incarnation of `agent`.
     """
     targets: list[_Target] = [_Target(entry.array, entry.name) for entry in declared.shards]
     report: DeviceReport | None = None
@@ -45,9 +46,12 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
         for batch in response.batches:
             if batch.batch not in copied:
                 try:
-                    buffer = buffers.get(batch.buffer, owner, writable=False)
+                    buffer = buffers.get(batch.buffer, owner, writable=False,
+                                         patience=_agent.patience(0.0, deadline - time.monotonic()))
                 except Error as error:
-                    if error.reason == "AGENT_UNREACHABLE":
+                    if batch.buffer.agent_incarnation != own:
+                        error.metadata.pop("detail", None)  # this rank's agent is not frozen for that
+                    if error.reason == "AGENT_UNREACHABLE" and not _agent.frozen(error):
                         _await_reason(agent, request, lease)
                     raise
                 _copy_batch(batch, buffer, targets)

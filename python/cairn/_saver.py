@@ -101,9 +101,13 @@ class Saver:
         if self._sharing is not None:
             self._sharing.prepare(declared, response.slab, deadline)
         else:
-            slab = self._slabs.get(response.slab, self._session.owner, writable=True)
+            slab = self._slab(response.slab, deadline)
             self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
         return int(response.slab_bytes)
+
+    def _slab(self, reference: _wire.Message, deadline: float) -> _memory.Mapping:
+        return self._slabs.get(reference, self._session.owner, writable=True,
+                               patience=_agent.patience(0.0, deadline - time.monotonic()))
 
     def _leave_prepare(self, error: BaseException) -> None:
         """Tells the agent that this rank waits no more, so that its layout is not held against that of others."""
@@ -229,7 +233,7 @@ class Saver:
         """Copies everything to its place in the slab. Returns how arrays on devices were copied, if there are any."""
         if not begun.placements:
             return None
-        slab = self._slabs.get(begun.slab, self._session.owner, writable=True)
+        slab = self._slab(begun.slab, declared.deadline)
         on_devices = declared.device_arrays()
         report = None
         if not on_devices and self._sharing is not None:
@@ -258,7 +262,7 @@ class Saver:
         """Begins to copy arrays on devices, and stages all others. Returns why not, if the save must be synchronous."""
         if isinstance(covered, str):
             return covered
-        slab = self._slabs.get(begun.slab, self._session.owner, writable=True)
+        slab = self._slab(begun.slab, declared.deadline)
         self._devices.pin(slab, declared.device_arrays(), max(declared.deadline - time.monotonic(), 0.0))
         # The devices' thread is busy from the beginning of the copies on, so what else it is needed for comes first.
         _staging.copy_out(declared, begun.placements, slab)

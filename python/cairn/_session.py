@@ -200,6 +200,8 @@ class Session:
                 return self.agent.call(name, request, max_wait, timeout=timeout)
             except Error as error:
                 self.check()
+                if held_by is not None and error.reason != "AGENT_UNREACHABLE":
+                    self._await_attach()
                 self._check_held(held_by) # the error says only that another thread has attached meanwhile
                 if error.reason == "STALE_INCARNATION":
                     self.attach(0.0)  # raises if it speaks of this trainer, and not of another rank's agent
@@ -215,6 +217,11 @@ class Session:
                     max_wait = None if max_wait is None else min(max_wait, timeout - _agent.LEAST_GRACE)
                 renew()
         raise AssertionError("not reached")
+
+    def _await_attach(self) -> None:
+        """Waits for another thread that has told an agent's process of this trainer and does not know it yet itself."""
+        if self._lock.acquire(timeout=_agent.LEAST_GRACE):
+            self._lock.release()
 
     def _check_held(self, held_by: int | None) -> None:
         if held_by is not None and held_by != self.agent_incarnation:

@@ -52,6 +52,37 @@ def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(age
     agent.hang.clear()
 
 
+@pytest.mark.parametrize("name", ["BeginSave", "CommitStaging", "WaitSave", "Prepare", "BeginLoad"])
+def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, client, monkeypatch, name):
+    monkeypatch.setattr(cairn._session, "PATIENCE", 60.0)
+    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.2)
+    state = {"w": np.zeros(3)}
+    saving = client.save(1, state)
+    calls = {"BeginSave": lambda timeout: client.save(2, state, timeout=timeout),
+             "CommitStaging": lambda timeout: client.save(2, state, timeout=timeout),
+             "WaitSave": lambda timeout: saving.wait(timeout=timeout),
+             "Prepare": lambda timeout: client.prepare(state, timeout=timeout),
+             "BeginLoad": lambda timeout: client.load(state, timeout=timeout)}
+    call, gone = cairn._agent.Agent.call, []
+
+    def going(self, called, *arguments, **named):
+        if called == name and not gone:
+            agent.close()
+            gone.append(called)
+        return call(self, called, *arguments, **named)
+
+    monkeypatch.setattr(cairn._agent.Agent, "call", going)
+    for timeout in (0.3, 2, 20):
+        started = time.monotonic()
+        with pytest.raises(cairn.Error) as caught:
+            calls[name](timeout)
+        if gone:  # a busy machine may have been too slow to come so far
+            break
+    assert gone and time.monotonic() - started < 40
+    assert caught.value.reason == "AGENT_UNREACHABLE" and "it is not there: " in caught.value.message
+    agent.start()
+
+
 def test_restarted_agent_is_attached_again(agent, client):
     client.report_step(41)
     agent.close()

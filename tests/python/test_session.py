@@ -151,6 +151,42 @@ def test_save_that_no_agent_has_heard_of_begins_with_the_next_one(agent, client)
     assert client.save(7, STATE).wait().step == 7
 
 
+def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_process(agent, client, monkeypatch):
+    """The next process knows the trainer then, but not its save, and says so before the watch is done."""
+    attaching, answered = threading.Event(), threading.Event()
+    copy, call, take = _native.CopyList.run, cairn._agent.Agent.call, cairn._session.Session._take
+    once = iter([True])
+
+    def restarted(self):
+        copy(self)
+        if next(once, False):
+            restart(agent)
+            assert attaching.wait(60)
+
+    def committed(self, name, *arguments, **named):
+        try:
+            return call(self, name, *arguments, **named)
+        finally:
+            if name == "CommitStaging":
+                answered.set()
+
+    def slow(self, answer):
+        if threading.current_thread().name == "cairn-watch":
+            attaching.set()
+            assert answered.wait(60)
+            time.sleep(0.1)  # so that a save which does not wait for this sees the process before
+        take(self, answer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cairn._agent, "LEAST_GRACE", 60.0)
+        patch.setattr(_native.CopyList, "run", restarted)
+        patch.setattr(cairn._agent.Agent, "call", committed)
+        patch.setattr(cairn._session.Session, "_take", slow)
+        saving = client.save(7, STATE, timeout=60)
+    assert saving.wait(60).step == 7
+    assert [one for one in agent.calls if one in ("BeginSave", "CommitStaging")] == ["BeginSave", "CommitStaging"] * 2
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("when", ["mapping", "copying", "committing"])
 def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, monkeypatch, when, known):

@@ -274,7 +274,9 @@ class FakeAgent:
                               check_items=checks, may_check_items=self.may_check)
 
     def CommitStaging(self, request):
-        save = self._saves[request.save]
+        save = self._saves.get(request.save)
+        if save is None:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST", f"no save {request.save} was begun")
         save["lengths"] = list(request.object_sizes)
         save["committed"] = True
         self.checksums = list(request.check_checksums)

@@ -1,0 +1,100 @@
+"""Agents that freeze in the midst of a trainer's call: it ends soon after its timeout, and says what froze."""
+
+import pathlib
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+from testing.ranks import noise, until
+
+STATE = {"w": noise((64, 16), np.float32, 1)}
+
+
+def save(client, timeout):
+    client.save(2, STATE, timeout=timeout)
+
+
+def load(client, timeout):
+    client.load({"w": np.zeros_like(STATE["w"])}, step=1, timeout=timeout)
+
+
+def reshard(client, timeout):
+    client.reshard(STATE, {"w": np.zeros_like(STATE["w"])}, timeout=timeout)
+
+
+
+def freeze(agent) -> None:
+    """Returns when no thread of the agent runs any more."""
+    agent.kill(signal.SIGSTOP)
+    tasks = pathlib.Path(f"/proc/{agent.pid}/task")
+    until(lambda: all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.glob("*/stat")))
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """The agent of a job of one rank, which has a step to load."""
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster:
+        with cluster.connect(0) as client:
+            client.save(1, STATE).wait(60)
+        yield cluster.agents[0]
+
+
+def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
+    """Lets a client do `what`. The agent freezes before its first call of this name, or after the first one by whose
+    answer the work goes on. Returns the error, which must come soon after the timeout."""
+    monkeypatch.setattr(cairn._agent, "GRACE", 60.0)
+    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.3)
+    monkeypatch.setattr(cairn._memory, "_SOCKET_TIMEOUT", 60.0)
+    call, made = cairn._agent.Agent.call, []
+
+    def goes_on(answer):
+        return answer.batches if name == "ReceiveLoad" else not answer.pending and not answer.need_layout
+
+    def freezing(self, called, request, *arguments, **named):
+        gives_up = called == "EndLoad" and request.HasField("error")
+        first = called == name and not gives_up and not made
+        if first and before:
+            freeze(agent)
+            made.append(called)
+        answer = call(self, called, request, *arguments, **named)
+        if first and not before and goes_on(answer):
+            freeze(agent)
+            made.append(called)
+        return answer
+
+    with cairn.connect(agent.address) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(cairn._agent.Agent, "call", freezing)
+            for timeout in (0.3, 2, 20):
+                started = time.monotonic()
+                with pytest.raises(cairn.Error) as caught:
+                    what(client, timeout)
+                if made:  # a busy machine may have been too slow to come so far
+                    break
+        assert made and time.monotonic() - started < 50
+        agent.kill(signal.SIGCONT)
+        assert client.save(3, STATE, timeout=60).wait(60).step == 3
+    return caught.value
+
+
+@pytest.mark.parametrize("what, name", [(save, "CommitStaging"), (load, "ReceiveLoad"), (load, "EndLoad"),
+                                        (reshard, "CommitSource")])
+def test_call_ends_soon_after_its_timeout_in_whatever_phase_its_agent_freezes(agent, monkeypatch, what, name):
+    error = beside_frozen(agent, monkeypatch, what, name, before=True)
+    assert error.reason == "AGENT_UNREACHABLE"
+    assert f"{agent.address}, {name}: it did not answer in time: it is stopped, frozen or" in error.message
+    if what is not save:
+        assert (error.metadata["job"], error.metadata["rank"]) == ("demo", "0")
+    if what is load:
+        assert error.metadata["step"] == "1"
+
+
+@pytest.mark.parametrize("what, name", [(save, "BeginSave"), (load, "ReceiveLoad"), (reshard, "BeginLoad")])
+def test_call_ends_soon_after_its_timeout_if_its_agent_freezes_before_its_memory_is_mapped(agent, monkeypatch, what,
+                                                                                           name):
+    error = beside_frozen(agent, monkeypatch, what, name, before=False)
+    assert error.reason == "AGENT_UNREACHABLE"
+    assert "descriptors.sock: it did not answer in time: it is stopped, frozen or" in error.message
