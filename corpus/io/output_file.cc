@@ -33,9 +33,14 @@ UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
 }  // namespace
 
 absl::Status CheckReplaceable(const std::string& path) {
-  struct stat target;
-  if (stat(path.c_str(), &target) != 0 || S_ISREG(target.st_mode)) return absl::OkStatus();
-  if (S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
+  struct stat target = {};
+  const bool there = stat(path.c_str(), &target) == 0;
+  if (path.ends_with('/') || (there && S_ISDIR(target.st_mode))) {
+    const std::string inside = absl::StrCat(path, path.ends_with('/') ? "" : "/", "NAME");
+    return MakeError(Reason::kBadRequest, absl::StrCat("write ", path, ": it is a directory, and the output is a file"),
+                     {{"file", path}, {"next", absl::StrCat("Give the file's name too: ", inside)}});
+  }
+  if (!there || S_ISREG(target.st_mode)) return absl::OkStatus();
   // The rename would take the name away from it: root would lose /dev/null, and the reader of a FIFO would wait
   // forever.
   return MakeError(Reason::kBadRequest,

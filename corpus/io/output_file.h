@@ -108,7 +108,7 @@ class OutputFile {
 };
 
 // Says whether a file may take the place of what stands at `path`: nothing, a regular file, or a link to one or to
-// nothing. STORAGE_ERROR: a directory. BAD_REQUEST: a device, a FIFO, a socket, or a link to one.
+// nothing. BAD_REQUEST: a directory, a device, a FIFO, a socket, or a link to one.
 absl::Status CheckReplaceable(const std::string& path);
 
 // Removes the files of one directory that a new set is about to replace, in this order; those that are not there do not

@@ -91,7 +91,8 @@ TEST_F(OutputFileTest, Create_Directory_IsRefused) {
   fs::create_directory(Path("d"));
   for (const absl::Status& status :
        {OutputFile::Create(Path("d"), {}).status(), CopiedFile::Create(Path("d")).status()}) {
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": Is a directory"));
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(Path("d") + ": it is a directory"));
+    EXPECT_EQ(NextActionOf(status), "Give the file's name too: " + Path("d") + "/NAME");
   }
   EXPECT_EQ(Files(), 1u);
 }

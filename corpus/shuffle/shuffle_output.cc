@@ -79,6 +79,7 @@ absl::Status ShuffleOutput::HoldParts() {
 }
 
 absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Create(ShuffleOutputOptions options) {
+  CAIRN_RETURN_IF_ERROR(CheckReplaceable(options.path));
   auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
   if (output->options_.partial_prefix.empty()) CAIRN_RETURN_IF_ERROR(output->HoldParts());
   // The part is opened now, so that a missing directory or missing permissions show before the work.

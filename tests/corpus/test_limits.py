@@ -1,4 +1,4 @@
-"""Corpus commands where the system refuses threads or memory, and what killed runs leave."""
+"""Corpus commands where the system refuses threads or memory, where the output is a directory, or after a kill."""
 
 import json
 import os
@@ -38,7 +38,8 @@ def commands(made, out):
                   "--tokenizer-model", made / "tokenizer")
     return {
         "train": ("bpe", "train", made / "text", "--vocab-size", 300, "--output", out, "--threads", 1024),
-        "encode": ("bpe", "encode", "--tokenizer", made / "tokenizer", made / "text", "--output", out, "--threads", 1024),
+        "encode": ("bpe", "encode", "--tokenizer", made / "tokenizer", made / "text", "--output", out,
+                   "--threads", 1024),
         "preprocess": (*preprocess, "--output-prefix", out, "--workers", 1024),
         "shuffle": ("shuffle", made / "text", "--output", out, "--threads", 1024, "--memory", "8GiB"),
         "compress": ("shuffle", made / "text", "--output", out, "--threads", 64, "--memory", "600MiB", "--compress",
@@ -54,6 +55,16 @@ def test_little_address_space_is_enough_or_is_told(made, tmp_path, name, mebibyt
     assert result.returncode == 0 or (result.returncode == 1 and "MEMORY_LIMIT" in result.stderr), (
         result.returncode, result.stderr)
     assert not list(tmp_path.glob(".*")), "a hidden file is left"
+
+
+@pytest.mark.parametrize("name", ["encode", "shuffle", "compress", "reread"])
+def test_an_output_that_is_a_directory_is_told_so_at_once(made, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    for out in (tmp_path / "out", f"{tmp_path}/new/"):
+        result = corpus(*commands(made, out)[name])
+        assert result.returncode == 1 and "it is a directory" in result.stderr, result.stderr
+        assert f"next: Give the file's name too: {str(out).rstrip('/')}/NAME" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out"] and not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("name, hidden", [("train", "out/.bpe-count-*"), ("shuffle", ".out.*.partial"),
