@@ -38,7 +38,8 @@ def commands(made, out):
                   "--tokenizer-model", made / "tokenizer")
     return {
         "train": ("bpe", "train", made / "text", "--vocab-size", 300, "--output", out, "--threads", 1024),
-        "encode": ("bpe", "encode", "--tokenizer", made / "tokenizer", made / "text", "--output", out, "--threads", 1024),
+        "encode": ("bpe", "encode", "--tokenizer", made / "tokenizer", made / "text", "--output", out,
+                   "--threads", 1024),
         "preprocess": (*preprocess, "--output-prefix", out, "--workers", 1024),
         "shuffle": ("shuffle", made / "text", "--output", out, "--threads", 1024, "--memory", "8GiB"),
         "compress": ("shuffle", made / "text", "--output", out, "--threads", 64, "--memory", "600MiB", "--compress",
