@@ -9,6 +9,7 @@
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/transport/host_round_fetcher.h"
+#include "common/base/enum_text.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/rpc/transport_use.h"
@@ -295,7 +296,7 @@ void LoadExecutor::EndNow(uint64_t number) {
         {{"load", number},
          {"bytes", read.bytes_done},
          {"storage_bytes", read.storage_bytes},
-         {"path", v1::IoPath_Name(read.io_path)},
+         {"path", EnumText(read.io_path)},
          {"transport", TransportText(load.consumer->transport())}});
     StopServing(load);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");

@@ -37,8 +37,8 @@ Worker::~Worker() {
   for (const auto& [id, memory] : memory_) Release(memory);
 }
 
-absl::Status Worker::DriverError(const char* call, cuda::Result result) const {
-  return MakeError(Reason::kDeviceError, absl::StrCat(call, ": ", driver_->NameOf(result)));
+absl::Status Worker::DriverError(std::string_view call, cuda::Result result) const {
+  return MakeError(Reason::kDeviceError, absl::StrCat(std::string(call), ": ", driver_->NameOf(result)));
 }
 
 absl::Status Worker::NcclError(const char* call, nccl::Result result) const {
@@ -152,7 +152,7 @@ absl::Status Worker::Join(const worker::Join& join) {
   const cuda::Functions& call = driver_->call();
   cuda::Device device = 0;
   if (const auto got = call.device_get(&device, static_cast<int>(join.device())); got != cuda::kSuccess) {
-    return DriverError("cuDeviceGet", got);
+    return DriverError(absl::StrCat("cuDeviceGet of GPU ", join.device()), got);
   }
   if (const auto got = call.primary_context_retain(&context_, device); got != cuda::kSuccess) {
     return DriverError("cuDevicePrimaryCtxRetain", got);

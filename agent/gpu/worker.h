@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -72,7 +73,7 @@ class Worker {
   absl::Status FinishStep();
 
   absl::Status Send(const worker::WorkerEvent& event) { return socket_.Send(event, -1); }
-  absl::Status DriverError(const char* call, cuda::Result result) const;
+  absl::Status DriverError(std::string_view call, cuda::Result result) const;
   absl::Status NcclError(const char* call, nccl::Result result) const;
 
   WorkerSocket socket_;

@@ -157,7 +157,7 @@ v1::NcclSupport Agent::ProbeNccl() const {
   support.set_shared_memory(options_.shared_memory);
   const bool used = options_.nccl != v1::NcclSupport::NEVER || options_.nccl_saves != v1::NcclSupport::NEVER;
   if (used && options_.world_size > 1) {
-    cairn::ProbeNccl(options_.gpu_worker, kProbeTimeout, support);
+    cairn::ProbeNccl(options_.gpu_worker, options_.nccl_device, kProbeTimeout, support);
   }
   return support;
 }

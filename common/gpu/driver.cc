@@ -129,7 +129,7 @@ const GpuDriver* GpuDriver::Open(const std::string& path, std::string* error) {
 #undef CAIRN_CUDA_RESOLVE
   driver->is_stand_in_ = dlsym(library, "cairn_stand_in") != nullptr;
   if (missing != nullptr) {
-    *error = path + " has no " + missing + ": the driver is too old";
+    *error = path + " has no " + missing + "; it is not CUDA's driver, or too old";
     return nullptr;
   }
   const cuda::Result started = driver->call().init(0);

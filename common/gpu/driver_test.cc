@@ -62,7 +62,7 @@ TEST(GpuDriverTest, Open_NoSuchLibrary_SaysWhichOne) {
 TEST(GpuDriverTest, Open_ALibraryThatIsNoDriver_NamesTheFirstFunctionThatItLacks) {
   std::string error;
   EXPECT_EQ(GpuDriver::Open("libm.so.6", &error), nullptr);
-  EXPECT_EQ(error, "libm.so.6 has no cuGetErrorName: the driver is too old");
+  EXPECT_EQ(error, "libm.so.6 has no cuGetErrorName; it is not CUDA's driver, or too old");
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::unique_ptr<const NcclLibrary> NcclLibrary::Open(const std::string& path, st
 #undef CAIRN_NCCL_RESOLVE
   library->is_stand_in_ = dlsym(opened, "cairn_stand_in") != nullptr;
   if (missing != nullptr) {
-    *error = path + " has no " + missing + ": the library is too old";
+    *error = path + " has no " + missing + "; it is not NCCL, or too old";
     return nullptr;
   }
   return library;

@@ -30,7 +30,7 @@ TEST(NcclLibraryTest, Open_NoSuchLibrary_SaysWhichOne) {
 TEST(NcclLibraryTest, Open_ALibraryThatIsNotNccl_NamesTheFirstFunctionThatItLacks) {
   std::string error;
   EXPECT_EQ(NcclLibrary::Open("libm.so.6", &error), nullptr);
-  EXPECT_EQ(error, "libm.so.6 has no ncclGetVersion: the library is too old");
+  EXPECT_EQ(error, "libm.so.6 has no ncclGetVersion; it is not NCCL, or too old");
 }
 
 }  // namespace

@@ -36,6 +36,26 @@ std::string NameOf(int rank, const Member& member) {
   return member.node.empty() ? absl::StrCat("rank ", rank) : absl::StrCat("rank ", rank, " on ", member.node);
 }
 
+// What keeps a rank out of a group.
+enum class Trouble { kNone, kNever, kNoVersion, kOtherVersion };
+
+// The ranks with one trouble.
+struct Troubled {
+  const Member* first = nullptr;
+  size_t others = 0;
+
+  void Add(const Member& member) {
+    if (first != nullptr) return static_cast<void>(++others);
+    first = &member;
+  }
+  // "rank 3 on n3", "rank 3 on n3 and 2 others"
+  std::string Name() const {
+    const std::string name = NameOf(first->rank, *first);
+    return others == 0 ? name : absl::StrCat(name, " and ", others, others == 1 ? " other" : " others");
+  }
+  std::string Has() const { return absl::StrCat(Name(), others == 0 ? " has" : " have"); }
+};
+
 }  // namespace
 
 bool Groups::SomebodyWants(const Membership& members, ExchangeUse use) {
@@ -77,30 +97,45 @@ std::string Groups::Refusal(const Membership& members, ExchangeUse use) {
   if (members.world_size() > static_cast<int>(kMostRanks)) {
     return absl::StrCat("a group has at most ", kMostRanks, " ranks");
   }
-  const Member* first = nullptr;
-  for (const auto& [rank, member] : members.members()) {
-    const NcclSupport& nccl = member.nccl;
-    if (!Wants(member, use)) {
-      return absl::StrCat(NameOf(rank, member), " has --nccl", use == ExchangeUse::kSaves ? "-saves" : "", "=never");
-    }
-    if (nccl.version() <= 0) {
-      return absl::StrCat(NameOf(rank, member), ": ",
-                          nccl.error().empty() ? "no version of NCCL" : nccl.error().substr(0, kMostErrorBytes));
-    }
-    if (first == nullptr) {
-      first = &member;
-    } else if (nccl.version() != first->nccl.version()) {
-      return absl::StrCat(NameOf(first->rank, *first), " has NCCL ", VersionText(first->nccl.version()), ", ",
-                          NameOf(rank, member), " has ", VersionText(nccl.version()));
-    }
+  const auto range = members.members();
+  const Member& first = *members.Find(0);  // there are all
+  const auto trouble_of = [&](const Member& member) {
+    if (!Wants(member, use)) return Trouble::kNever;
+    if (member.nccl.version() <= 0) return Trouble::kNoVersion;
+    return member.nccl.version() == first.nccl.version() ? Trouble::kNone : Trouble::kOtherVersion;
+  };
+  Troubled troubled;
+  Trouble trouble = Trouble::kNone;
+  for (const auto& [rank, member] : range) {
+    const Trouble its = trouble_of(member);
+    if (its == Trouble::kNone) continue;
+    if (trouble == Trouble::kNone) trouble = its;
+    const bool alike = its != Trouble::kOtherVersion || troubled.first == nullptr ||
+                       member.nccl.version() == troubled.first->nccl.version();
+    if (its == trouble && alike) troubled.Add(member);
   }
-  for (const auto& [rank, member] : members.members()) {
-    if (first->boot_id == member.boot_id) continue;
-    for (const Member* each : {first, &member}) {
-      if (each->nccl.trusted_network()) continue;
-      return absl::StrCat("the ranks are on several machines, and ", NameOf(each->rank, *each),
-                          " has no --nccl-trusted-network");
+  switch (trouble) {
+    case Trouble::kNever:
+      return absl::StrCat(troubled.Has(), " --nccl", use == ExchangeUse::kSaves ? "-saves" : "", "=never");
+    case Trouble::kNoVersion: {
+      const std::string& error = troubled.first->nccl.error();
+      return absl::StrCat(troubled.Name(), ": ",
+                          error.empty() ? "no version of NCCL" : error.substr(0, kMostErrorBytes));
     }
+    case Trouble::kOtherVersion:
+      return absl::StrCat(NameOf(first.rank, first), " has NCCL ", VersionText(first.nccl.version()), ", ",
+                          troubled.Has(), " ", VersionText(troubled.first->nccl.version()));
+    case Trouble::kNone:
+      break;
+  }
+  bool several = false;
+  Troubled untrusting;
+  for (const auto& [rank, member] : range) {
+    several = several || member.boot_id != first.boot_id;
+    if (!member.nccl.trusted_network()) untrusting.Add(member);
+  }
+  if (several && untrusting.first != nullptr) {
+    return absl::StrCat("the ranks are on several machines, and ", untrusting.Has(), " no --nccl-trusted-network");
   }
   return "";
 }

@@ -131,7 +131,8 @@ TEST_F(GroupsTest, Want_OneRankMayNotOrCannot_SaysWhichAndWhy) {
        "one", "rank 1 on n1: libnccl.so.2: not found"},
       {[](NcclSupport& nccl) { nccl.set_version(23007); }, "one",
        "rank 0 on n0 has NCCL 2.28.9, rank 1 on n1 has 2.30.7"},
-      {[](NcclSupport&) {}, "two", "the ranks are on several machines, and rank 0 on n0 has no --nccl-trusted-network"},
+      {[](NcclSupport&) {}, "two",
+       "the ranks are on several machines, and rank 0 on n0 and 1 other have no --nccl-trusted-network"},
   };
   for (const Case& each : cases) {
     RegisterAll(2);
@@ -143,6 +144,33 @@ TEST_F(GroupsTest, Want_OneRankMayNotOrCannot_SaysWhichAndWhy) {
     EXPECT_EQ(way.reason, each.reason);
     EXPECT_FALSE(way.refused);
   }
+}
+
+TEST_F(GroupsTest, Want_SeveralRanksHaveOneTrouble_CountsThem) {
+  NcclSupport never = Auto(), lacking = Auto(), newer = Auto(), newest = Auto();
+  never.set_policy(NcclSupport::NEVER);
+  lacking.set_version(0);
+  lacking.set_error("libnccl.so.2: not found");
+  newer.set_version(23007);
+  newest.set_version(23100);
+  const auto reason = [&](const std::vector<NcclSupport>& ranks) {
+    for (int rank = 0; rank < 5; ++rank) Register(rank, 5, ranks[static_cast<size_t>(rank)]);
+    return groups_->Want(*members_, false, now_).reason;
+  };
+  EXPECT_EQ(reason({Auto(), never, lacking, never, never}), "rank 1 on n1 and 2 others have --nccl=never");
+  EXPECT_EQ(reason({Auto(), lacking, never, never, lacking}), "rank 1 on n1 and 1 other: libnccl.so.2: not found");
+  EXPECT_EQ(reason({Auto(), Auto(), newer, newest, newer}),
+            "rank 0 on n0 has NCCL 2.28.9, rank 2 on n2 and 1 other have 2.30.7");
+}
+
+TEST_F(GroupsTest, Want_OneOfAMachinesAgentsDoesNotTrustTheNetwork_StaysOnTheHost) {
+  NcclSupport trusting = Auto();
+  trusting.set_trusted_network(true);
+  Register(0, 3, trusting, "one");
+  Register(1, 3, Auto(), "one");
+  Register(2, 3, trusting, "two");
+  EXPECT_EQ(groups_->Want(*members_, false, now_).reason,
+            "the ranks are on several machines, and rank 1 on n1 has no --nccl-trusted-network");
 }
 
 TEST_F(GroupsTest, Want_SomebodyRequiresIt_IsRefusedInsteadOfGoneAround) {

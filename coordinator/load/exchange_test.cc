@@ -211,7 +211,9 @@ TEST_F(ExchangeTest, Reshard_RequiredAndNotToBeHad_FailsOnAllRanks) {
   Start(v1::NcclSupport::REQUIRE, 23007);
   Plan();
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kNcclUnavailable));
+    const absl::Status error = StatusFromProto(Order(rank).error());
+    EXPECT_TRUE(HasReason(error, Reason::kNcclUnavailable)) << error;
+    EXPECT_TRUE(absl::StartsWith(NextActionOf(error), "Install one version of NCCL")) << NextActionOf(error);
   }
   EXPECT_EQ(Transport(), "") << "no byte has gone over gRPC";
 }
@@ -266,9 +268,32 @@ TEST_F(ExchangeTest, Reshard_ARankFailsInTheExchange_BreaksTheGroupForTheNext) {
   ReportCall(0, LoadState::FAILED, true, "window 3 has made no progress");
   Pass(absl::Seconds(2));
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kTransportFailed));
+    const absl::Status error = StatusFromProto(Order(rank).error());
+    EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
+    EXPECT_TRUE(absl::StartsWith(NextActionOf(error), "Reshard again on all ranks: the next one goes over gRPC."))
+        << NextActionOf(error);
     EXPECT_EQ(Orders(rank).groups_size(), 0) << "all abort";
   }
+}
+
+TEST_F(ExchangeTest, Reshard_ARankFailsInTheExchangeAndNcclIsRequired_IsNotToldThatTheNextOneGoesOverTheHost) {
+  Start(v1::NcclSupport::REQUIRE, 22809);
+  Plan();
+  Join();
+  Stage();
+  ReportCall(0, LoadState::FAILED, true, "window 3 has made no progress");
+  Pass(absl::Seconds(2));
+  const std::string next = NextActionOf(StatusFromProto(Order(1).error()));
+  EXPECT_TRUE(absl::StrContains(next, "Reshard again once NCCL is tried again")) << next;
+}
+
+TEST_F(ExchangeTest, Reshard_FailsBeforeTheExchange_HasTheUsualNextAction) {
+  Plan();
+  ReportCall(0, LoadState::FAILED, false, "no answer");
+  Pass(absl::Seconds(2));
+  const absl::Status error = StatusFromProto(Order(0).error());
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
+  EXPECT_FALSE(MetadataOf(error).contains("next")) << NextActionOf(error);
 }
 
 TEST_F(ExchangeTest, Reshard_GroupBreaksInTheExchangeAndNobodySaysWhy_EndsByItself) {
@@ -356,7 +381,9 @@ TEST_F(LoadExchangeTest, Load_RequiredAndNotToBeHad_FailsOnAllRanks) {
   Start(v1::NcclSupport::REQUIRE, 23007);
   Plan();
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kNcclUnavailable));
+    const absl::Status error = StatusFromProto(Order(rank).error());
+    EXPECT_TRUE(HasReason(error, Reason::kNcclUnavailable)) << error;
+    EXPECT_TRUE(absl::StartsWith(NextActionOf(error), "Install one version of NCCL")) << NextActionOf(error);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
+#include "coordinator/exchange/nccl_advice.h"
 #include "coordinator/load/load_state.h"
 
 namespace cairn {
@@ -270,6 +271,11 @@ std::vector<int> Load::Awaited(const JobContext& context) const {
 void Load::Fail(absl::Status error, JobContext& context) {
   if (ended()) return;
   error_ = std::move(error);
+  if (way_.kind == ExchangeWay::Kind::kGroup && HasReason(error_, Reason::kTransportFailed)) {
+    const bool required = Groups::SomebodyRequires(context.members, ExchangeUse::kLoads);
+    error_ = WithMetadata(
+        error_, {{"next", AdviceAfterFailedExchange(IsReshard() ? "Reshard" : "Load", required, ExchangeUse::kLoads)}});
+  }
   SetPhase(Phase::kFailed, context);
 }
 
@@ -424,9 +430,9 @@ bool Load::TakeWay(ExchangeWay way, JobContext& context) {
   way_ = std::move(way);
   context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
-    Fail(OperationError(Reason::kNcclUnavailable, context, operation(),
-                        absl::StrCat("--nccl=require, but ", way_.reason)),
-         context);
+    const absl::Status error = OperationError(Reason::kNcclUnavailable, context, operation(),
+                                              absl::StrCat("--nccl=require, but ", way_.reason));
+    Fail(WithMetadata(error, {{"next", NcclAdvice(way_.reason, ExchangeUse::kLoads)}}), context);
     return false;
   }
   if (way_.kind != ExchangeWay::Kind::kUndecided) {

@@ -8,6 +8,15 @@
 #include "coordinator/decision/plan_table.h"
 
 namespace cairn {
+namespace {
+
+// Returns why the exchange of a save cannot be, with the names of the save.
+absl::Status WhyRefused(const absl::Status& refused, const JobContext& context, const Operation& operation) {
+  const absl::Status error = OperationError(*ReasonOf(refused), context, operation, std::string(refused.message()));
+  return WithMetadata(error, {{"next", MetadataOf(refused)["next"]}});
+}
+
+}  // namespace
 
 std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state) {
   if (!state.has_resumed_from()) return std::nullopt;
@@ -276,7 +285,7 @@ void Save::AdvancePlan(JobContext& context) {
   }
   attention_ = true;
   if (const absl::Status refused = exchange_.Begin(step_, plan_, adopted_, context); !refused.ok()) {
-    Abort(OperationError(*ReasonOf(refused), context, operation(), std::string(refused.message())), context);
+    Abort(WhyRefused(refused, context, operation()), context);
     return;
   }
   TellPlan(context);
@@ -303,7 +312,7 @@ bool Save::CheckExchange(JobContext& context) {
   const bool held = exchange_.undecided();
   const absl::Status refused = exchange_.Advance(AllStaged(), context);
   if (!refused.ok()) {
-    Abort(OperationError(*ReasonOf(refused), context, operation(), std::string(refused.message())), context);
+    Abort(WhyRefused(refused, context, operation()), context);
     return false;
   }
   if (held && !exchange_.undecided()) progress_base_ = context.now;  // bytes were held until now

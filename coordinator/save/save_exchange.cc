@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
+#include "coordinator/exchange/nccl_advice.h"
 
 namespace cairn {
 namespace {
@@ -79,7 +80,8 @@ absl::Status SaveExchange::Take(ExchangeWay way, JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kGroup) group_ = way_.group;
   context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
-    return MakeError(Reason::kNcclUnavailable, absl::StrCat("--nccl-saves=require, but ", way_.reason));
+    return MakeError(Reason::kNcclUnavailable, absl::StrCat("--nccl-saves=require, but ", way_.reason),
+                     {{"next", NcclAdvice(way_.reason, ExchangeUse::kSaves)}});
   }
   if (way_.kind != ExchangeWay::Kind::kUndecided) {
     context.Log(LogLevel::kInfo, "exchange_way",

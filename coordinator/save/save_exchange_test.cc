@@ -190,6 +190,9 @@ TEST_F(SaveExchangeTest, Save_RequiredAndNotToBeHad_IsAbortedWithItsReason) {
   Start(Policy(NcclSupport::REQUIRE, 23007));
   Plan();
   EXPECT_EQ(ErrorOf(Order(0)), Reason::kNcclUnavailable) << Order(0).ShortDebugString();
+  const std::string next = NextActionOf(StatusFromProto(Order(0).error()));
+  EXPECT_TRUE(next.starts_with("Install one version of NCCL")) << next;
+  EXPECT_NE(next.find("--nccl-saves=auto"), std::string::npos) << next;
 }
 
 TEST_F(SaveExchangeTest, Save_GroupBreaksInTheExchange_GoesOnOverTheHostAndSaysWhy) {
@@ -228,6 +231,7 @@ TEST_F(SaveExchangeTest, Save_GroupBreaksAndNcclIsRequired_IsForTheRanksThatLack
   const absl::Status error = StatusFromProto(Order(1).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
   EXPECT_EQ(MetadataOf(error)["ranks"], "0") << "the rank whose bytes did not come";
+  EXPECT_NE(NextActionOf(error).find("Save again once NCCL is tried again"), std::string::npos) << NextActionOf(error);
 }
 
 // Rank 1 waits in vain for rank 0, whose worker waits in vain for that of rank 2.
@@ -241,6 +245,7 @@ TEST_F(SaveExchangeTest, Save_AWorkerHangsAndNcclIsRequired_NamesItsRankAndNotTh
   EXPECT_EQ(MetadataOf(error)["ranks"], "2") << error;
   EXPECT_NE(error.message().find("rank 2: cairn-gpu-worker does not answer any more"), std::string::npos) << error;
   EXPECT_EQ(error.message().find("no progress"), std::string::npos) << error;
+  EXPECT_NE(NextActionOf(error).find("Save again once NCCL is tried again"), std::string::npos) << NextActionOf(error);
 }
 
 TEST_F(SaveExchangeTest, Save_NobodyKnowsForSureAndNcclIsRequired_NamesWhomTheFirstWaitedFor) {

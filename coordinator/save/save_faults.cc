@@ -6,6 +6,7 @@
 #include "common/base/duration_text.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
+#include "coordinator/exchange/nccl_advice.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
@@ -132,7 +133,11 @@ bool Save::CheckErrors(JobContext& context) {
       return false;
     }
   }
-  Abort(ErrorFromRanks(context, operation(), errors), context);
+  absl::Status error = ErrorFromRanks(context, operation(), errors);
+  if (SaveExchange::Lacks(error)) {
+    error = WithMetadata(error, {{"next", AdviceAfterFailedExchange("Save", true, ExchangeUse::kSaves)}});
+  }
+  Abort(std::move(error), context);
   return false;
 }
 
@@ -148,7 +153,7 @@ bool Save::NameExchangeFault(std::vector<RankError>& errors, const JobContext& c
       fault->ranks.front(), first->phase,
       MakeError(Reason::kTransportFailed,
                 absl::StrCat("--nccl-saves=require, and the exchange over NCCL has failed: ", fault->why),
-                {{"ranks", JoinRanks(fault->ranks)}})};
+                {{"ranks", JoinRanks(fault->ranks)}, {"exchange", "nccl"}})};
   std::erase_if(errors, lacks);
   errors.insert(errors.begin(), std::move(named));
   return true;

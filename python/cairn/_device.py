@@ -31,6 +31,8 @@ PIECE_BYTES = 256 << 20
 _RELEASE_SECONDS = 5.0
 # `python -m cairn.doctor_gpu` waits so long for a driver to start.
 _DOCTOR_SECONDS = 60.0
+_NEXT_WITHOUT_DRIVER = ("Install NVIDIA's driver, or a newer one; in a container run with `--gpus all`. `python -m "
+                        "cairn.doctor_gpu` looks again.")
 
 # Between two chunks of an overlapped save other copies find their way.
 CHUNK_BYTES = 16 << 20
@@ -332,7 +334,8 @@ class Devices:
                     if outcome.kind == STALLED:
                         raise Error("DEVICE_STALLED", "an array is on a GPU, and CUDA's driver does not start: "
                                     f"{text} ({timeout:.3g} s)")
-                    raise Error("DEVICE_ERROR", f"an array is on a GPU, and CUDA's driver cannot be opened: {text}")
+                    raise Error("DEVICE_ERROR", f"an array is on a GPU, and CUDA's driver cannot be opened: {text}",
+                                {"next": _NEXT_WITHOUT_DRIVER})
             return self._handle
         finally:
             self._lock.release()

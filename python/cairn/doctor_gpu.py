@@ -19,9 +19,9 @@ from cairn._errors import Error
 # torch's newer and older names.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NEXT_WITHOUT_DRIVER = (
-    f"{'next':<16}Without a GPU there is nothing to do: arrays in memory of the host are saved as ever.\n"
-    f"{'':<16}With one, install NVIDIA's driver, or name its library with --libcuda. A container's runtime\n"
-    f"{'':<16}puts it there, as `docker run --gpus all` does.\n"
+    f"{'next':<16}Without a GPU there is nothing to do: arrays in memory of the host are saved as usual.\n"
+    f"{'':<16}With one, install NVIDIA's driver; in a container run with `--gpus all`. Saves and loads\n"
+    f"{'':<16}look for {_device.DRIVER} where the loader does; --libcuda is for this command alone.\n"
 )
 # The driver may take so long to answer.
 _SECONDS = 60.0
@@ -85,7 +85,8 @@ def handle_types(devices: _device.Devices, array: _device_array.DeviceArray) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--libcuda", default=_device.DRIVER, help=f"the driver ({_device.DRIVER})")
+    parser.add_argument("--libcuda", default=_device.DRIVER,
+                        help=f"another library to look at than that of saves and loads ({_device.DRIVER})")
     _device.DRIVER = parser.parse_args().libcuda
     found, text = report()
     sys.stdout.write(text)

@@ -107,8 +107,10 @@ def test_an_exchange_without_room_in_the_memory_budget_goes_over_the_host_at_onc
 
 
 @pytest.mark.parametrize("settings, flags, reason", [
-    (["version 0"], agent_flags(), "rank 0 on .*: no version of NCCL"),
-    ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .*: /nowhere/libnccl.so.2: .*"),
+    (["version 0"], agent_flags(), "rank 0 on .* and 1 other: no version of NCCL"),
+    ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .* and 1 other: /nowhere/libnccl.so.2: .*"),
+    ([], agent_flags("--nccl-device=7"),
+     r"rank 0 on .* and 1 other: --nccl-device=7 \(or LOCAL_RANK\), but the agent sees 2 GPUs"),
     (["init_result 5"], agent_flags(), "rank . on .*: ncclCommInitRankConfig: ncclInvalidUsage.*"),
     (["shared_device 0"], agent_flags(), "rank . on .*: .*Duplicate GPU detected.*")])
 def test_what_cannot_go_over_nccl_goes_over_the_host_and_says_why(root, controls, settings, flags, reason):
@@ -134,7 +136,8 @@ def test_require_fails_instead(root, controls):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
         for error in reshard(cluster, *halves(noise((64, 64)), 2), errors=True):
             assert isinstance(error, cairn.Error) and error.reason == "NCCL_UNAVAILABLE", error
-            assert "/nowhere/libnccl.so.2" in str(error)
+            assert "/nowhere/libnccl.so.2" in str(error) and "\nnext: Install NCCL there" in str(error), error
+        assert log_of(cluster).count(" warn event=nccl ") == 2, "each agent warns at its start"
 
 
 def assert_goes_over_nccl(cluster, source, target):
@@ -146,6 +149,7 @@ def broken(cluster, source, target):
     errors = reshard(cluster, source, target, errors=True)
     for error in errors:
         assert isinstance(error, cairn.Error) and error.reason == "TRANSPORT_FAILED", error
+        assert "\nnext: Reshard again on all ranks: the next one goes over gRPC." in str(error), error
     for report in reshard(cluster, source, target):
         assert report.transport.startswith("grpc (nccl: "), report.transport
     assert "gpu_worker_crashed" not in log_of(cluster)

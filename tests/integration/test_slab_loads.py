@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +135,9 @@ def test_killed_trainers_load_from_slabs_and_without_them_by_name(root, cluster,
         assert (report.step, report.path, report.storage_bytes) == (5, "slab", 0), report
         assert report.total_bytes_read == report.unique_bytes
     assert rchar(cluster) - before < WHOLE.nbytes // 16, "the agents have read files"
+    for agent in cluster.agents:
+        until(lambda agent=agent: re.search("event=load_ended .*path=slab ", agent.log.read_text()),
+              text="the word of the report in the agent's log")
     # Again, and of the step by its number.
     for report in on_ranks(cluster, lambda rank, client: load(rank, client, axis, 5)):
         assert report.path == "slab"

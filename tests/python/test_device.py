@@ -352,6 +352,8 @@ def test_without_a_driver_arrays_on_gpus_are_refused(gpu, client, monkeypatch):
     with pytest.raises(cairn.Error, match=r"/nowhere/libcuda\.so\.1") as error:
         client.save(1, {"w": array})
     assert error.value.reason == "DEVICE_ERROR"
+    action = str(error.value).partition("\nnext: ")[2]
+    assert action.startswith("Install NVIDIA's driver") and "ILLEGAL_ADDRESS" not in action, action
     client.save(1, {"w": random_array((10,))}).wait()
 
 
@@ -557,3 +559,4 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     found, text = doctor_gpu.report()
     assert not found and "/nowhere/libcuda.so.1" in text
     assert "\nnext            Without a GPU" in text, "it says what to do"
+    assert "libcuda.so.1 where the loader does" in text, "the trainer has no flag for it"

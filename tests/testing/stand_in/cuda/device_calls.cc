@@ -1,4 +1,4 @@
-// The calls of CUDA's driver about devices, contexts and errors, as the stand-in makes them. docs/gpu.md says how it
+// The calls of CUDA's driver about devices, contexts and errors, as the stand-in makes them. tests/README.md says how it
 // differs from a driver.
 #include <unistd.h>
 

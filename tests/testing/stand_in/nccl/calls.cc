@@ -1,4 +1,4 @@
-// The calls of NCCL, as the stand-in makes them. docs/nccl.md says how it differs from the library.
+// The calls of NCCL, as the stand-in makes them. tests/README.md says how it differs from the library.
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
