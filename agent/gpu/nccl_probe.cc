@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/printable.h"
 #include "common/process/log.h"
 #include "common/status/status.h"
 
@@ -27,7 +28,7 @@ std::vector<std::string> Requiring(const v1::NcclSupport& support) {
 }
 
 void Refuse(uint32_t device, const std::string& why, bool misconfigured, v1::NcclSupport& support) {
-  support.set_error(why.substr(0, kMostErrorBytes));
+  support.set_error(std::string(CutText(Printable(why), kMostErrorBytes)));
   const std::vector<std::string> flags = Requiring(support);
   const std::string then = flags.empty()
                                ? "bytes between agents that share no memory go over gRPC"

@@ -69,6 +69,7 @@ v1::TransferIdentity ShardFetcher::Identity(const Source& source) const {
 }
 
 absl::Status ShardFetcher::AwaitStaged(Source& source) {
+  MarkWaiting(source);  // also of one that does not answer, so that it is the one that is named
   absl::Time failing_since = absl::InfiniteFuture();
   absl::Duration pause = kFirstPause;
   while (true) {
@@ -81,7 +82,6 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
     }
     if (answered.ok()) {  // not yet: the call has waited already
       failing_since = absl::InfiniteFuture();
-      MarkWaiting(source);
       continue;
     }
     CAIRN_RETURN_IF_ERROR(CheckPassing(source, PeerError(source, answered), failing_since));
@@ -104,7 +104,6 @@ absl::Status ShardFetcher::AskOnce(Source& source, grpc::Status& answered, v1::A
 absl::Status ShardFetcher::CheckPassing(Source& source, const absl::Status& error, absl::Time& failing_since) {
   if (HasReason(error, Reason::kPlanUnknown)) {  // it has not heard of the save yet
     failing_since = absl::InfiniteFuture();
-    MarkWaiting(source);
     return absl::OkStatus();
   }
   if (HasReason(error, Reason::kAgentUnreachable)) {
@@ -187,7 +186,7 @@ absl::Status ShardFetcher::Resolve(Source& source) {
     MutexLock lock(mutex_);
     while (source.resolving && !stopped_) changed_.Wait(mutex_);
     if (stopped_) return Stopped();
-    if (source.ready) return absl::OkStatus();
+    if (source.ready || !source.failure.ok()) return source.failure;
     if (source.peer.transfer_address().empty()) return Failed(source, "its address is not known");
     source.resolving = true;
     if (source.stub == nullptr) source.stub = v1::TransferService::NewStub(MakeChannel(source.peer.transfer_address()));
@@ -200,6 +199,7 @@ absl::Status ShardFetcher::Resolve(Source& source) {
   source.resolving = false;
   source.waiting = false;
   source.ready = status.ok();
+  source.failure = status;
   if (source.ready) (source.mapped ? mapped_used_ : fetched_used_) = true;
   changed_.NotifyAll();
   return status;

@@ -215,6 +215,24 @@ TEST_F(ShardFetcherTest, Fetch_SourceCannotBeReached_IsGivenUpByName) {
 }
 
 // The agent has ended, and another program has got its port.
+TEST_F(ShardFetcherTest, Fetch_SourceDoesNotAnswer_IsNamedMeanwhileAndTriedOnce) {
+  std::promise<void> asked, go_on;
+  source_.await = [&](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&) {
+    asked.set_value();
+    go_on.get_future().wait();
+    return MakeError(Reason::kStorageError, "of its own");
+  };
+  const auto fetcher = Fetcher();
+  auto fetching = std::async(std::launch::async, [&] { return Fetch(*fetcher, 0, 1); });
+  asked.get_future().wait();
+  EXPECT_EQ(fetcher->waiting_for(), std::vector<uint32_t>{7}) << "nobody knows yet whether it answers";
+  go_on.set_value();
+  ExpectRefusal(fetching.get(), Reason::kStorageError, "of its own");
+  EXPECT_TRUE(fetcher->waiting_for().empty());
+  ExpectRefusal(Fetch(*fetcher, 1, 1), Reason::kStorageError, "of its own");
+  EXPECT_EQ(source_.awaited().size(), 1u);
+}
+
 TEST_F(ShardFetcherTest, Fetch_SomethingElseListensThere_IsGivenUpByName) {
   source_.await = [](const v1::AwaitRoundRequest&, v1::AwaitRoundResponse&) { return absl::UnimplementedError(""); };
   ExpectRefusal(Fetch(*Fetcher({.unreachable_timeout = absl::Milliseconds(200)}), 0, 1), Reason::kTransportFailed,

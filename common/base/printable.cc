@@ -54,4 +54,10 @@ std::string Printable(std::string_view text, std::string_view kept) {
   return printable;
 }
 
+std::string_view CutText(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
 }  // namespace cairn

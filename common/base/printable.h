@@ -3,6 +3,7 @@
 #ifndef CAIRN_COMMON_BASE_PRINTABLE_H_
 #define CAIRN_COMMON_BASE_PRINTABLE_H_
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@ bool IsPrintable(std::string_view text);
 
 // Returns the text with each byte of what is not printable as "\xNN". The control characters in `kept` stay.
 std::string Printable(std::string_view text, std::string_view kept = "");
+
+// Returns the text, or so many bytes of it at most, cut where a character ends, so that the text stays valid UTF-8.
+std::string_view CutText(std::string_view text, size_t bytes);
 
 }  // namespace cairn
 

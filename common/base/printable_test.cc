@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <string>
 
@@ -60,6 +61,24 @@ TEST(PrintableTest, Printable_AnyBytes_IsPrintable) {
     ASSERT_TRUE(IsPrintable(printable));
     ASSERT_EQ(printable == text, IsPrintable(text));
   }
+}
+
+TEST(PrintableTest, CutText_InTheMidstOfACharacter_LeavesItOut) {
+  const std::string text =
+      "a\xe2\x82\xac"
+      "b\xc3\xa9";  // a, the euro sign, b, e with an accent
+  const char* const cuts[] = {"",
+                              "a",
+                              "a",
+                              "a",
+                              "a\xe2\x82\xac",
+                              "a\xe2\x82\xac"
+                              "b",
+                              "a\xe2\x82\xac"
+                              "b"};
+  for (size_t bytes = 0; bytes < std::size(cuts); ++bytes) EXPECT_EQ(CutText(text, bytes), cuts[bytes]) << bytes;
+  EXPECT_EQ(CutText(text, text.size()), text);
+  EXPECT_EQ(CutText(text, 100), text);
 }
 
 }  // namespace

@@ -274,16 +274,9 @@ constexpr ReasonInfo kTable[] = {
      "Remove it, or choose another name."},
 };
 
-// Cuts where a character ends, so that the text stays valid UTF-8.
-std::string_view Cut(std::string_view text, size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
-  return text.substr(0, bytes);
-}
-
 // Names in a message may be those of anybody's file. A message may have lines.
 std::string Shown(std::string_view text, size_t bytes) {
-  return std::string(Cut(Printable(Cut(text, bytes), "\n\t"), bytes));
+  return std::string(CutText(Printable(CutText(text, bytes), "\n\t"), bytes));
 }
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }

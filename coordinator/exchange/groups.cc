@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/base/printable.h"
 #include "common/process/quantity.h"
 
 namespace cairn {
@@ -55,6 +56,9 @@ struct Troubled {
   }
   std::string Has() const { return absl::StrCat(Name(), others == 0 ? " has" : " have"); }
 };
+
+// A text that an agent has sent.
+std::string Shown(std::string_view text) { return std::string(CutText(Printable(text), kMostErrorBytes)); }
 
 }  // namespace
 
@@ -119,8 +123,7 @@ std::string Groups::Refusal(const Membership& members, ExchangeUse use) {
       return absl::StrCat(troubled.Has(), " --nccl", use == ExchangeUse::kSaves ? "-saves" : "", "=never");
     case Trouble::kNoVersion: {
       const std::string& error = troubled.first->nccl.error();
-      return absl::StrCat(troubled.Name(), ": ",
-                          error.empty() ? "no version of NCCL" : error.substr(0, kMostErrorBytes));
+      return absl::StrCat(troubled.Name(), ": ", error.empty() ? "no version of NCCL" : Shown(error));
     }
     case Trouble::kOtherVersion:
       return absl::StrCat(NameOf(first.rank, first), " has NCCL ", VersionText(first.nccl.version()), ", ",
@@ -197,7 +200,7 @@ ExchangeWay Groups::Settle(const Membership& members, absl::Time now, const std:
 
 ExchangeWay Groups::RefusedBy(const Member& member, const std::string& why, const Membership& members,
                               ExchangeUse use) {
-  return OverHost(members, use, absl::StrCat(NameOf(member.rank, member), ": ", why.substr(0, kMostErrorBytes)));
+  return OverHost(members, use, absl::StrCat(NameOf(member.rank, member), ": ", Shown(why)));
 }
 
 void Groups::Release(uint64_t number, const std::string& user) {
@@ -229,7 +232,7 @@ std::optional<GroupFault> Groups::FaultOf(uint64_t number) const {
 
 GroupFault Groups::FaultBy(const Member& member, const GroupState& state) {
   GroupFault fault;
-  fault.why = absl::StrCat(NameOf(member.rank, member), ": ", state.error().substr(0, kMostErrorBytes));
+  fault.why = absl::StrCat(NameOf(member.rank, member), ": ", Shown(state.error()));
   for (const uint32_t rank : state.faulty_ranks()) {
     if (rank < kMostRanks && fault.ranks.size() < kMostRanks) fault.ranks.push_back(static_cast<int>(rank));
   }
