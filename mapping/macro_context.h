@@ -20,7 +20,7 @@ namespace cairn::aoa {
 inline constexpr size_t kMaxNamesPerStatement = 1 << 20;
 inline constexpr size_t kMaxTokens = 1 << 28;
 // Arrays and fused layouts of all statements together may make no more names than this.
-inline constexpr size_t kMaxMadeNames = 1 << 20;
+inline constexpr size_t kMaxMadeNames = 1 << 22;
 // How many bytes of names may be looked at while digits are divided among placeholders (NamePattern::Match), or while
 // placeholders are looked for among the names that earlier statements give. It is a second or two.
 inline constexpr uint64_t kMaxTries = uint64_t{1} << 30;

@@ -131,12 +131,13 @@ TEST(Mapping, BuildMapping_StatementsMakeMillionsOfNames_AreRefused) {
       std::string(ErrorOf({"q, k, v -> a, fused_qkv, num_heads=65537, num_kv_heads=1"}, {"q", "k", "v"}).message()),
       HasSubstr("num_heads (65537) is more than 65536"));
   std::vector<std::string> statements;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 22; ++i) {
     statements.push_back(absl::StrCat("q, k, v -> a", i, ", fused_qkv, axis=0, num_heads=65536, num_kv_heads=65536"));
   }
-  EXPECT_THAT(std::string(ErrorOf(statements, {"q", "k", "v"}).message()), HasSubstr("makes more than 1048576 names"));
-  statements = {"a[0:600000] -> b", "a[0:600000] -> c"};
-  EXPECT_THAT(std::string(ErrorOf(statements, {"a_0"}).message()), HasSubstr("makes more than 1048576 names"));
+  EXPECT_THAT(std::string(ErrorOf(statements, {"q", "k", "v"}).message()), HasSubstr("makes more than 4194304 names"));
+  statements.clear();
+  for (int i = 0; i < 5; ++i) statements.push_back(absl::StrCat("a[0:1000000] -> b", i));
+  EXPECT_THAT(std::string(ErrorOf(statements, {"a_0"}).message()), HasSubstr("makes more than 4194304 names"));
 }
 
 TEST(Mapping, BuildMapping_NamesOfHeadsAreTaken_OthersAreFoundSoon) {
