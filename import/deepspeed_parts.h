@@ -23,8 +23,8 @@ namespace cairn {
 
 struct DeepSpeedParts {
   // Reads what is not tensors' bytes of all files that `names` has below `directory`, by several threads, and learns
-  // how the model is cut. Fails as ForeignFile::OpenBelow, ReadDeepSpeedModel, ReadDeepSpeedOptimizer and
-  // LearnParallelism.
+  // how the model is cut. Fails as ForeignFile::OpenBelow, ReadDeepSpeedModel, ReadDeepSpeedOptimizer,
+  // LearnParallelism and CheckRanks.
   static absl::StatusOr<DeepSpeedParts> Read(const std::string& directory, const DeepSpeedFiles& names);
 
   // Finds out how many stages and slices there are, and how slices make up tensors. It looks at `parts` and the names
