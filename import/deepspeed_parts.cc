@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/reason.h"
@@ -119,6 +121,7 @@ absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory
   CAIRN_RETURN_IF_ERROR(status);
   CAIRN_RETURN_IF_ERROR(read.LearnParallelism(names));
   CAIRN_RETURN_IF_ERROR(CheckRanks(read.parts, read.slices));
+  if (!names.is_universal) CAIRN_RETURN_IF_ERROR(read.CheckLayers(names));
   return read;
 }
 
@@ -183,6 +186,34 @@ absl::Status DeepSpeedParts::LearnParallelism(const DeepSpeedFiles& names) {
         {{"file", directory}, {"next", kSayPatterns}});
   }
   return absl::OkStatus();
+}
+
+absl::Status DeepSpeedParts::CheckLayers(const DeepSpeedFiles& names) const {
+  std::set<uint32_t> known;
+  for (const DeepSpeedFiles::Layer& layer : names.layers) known.insert(layer.index);
+  absl::Status status;
+  const auto check = [&](const std::string& name, const std::string& path) {
+    // Tensors of a layer are named by its number.
+    const size_t digits = name.find_first_not_of("0123456789");
+    uint32_t index = 0;
+    if (!status.ok() || digits == std::string::npos || name[digits] != '.' ||
+        !absl::SimpleAtoi(name.substr(0, digits), &index) || known.contains(index)) {
+      return;
+    }
+    status = MakeError(Reason::kFileMissing,
+                       absl::StrCat(directory, " has no file of layer ", index, ", and ", path, " names '", name, "'"),
+                       {{"file", directory}, {"tensor", name}});
+  };
+  for (const DeepSpeedPart& part : parts) {
+    const DeepSpeedRead<DeepSpeedModel>& model = part.models[0];
+    if (!model.content.module.empty()) continue;
+    for (const ZeroGroup& group : model.content.groups) {
+      for (const ZeroGroup::Parameter& parameter : group.parameters) check(parameter.name, model.path);
+    }
+    for (const auto& [name, shape] : model.content.frozen_shapes) check(name, model.path);
+    for (const std::string& name : model.content.buffers) check(name, model.path);
+  }
+  return status;
 }
 
 absl::StatusOr<MergedShape> DeepSpeedParts::MergeParameter(const std::string& name,
