@@ -24,6 +24,7 @@
 #include "import/foreign_manifest.h"
 #include "import/named_tensors.h"
 #include "import/parallel_rules.h"
+#include "import/universal_parameters.h"
 #include "import/zero_partition.h"
 
 namespace cairn {
@@ -197,6 +198,7 @@ absl::Status DirectoryReader::AddMerged(const std::string& name, const MergedSha
 }
 
 absl::Status DirectoryReader::AddParameters() {
+  CAIRN_RETURN_IF_ERROR(CheckUniversalParameters(names_, read_));
   absl::flat_hash_map<std::string, Shape> shapes;
   for (const DeepSpeedPart& part : read_.parts) {
     for (const ZeroGroup& group : part.models[0].content.groups) {
@@ -204,12 +206,7 @@ absl::Status DirectoryReader::AddParameters() {
     }
   }
   for (size_t i = 0; i < names_.parameters.size(); ++i) {
-    // The path is "zero/WEIGHT/KEY.pt", or "zero/KEY.pt" for all weights.
-    const std::string& path = names_.parameters[i];
-    const size_t begin = path.find('/') + 1, slash = path.rfind('/');
-    const std::string weight = slash < begin ? "" : path.substr(begin, slash - begin);
-    const size_t key_begin = std::max(begin, slash + 1);
-    const std::string key = path.substr(key_begin, path.size() - key_begin - std::string_view(".pt").size());
+    const auto [weight, key] = ParseUniversalPath(names_.parameters[i]);
     const std::string name = weight.empty() ? key : key == "fp32" ? weight : StateName(key, weight);
     std::optional<StridedTensor> tensor = read_.parameters[i];
     const uint32_t file = read_.first_parameter + static_cast<uint32_t>(i);

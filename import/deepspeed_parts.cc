@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <functional>
+#include <set>
+#include <type_traits>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/tensor/dtype.h"
+#include "import/deepspeed_ranks.h"
 #include "import/described_files.h"
 #include "import/torch_file.h"
 
@@ -26,6 +32,29 @@ absl::StatusOr<TorchFile> OpenTorch(const ForeignFile& file) {
   return TorchFile::Open(file.bytes(), read, file.path());
 }
 
+template <typename Number>
+double NumberIn(const std::string& bytes) {
+  Number number{};
+  std::memcpy(&number, bytes.data(), std::min(bytes.size(), sizeof number));
+  return static_cast<double>(number);
+}
+
+// Reads how many steps each group has made, where that is a tensor of one element.
+absl::Status ReadSteps(const ForeignFile& file, DeepSpeedOptimizer& optimizer) {
+  for (size_t group = 0; group < optimizer.states.size(); ++group) {
+    const auto step = optimizer.states[group].find("step");
+    if (step == optimizer.states[group].end() || !step->second.shape.empty()) continue;
+    const DType dtype = step->second.dtype;
+    CAIRN_ASSIGN_OR_RETURN(const std::string bytes,
+                           file.Read(step->second.offset, static_cast<uint64_t>(BytesOf(dtype))));
+    if (dtype == DType::kFloat32) optimizer.steps[group] = NumberIn<float>(bytes);
+    if (dtype == DType::kFloat64) optimizer.steps[group] = NumberIn<double>(bytes);
+    if (dtype == DType::kInt64) optimizer.steps[group] = NumberIn<int64_t>(bytes);
+    if (dtype == DType::kInt32) optimizer.steps[group] = NumberIn<int32_t>(bytes);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Bad(const std::string& path, const std::string& problem) {
   return MakeError(Reason::kBadForeignFile, absl::StrCat(path, ": ", problem), {{"file", path}});
 }
@@ -36,16 +65,20 @@ absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory
   DeepSpeedParts read;
   read.directory = directory;
   // What is to be done with each file.
-  std::vector<std::function<absl::Status(const TorchFile&)>> readers;
-  const auto add = [&](const std::string& name, std::function<absl::Status(const TorchFile&)> reader) {
+  using FileReader = std::function<absl::Status(const ForeignFile&, const TorchFile&)>;
+  std::vector<FileReader> readers;
+  const auto add = [&](const std::string& name, FileReader reader) {
     readers.push_back(std::move(reader));
     read.file_names.push_back(name);
     return static_cast<uint32_t>(read.file_names.size() - 1);
   };
   const auto into = [&](auto& one, const std::string& name, auto parse) {
     one.path = absl::StrCat(directory, "/", name);
-    one.file = add(name, [&one, parse](const TorchFile& file) -> absl::Status {
-      CAIRN_ASSIGN_OR_RETURN(one.content, parse(file));
+    one.file = add(name, [&one, parse](const ForeignFile& file, const TorchFile& torch) -> absl::Status {
+      CAIRN_ASSIGN_OR_RETURN(one.content, parse(torch));
+      if constexpr (std::is_same_v<decltype(one.content), DeepSpeedOptimizer>) {
+        CAIRN_RETURN_IF_ERROR(ReadSteps(file, one.content));
+      }
       return absl::OkStatus();
     });
   };
@@ -66,7 +99,7 @@ absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory
   read.parameters.resize(names.parameters.size());
   read.first_parameter = static_cast<uint32_t>(read.file_names.size());
   for (size_t i = 0; i < read.parameters.size(); ++i) {
-    add(names.parameters[i], [&read, i](const TorchFile& file) -> absl::Status {
+    add(names.parameters[i], [&read, i](const ForeignFile&, const TorchFile& file) -> absl::Status {
       // The value is {"param": tensor, ...}, or a tensor or number alone.
       PickleValue value = file.document().root();
       if (const auto parameter = file.document().Find(value, "param"); parameter.has_value()) value = *parameter;
@@ -79,7 +112,7 @@ absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory
     CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory, read.file_names[number]));
     {
       CAIRN_ASSIGN_OR_RETURN(const TorchFile torch, OpenTorch(file));
-      CAIRN_RETURN_IF_ERROR(readers[number](torch));
+      CAIRN_RETURN_IF_ERROR(readers[number](file, torch));
     }
     file.Close();
     read.files[number] = std::move(file);
@@ -87,6 +120,8 @@ absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory
   });
   CAIRN_RETURN_IF_ERROR(status);
   CAIRN_RETURN_IF_ERROR(read.LearnParallelism(names));
+  CAIRN_RETURN_IF_ERROR(CheckRanks(read.parts, read.slices));
+  if (!names.is_universal) CAIRN_RETURN_IF_ERROR(read.CheckLayers(names));
   return read;
 }
 
@@ -151,6 +186,34 @@ absl::Status DeepSpeedParts::LearnParallelism(const DeepSpeedFiles& names) {
         {{"file", directory}, {"next", kSayPatterns}});
   }
   return absl::OkStatus();
+}
+
+absl::Status DeepSpeedParts::CheckLayers(const DeepSpeedFiles& names) const {
+  std::set<uint32_t> known;
+  for (const DeepSpeedFiles::Layer& layer : names.layers) known.insert(layer.index);
+  absl::Status status;
+  const auto check = [&](const std::string& name, const std::string& path) {
+    // Tensors of a layer are named by its number.
+    const size_t digits = name.find_first_not_of("0123456789");
+    uint32_t index = 0;
+    if (!status.ok() || digits == std::string::npos || name[digits] != '.' ||
+        !absl::SimpleAtoi(name.substr(0, digits), &index) || known.contains(index)) {
+      return;
+    }
+    status = MakeError(Reason::kFileMissing,
+                       absl::StrCat(directory, " has no file of layer ", index, ", and ", path, " names '", name, "'"),
+                       {{"file", directory}, {"tensor", name}});
+  };
+  for (const DeepSpeedPart& part : parts) {
+    const DeepSpeedRead<DeepSpeedModel>& model = part.models[0];
+    if (!model.content.module.empty()) continue;
+    for (const ZeroGroup& group : model.content.groups) {
+      for (const ZeroGroup::Parameter& parameter : group.parameters) check(parameter.name, model.path);
+    }
+    for (const auto& [name, shape] : model.content.frozen_shapes) check(name, model.path);
+    for (const std::string& name : model.content.buffers) check(name, model.path);
+  }
+  return status;
 }
 
 absl::StatusOr<MergedShape> DeepSpeedParts::MergeParameter(const std::string& name,

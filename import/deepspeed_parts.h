@@ -23,8 +23,8 @@ namespace cairn {
 
 struct DeepSpeedParts {
   // Reads what is not tensors' bytes of all files that `names` has below `directory`, by several threads, and learns
-  // how the model is cut. Fails as ForeignFile::OpenBelow, ReadDeepSpeedModel, ReadDeepSpeedOptimizer and
-  // LearnParallelism.
+  // how the model is cut. Fails as ForeignFile::OpenBelow, ReadDeepSpeedModel, ReadDeepSpeedOptimizer,
+  // LearnParallelism, CheckRanks and CheckLayers.
   static absl::StatusOr<DeepSpeedParts> Read(const std::string& directory, const DeepSpeedFiles& names);
 
   // Finds out how many stages and slices there are, and how slices make up tensors. It looks at `parts` and the names
@@ -39,6 +39,10 @@ struct DeepSpeedParts {
 
   // Returns the part that a stage of the pipeline has of a slice.
   const DeepSpeedPart& Part(size_t stage, size_t slice) const { return parts[stage * slices + slice]; }
+  // Checks that each layer of a pipeline has a file. The models' files are without a module then, and buffers stand in
+  // the files of layers alone. It looks at `parts` and the names of the files. DATA_LOSS (FILE_MISSING).
+  absl::Status CheckLayers(const DeepSpeedFiles& names) const;
+
   size_t stages() const { return parts.size() / slices; }
   // Adds to an error that it is of this directory.
   absl::Status InDirectory(const absl::Status& status) const;

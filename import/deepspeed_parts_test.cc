@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -72,6 +73,27 @@ TEST(DeepSpeedPartsTest, LearnParallelism_Experts_AreForUniversalCheckpoints) {
   DeepSpeedFiles universal;
   universal.is_universal = true;
   EXPECT_TRUE(read.LearnParallelism(universal).ok());
+}
+
+TEST(DeepSpeedPartsTest, CheckLayers_ALayerWithoutAFile_IsNamed) {
+  DeepSpeedParts read = PartsOf(2, 2, 1);
+  DeepSpeedFiles names;
+  EXPECT_TRUE(read.CheckLayers(names).ok()) << "no name is that of a layer";
+  DeepSpeedModel& model = read.parts[1].models[0].content;
+  model.groups[0].parameters = {{"3.up.weight", {4, 2}, 0}, {"tied_modules.embed.weight", {4, 2}, 0}};
+  model.frozen_shapes = {{"4.frozen", {2}}};
+  model.buffers = {"05.scale"};
+  names.layers = {{3, 0, "a"}, {4, 0, "b"}, {5, 0, "c"}};
+  EXPECT_TRUE(read.CheckLayers(names).ok()) << read.CheckLayers(names);
+  for (const size_t without : {0, 1, 2}) {
+    DeepSpeedFiles fewer = names;
+    fewer.layers.erase(fewer.layers.begin() + static_cast<std::ptrdiff_t>(without));
+    const absl::Status status = read.CheckLayers(fewer);
+    EXPECT_EQ(ReasonOf(status), Reason::kFileMissing);
+    EXPECT_NE(status.message().find("layer " + std::to_string(without + 3)), absl::string_view::npos) << status;
+  }
+  model.module["3.up.weight"] = {};
+  EXPECT_TRUE(read.CheckLayers({}).ok()) << "it is no pipeline: the file has the module itself";
 }
 
 TEST(DeepSpeedPartsTest, MergeParameter_WithoutRules_TakesOneSliceAlone) {

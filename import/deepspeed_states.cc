@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -117,6 +118,9 @@ absl::Status Reader::ReadStates(PickleValue value, DeepSpeedOptimizer& optimizer
       status = tensors.status();
     } else {
       optimizer.states[static_cast<size_t>(*group)] = *std::move(tensors);
+      const auto step = document_.Find(states, "step");
+      const auto number = step ? document_.Int(*step) : std::nullopt;
+      if (number) optimizer.steps[static_cast<size_t>(*group)] = static_cast<double>(*number);
     }
   };
   if (value.kind() == PickleKind::kList) {
@@ -263,6 +267,7 @@ absl::StatusOr<DeepSpeedModel> Reader::ReadModel() {
     model.slices = degree("tp_degree");
   }
   if (const auto parts = document_.Find(root, "mp_world_size")) model.parts = RanksOf(*parts);
+  if (const auto steps = document_.Find(root, "global_steps")) model.steps = document_.Int(*steps);
   if (const auto info = document_.Find(root, "universal_checkpoint_info");
       info.has_value() && info->kind() == PickleKind::kDict) {
     CAIRN_ASSIGN_OR_RETURN(ParallelInfo parallel, ReadParallelInfo(*info));
@@ -287,6 +292,16 @@ absl::StatusOr<DeepSpeedOptimizer> Reader::ReadOptimizer() {
     optimizer.weights.push_back(std::move(flat));
   }
   optimizer.states.resize(optimizer.weights.size());
+  optimizer.steps.resize(optimizer.weights.size());
+  if (const auto stage = document_.Find(root, "zero_stage")) {
+    // It is a number, or an enumeration made of one.
+    optimizer.stage = document_.Int(*stage);
+    PickleValue argument;
+    if (const PickleObject* made = document_.Object(*stage);
+        made != nullptr && document_.CopyElements(made->arguments, std::span(&argument, 1)) == 1) {
+      optimizer.stage = document_.Int(argument);
+    }
+  }
   const auto states = document_.Find(root, optimizer.by_parameter ? "optimizer_state_dict" : "base_optimizer_state");
   if (states.has_value()) CAIRN_RETURN_IF_ERROR(ReadStates(*states, optimizer));
   if (const auto ranks = document_.Find(root, "partition_count")) optimizer.ranks = RanksOf(*ranks);

@@ -33,6 +33,7 @@ struct DeepSpeedModel {
   std::set<std::string> buffers;                            // names in `module`, or in the files of layers
   // Into how many stages, slices, and parts together the model is cut; 0: the file does not say.
   uint64_t stages = 0, slices = 0, parts = 0;
+  std::optional<int64_t> steps;          // that the training had made; nothing: the file does not say
   std::optional<ParallelInfo> parallel;  // nothing: the file does not say how tensors are cut
   bool has_experts = false;              // in DeepSpeed's own layers (AutoEP)
 };
@@ -41,9 +42,12 @@ struct DeepSpeedModel {
 struct DeepSpeedOptimizer {
   bool by_parameter = false;           // as stage 3 cuts it
   uint64_t ranks = 0;                  // into how many parts it is cut; 0: the file does not say
+  std::optional<int64_t> stage;        // of ZeRO; nothing: the file does not say
   std::vector<StridedTensor> weights;  // in full precision: a flat tensor of each group
   // Holds for each group what the optimizer keeps, by its key: flat tensors and scalars.
   std::vector<std::map<std::string, StridedTensor>> states;
+  // Holds for each group how many steps it has made, where that is a number that stands in the file as it is.
+  std::vector<std::optional<double>> steps;
   std::vector<std::vector<int64_t>> paddings;  // behind each parameter of each group; empty: none
 };
 

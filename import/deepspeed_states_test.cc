@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -105,6 +106,7 @@ TEST_F(DeepSpeedStatesTest, ReadModel_HowTensorsAreCut_IsFound) {
       Model({{"module", None()},
              {"buffer_names", List({Text("scale")})},
              {"mp_world_size", Int(6)},
+             {"global_steps", Int(7)},
              {"checkpoint_parallel_dimensions", Attributes({{"pp_degree", Int(3)}, {"tp_degree", Int(2)}})},
              {"universal_checkpoint_info", info}});
   ASSERT_TRUE(model.ok()) << model.status();
@@ -112,6 +114,7 @@ TEST_F(DeepSpeedStatesTest, ReadModel_HowTensorsAreCut_IsFound) {
   EXPECT_EQ(model->stages, 3u);
   EXPECT_EQ(model->slices, 2u);
   EXPECT_EQ(model->parts, 6u);
+  EXPECT_EQ(model->steps, 7);
   ASSERT_TRUE(model->parallel.has_value());
   EXPECT_EQ(model->parallel->version, 1);
   EXPECT_EQ(model->parallel->vocabulary, 11);
@@ -182,6 +185,18 @@ TEST_F(DeepSpeedStatesTest, ReadOptimizer_Stage3_IsCutByParameter) {
   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
   EXPECT_TRUE(optimizer->by_parameter);
   EXPECT_EQ(optimizer->states[0].at("exp_avg").shape, Shape({7}));
+}
+
+TEST_F(DeepSpeedStatesTest, ReadOptimizer_StageAndSteps_AreFound) {
+  const std::string state = Dict({{Int(1), Attributes({{"step", Int(9)}, {"exp_avg", Flat(2)}})}});
+  for (const std::string& stage : {Int(2), Call(Global("deepspeed.runtime.zero.config", "ZeroStageEnum"), {Int(2)})}) {
+    const auto optimizer = Optimizer({{"single_partition_of_fp32_groups", List({Flat(7), Flat(2)})},
+                                      {"base_optimizer_state", Attributes({{"state", state}})},
+                                      {"zero_stage", stage}});
+    ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+    EXPECT_EQ(optimizer->stage, 2);
+    EXPECT_EQ(optimizer->steps, (std::vector<std::optional<double>>{std::nullopt, 9.0}));
+  }
 }
 
 TEST_F(DeepSpeedStatesTest, ReadOptimizer_WithoutZeroOrFlatTensors_IsRefused) {

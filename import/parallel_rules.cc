@@ -41,6 +41,35 @@ absl::Status Unsupported(const std::string& name, const std::string& problem, co
 constexpr char kByItsLibrary[] =
     "Make a universal checkpoint (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
 
+// DeepSpeed matches patterns with Python's re. This finds in a pattern what Python reads in one way and RE2 in another,
+// without an error in either; nothing if there is none.
+std::optional<std::string> AmbiguityOf(std::string_view pattern) {
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const std::string_view rest = pattern.substr(i);
+    if (rest[0] == '\\') {
+      ++i;
+    } else if (rest.starts_with("{,")) {
+      const size_t end = std::min(rest.find_first_not_of("0123456789", 2), rest.size());
+      if (rest.substr(end).starts_with("}"))
+        return "Python takes a bound without a minimum as a bound, and RE2 as text";
+    } else if (rest.starts_with("[:")) {
+      const size_t end = std::min(rest.find_first_not_of("^abcdefghijklmnopqrstuvwxyz", 2), rest.size());
+      if (end > 2 && rest.substr(end).starts_with(":]")) {
+        return "Python takes the name of a POSIX class as its letters, and RE2 as the class";
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// Returns true if a pattern has classes that Python takes from all of Unicode, and RE2 from ASCII.
+bool HasUnicodeClasses(std::string_view pattern) {
+  for (size_t i = 0; i + 1 < pattern.size(); ++i) {
+    if (pattern[i] == '\\' && std::string_view("wWdDsSbB").find(pattern[++i]) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // Returns the product of some dimensions; nothing if there is none.
 std::optional<int64_t> ProductOf(const Shape& shape, size_t begin, size_t end) {
   if (begin > end || end > shape.size()) return std::nullopt;
@@ -198,6 +227,7 @@ struct ParallelRules::Patterns {
     std::string text;
   };
   std::vector<Entry> entries;
+  std::optional<std::string> unicode;  // a pattern that names without ASCII may match in Python alone
 
   // The patterns that a name matches, in their order.
   std::vector<const Entry*> Matching(const std::string& name) const {
@@ -228,11 +258,13 @@ absl::StatusOr<ParallelRules> ParallelRules::Create(ParallelInfo info) {
     std::string problem;
     if (patterns->entries.size() == kMostPatterns) {
       status = MakeError(Reason::kUnsupported, absl::StrCat("there are more than ", kMostPatterns, " patterns"));
-    } else if (set->Add(text, &problem) < 0) {
+    } else if (auto ambiguity = AmbiguityOf(text); ambiguity.has_value() || set->Add(text, &problem) < 0) {
+      if (ambiguity) problem = *std::move(ambiguity);
       status = MakeError(Reason::kUnsupported,
                          absl::StrCat("Cairn cannot match the pattern '", text.substr(0, 200), "': ", problem),
                          {{"next", kByItsLibrary}});
     }
+    if (!patterns->unicode && HasUnicodeClasses(text)) patterns->unicode = text;
     patterns->entries.push_back({list, index, text});
   };
   const auto add_all = [&](List list, const std::vector<std::string>& texts) {
@@ -266,6 +298,12 @@ bool ParallelRules::IsPipelineReplicated(const std::string& name) const {
 }
 
 absl::StatusOr<MergedShape> ParallelRules::Merge(const std::string& name, std::span<const Shape> slices) const {
+  if (patterns_->unicode && std::any_of(name.begin(), name.end(), [](char c) { return (c & 0x80) != 0; })) {
+    return Unsupported(name,
+                       absl::StrCat("is not ASCII, and the pattern '", patterns_->unicode->substr(0, 200),
+                                    "' means other characters in Python than here"),
+                       kByItsLibrary);
+  }
   const auto matching = patterns_->Matching(name);
   const auto find = [&](List list) -> const Patterns::Entry* {
     const auto found = std::find_if(matching.begin(), matching.end(),

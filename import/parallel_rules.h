@@ -66,7 +66,8 @@ struct MergedShape {
 
 class ParallelRules {
  public:
-  // UNIMPLEMENTED (UNSUPPORTED): a pattern is none that Cairn can match, or they take too much memory together.
+  // UNIMPLEMENTED (UNSUPPORTED): a pattern is none that Cairn can match as Python does, or they take too much memory
+  // together.
   static absl::StatusOr<ParallelRules> Create(ParallelInfo info);
 
   ParallelRules(ParallelRules&&) noexcept;
@@ -77,7 +78,8 @@ class ParallelRules {
   bool IsPipelineReplicated(const std::string& name) const;
   // Finds how slices of the given shapes make up a parameter. Without a pattern they follow one another in dimension 0.
   // DATA_LOSS (BAD_FOREIGN_FILE): they do not fit one another, or what the file says about them. UNIMPLEMENTED
-  // (UNSUPPORTED): the parameter is the average of its slices, or is cut in a way that the file does not describe.
+  // (UNSUPPORTED): the parameter is the average of its slices, or is cut in a way that the file does not describe, or
+  // its name is not ASCII where patterns have classes of Unicode.
   absl::StatusOr<MergedShape> Merge(const std::string& name, std::span<const Shape> slices) const;
 
  private:

@@ -225,6 +225,34 @@ TEST(ParallelRulesTest, Merge_WhatNobodyCanKnow_IsRefusedByName) {
   ExpectRefused(rules.Merge("w", std::vector<Shape>{{INT64_MAX, 0}, {1, 0}}).status(), Reason::kBadForeignFile, "");
 }
 
+TEST(ParallelRulesTest, Create_PatternsThatPythonReadsOtherwise_AreRefused) {
+  for (const std::string pattern : {".{,9}norm", "x{,}", "[[:alpha:]]+", "[n[:^digit:]orm]+"}) {
+    ParallelInfo info;
+    info.replicated = {pattern};
+    ExpectRefused(ParallelRules::Create(info).status(), Reason::kUnsupported, "Python takes");
+  }
+  for (const std::string pattern : {R"(x\{,9})", R"(\[[:]a)", "x{,y", "x{2,}", "[:x]"}) {
+    ParallelInfo info;
+    info.replicated = {pattern};
+    EXPECT_TRUE(ParallelRules::Create(info).ok()) << pattern << " is the same in both";
+  }
+}
+
+TEST(ParallelRulesTest, Merge_ClassesOfUnicode_AreForNamesInAsciiAlone) {
+  const std::vector<Shape> slices = {{6}, {6}};
+  for (const std::string text : {R"(\w+\.norm)", R"(.*\bnorm)", R"(\S+norm)", R"([\d]*norm)"}) {
+    ParallelInfo info;
+    info.replicated = {text};
+    ExpectRefused(Rules(info).Merge("слой.norm", slices).status(), Reason::kUnsupported, "not ASCII");
+    EXPECT_TRUE(Rules(info).Merge("first.norm", slices).ok()) << text;
+  }
+  ParallelInfo info;
+  info.replicated = {R"(.*\.norm\\*w?)"};
+  const auto merged = Rules(info).Merge("слой.norm", slices);
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_EQ(merged->shape, (Shape{6}));
+}
+
 TEST(ParallelRulesTest, Create_PatternsThatCannotBeMatched_AreRefused) {
   for (const char* pattern : {"(?=a)b", "(", "((a{1000}){1000}){1000}"}) {
     ParallelInfo info;
