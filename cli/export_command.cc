@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
+#include "common/base/printable.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -227,7 +228,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   }
   if (!written.left_out.empty()) {
     std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
-    for (const std::string& each : written.left_out) std::printf("  %s\n", each.c_str());
+    for (const std::string& each : written.left_out) std::printf("  %s\n", Printable(each).c_str());
   }
   return absl::OkStatus();
 }

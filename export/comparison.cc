@@ -43,11 +43,10 @@ absl::StatusOr<std::map<std::string, WholeTensor>> NamesOf(const ComparedCheckpo
     std::string name = tensor.plain.name;
     tensors.emplace(std::move(name), std::move(tensor));
   }
-  if (side.choice.mapping) return tensors;
-  const std::set<std::pair<std::string, std::string>> theirs(other.manifest->aliases.begin(),
-                                                             other.manifest->aliases.end());
-  for (const auto& alias : side.manifest->aliases) {
-    if (!IsChosen(side.choice, alias.first) || (!other.choice.mapping && theirs.contains(alias))) continue;
+  const auto aliases = ChooseAliases(*other.manifest, other.choice);
+  const std::set<std::pair<std::string, std::string>> theirs(aliases.begin(), aliases.end());
+  for (const auto& alias : ChooseAliases(*side.manifest, side.choice)) {
+    if (theirs.contains(alias)) continue;
     const auto target = tensors.find(alias.second);
     if (target != tensors.end()) tensors.emplace(alias.first, target->second);
   }

@@ -262,15 +262,11 @@ absl::StatusOr<std::vector<Name>> NamesOf(const Manifest& manifest, const Export
                                           const std::vector<ExportedValue>& values) {
   std::vector<Name> names;
   for (uint32_t i = 0; i < tensors.size(); ++i) names.push_back({tensors[i].plain.name, i});
-  if (!options.choice.mapping) {
-    for (const auto& [name, target] : manifest.aliases) {
-      if (!IsChosen(options.choice, name)) continue;
-      const auto found =
-          std::lower_bound(tensors.begin(), tensors.end(), target,
-                           [](const auto& tensor, const auto& text) { return tensor.plain.name < text; });
-      if (found != tensors.end() && found->plain.name == target) {
-        names.push_back({name, static_cast<uint32_t>(found - tensors.begin())});
-      }
+  for (const auto& [name, target] : ChooseAliases(manifest, options.choice)) {
+    const auto found = std::lower_bound(tensors.begin(), tensors.end(), target,
+                                        [](const auto& tensor, const auto& text) { return tensor.plain.name < text; });
+    if (found != tensors.end() && found->plain.name == target) {
+      names.push_back({name, static_cast<uint32_t>(found - tensors.begin())});
     }
   }
   absl::flat_hash_set<std::string_view> taken;

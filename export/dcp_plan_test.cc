@@ -82,6 +82,19 @@ TEST(DcpPlanTest, MakeDcpExportPlan_TiedWeight_IsASecondNameOfTheSameBytes) {
   EXPECT_EQ(metadata.entries.size(), 4u);
 }
 
+TEST(DcpPlanTest, MakeDcpExportPlan_OwnNameOfATiedWeightIsLeftOut_ItsOtherNamesAreWritten) {
+  Manifest manifest = ManifestOf({{"b", DType::kFloat32, {2}}});
+  manifest.aliases = {{"c", "b"}, {"d", "b"}};
+  ExportOptions options;
+  options.choice.exclude = {"b"};
+  const auto plan = MakeDcpExportPlan(manifest, options, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const DcpMetadata metadata = Read(*plan);
+  ASSERT_EQ(metadata.tensors.size(), 1u);
+  EXPECT_EQ(metadata.tensors[0].name, "c");
+  EXPECT_THAT(metadata.aliases, ElementsAre(Pair("d", "c")));
+}
+
 TEST(DcpPlanTest, MakeDcpExportPlan_TwoOfOneName_AreRefused) {
   const Manifest manifest = ManifestOf({{"a", DType::kFloat32, {2}}});
   EXPECT_TRUE(HasReason(MakeDcpExportPlan(manifest, {}, {ValueOf("a")}).status(), Reason::kNameCollision));

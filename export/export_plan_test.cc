@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "export/testing/manifest_of.h"
 
@@ -59,6 +60,76 @@ TEST(ExportPlanTest, MakeExportPlan_WithAMapping_GivesItsOutputsInTheirDtypes) {
   EXPECT_EQ(plan->tensors[0].plain.name, "out");
   EXPECT_EQ(plan->tensors[0].plain.shape, (Shape{2, 4}));
   EXPECT_EQ(plan->tensors[0].plain.dtype, DType::kBfloat16);
+}
+
+// Returns the names of the tensors with their dtypes and shapes; or the reason of the error.
+std::vector<std::string> Exported(const Manifest& manifest, const std::string& statement,
+                                  std::vector<std::string> exclude = {}) {
+  ExportOptions options;
+  options.choice.exclude = std::move(exclude);
+  options.choice.mapping.emplace();
+  options.choice.mapping->statements = {statement};
+  const auto plan = MakeExportPlan(manifest, options);
+  if (!plan.ok()) return {std::string(InfoOf(*ReasonOf(plan.status())).name)};
+  std::vector<std::string> texts;
+  for (const WholeTensor& tensor : plan->tensors) {
+    texts.push_back(absl::StrCat(tensor.plain.name, " ", std::string(NameOf(tensor.plain.dtype)), " ",
+                                 ShapeToString(tensor.plain.shape)));
+  }
+  return texts;
+}
+
+Manifest OneWeightWithStates() {
+  return ManifestOf({{"w", DType::kBfloat16, {4, 2}},
+                     {"w.beta1_pow_acc_0", DType::kFloat32, {1}},
+                     {"w.moment1_0", DType::kFloat32, {4, 2}},
+                     {"w.w_0", DType::kFloat32, {4, 2}},
+                     {"x", DType::kFloat32, {3}}});
+}
+
+TEST(ExportPlanTest, MakeExportPlan_WithAMapping_OptimizerStatesFollowTheirWeight) {
+  const Manifest manifest = OneWeightWithStates();
+  EXPECT_THAT(Exported(manifest, "x -> y"),
+              ElementsAre("w bfloat16 (4, 2)", "w.beta1_pow_acc_0 float32 (1,)", "w.moment1_0 float32 (4, 2)",
+                          "w.w_0 float32 (4, 2)", "y float32 (3,)"));
+  EXPECT_THAT(Exported(manifest, "w^T -> u"),
+              ElementsAre("u bfloat16 (2, 4)", "u.beta1_pow_acc_0 float32 (1,)", "u.moment1_0 float32 (2, 4)",
+                          "u.w_0 float32 (2, 4)", "x float32 (3,)"));
+  EXPECT_THAT(Exported(manifest, "w -> u, dtype='float32'"), ::testing::Contains("u.w_0 float32 (4, 2)"));
+  EXPECT_THAT(Exported(manifest, "w -> u, v, axis=0"),
+              ::testing::IsSupersetOf({"u.moment1_0 float32 (2, 2)", "v.moment1_0 float32 (2, 2)"}));
+  EXPECT_THAT(Exported(manifest, "w -> _"), ElementsAre("x float32 (3,)"));
+  const Manifest one_has_none =
+      ManifestOf({{"a", DType::kFloat32, {2}}, {"a.moment1_0", DType::kFloat32, {2}}, {"b", DType::kFloat32, {2}}});
+  EXPECT_THAT(Exported(one_has_none, "a, b -> c, axis=0"), ElementsAre("MISSING_NAMES"));
+}
+
+TEST(ExportPlanTest, MakeExportPlan_WithAMapping_StateWithoutItsWeightIsATensor) {
+  const Manifest manifest = OneWeightWithStates();
+  EXPECT_THAT(Exported(manifest, "x -> y", {"w"}),
+              ElementsAre("w.beta1_pow_acc_0 float32 (1,)", "w.moment1_0 float32 (4, 2)", "w.w_0 float32 (4, 2)",
+                          "y float32 (3,)"));
+  EXPECT_THAT(Exported(manifest, "x -> y", {"w", "w.moment1_0", "w.w_0"}),
+              ElementsAre("w.beta1_pow_acc_0 float32 (1,)", "y float32 (3,)"));
+  EXPECT_THAT(Exported(manifest, "* -> m.*", {"w", "w.beta*"}),
+              ElementsAre("m.w.moment1_0 float32 (4, 2)", "m.w.w_0 float32 (4, 2)", "m.x float32 (3,)"));
+  EXPECT_THAT(Exported(manifest, "x -> w.w_0"), ElementsAre("MAPPING_UNKNOWN_NAME"));
+  const Manifest other_shape =
+      ManifestOf({{"conv", DType::kFloat32, {3}}, {"conv.w_0", DType::kFloat32, {4, 2}}, {"x", DType::kFloat32, {3}}});
+  EXPECT_THAT(Exported(other_shape, "x -> y"),
+              ElementsAre("conv float32 (3,)", "conv.w_0 float32 (4, 2)", "y float32 (3,)"));
+}
+
+TEST(ExportPlanTest, MakeExportPlan_OwnNameOfATiedWeightIsLeftOut_ItsOtherNameIsWritten) {
+  Manifest manifest = ManifestOf({{"emb", DType::kFloat32, {4, 2}}, {"x", DType::kFloat32, {3}}});
+  manifest.aliases = {{"head", "emb"}, {"head2", "emb"}};
+  EXPECT_THAT(Exported(manifest, "x -> y", {"emb", "head2"}), ElementsAre("head float32 (4, 2)", "y float32 (3,)"));
+  ExportOptions options;
+  options.choice.include = {"head*"};
+  const auto plan = MakeExportPlan(manifest, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(NamesOf(*plan, 0), ElementsAre("head"));
+  EXPECT_THAT(ChooseAliases(manifest, options.choice), ElementsAre(::testing::Pair("head2", "head")));
 }
 
 TEST(ExportPlanTest, MakeExportPlan_TensorCannotBeWritten_NamesTheReason) {

@@ -31,6 +31,7 @@ namespace cairn {
 namespace {
 
 constexpr std::string_view kTemporaryPrefix = ".tmp-export-";
+constexpr std::string_view kFinishedPrefix = ".tmp-export-done-";
 constexpr size_t kCopiedBytes = size_t{1} << 20;
 // A finished file is read by so many threads, in such pieces.
 constexpr int kThreads = 2;
@@ -44,6 +45,27 @@ bool IsOfACheckpoint(std::string_view name) {
     if (name.ends_with(ending)) return true;
   }
   return false;
+}
+
+// What the temporary name of a finished file says; views into that name.
+struct FinishedName {
+  std::string_view identity;
+  uint32_t crc32c = 0;
+  std::string_view name;
+};
+
+// Reads ".tmp-export-done-IDENTITY-CRC-NAME".
+std::optional<FinishedName> ReadFinishedName(std::string_view temporary) {
+  if (!temporary.starts_with(kFinishedPrefix)) return std::nullopt;
+  temporary.remove_prefix(kFinishedPrefix.size());
+  FinishedName finished;
+  finished.identity = temporary.substr(0, temporary.find('-'));
+  temporary.remove_prefix(finished.identity.size());
+  if (temporary.size() < kChecksumDigits + 3 || temporary[kChecksumDigits + 1] != '-') return std::nullopt;
+  const char* const end = temporary.data() + 1 + kChecksumDigits;
+  if (std::from_chars(temporary.data() + 1, end, finished.crc32c, 16).ptr != end) return std::nullopt;
+  finished.name = temporary.substr(kChecksumDigits + 2);
+  return finished;
 }
 
 // Returns the CRC32C of a file, or nothing if it cannot be read. CANCELLED (INTERRUPTED).
@@ -94,10 +116,6 @@ OutputDirectory::~OutputDirectory() {
 
 std::string OutputDirectory::PathOf(const std::string& name) const { return absl::StrCat(path_, "/", name); }
 
-std::string OutputDirectory::FinishedPrefix() const {
-  return absl::StrCat(std::string(kTemporaryPrefix), "done-", identity_, "-");
-}
-
 bool OutputDirectory::IsSameFile(const std::string& one, const std::string& other) const {
   struct stat first = {}, second = {};
   return fstatat(fd_.get(), one.c_str(), &first, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -121,37 +139,60 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   CAIRN_RETURN_IF_ERROR(Lock());
   CAIRN_ASSIGN_OR_RETURN(storage_, PosixStorage::Open(path_, false));
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_->List(""));
+  std::vector<std::string> temporaries;
   for (const auto& [name, is_directory] : entries) {
     // Whoever wrote this would hold the lock if it were alive.
-    if (locked_ && name.starts_with(kTemporaryPrefix)) AddFound(name);
+    if (locked_ && name.starts_with(kTemporaryPrefix)) temporaries.push_back(name);
   }
+  const std::vector<std::string> useless = FindFinished(temporaries);
   for (const auto& [name, is_directory] : entries) {
     if (name.starts_with(kTemporaryPrefix) || (!IsOfACheckpoint(name) && !is_output(name))) continue;
     // An export that was killed while it gave names has given this one.
     if (const auto found = found_.find(name); found != found_.end() && IsSameFile(name, found->second.temporary))
       continue;
     keep_finished_ = true;  // they are not what is in the way
+    RemoveSecondNames(temporaries);
     return MakeError(Reason::kOutputExists,
                      absl::StrCat(path_, " holds ", name, " already; export into an empty directory"),
                      {{"file", PathOf(name)}});
   }
+  for (const std::string& temporary : useless) unlinkat(fd_.get(), temporary.c_str(), 0);
   return absl::OkStatus();
 }
 
-// Keeps the file in mind if it may be taken over, and removes it otherwise.
-void OutputDirectory::AddFound(const std::string& temporary) {
-  const std::string prefix = FinishedPrefix();
-  const std::string_view rest = std::string_view(temporary).substr(std::min(prefix.size(), temporary.size()));
-  Found found{temporary};
-  struct stat file = {};
-  if (temporary.starts_with(prefix) && rest.size() > kChecksumDigits && rest[kChecksumDigits] == '-' &&
-      std::from_chars(rest.data(), rest.data() + kChecksumDigits, found.crc32c, 16).ptr ==
-          rest.data() + kChecksumDigits &&
-      fstatat(fd_.get(), temporary.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(file.st_mode)) {
-    found.bytes = static_cast<uint64_t>(file.st_size);
-    if (found_.emplace(rest.substr(kChecksumDigits + 1), found).second) return;
+std::vector<std::string> OutputDirectory::FindFinished(const std::vector<std::string>& temporaries) {
+  std::vector<std::string> others;
+  for (const std::string& temporary : temporaries) {
+    const std::optional<FinishedName> finished = ReadFinishedName(temporary);
+    struct stat file = {};
+    if (finished && finished->identity == identity_ &&
+        fstatat(fd_.get(), temporary.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(file.st_mode)) {
+      const Found found{temporary, static_cast<uint64_t>(file.st_size), finished->crc32c};
+      if (found_.emplace(finished->name, found).second) continue;
+    }
+    others.push_back(temporary);
   }
-  unlinkat(fd_.get(), temporary.c_str(), 0);
+  return others;
+}
+
+// All files of an export have been given their names before the first temporary name goes. So if all that are left of
+// an export have their names too, it was killed after it was complete.
+void OutputDirectory::RemoveSecondNames(const std::vector<std::string>& temporaries) {
+  std::map<std::string_view, std::vector<std::string>> complete;  // by identity; empty if the export is not complete
+  for (const std::string& temporary : temporaries) {
+    const std::optional<FinishedName> finished = ReadFinishedName(temporary);
+    if (!finished) return;  // a file was being written
+    const auto [at, first] = complete.try_emplace(finished->identity);
+    if (!first && at->second.empty()) continue;
+    if (IsSameFile(temporary, std::string(finished->name))) {
+      at->second.push_back(temporary);
+    } else {
+      at->second.clear();
+    }
+  }
+  for (const auto& [identity, names] : complete) {
+    for (const std::string& temporary : names) unlinkat(fd_.get(), temporary.c_str(), 0);
+  }
 }
 
 absl::Status OutputDirectory::Lock() {
@@ -166,12 +207,17 @@ absl::Status OutputDirectory::Lock() {
 
 absl::StatusOr<bool> OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes,
                                                    const std::function<bool()>& interrupted) {
+  return Take(name, bytes, std::nullopt, interrupted);
+}
+
+absl::StatusOr<bool> OutputDirectory::Take(const std::string& name, uint64_t bytes, std::optional<uint32_t> crc32c,
+                                           const std::function<bool()>& interrupted) {
   const auto at = found_.find(name);
   if (at == found_.end()) return false;
   const Found& found = at->second;
   // Whoever has written to it since, or a disk that lost some of it, left its name as it was.
   std::optional<uint32_t> checksum;
-  if (found.bytes == bytes) {
+  if (found.bytes == bytes && found.crc32c == crc32c.value_or(found.crc32c)) {
     CAIRN_ASSIGN_OR_RETURN(checksum, WithMemory("to check a file that is finished", [&] {
                              return ChecksumOf(*storage_, found.temporary, bytes, interrupted);
                            }));
@@ -218,7 +264,8 @@ absl::Status OutputDirectory::Finish(int fd, const std::string& name, uint32_t c
   CAIRN_RETURN_IF_ERROR(Sync(fd, name));
   if (!locked_) return absl::OkStatus();  // another export of this identity may be at work
   const auto file = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.name == name; });
-  const std::string finished = absl::StrCat(FinishedPrefix(), absl::Hex(crc32c, absl::kZeroPad8), "-", name);
+  const std::string finished =
+      absl::StrCat(std::string(kFinishedPrefix), identity_, "-", absl::Hex(crc32c, absl::kZeroPad8), "-", name);
   if (renameat(fd_.get(), file->temporary.c_str(), fd_.get(), finished.c_str()) != 0) {
     return ErrnoError(errno, "rename", PathOf(name));
   }
@@ -228,24 +275,39 @@ absl::Status OutputDirectory::Finish(int fd, const std::string& name, uint32_t c
 }
 
 absl::Status OutputDirectory::Add(const std::string& name, std::string_view bytes) {
+  const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
+  CAIRN_ASSIGN_OR_RETURN(const bool taken, Take(name, bytes.size(), crc32c, nullptr));
+  if (taken) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, Create(name, bytes.size()));
   CAIRN_RETURN_IF_ERROR(Write(fd.get(), name, 0, bytes));
-  return Sync(fd.get(), name);
+  return Finish(fd.get(), name, crc32c);
 }
 
 absl::Status OutputDirectory::Copy(const std::string& name, const std::string& source) {
   const UniqueFd from(open(source.c_str(), O_RDONLY | O_CLOEXEC));
   if (!from.valid()) return ErrnoError(errno, "open", source);
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd to, Create(name, 0));
-  std::string piece(kCopiedBytes, '\0');
-  for (uint64_t offset = 0;; offset += piece.size()) {
-    size_t got = 0;
-    const int error = ReadFullyAt(from.get(), piece.data(), kCopiedBytes, offset, got);
-    if (error != 0) return ErrnoError(error, "read", source);
-    piece.resize(got);
-    CAIRN_RETURN_IF_ERROR(Write(to.get(), name, offset, piece));
-    if (got < kCopiedBytes) return Sync(to.get(), name);
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+  const auto for_each_piece = [&](const std::function<absl::Status(std::string_view)>& visit) -> absl::Status {
+    std::string piece(kCopiedBytes, '\0');
+    bytes = 0;
+    crc32c = 0;
+    for (size_t got = kCopiedBytes; got == kCopiedBytes; bytes += got) {
+      const int error = ReadFullyAt(from.get(), piece.data(), kCopiedBytes, bytes, got);
+      if (error != 0) return ErrnoError(error, "read", source);
+      crc32c = ExtendCrc32c(crc32c, piece.data(), got);
+      CAIRN_RETURN_IF_ERROR(visit(std::string_view(piece).substr(0, got)));
+    }
+    return absl::OkStatus();
+  };
+  if (found_.contains(name)) {
+    CAIRN_RETURN_IF_ERROR(for_each_piece([](std::string_view) { return absl::OkStatus(); }));
+    CAIRN_ASSIGN_OR_RETURN(const bool taken, Take(name, bytes, crc32c, nullptr));
+    if (taken) return absl::OkStatus();
   }
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd to, Create(name, 0));
+  CAIRN_RETURN_IF_ERROR(for_each_piece([&](std::string_view piece) { return Write(to.get(), name, bytes, piece); }));
+  return Finish(to.get(), name, crc32c);
 }
 
 absl::Status OutputDirectory::Publish() {

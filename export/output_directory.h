@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,7 +34,7 @@ class OutputDirectory {
   // Makes the directory if it is not there, but not those above it. Until this object is gone, no other export can open
   // the directory, where its file system has locks; and what another export has left there is removed. ALREADY_EXISTS
   // (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or one for whose name `is_output`
-  // returns true; or another export fills it.
+  // returns true; or another export fills it. Then nothing is removed that an export could go on with.
   absl::Status Open(const std::function<bool(std::string_view name)>& is_output);
 
   // Returns true if an earlier export of this identity has finished the file, with so many bytes. It needs not be
@@ -48,7 +49,8 @@ class OutputDirectory {
   // Makes all of the file durable. From now on another export of this identity may take it over. `crc32c` is of the
   // bytes that it was given.
   absl::Status Finish(int fd, const std::string& name, uint32_t crc32c);
-  // Makes a small file, which no other export takes over.
+  // Makes a small file, or takes it over if an earlier export has made the same one. ALREADY_EXISTS (OUTPUT_EXISTS): it
+  // made another one, which has its final name.
   absl::Status Add(const std::string& name, std::string_view bytes);
   // Makes such a file, which has what the file at `source` has.
   absl::Status Copy(const std::string& name, const std::string& source);
@@ -73,8 +75,13 @@ class OutputDirectory {
   };
 
   std::string PathOf(const std::string& name) const;
-  std::string FinishedPrefix() const;
-  void AddFound(const std::string& temporary);
+  // Keeps in mind the files that may be taken over; returns the other temporary names.
+  std::vector<std::string> FindFinished(const std::vector<std::string>& temporaries);
+  // Removes what an export has left that was killed when it was complete.
+  void RemoveSecondNames(const std::vector<std::string>& temporaries);
+  // If `crc32c` is given, the file must have it.
+  absl::StatusOr<bool> Take(const std::string& name, uint64_t bytes, std::optional<uint32_t> crc32c,
+                            const std::function<bool()>& interrupted);
   bool IsSameFile(const std::string& one, const std::string& other) const;
   absl::Status Sync(int fd, const std::string& name);
   absl::Status Lock();

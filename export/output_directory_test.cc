@@ -24,6 +24,11 @@ bool NoName(std::string_view) { return false; }
 
 uint32_t ChecksumOf(std::string_view bytes) { return Crc32c(bytes.data(), bytes.size()); }
 
+// Returns the temporary name of a finished file.
+std::string Finished(std::string_view bytes, const std::string& name) {
+  return absl::StrCat(".tmp-export-done-", kIdentity, "-", absl::Hex(ChecksumOf(bytes), absl::kZeroPad8), "-", name);
+}
+
 // Takes over a file that is finished.
 bool Takes(OutputDirectory& output, const std::string& name, uint64_t bytes = 4) {
   const absl::StatusOr<bool> taken = output.TakeFinished(name, bytes, nullptr);
@@ -45,6 +50,10 @@ class OutputDirectoryTest : public testing::Test {
   std::string Get(const std::string& name) const {
     std::ifstream file(path_ + "/" + name);
     return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  // Gives a finished file its final name, as an export does that is killed before it removes the temporary one.
+  void GiveName(std::string_view bytes, const std::string& name) const {
+    std::filesystem::create_hard_link(path_ + "/" + Finished(bytes, name), path_ + "/" + name);
   }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
@@ -165,11 +174,9 @@ absl::Status Fail(const std::string& path, const std::string& identity, const ab
 TEST_F(OutputDirectoryTest, Abandon_AnErrorThatMayPass_KeepsFinishedFilesForTheNextExport) {
   const absl::Status told = Fail(path_, kIdentity, MakeError(Reason::kNoSpace, "full"));
   EXPECT_EQ(ReasonOf(told), Reason::kNoSpace);
-  EXPECT_NE(told.message().find("1 file is finished and kept in"), absl::string_view::npos) << told;
+  EXPECT_NE(told.message().find("2 files are finished and kept in"), absl::string_view::npos) << told;
   EXPECT_NE(NextActionOf(told).find("Run the same command again"), std::string::npos);
-  EXPECT_EQ(Names(),
-            std::vector<std::string>{absl::StrCat(".tmp-export-done-", kIdentity, "-",
-                                                  absl::Hex(ChecksumOf("1234"), absl::kZeroPad8), "-a.safetensors")});
+  EXPECT_EQ(Names(), (std::vector<std::string>{Finished("{}", "config.json"), Finished("1234", "a.safetensors")}));
   OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
   EXPECT_FALSE(Takes(output, "b.safetensors"));
@@ -197,11 +204,11 @@ TEST_F(OutputDirectoryTest, Open_FinishedFilesOfAnotherExport_AreRemoved) {
 TEST_F(OutputDirectoryTest, TakeFinished_FileOfAnotherSizeOrOtherBytes_IsRemovedAndWrittenAnew) {
   for (const std::string changed : {"12345", "1x34"}) {
     EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
-    Put(Names().front(), changed);
+    Put(Finished("1234", "a.safetensors"), changed);
     OutputDirectory output(path_, kIdentity);
     ASSERT_TRUE(output.Open(NoName).ok());
     EXPECT_FALSE(Takes(output, "a.safetensors")) << changed;
-    EXPECT_TRUE(Names().empty());
+    EXPECT_EQ(Names(), std::vector<std::string>{Finished("{}", "config.json")});
   }
 }
 
@@ -237,13 +244,13 @@ TEST_F(OutputDirectoryTest, TakeFinished_IsInterrupted_KeepsTheFile) {
     EXPECT_EQ(ReasonOf(taken.status()), Reason::kInterrupted);
     EXPECT_FALSE(output.Abandon(taken.status()).ok());
   }
-  EXPECT_EQ(Names().size(), 1u);
+  EXPECT_EQ(Names().size(), 2u);
 }
 
 // Its final name may be one that somebody uses already.
 TEST_F(OutputDirectoryTest, TakeFinished_ChangedFileHasItsFinalNameToo_IsRefused) {
   EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
-  std::filesystem::create_hard_link(path_ + "/" + Names().front(), path_ + "/a.safetensors");
+  GiveName("1234", "a.safetensors");
   Put("a.safetensors", "mine");
   {
     OutputDirectory output(path_, kIdentity);
@@ -260,12 +267,12 @@ TEST_F(OutputDirectoryTest, Abandon_BeforeFilesWereTakenOver_KeepsThemToo) {
     ASSERT_TRUE(output.Open(NoName).ok());
     EXPECT_FALSE(output.Abandon(MakeError(Reason::kInterrupted, "ended")).ok());
   }
-  EXPECT_EQ(Names().size(), 1u);
+  EXPECT_EQ(Names().size(), 2u);
 }
 
 TEST_F(OutputDirectoryTest, Open_ExportWasKilledWhileItGaveNames_GoesOn) {
   EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
-  std::filesystem::create_hard_link(path_ + "/" + Names().front(), path_ + "/a.safetensors");
+  GiveName("1234", "a.safetensors");
   OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
   EXPECT_TRUE(Takes(output, "a.safetensors"));
@@ -273,11 +280,54 @@ TEST_F(OutputDirectoryTest, Open_ExportWasKilledWhileItGaveNames_GoesOn) {
   ASSERT_TRUE(output.Publish().ok());
 }
 
+TEST_F(OutputDirectoryTest, Open_SmallFileHasItsNameAlready_GoesOn) {
+  const auto is_output = [](std::string_view name) { return name == "config.json"; };
+  std::ofstream(above_ + "/like.json") << "{}";
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  GiveName("1234", "a.safetensors");
+  GiveName("{}", "config.json");
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(is_output).ok());
+    EXPECT_TRUE(Takes(output, "a.safetensors"));
+    EXPECT_EQ(ReasonOf(output.Add("config.json", "[]")), Reason::kOutputExists) << "it is what --like had";
+  }
+  EXPECT_EQ(Get("config.json"), "{}");
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(is_output).ok());
+    EXPECT_TRUE(Takes(output, "a.safetensors"));
+    ASSERT_TRUE(output.Copy("config.json", above_ + "/like.json").ok());
+    ASSERT_TRUE(output.Add("index", "{}").ok());
+    ASSERT_TRUE(output.Publish().ok());
+  }
+  EXPECT_EQ(Names(), (std::vector<std::string>{"a.safetensors", "config.json", "index"}));
+}
+
+TEST_F(OutputDirectoryTest, Open_NamesOfAnotherExportThatWasKilled_RefusesAndKeepsWhatItGoesOnWith) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  GiveName("1234", "a.safetensors");
+  EXPECT_EQ(ReasonOf(OutputDirectory(path_, "fedcba9876543210fedcba9876543210").Open(NoName)), Reason::kOutputExists);
+  OutputDirectory output(path_, kIdentity);
+  ASSERT_TRUE(output.Open(NoName).ok());
+  EXPECT_TRUE(Takes(output, "a.safetensors"));
+}
+
+// It has removed some of its temporary names, so it cannot go on, and need not.
+TEST_F(OutputDirectoryTest, Open_ExportWasKilledWhenItWasComplete_RemovesTheOtherTemporaryNames) {
+  EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
+  GiveName("1234", "a.safetensors");
+  GiveName("{}", "config.json");
+  std::filesystem::remove(path_ + "/" + Finished("1234", "a.safetensors"));
+  EXPECT_EQ(ReasonOf(OutputDirectory(path_, kIdentity).Open(NoName)), Reason::kOutputExists);
+  EXPECT_EQ(Names(), (std::vector<std::string>{"a.safetensors", "config.json"}));
+}
+
 TEST_F(OutputDirectoryTest, Open_NameIsTakenByAnotherFile_RefusesAndKeepsWhatIsFinished) {
   EXPECT_FALSE(Fail(path_, kIdentity, MakeError(Reason::kInterrupted, "ended")).ok());
   Put("a.safetensors", "mine");
   EXPECT_EQ(ReasonOf(OutputDirectory(path_, kIdentity).Open(NoName)), Reason::kOutputExists);
-  EXPECT_EQ(Names().size(), 2u);
+  EXPECT_EQ(Names().size(), 3u);
   EXPECT_EQ(Get("a.safetensors"), "mine");
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,10 +33,16 @@ struct WholeTensor {
   std::vector<AxisMap> links;  // AxisMap::source is the number of a tensor of the manifest
 };
 
-// Returns the chosen tensors; their order is that of the manifest or of the mapping's outputs. A second name of a tied
-// weight is not among them, unless a statement gives it. INVALID_ARGUMENT: the mapping's faults; MAPPING_DTYPE: parts
-// of one output arrive in different dtypes; MISSING_NAMES: a statement needs a name that is not stored.
+// Returns the chosen tensors; their order is that of the manifest, or of the mapping's outputs and then of the
+// optimizer states that follow these. A second name of a tied weight is among them only if a statement gives it, or if
+// it is chosen and the tensor's own name is not. INVALID_ARGUMENT: the mapping's faults; MAPPING_DTYPE: parts of one
+// output arrive in different dtypes; MISSING_NAMES: a statement needs a name that is not stored. ALREADY_EXISTS
+// (NAME_COLLISION): two would have one name.
 absl::StatusOr<std::vector<WholeTensor>> ChooseTensors(const Manifest& manifest, const TensorChoice& choice);
+
+// Returns the chosen second names of these tensors, each with the name that its tensor has among them; by name. With a
+// mapping there are none.
+std::vector<std::pair<std::string, std::string>> ChooseAliases(const Manifest& manifest, const TensorChoice& choice);
 
 }  // namespace cairn
 

@@ -80,12 +80,7 @@ absl::StatusOr<ImportPlan> MakeImportPlan(const Manifest& source, const TensorCh
         Reason::kBadRequest, "nothing to import: no tensor and no value is left",
         {{"next", "Look at --include, --exclude and the mapping: they leave out every name of the source."}});
   }
-  ImportPlan plan{std::move(tensors), std::move(objects), {}, SavePlan(nullptr), {}, 0};
-  if (!choice.mapping) {
-    for (const auto& [name, target] : source.aliases) {
-      if (IsChosen(choice, name) && IsChosen(choice, target)) plan.aliases.emplace_back(name, target);
-    }
-  }
+  ImportPlan plan{std::move(tensors), std::move(objects), ChooseAliases(source, choice), SavePlan(nullptr), {}, 0};
   const bool of_ranks = std::any_of(plan.objects.begin(), plan.objects.end(), [&](const ImportObject& object) {
     return source.objects[object.source].rank.has_value();
   });
