@@ -60,9 +60,8 @@ std::vector<char*> EnvironmentWith(const std::vector<std::string>& added) {
   const auto name_of = [](std::string_view variable) { return variable.substr(0, variable.find('=')); };
   std::vector<char*> variables;
   for (char** each = environ; *each != nullptr; ++each) {
-    const bool replaced = std::any_of(added.begin(), added.end(), [&](const std::string& variable) {
-      return name_of(variable) == name_of(*each);
-    });
+    const bool replaced = std::any_of(added.begin(), added.end(),
+                                      [&](const std::string& variable) { return name_of(variable) == name_of(*each); });
     if (!replaced) variables.push_back(*each);
   }
   for (const std::string& variable : added) variables.push_back(const_cast<char*>(variable.c_str()));

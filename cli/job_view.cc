@@ -256,7 +256,8 @@ std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
     // The first start of a job asks for its latest checkpoint, as every later one does.
     const bool nothing = load.state() == v1::Load::FAILED && !load.has_step() &&
                          HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
-    absl::StrAppend(&text, load.reshard() ? "reshard " : "load ", load.number(), load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
+    absl::StrAppend(&text, load.reshard() ? "reshard " : "load ", load.number(),
+                    load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
                     !nothing ? EnumText(load.state())
                     : saved  ? "nothing to load: the job had no checkpoint then"
                              : "nothing to load: the job has no checkpoint yet",

@@ -157,9 +157,10 @@ void AddUpCommand(Command app, CommandContext& context) {
   command.AddOption("--ranks", arguments->cluster.ranks, "Number of ranks on this machine").Required().Between(1, 4096);
   AddLocalClusterOptions(command, arguments->cluster);
   command
-      .AddOption("--transport", arguments->transport,
-                 "How agents exchange bytes: host (never over NCCL), or nccl (also between ranks that could share memory; "
-                 "a load fails if it cannot). Without it by shared memory, and else as the agents' --nccl says")
+      .AddOption(
+          "--transport", arguments->transport,
+          "How agents exchange bytes: host (never over NCCL), or nccl (also between ranks that could share memory; "
+          "a load fails if it cannot). Without it by shared memory, and else as the agents' --nccl says")
       .OneOf({"host", "nccl"});
   command.AddFlag("--detach", arguments->detach, "Return when all serve, and go on until `cairn down`");
   command.Footer(

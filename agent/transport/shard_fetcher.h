@@ -54,7 +54,7 @@ class ShardFetcher final : public ShardSource {
     bool resolving = false;
     bool waiting = false;  // it has not staged yet, or does not answer
     bool ready = false;
-    absl::Status failure;  // of the one try to resolve it
+    absl::Status failure;                 // of the one try to resolve it
     std::map<uint32_t, uint64_t> offset;  // by shard number of its layout
     std::shared_ptr<LentMemory> memory;
     std::shared_ptr<v1::TransferService::Stub> stub;

@@ -1,4 +1,5 @@
-// What the metadata of an error of an exchange over NCCL says about whose fault it is, beside the "ranks" that it names.
+// What the metadata of an error of an exchange over NCCL says about whose fault it is, beside the "ranks" that it
+// names.
 #ifndef CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
 #define CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
 

@@ -67,9 +67,9 @@ class MemberFaults {
 };
 
 // Several ranks' own errors in one: the reason of the first, all messages as far as they fit. The metadata "ranks" are
-// those that the errors say they are about ("ranks" of an error: the peer that did not answer), else who said them. Of an
-// exchange over NCCL, in which all wait for each other, they are those whose workers are at fault, else those that do not
-// say that they waited themselves.
+// those that the errors say they are about ("ranks" of an error: the peer that did not answer), else who said them. Of
+// an exchange over NCCL, in which all wait for each other, they are those whose workers are at fault, else those that
+// do not say that they waited themselves.
 struct RankError {
   int rank = 0;
   v1::RankProgress::Phase phase = v1::RankProgress::WAITING;

@@ -1,5 +1,5 @@
-// The calls of CUDA's driver about devices, contexts and errors, as the stand-in makes them. tests/README.md says how it
-// differs from a driver.
+// The calls of CUDA's driver about devices, contexts and errors, as the stand-in makes them. tests/README.md says how
+// it differs from a driver.
 #include <unistd.h>
 
 #include <cstdint>
