@@ -18,6 +18,9 @@
 namespace cairn {
 namespace {
 
+// The objects have a few. A small file can name one of many very often.
+constexpr size_t kMostAttributes = 1000;
+
 // Finds attributes of many objects of one class. The keys of a class are one text that the pickle recalls, so most are
 // recognised without looking at their letters.
 class Attributes {
@@ -29,7 +32,7 @@ class Attributes {
   const std::vector<std::optional<PickleValue>>& Of(PickleValue object) {
     std::fill(values_.begin(), values_.end(), std::nullopt);
     const PickleObject* record = document_.Object(object);
-    if (record == nullptr) return values_;
+    if (record == nullptr || document_.Size(record->state) > kMostAttributes) return values_;
     document_.ForEachPair(record->state, [&](PickleValue key, PickleValue value) {
       for (size_t i = 0; i < names_.size(); ++i) {
         if (key == known_[i] || document_.Text(key) == names_[i]) {

@@ -174,6 +174,16 @@ TEST(DcpMetadataTest, Read_ManyTensorsThatShareAListOfChunks_AreRefused) {
   EXPECT_NE(metadata.status().message().find("the same chunks"), absl::string_view::npos) << metadata.status();
 }
 
+// Many entries of a small file could name one.
+TEST(DcpMetadataTest, Read_AnIndexOfAThousandAttributes_IsRefused) {
+  const Pairs described = {{"v", Value()}};
+  for (const size_t count : {2, 1001}) {
+    Pairs stored = {Stored("v", None(), "__0_0.distcp", 0, 500)};
+    stored[0].first = Object(Global(kModule, "MetadataIndex"), Attributes(Pairs(count, std::pair("fqn", Text("v")))));
+    EXPECT_EQ(Read(described, stored).ok(), count == 2);
+  }
+}
+
 TEST(DcpMetadataTest, Read_AnotherPickle_IsRefused) {
   const auto metadata = ReadDcpMetadata(Pickle(Tuple({Int(1)})), ".metadata");
   EXPECT_TRUE(HasReason(metadata.status(), Reason::kBadForeignFile));

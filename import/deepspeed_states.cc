@@ -14,6 +14,10 @@ namespace {
 // As many as no checkpoint has. A small pickle can hold one dict many times over.
 constexpr size_t kMostGroups = 100'000;
 constexpr size_t kMostEntries = 2'000'000;
+// A long text can stand in many places, too. All that are kept have at most so many bytes for each of the pickle, or so
+// many in any case.
+constexpr uint64_t kMostGrowth = 64, kMostSmall = uint64_t{16} << 20;
+constexpr size_t kMostAttributes = 1000;  // of sub-parameters, which have three
 constexpr uint64_t kMostRanks = 1'000'000;
 
 class Reader {
@@ -37,6 +41,12 @@ class Reader {
   absl::Status Count() {
     return ++entries_ > kMostEntries ? Bad(absl::StrCat("has more than ", kMostEntries, " entries")) : absl::OkStatus();
   }
+  // Counts an entry that keeps a text.
+  absl::Status Count(std::string_view text) {
+    text_bytes_ += text.size();
+    if (text_bytes_ > kMostSmall + kMostGrowth * document_.consumed()) return Bad("has the same long texts too often");
+    return Count();
+  }
 
   // Calls `visit` for each pair with a text as key, until it fails.
   template <typename Visit>
@@ -44,8 +54,8 @@ class Reader {
     absl::Status status;
     document_.ForEachPair(dict, [&](PickleValue key, PickleValue value) {
       if (!status.ok()) return;
-      status = Count();
       const auto name = document_.Text(key);
+      status = Count(name.value_or(""));
       if (status.ok() && name.has_value()) status = visit(std::string(*name), value);
     });
     return status;
@@ -79,6 +89,7 @@ class Reader {
   const TorchFile& file_;
   const PickleDocument& document_;
   size_t entries_ = 0;
+  uint64_t text_bytes_ = 0;
 };
 
 absl::StatusOr<std::map<std::string, StridedTensor>> Reader::TensorsOf(PickleValue dict) {
@@ -137,8 +148,8 @@ absl::StatusOr<std::vector<std::string>> Reader::TextsOf(PickleValue dict, std::
   const auto list = document_.Find(dict, key);
   if (!list || list->kind() == PickleKind::kNone) return texts;
   for (const PickleValue each : document_.Elements(*list, kMostEntries)) {
-    CAIRN_RETURN_IF_ERROR(Count());
     const auto text = document_.Text(each);
+    CAIRN_RETURN_IF_ERROR(Count(text.value_or("")));
     if (!text) return Bad(absl::StrCat("has no list of patterns in '", std::string(key), "'"));
     texts.emplace_back(*text);
   }
@@ -159,6 +170,7 @@ std::optional<std::vector<int64_t>> Reader::IntsOf(PickleValue value) {
 // It is a dict, or an object of DeepSpeed with the same fields.
 absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValue value) {
   ParallelInfo::SubParameters sub;
+  if (document_.Size(value) > kMostAttributes) return Bad("has sub-parameters that are none");
   CAIRN_ASSIGN_OR_RETURN(sub.patterns, TextsOf(value, "patterns"));
   const auto shape = document_.Find(value, "shape"), dimension = document_.Find(value, "partition_dim");
   const auto number = dimension ? document_.Int(*dimension) : std::nullopt;
@@ -222,8 +234,9 @@ absl::StatusOr<ParallelInfo> Reader::ReadParallelInfo(PickleValue info) {
   }
   if (const auto unsupported = document_.Find(info, "autotp_unsupported_parameter_patterns")) {
     CAIRN_RETURN_IF_ERROR(ForEachNamed(*unsupported, [&](std::string pattern, PickleValue value) {
-      parallel.unsupported[std::move(pattern)] = std::string(document_.Text(value).value_or("DeepSpeed cannot either"));
-      return absl::OkStatus();
+      const std::string_view why = document_.Text(value).value_or("DeepSpeed cannot either");
+      parallel.unsupported[std::move(pattern)] = std::string(why);
+      return Count(why);
     }));
   }
   return parallel;
@@ -252,8 +265,9 @@ absl::StatusOr<DeepSpeedModel> Reader::ReadModel() {
   }
   if (const auto shared = document_.Find(root, "shared_params"); shared.has_value()) {
     CAIRN_RETURN_IF_ERROR(ForEachNamed(*shared, [&](std::string name, PickleValue value) {
-      if (const auto target = document_.Text(value)) model.shared.emplace_back(std::move(name), std::string(*target));
-      return absl::OkStatus();
+      const auto target = document_.Text(value);
+      if (target) model.shared.emplace_back(std::move(name), std::string(*target));
+      return Count(target.value_or(""));
     }));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> buffers, TextsOf(root, "buffer_names"));

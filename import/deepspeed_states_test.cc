@@ -217,5 +217,28 @@ TEST_F(DeepSpeedStatesTest, ReadModel_OneDictManyTimes_IsRefused) {
       HasReason(Model({{"module", Attributes({})}, {"param_shapes", List(groups)}}).status(), Reason::kBadForeignFile));
 }
 
+// 2,000 times one text of 100,000 bytes, in each place that keeps texts.
+TEST_F(DeepSpeedStatesTest, ReadModel_OneLongTextManyTimes_IsRefused) {
+  const std::string keep = Text(std::string(100'000, 'k')) + "q\x01", again = "h\x01";
+  const auto many = [&](const std::string& value) {
+    std::vector<std::pair<std::string, std::string>> pairs(2000, {again, value});
+    pairs[0].first = keep;
+    return Dict(pairs);
+  };
+  std::vector<std::string> texts(2000, again), shapes(2000, "h\x02");
+  texts[0] = keep;
+  shapes[0] = Dict({{keep, Ints({})}}) + "q\x02";
+  const auto refused = [&](const std::string& key, const std::string& value) {
+    const absl::Status status = Model({{"module", Attributes({})}, {key, value}}).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadForeignFile)) << key << ": " << status;
+  };
+  refused("param_shapes", List(shapes));
+  refused("frozen_param_shapes", many(Ints({})));
+  refused("shared_params", many(again));
+  refused("buffer_names", List(texts));
+  refused("universal_checkpoint_info", Attributes({{"tp_replicated_parameter_patterns", List(texts)}}));
+  refused("universal_checkpoint_info", Attributes({{"autotp_unsupported_parameter_patterns", many(again)}}));
+}
+
 }  // namespace
 }  // namespace cairn

@@ -3,6 +3,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace cairn {
+namespace {
+
+// Objects that Cairn knows have few attributes. A small pickle can name one of many very often.
+constexpr size_t kMostAttributes = 1000;
+
+}  // namespace
 
 std::optional<int64_t> PickleDocument::Int(PickleValue value) const {
   if (value.kind() == PickleKind::kInt) return value.payload();
@@ -68,10 +74,15 @@ size_t PickleDocument::Size(PickleValue value) const {
 
 std::vector<PickleValue> PickleDocument::Elements(PickleValue value, size_t most) const {
   std::vector<PickleValue> elements;
-  ForEach(value, [&](PickleValue each) {
-    if (elements.size() < most) elements.push_back(each);
-  });
-  return elements;
+  if (!IsContainer(value)) return elements;
+  for (size_t n = static_cast<size_t>(value.payload());; n = containers_[n].next) {
+    const Container& part = containers_[n];
+    for (size_t i = 0; i < part.count; ++i) {
+      if (elements.size() == most) return elements;
+      elements.push_back(cells_[part.begin + i]);
+    }
+    if (part.next == kLast) return elements;
+  }
 }
 
 size_t PickleDocument::CopyElements(PickleValue value, std::span<PickleValue> first) const {
@@ -88,7 +99,10 @@ size_t PickleDocument::CopyElements(PickleValue value, std::span<PickleValue> fi
 }
 
 std::optional<PickleValue> PickleDocument::Find(PickleValue value, std::string_view key) const {
-  if (const PickleObject* object = Object(value)) value = object->state;
+  if (const PickleObject* object = Object(value)) {
+    value = object->state;
+    if (Size(value) > kMostAttributes) return std::nullopt;
+  }
   std::optional<PickleValue> found;
   ForEachPair(value, [&](PickleValue each, PickleValue item) {
     if (Text(each) == key) found = item;

@@ -107,7 +107,8 @@ class PickleDocument {
   std::vector<PickleValue> Elements(PickleValue value, size_t most) const;
   // Copies the first elements without taking memory, at most as many as `first` has room for. Returns how many.
   size_t CopyElements(PickleValue value, std::span<PickleValue> first) const;
-  // Returns the last value of a dict, or of an object's state, under a text key.
+  // Returns the last value of a dict, or of an object's state, under a text key. In an object of more than 1000
+  // attributes it finds none: those that Cairn knows have a few.
   std::optional<PickleValue> Find(PickleValue value, std::string_view key) const;
   // Says for people what a value is, such as "argparse.Namespace" or "a tuple".
   std::string Describe(PickleValue value) const;

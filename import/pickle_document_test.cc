@@ -91,5 +91,32 @@ TEST(PickleDocumentTest, Describe_AVeryLongName_IsCut) {
   EXPECT_EQ(builder.document().Describe(builder.Global("m", name)).size(), 200);
 }
 
+TEST(PickleDocumentTest, Elements_FewOfMany_TakeNoLongerThanFew) {
+  PickleBuilder builder;
+  const std::vector<PickleValue> zeros(1'000'000, builder.Int(0));
+  const PickleValue list = builder.Container(PickleKind::kList, zeros);
+  const PickleValue object = builder.Object(builder.Global("a", "b"), builder.Container(PickleKind::kTuple, zeros));
+  // That is minutes if each looks at all of them.
+  for (int i = 0; i < 200'000; ++i) {
+    ASSERT_EQ(builder.document().Elements(list, 2).size(), 2u);
+    ASSERT_EQ(builder.document().Describe(object), "a.b");
+  }
+  EXPECT_EQ(builder.document().Elements(list, 2'000'000).size(), zeros.size());
+}
+
+TEST(PickleDocumentTest, Find_AnObjectOfTooManyAttributes_HasNone) {
+  PickleBuilder builder;
+  const PickleValue key = builder.Text("size");
+  for (const size_t count : {size_t{1000}, size_t{1001}}) {
+    std::vector<PickleValue> pairs(2 * count, builder.Int(7));
+    pairs[0] = key;
+    const PickleValue dict = builder.Container(PickleKind::kDict, pairs);
+    const PickleValue object = builder.Object(builder.Global("a", "b"), builder.Container(PickleKind::kTuple, {}));
+    builder.object(object).state = dict;
+    EXPECT_TRUE(builder.document().Find(dict, "size").has_value()) << "a dict may be large";
+    EXPECT_EQ(builder.document().Find(object, "size").has_value(), count == 1000);
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -15,6 +15,7 @@ constexpr uint64_t kMostPickleBytes = uint64_t{1} << 30;
 // The archive of one tensor takes this much around the tensor, so one read at each end usually gets all.
 constexpr uint64_t kWindow = 2048;
 constexpr int kMostWrappers = 8;
+constexpr size_t kMostBits = 1000;  // of a tensor; torch has two
 
 struct StorageType {
   std::string_view name;
@@ -70,10 +71,11 @@ std::optional<DType> TorchDtype(const PickleDocument& document, PickleValue valu
 
 bool ReadTorchSize(const PickleDocument& document, PickleValue value, Shape& shape) {
   shape.clear();
-  bool sound = value.kind() == PickleKind::kTuple;
+  bool sound = value.kind() == PickleKind::kTuple && document.Size(value) <= 64;
+  if (!sound) return false;
   document.ForEach(value, [&](PickleValue each) {
     const auto size = document.Int(each);
-    sound = sound && size.has_value() && shape.size() < 64;
+    sound = sound && size.has_value();
     if (sound) shape.push_back(*size);
   });
   return sound;
@@ -151,6 +153,10 @@ absl::StatusOr<StridedTensor> TorchFile::Rebuilt(std::span<const PickleValue> ar
   // torch keeps a conjugation or a negation that nobody has carried out yet beside the elements.
   const size_t metadata = names_dtype ? 7 : 6;
   if (arguments.size() > metadata && arguments[metadata].kind() == PickleKind::kDict) {
+    // Many tensors of a small file can name one dict.
+    if (document_->Size(arguments[metadata]) > kMostBits) {
+      return Bad(absl::StrCat("has a tensor with more than ", kMostBits, " bits of its own"));
+    }
     for (const std::string_view bit : {"conj", "neg"}) {
       const auto set = document_->Find(arguments[metadata], bit);
       if (!set || document_->Bool(*set) == false) continue;

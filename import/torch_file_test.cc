@@ -145,6 +145,8 @@ TEST_F(TorchFileTest, Tensor_WithABitThatChangesItsElements_IsUnsupported) {
   }
   EXPECT_TRUE(Read(tensor(None())).ok());
   EXPECT_TRUE(Read(tensor(Dict({}))).ok());
+  std::vector<std::pair<std::string, std::string>> bits(1001, {Text("neg"), Bool(false)});
+  EXPECT_EQ(ReasonOfReading(tensor(Dict(bits))), Reason::kBadForeignFile) << "many tensors can name one large dict";
   const std::string untyped =
       Persistent(Tuple({Text("storage"), Global("torch", "UntypedStorage"), Text("0"), Text("cpu"), Int(400)}));
   EXPECT_EQ(ReasonOfReading(Call(Global("torch._utils", "_rebuild_tensor_v3"),
