@@ -95,7 +95,8 @@ def test_an_exchange_without_room_in_the_memory_budget_goes_over_the_host_at_onc
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
         if policy == "auto":
             assert [report.transport for report in reshard(cluster, *halves(little, 2))] == ["nccl"] * 2
-        reason = r"rank 0 on .*: .* of shared memory are needed, but of --memory-budget, 12.0 MiB, .* are taken: .* are missing"
+        reason = (r"rank 0 on .*: .* of shared memory are needed, but of --memory-budget, 12.0 MiB, .* are taken: "
+                  r".* are missing")
         for _ in range(4):  # one after the other: the memory of the last one is free
             for ended_with in reshard(cluster, *halves(whole, 2), errors=policy == "require"):
                 if policy == "auto":
