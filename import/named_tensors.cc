@@ -11,7 +11,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMostPieces = size_t{1} << 16;
-// Of all tensors together. A tensor takes a few bytes of a file that say its strides, but each piece takes memory.
+// All tensors together may have so many. A tensor takes a few bytes of a file that say its strides, but each piece
+// takes memory.
 constexpr size_t kMostFurtherPieces = size_t{1} << 22;
 
 }  // namespace

@@ -284,7 +284,8 @@ absl::Status ShuffleOutput::RemoveOlderParts(const std::vector<const Part*>& rep
     if (lstat(path.c_str(), &found) != 0 || S_ISDIR(found.st_mode)) break;
     older.push_back(std::move(path));
   }
-  // From the last one down, so that the parts of one set are always without a gap, which would hide those behind it.
+  // They are removed from the last one down, so that the parts of one set are always without a gap, which would hide
+  // those behind it.
   std::reverse(older.begin(), older.end());
   return RemoveReplaced(older);
 }
