@@ -34,6 +34,8 @@ using link_limits::ProgressInterval;
 // An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
 // next orders bring it again.
 constexpr int kMostRefusals = 10;
+// A connection that is tried beside a call, and fails, is tried again after so long.
+constexpr absl::Duration kTrialPause = absl::Seconds(1);
 
 }  // namespace
 
@@ -55,6 +57,55 @@ class CoordinatorLink::StoppableCall {
  private:
   CoordinatorLink& link_;
   grpc::ClientContext context_;
+};
+
+// A connection that is tried beside a call whose answer is overdue. It counts when a small call over it was answered: a
+// process that is stopped takes connections too.
+class CoordinatorLink::Trial {
+ public:
+  explicit Trial(std::shared_ptr<PeerChannel> peer) : peer_(std::move(peer)) {}
+
+  const std::shared_ptr<PeerChannel>& peer() const { return peer_; }
+  // Begins another attempt if the last one has failed a while ago. Returns whether one was answered.
+  bool Answered() {
+    const absl::Time now = Clock::Real().SteadyNow();
+    if (*state_ == kIdle && now - begun_ >= kTrialPause) {
+      begun_ = now;
+      *state_ = kTrying;
+      Begin();
+    }
+    return *state_ == kAnswered;
+  }
+
+ private:
+  enum State { kIdle, kTrying, kAnswered };
+  struct Probe {
+    std::unique_ptr<v1::CheckpointService::Stub> stub;
+    grpc::ClientContext context;
+    v1::GetCapabilitiesRequest request;
+    v1::Capabilities response;
+  };
+
+  void Begin() {
+    peer_->Get([state = state_](const absl::StatusOr<PeerChannel::Channel>& channel) {
+      if (!channel.ok()) {
+        *state = kIdle;
+        return;
+      }
+      const auto probe = std::make_shared<Probe>();
+      probe->stub = v1::CheckpointService::NewStub(*channel);
+      PrepareCall(probe->context, kCallTimeout);
+      probe->stub->async()->GetCapabilities(
+          &probe->context, &probe->request, &probe->response, [probe, state](const grpc::Status& status) {
+            const absl::Status error = CallError(status, ServerRole::kCoordinator, "");
+            *state = HasReason(error, Reason::kCoordinatorUnreachable) ? kIdle : kAnswered;
+          });
+    });
+  }
+
+  const std::shared_ptr<PeerChannel> peer_;
+  const std::shared_ptr<std::atomic<State>> state_ = std::make_shared<std::atomic<State>>(kIdle);
+  absl::Time begun_ = absl::InfinitePast();
 };
 
 struct CoordinatorLink::Answer {
@@ -359,13 +410,13 @@ absl::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duratio
   const absl::Status silent = CallError(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time"),
                                         ServerRole::kCoordinator, options_.address);
   auto status = answer->Await(max_wait + Overdue(options_.registration.world_size()));
-  std::shared_ptr<PeerChannel> other;
+  std::optional<Trial> other;
   while (!status.has_value()) {
     host_.Do([&](Session& session, absl::Time now) { session.OnLinkSilent(silent, unanswered_since_, now); });
-    if (other == nullptr) other = MakePeer();
-    if (other->GetIfReady() != nullptr && peer() != other) {
+    if (!other.has_value()) other.emplace(MakePeer());
+    if (other->Answered() && peer() != other->peer()) {
       Log(LogLevel::kInfo, "coordinator_overdue", {{"coordinator", options_.address}});
-      Use(other);
+      Use(other->peer());
       answer->GiveUp();
       call.context()->TryCancel();
     }

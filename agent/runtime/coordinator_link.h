@@ -5,7 +5,7 @@
 // A coordinator may come back at another address under the same name, while packets to the old address vanish. A
 // connection notices that only after its keepalive. So a new connection is made after each call that could not reach
 // the coordinator; and if an answer is overdue, one is tried beside the call that waits, and takes its place if it
-// comes about first.
+// answers first.
 #ifndef CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 #define CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 
@@ -96,6 +96,7 @@ class CoordinatorLink {
  private:
   // A call that Stop ends.
   class StoppableCall;
+  class Trial;
   // How the call of SynchronizeAgent ends.
   struct Answer;
 
