@@ -45,7 +45,7 @@ Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
       tokens_(std::move(tokens)),
       boot_id_(ReadBootId()),
       pool_(options_.memory_budget, FaultThreads()),
-      transfers_({options_.job, options_.rank, incarnation_, [this] { return tokens_->Current(); }}),
+      transfers_({options_.job, options_.rank, incarnation_}),
       host_({.job = options_.job,
              .rank = options_.rank,
              .world_size = options_.world_size,
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                                    agent->pool_,
                                    agent->transfers_,
                                    agent->host_,
-                                   *agent->tokens_,
+                                   agent->tokens_,
                                    agent->counters_,
                                    agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
@@ -324,11 +324,8 @@ void Agent::Execute(Action action) {
 }
 
 ConnectionListener::KeysNow Agent::TransferKeys() const {
-  if (options_.insecure) return nullptr;
-  return [tokens = tokens_]() -> std::shared_ptr<const PeerKeys> {
-    const std::string token = tokens->Current();
-    return token.empty() ? nullptr : PeerKeys::Of({token}, ServerRole::kAgent);
-  };
+  if (tokens_->insecure()) return nullptr;
+  return [tokens = tokens_] { return tokens->Keys(ServerRole::kAgent); };
 }
 
 absl::Status Agent::StartTransferServer() {

@@ -65,6 +65,8 @@ class Agent {
   bool Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.
   void Quiesce();
+  // Reads the tokens again, soon, without blocking. To be called every few seconds.
+  void ReadTokens() { tokens_->ReloadSoon(); }
   // Ends everything; with `unregister` the rank is given back. Idempotent.
   void Stop(bool unregister);
 

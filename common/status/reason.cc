@@ -204,7 +204,7 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kPeerUid, "PEER_UID", absl::StatusCode::kPermissionDenied,
      "A process of another user connected to the local socket, or wants files that its agent may read for itself only.",
      "Run trainer and agent as one user, or start the agent with --allow-uid; for imports also --import-root."},
-    {Reason::kBadToken, "BAD_TOKEN", absl::StatusCode::kUnauthenticated, "The token is missing or wrong.",
+    {Reason::kBadToken, "BAD_TOKEN", absl::StatusCode::kUnauthenticated, "The token is missing or wrong, or the other side does not prove that it knows it.",
      "Run as the coordinator's user, or give all parts the same --token-file (<root>/.cairn/token is one)."},
     {Reason::kNotLoopback, "NOT_LOOPBACK", absl::StatusCode::kFailedPrecondition,
      "An address other than loopback needs a token.", "Start with --token-file, or listen on 127.0.0.1."},

@@ -16,10 +16,9 @@ namespace cairn {
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(std::string token, Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage,
+  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage,
                     Catalog& catalog)
-      : token_(std::move(token)),
-        dispatcher_(dispatcher),
+      : dispatcher_(dispatcher),
         operations_(operations),
         storage_(storage),
         catalog_(catalog) {}
@@ -33,7 +32,6 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
   // Lists those that the coordinator has heard of, and those that storage knows.
   absl::StatusOr<v1::ListJobsResponse> AllJobs();
 
-  const std::string token_;
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
   PosixStorage& storage_;
