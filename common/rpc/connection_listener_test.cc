@@ -1,7 +1,5 @@
 #include "common/rpc/connection_listener.h"
 
-#include <fcntl.h>
-#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -16,16 +14,16 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/file/unique_fd.h"
-#include "common/rpc/channel_view.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/peer_proof.h"
+#include "common/rpc/peer_channel.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
 constexpr int kLongMs = 20'000;
+constexpr char kToken[] = "a-token-of-this-test";
 
 class ConnectionListenerTest : public ::testing::Test {
  protected:
@@ -59,7 +57,7 @@ class ConnectionListenerTest : public ::testing::Test {
   }
 
   static std::shared_ptr<const PeerKeys> Keys() {
-    return PeerKeys::Of({"a-token-of-this-test"}, ServerRole::kCoordinator);
+    return PeerKeys::Of({kToken}, ServerRole::kCoordinator);
   }
   std::shared_ptr<grpc::Channel> Plain() const { return MakeChannel(absl::StrCat("127.0.0.1:", listener_->port())); }
   // Makes a call to the service, which knows none.
@@ -172,24 +170,11 @@ TEST_F(ConnectionListenerTest, SetServing_WithKeys_AStrangerHearsOfTheHealth) {
 TEST_F(ConnectionListenerTest, Serve_WithKeys_AProvenPeerReachesTheServer) {
   grpc::EnableDefaultHealthCheckService(true);
   Start("127.0.0.1:0", [] { return Keys(); });
-  UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(listener_->port()));
-  ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  ClientProof proof(Keys(), ChannelView::OfSocket(client.get()), true);
-  ClientProof::Step step = proof.Begin();
-  while (step.state == ClientProof::Step::kMore) {
-    ASSERT_EQ(send(client.get(), step.send.data(), step.send.size(), 0), static_cast<ssize_t>(step.send.size()));
-    std::string heard(step.wanted, '\0');
-    const ssize_t length = recv(client.get(), heard.data(), heard.size(), 0);
-    ASSERT_GT(length, 0);
-    step = proof.Take(heard.substr(0, static_cast<size_t>(length)));
-  }
-  ASSERT_EQ(step.state, ClientProof::Step::kProven);
-  fcntl(client.get(), F_SETFL, O_NONBLOCK);
-  const auto channel = grpc::CreateInsecureChannelFromFd("peer", client.release());
+  const auto peer = std::make_shared<PeerChannel>(
+      PeerOptions{.address = absl::StrCat("127.0.0.1:", listener_->port()), .tokens = TokenSource::Of({kToken})});
+  const auto connected = peer->Await(absl::Milliseconds(kLongMs));
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  const PeerChannel::Channel& channel = *connected;
   EXPECT_TRUE(absl::IsUnimplemented(CallOver(channel))) << "the service's own answer";
   EXPECT_EQ(*HealthOver(channel, ""), "\x08\x01");
 }

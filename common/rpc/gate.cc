@@ -250,7 +250,9 @@ Gate::Turn Gate::BeginSession(Stranger& stranger) {
   for (const int option : {SO_RCVBUF, SO_SNDBUF}) {
     setsockopt(connection, SOL_SOCKET, option, &kSessionBufferBytes, sizeof(kSessionBufferBytes));
   }
-  return SendOfSession(stranger);
+  const Turn turn = SendOfSession(stranger);
+  // What it has said already shows that it is not one of the silent ones, which make room first.
+  return turn == Turn::kStays && !stranger.writing ? ContinueSession(stranger, 0) : turn;
 }
 
 Gate::Turn Gate::ContinueSession(Stranger& stranger, uint32_t events) {
