@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/rpc/reactor.h"
 #include "common/rpc/testing/fake_peer.h"
@@ -47,12 +48,12 @@ class ProvingServer {
           if (!peer.Prove(connection, keys_)) return;
           ++proven_;
           grpc::AddInsecureChannelFromFd(server_.get(), dup(connection));
-          while (!ended_) std::this_thread::yield();
+          ended_.WaitForNotification();
         },
         AF_INET, port);
   }
   ~ProvingServer() {
-    ended_ = true;
+    ended_.Notify();
     server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -65,7 +66,7 @@ class ProvingServer {
   Service service_;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<int> proven_ = 0;
-  std::atomic<bool> ended_ = false;
+  absl::Notification ended_;
   std::optional<FakePeer> gate_;  // ends first
 };
 
@@ -79,7 +80,8 @@ absl::Status GetJob(PeerChannel& peer) {
   grpc::ClientContext context;
   PrepareCall(context, absl::Seconds(30));
   v1::Job job;
-  return CallError(v1::CheckpointService::NewStub(*channel)->GetJob(&context, {}, &job), ServerRole::kCoordinator, "it");
+  return CallError(v1::CheckpointService::NewStub(*channel)->GetJob(&context, {}, &job), ServerRole::kCoordinator,
+                   "it");
 }
 
 TEST(PeerChannelTest, Get_ServerProvesItself_CallsShareOneConnection) {
