@@ -143,7 +143,7 @@ void LogOpenFiles(uint64_t limit) {
   if (limit >= kWanted) return;
   Log(LogLevel::kWarn, "open_files_few",
       {{"open_files", limit},
-       {"next", absl::StrCat("A job of more than about ", limit > 100 ? limit - 100 : 0,
+       {"next", absl::StrCat("A job of more than about ", PeersWithin(limit),
                              " ranks cannot connect. Raise the hard limit (ulimit -n, systemd's LimitNOFILE) before "
                              "the coordinator starts.")}});
 }

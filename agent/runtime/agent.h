@@ -72,6 +72,8 @@ class Agent {
 
  private:
   Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
+  // Returns the keys by which other agents prove themselves: those of the token that this agent has now.
+  ConnectionListener::KeysNow TransferKeys() const;
   absl::Status StartTransferServer();
   void MakeGroups();
   // Returns what the coordinator is told of NCCL here. Blocks for some seconds at most.

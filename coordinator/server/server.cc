@@ -14,6 +14,7 @@
 #include "common/rpc/connection_listener.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/peer_channel.h"
+#include "common/rpc/peer_keys.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/agent_service.h"
@@ -82,14 +83,18 @@ class CoordinatorServer::Impl {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
-    CAIRN_ASSIGN_OR_RETURN(listener_, ConnectionListener::Listen(options_.listen));
+    ConnectionListener::KeysNow keys;
+    if (options_.tokens != nullptr && !options_.tokens->insecure()) {
+      keys = [tokens = options_.tokens] { return tokens->Keys(ServerRole::kCoordinator); };
+    }
+    CAIRN_ASSIGN_OR_RETURN(listener_, ConnectionListener::Listen(options_.listen, std::move(keys)));
     listener_->AddTo(builder);
     builder.RegisterService(&agents_);
     builder.RegisterService(&people_);
     builder.RegisterService(&monitoring_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return MakeError(Reason::kInternal, "the coordinator's gRPC server does not start");
-    CAIRN_RETURN_IF_ERROR(listener_->Serve());
+    CAIRN_RETURN_IF_ERROR(listener_->Serve(*server_));
     const size_t colon = options_.listen.rfind(':');
     address_ = absl::StrCat(options_.listen.substr(0, colon), ":", listener_->port());
     if (!options_.metrics_listen.empty()) {
@@ -111,7 +116,7 @@ class CoordinatorServer::Impl {
   bool Drain(absl::Duration timeout) {
     if (std::exchange(drained_, true)) return ended_;
     if (server_ != nullptr) {
-      if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+      if (listener_ != nullptr) listener_->SetAllServing(false);
       people_.Drain();
       const absl::Time deadline = clock_.SteadyNow() + timeout;
       while (dispatcher_.busy() && clock_.SteadyNow() < deadline) {
