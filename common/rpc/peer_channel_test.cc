@@ -1,5 +1,6 @@
 #include "common/rpc/peer_channel.h"
 
+#include <fcntl.h>
 #include <grpcpp/server_posix.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -47,7 +48,9 @@ class ProvingServer {
         [this](FakePeer& peer, int connection) {
           if (!peer.Prove(connection, keys_)) return;
           ++proven_;
-          grpc::AddInsecureChannelFromFd(server_.get(), dup(connection));
+          const int given = dup(connection);
+          fcntl(given, F_SETFL, O_NONBLOCK);
+          grpc::AddInsecureChannelFromFd(server_.get(), given);
           ended_.WaitForNotification();
         },
         AF_INET, port);

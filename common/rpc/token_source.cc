@@ -22,6 +22,8 @@
 namespace cairn {
 namespace {
 
+static_assert(kMaxTokens == kMaxServerTokens);
+
 absl::Status CheckModeOfRootToken(PosixStorage& storage) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, storage.OpenFile(kRootTokenPath, O_RDONLY | O_NONBLOCK));
   struct stat info;
