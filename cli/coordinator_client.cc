@@ -48,8 +48,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
     CAIRN_ASSIGN_OR_RETURN(address, TheOneThatRunsHere(context));
   }
   CAIRN_ASSIGN_OR_RETURN(
-      auto tokens,
-      TokenSource::Open({.insecure = context.insecure, .file = context.token_file, .address = address}));
+      auto tokens, TokenSource::Open({.insecure = context.insecure, .file = context.token_file, .address = address}));
   return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(address, std::move(tokens)));
 }
 

@@ -251,9 +251,10 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});
-  Argument token_file = add("token-file", flags.token_file,
-                            "File with the token, or the new one and the one before it, that all callers must know (default: one is made in "
-                            "<root>/.cairn/token, which agents and commands of this user on this machine find)");
+  Argument token_file = add(
+      "token-file", flags.token_file,
+      "File with the token, or the new one and the one before it, that all callers must know (default: one is made in "
+      "<root>/.cairn/token, which agents and commands of this user on this machine find)");
   app.AddFlag("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);

@@ -404,8 +404,9 @@ absl::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duratio
     if (!channel.ok()) return answer->Give(channel.status());
     if (!answer->Begin()) return;
     const std::shared_ptr stub = v1::AgentCoordinationService::NewStub(*channel);
-    stub->async()->SynchronizeAgent(call.context(), &request, &response,
-                                    [this, answer, stub](const grpc::Status& status) { answer->Give(ErrorOf(status)); });
+    stub->async()->SynchronizeAgent(
+        call.context(), &request, &response,
+        [this, answer, stub](const grpc::Status& status) { answer->Give(ErrorOf(status)); });
   });
   const absl::Status silent = CallError(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time"),
                                         ServerRole::kCoordinator, options_.address);

@@ -11,7 +11,8 @@
 
 namespace cairn::testing {
 
-// Starts as the binary does, with --insecure if no token file is given; a failure to start fails the test. The destructor ends it without leaving the job.
+// Starts as the binary does, with --insecure if no token file is given; a failure to start fails the test. The
+// destructor ends it without leaving the job.
 class RunningAgent {
  public:
   explicit RunningAgent(AgentOptions options);

@@ -25,7 +25,7 @@ struct HostRoundFetcherOptions {
   std::string job;
   std::string plan_digest;
   uint32_t consumer_rank = 0;
-  std::string load_token;   // the ranks of this load share it
+  std::string load_token;               // the ranks of this load share it
   std::shared_ptr<TokenSource> tokens;  // by which the two agents prove themselves; null as with --insecure
   // A source that cannot be reached for so long is given up.
   absl::Duration unreachable_timeout = absl::Seconds(15);

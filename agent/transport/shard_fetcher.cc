@@ -234,8 +234,7 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
     CAIRN_RETURN_IF_ERROR(EndCall(context));
     return Failed(source, std::string(channel.status().message()));
   }
-  const StreamedCopies streamed =
-      StreamCopies(*v1::TransferService::NewStub(*channel), context, request, to, bytes);
+  const StreamedCopies streamed = StreamCopies(*v1::TransferService::NewStub(*channel), context, request, to, bytes);
   CAIRN_RETURN_IF_ERROR(EndCall(context));
   if (!streamed.too_much && !streamed.ended.ok()) {
     const absl::Status error = PeerError(source, streamed.ended);

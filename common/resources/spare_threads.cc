@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// A thread without work ends after so long.
+// A thread without work ends after so long. The last one stays, for a time when the system refuses new ones.
 constexpr absl::Duration kIdle = absl::Seconds(10);
 
 }  // namespace
@@ -41,13 +41,15 @@ void SpareThreads::Work() {
     {
       MutexLock lock(mutex_);
       ++idle_;
-      bool waited = false;
-      while (waiting_.empty() && !waited) waited = !changed_.WaitFor(mutex_, kIdle);
-      --idle_;
-      if (waiting_.empty()) {
-        --threads_;
-        return;
+      while (waiting_.empty()) {
+        const bool waited = !changed_.WaitFor(mutex_, kIdle);
+        if (waited && waiting_.empty() && threads_ > 1) {
+          --idle_;
+          --threads_;
+          return;
+        }
       }
+      --idle_;
       work = std::move(waiting_.front());
       waiting_.pop_front();
     }

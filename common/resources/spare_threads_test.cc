@@ -10,10 +10,11 @@ namespace {
 TEST(SpareThreadsTest, Run_OneTaskBlocks_OthersRun) {
   auto& threads = SpareThreads::OfProcess();
   absl::Notification release, first, second;
-  ASSERT_TRUE(threads.Run([&] {
-                       release.WaitForNotification();
-                       first.Notify();
-                     })
+  ASSERT_TRUE(threads
+                  .Run([&] {
+                    release.WaitForNotification();
+                    first.Notify();
+                  })
                   .ok());
   ASSERT_TRUE(threads.Run([&] { second.Notify(); }).ok());
   second.WaitForNotification();

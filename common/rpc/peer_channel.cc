@@ -46,10 +46,11 @@ struct PeerChannel::Attempt {
   std::vector<Ready> waiting;  // under the lock of the channel
 };
 
-PeerChannel::PeerChannel(PeerOptions options) : options_([&] {
-  if (options.name.empty()) options.name = options.address;
-  return std::move(options);
-}()) {}
+PeerChannel::PeerChannel(PeerOptions options)
+    : options_([&] {
+        if (options.name.empty()) options.name = options.address;
+        return std::move(options);
+      }()) {}
 
 PeerChannel::~PeerChannel() { Cancel(); }
 
@@ -112,8 +113,8 @@ void PeerChannel::Ended(const std::shared_ptr<Attempt>& attempt, absl::StatusOr<
   if (connection.ok()) {
     watch = UniqueFd(fcntl(connection->get(), F_DUPFD_CLOEXEC, 0));
     if (watch.valid()) {
-      channel = LetGoElsewhere(
-          grpc::CreateCustomInsecureChannelFromFd(options_.name, connection->release(), ChannelArgumentsOf(options_.max_message_bytes)));
+      channel = LetGoElsewhere(grpc::CreateCustomInsecureChannelFromFd(options_.name, connection->release(),
+                                                                       ChannelArgumentsOf(options_.max_message_bytes)));
     } else {
       channel = Unreachable(options_.role, options_.name,
                             "cannot be reached: the caller has no file descriptor left (ulimit -n)", "");

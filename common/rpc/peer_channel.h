@@ -29,8 +29,8 @@ struct PeerOptions {
   std::string name;  // for errors; empty: the address
   // By these the two prove themselves to each other. With --insecure the connection is plain.
   std::shared_ptr<TokenSource> tokens;
-  // Whether the connection is plain, too, if no token is found. That is for people, who hear then that a token is needed.
-  // Whoever obeys the peer must not do so.
+  // Whether the connection is plain, too, if no token is found. That is for people, who hear then that a token is
+  // needed. Whoever obeys the peer must not do so.
   bool plain_without_token = false;
   int max_message_bytes = kMaxMessageBytes;
 };

@@ -1,5 +1,6 @@
 #include "common/rpc/peer_channel.h"
 
+#include <fcntl.h>
 #include <grpcpp/server_posix.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/rpc/reactor.h"
 #include "common/rpc/testing/fake_peer.h"
@@ -46,13 +48,15 @@ class ProvingServer {
         [this](FakePeer& peer, int connection) {
           if (!peer.Prove(connection, keys_)) return;
           ++proven_;
-          grpc::AddInsecureChannelFromFd(server_.get(), dup(connection));
-          while (!ended_) std::this_thread::yield();
+          const int given = dup(connection);
+          fcntl(given, F_SETFL, O_NONBLOCK);
+          grpc::AddInsecureChannelFromFd(server_.get(), given);
+          ended_.WaitForNotification();
         },
         AF_INET, port);
   }
   ~ProvingServer() {
-    ended_ = true;
+    ended_.Notify();
     server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -65,7 +69,7 @@ class ProvingServer {
   Service service_;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<int> proven_ = 0;
-  std::atomic<bool> ended_ = false;
+  absl::Notification ended_;
   std::optional<FakePeer> gate_;  // ends first
 };
 
@@ -79,7 +83,8 @@ absl::Status GetJob(PeerChannel& peer) {
   grpc::ClientContext context;
   PrepareCall(context, absl::Seconds(30));
   v1::Job job;
-  return CallError(v1::CheckpointService::NewStub(*channel)->GetJob(&context, {}, &job), ServerRole::kCoordinator, "it");
+  return CallError(v1::CheckpointService::NewStub(*channel)->GetJob(&context, {}, &job), ServerRole::kCoordinator,
+                   "it");
 }
 
 TEST(PeerChannelTest, Get_ServerProvesItself_CallsShareOneConnection) {

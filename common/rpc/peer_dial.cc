@@ -93,8 +93,7 @@ std::string FaultNext(Fault fault) {
 // One address that is tried.
 class Try {
  public:
-  Try(const PeerDial& peer, const sockaddr* address, socklen_t length)
-      : peer_(peer), text_(TextOf(address, length)) {
+  Try(const PeerDial& peer, const sockaddr* address, socklen_t length) : peer_(peer), text_(TextOf(address, length)) {
     socket_ = UniqueFd(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
     if (!socket_.valid()) {
       Fail(ConnectText(errno), std::strerror(errno));
@@ -278,7 +277,8 @@ absl::StatusOr<UniqueFd> DialPeer(const PeerDial& peer, absl::Duration timeout, 
     std::vector<pollfd> polled = {{cancelled, POLLIN, 0}};
     for (const auto& each : tries) polled.push_back(each->polled());
     const absl::Duration wait = std::min(deadline, next == nullptr ? deadline : next_at) - now;
-    poll(polled.data(), polled.size(), static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
+    poll(polled.data(), polled.size(),
+         static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
     if (polled[0].revents != 0) {
       return MakeError(Reason::kInterrupted, absl::StrCat("the connection to ", peer.name, " is not wanted any more"));
     }

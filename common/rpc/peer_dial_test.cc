@@ -1,9 +1,8 @@
 #include "common/rpc/peer_dial.h"
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/eventfd.h>
-
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -103,8 +102,8 @@ TEST(PeerDialTest, DialPeer_ServerDoesNotProveItself_IsRefusedAndHearsNoToken) {
 
 // A stranger has taken the other address of a name before the coordinator's one.
 TEST(PeerDialTest, DialPeer_StrangerAtTheOtherAddressOfTheName_FindsTheOneThatProvesItself) {
-  for (const FakePeer::Behaviour& behaviour : {FakePeer::Behaviour(Silent), FakePeer::Behaviour(SpeaksHttp2),
-                                               FakePeer::Behaviour(Closes), Proves(nullptr)}) {
+  for (const FakePeer::Behaviour& behaviour :
+       {FakePeer::Behaviour(Silent), FakePeer::Behaviour(SpeaksHttp2), FakePeer::Behaviour(Closes), Proves(nullptr)}) {
     FakePeer server(Proves());
     FakePeer stranger(behaviour, AF_INET6, server.port());
     if (!stranger.ok()) GTEST_SKIP() << "this system has no loopback of IPv6, or the port is taken there";

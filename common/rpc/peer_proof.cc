@@ -75,8 +75,7 @@ ProofStep ServerProof::TakeProof() {
 ClientProof::ClientProof(std::shared_ptr<const PeerKeys> keys, ChannelView view, bool within_machine)
     : ClientProof(std::move(keys), view, within_machine, RandomBytes(kNonceBytes)) {}
 
-ClientProof::ClientProof(std::shared_ptr<const PeerKeys> keys, ChannelView view, bool within_machine,
-                         std::string nonce)
+ClientProof::ClientProof(std::shared_ptr<const PeerKeys> keys, ChannelView view, bool within_machine, std::string nonce)
     : keys_(std::move(keys)), view_(view), within_machine_(within_machine), nonce_(std::move(nonce)) {}
 
 ProofStep ClientProof::Begin() {

@@ -91,7 +91,9 @@ TEST(PeerProofTest, Talk_KnownNonces_SaysWhatAnotherImplementationSays) {
   ServerProof server(Keys({kOther, kToken}), kClientView.TurnedRound(), std::string(kNonceBytes, 's'));
   const Talk talk = LetThemTalk(client, server);
   ASSERT_EQ(talk.said.size(), 4u);
-  EXPECT_EQ(absl::BytesToHexString(talk.said[1].substr(ServerProof::kAnswerBytes - 2 * kMacBytes)), "ccfeedf0f231bfe1bfc1cea0f9f44a845cbea2cf3c7599046d0a82c4eb4ca5874fbcabba9c7efe6f5a590042f636608c6f51ba327b125b2974bdf0da63b80675");
+  EXPECT_EQ(absl::BytesToHexString(talk.said[1].substr(ServerProof::kAnswerBytes - 2 * kMacBytes)),
+            "ccfeedf0f231bfe1bfc1cea0f9f44a845cbea2cf3c7599046d0a82c4eb4ca5874fbcabba9c7efe6f5a590042f636608c6f51ba327b"
+            "125b2974bdf0da63b80675");
   EXPECT_EQ(absl::BytesToHexString(talk.said[2]), "c25163ef9cd01a4a07b22514785131cce8ba7582c6df4799affafb3899ee2bcb");
 }
 
@@ -255,8 +257,8 @@ TEST(PeerProofTest, Take_OwnMessagesSentBack_ProveNothing) {
 }
 
 TEST(PeerProofTest, ClientTake_WhatOtherServersSay_IsNoProof) {
-  for (const std::string& said :
-       {std::string("\0\0\x18\4\0\0\0\0\0", 9), std::string("HTTP/1.1 400 Bad Request\r\n"), std::string("SSH-2.0\r\n")}) {
+  for (const std::string& said : {std::string("\0\0\x18\4\0\0\0\0\0", 9), std::string("HTTP/1.1 400 Bad Request\r\n"),
+                                  std::string("SSH-2.0\r\n")}) {
     ClientProof client(Keys({kToken}), kClientView, true);
     client.Begin();
     EXPECT_EQ(client.Take(said).state, State::kRefused) << said;
@@ -267,7 +269,8 @@ TEST(PeerProofTest, ClientTake_WhatOtherServersSay_IsNoProof) {
 TEST(PeerProofTest, IsHello_BeginningsOfProtocols_AreToldApart) {
   const std::string hello = ClientProof(Keys({kToken}), kClientView, true).Begin().send;
   for (size_t bytes = 1; bytes <= hello.size(); ++bytes) EXPECT_TRUE(IsHello(hello.substr(0, bytes)));
-  for (const char* other : {"", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\n", "CAIRO", "\x16\x03\x01"}) {
+  for (const char* other :
+       {"", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\n", "CAIRO", "\x16\x03\x01"}) {
     EXPECT_FALSE(IsHello(other)) << other;
   }
 }

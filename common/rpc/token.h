@@ -14,8 +14,8 @@ namespace cairn {
 inline constexpr size_t kMaxTokens = 2;
 
 // Returns the tokens of a file, one a line, without blanks around them, which is never empty. UNAUTHENTICATED
-// (BAD_TOKEN): the file is unreadable, or can be read by others than its owner and group; it holds no token, one that is
-// shorter than 16 characters, or more than kMaxTokens.
+// (BAD_TOKEN): the file is unreadable, or can be read by others than its owner and group; it holds no token, one that
+// is shorter than 16 characters, or more than kMaxTokens.
 absl::StatusOr<std::vector<std::string>> ReadTokenFile(const std::string& path);
 
 // Returns whether `given` is right. If `expected` is empty, anything is. It takes equally long for all wrong tokens of

@@ -22,6 +22,8 @@
 namespace cairn {
 namespace {
 
+static_assert(kMaxTokens == kMaxServerTokens);
+
 absl::Status CheckModeOfRootToken(PosixStorage& storage) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, storage.OpenFile(kRootTokenPath, O_RDONLY | O_NONBLOCK));
   struct stat info;
@@ -46,12 +48,14 @@ absl::StatusOr<std::vector<std::string>> ReadRootTokens(PosixStorage& storage) {
   std::vector<std::string> tokens = absl::StrSplit(text, '\n', absl::SkipWhitespace());
   for (std::string& token : tokens) absl::StripAsciiWhitespace(&token);
   if (tokens.empty() || tokens.size() > kMaxTokens || !std::all_of(tokens.begin(), tokens.end(), IsSecret)) {
-    return MakeError(Reason::kBadToken,
-                     absl::StrCat(storage.root(), "/", kRootTokenPath, " holds something else than one or two tokens of ",
-                                  kSecretLength, " hexadecimal digits, one a line"),
-                     {{"file", kRootTokenPath},
-                      {"next", "Write a token that `openssl rand -hex 32` makes into it, or remove it and start the "
-                               "coordinator again, which makes a new one."}});
+    return MakeError(
+        Reason::kBadToken,
+        absl::StrCat(storage.root(), "/", kRootTokenPath, " holds something else than one or two tokens of ",
+                     kSecretLength, " hexadecimal digits, one a line"),
+        {{"file", kRootTokenPath},
+         {"next",
+          "Write a token that `openssl rand -hex 32` makes into it, or remove it and start the "
+          "coordinator again, which makes a new one."}});
   }
   return tokens;
 }

@@ -55,8 +55,8 @@ class TokenSource : public std::enable_shared_from_this<TokenSource> {
   // Returns the keys of all tokens now; null if there is none.
   std::shared_ptr<const PeerKeys> Keys(ServerRole role) const;
 
-  // Reads all places again, and blocks meanwhile. Returns whether there are other tokens now. Where they cannot be read,
-  // those that were read last stay, and the log says so (token_unreadable).
+  // Reads all places again, and blocks meanwhile. Returns whether there are other tokens now. Where they cannot be
+  // read, those that were read last stay, and the log says so (token_unreadable).
   bool Reload();
   // Does so soon, on another thread, unless it is being done already. A server calls it every few seconds.
   void ReloadSoon();

@@ -14,8 +14,7 @@ namespace cairn {
 // Thread-safe.
 class AgentService final : public v1::AgentCoordinationService::CallbackService {
  public:
-  AgentService(const DecisionOptions& options, Dispatcher& dispatcher, LayoutStore& layouts,
-               PlanStore& plans)
+  AgentService(const DecisionOptions& options, Dispatcher& dispatcher, LayoutStore& layouts, PlanStore& plans)
       : options_(options), dispatcher_(dispatcher), layouts_(layouts), plans_(plans) {}
 
   grpc::ServerUnaryReactor* RegisterAgent(grpc::CallbackServerContext* context, const v1::RegisterAgentRequest* request,

@@ -13,8 +13,8 @@
 #include "common/base/random_id.h"
 #include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/testing/proven_peer.h"
 #include "common/rpc/peer_limits.h"
+#include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
 #include "coordinator/server/server.h"
 

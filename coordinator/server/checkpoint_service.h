@@ -14,12 +14,8 @@ namespace cairn {
 // Thread-safe.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(const DecisionOptions& options, std::string root, Dispatcher& dispatcher,
-                    Catalog& catalog)
-      : options_(options),
-        root_(std::move(root)),
-        dispatcher_(dispatcher),
-        catalog_(catalog) {}
+  CheckpointService(const DecisionOptions& options, std::string root, Dispatcher& dispatcher, Catalog& catalog)
+      : options_(options), root_(std::move(root)), dispatcher_(dispatcher), catalog_(catalog) {}
 
   // Refuses new saves from now on.
   void Drain() { draining_ = true; }

@@ -16,12 +16,8 @@ namespace cairn {
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage,
-                    Catalog& catalog)
-      : dispatcher_(dispatcher),
-        operations_(operations),
-        storage_(storage),
-        catalog_(catalog) {}
+  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage, Catalog& catalog)
+      : dispatcher_(dispatcher), operations_(operations), storage_(storage), catalog_(catalog) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;

@@ -101,8 +101,8 @@ class CoordinatorServer::Impl {
       CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, {metrics_}));
     }
     // The port is where agents' calls come in, whatever address they take to it.
-    loopback_ = std::make_shared<PeerChannel>(PeerOptions{
-        .address = LoopbackAddress(address_), .role = ServerRole::kCoordinator, .tokens = options_.tokens});
+    loopback_ = std::make_shared<PeerChannel>(
+        PeerOptions{.address = LoopbackAddress(address_), .role = ServerRole::kCoordinator, .tokens = options_.tokens});
     loopback_->GetIfReady();
     in_process_ = server_->InProcessChannel(grpc::ChannelArguments());
     dispatcher_.Probe([this](std::function<void()> ended) { CallSelf(std::move(ended)); });
@@ -216,8 +216,8 @@ class CoordinatorServer::Impl {
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionListener> listener_;     // ends before the server that it serves
-  std::shared_ptr<PeerChannel> loopback_;            // to the own port
+  std::unique_ptr<ConnectionListener> listener_;  // ends before the server that it serves
+  std::shared_ptr<PeerChannel> loopback_;         // to the own port
   std::shared_ptr<grpc::Channel> in_process_;
   std::unique_ptr<SelfCall> self_call_;
   const std::shared_ptr<SelfCallState> self_call_state_ = std::make_shared<SelfCallState>();

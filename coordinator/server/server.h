@@ -23,8 +23,8 @@ struct ServerOptions {
   // By these callers prove themselves. Null, or with --insecure: nobody has to; whether `listen` may be so is the
   // caller's to check.
   std::shared_ptr<TokenSource> tokens;
-  SaveOptions save;            // of all save plans
-  DecisionOptions decisions;   // with the coordinator's epoch
+  SaveOptions save;           // of all save plans
+  DecisionOptions decisions;  // with the coordinator's epoch
   // This process took the root then, by the clock of the storage: EpochFile::began.
   absl::Time began = absl::InfinitePast();
   // Checks whether this process still serves the root. It is asked before everything that is decided in storage:

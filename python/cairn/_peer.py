@@ -63,10 +63,11 @@ def dial(address: str, tokens: Sequence[str]) -> socket.socket:
     except OSError as error:
         raise _unreachable(address, f"it cannot be found: its name has no address ({error.strerror})") from None
     told: Error | None = None
-    for family, kind, protocol, _, where in found:
+    for left, (family, kind, protocol, _, where) in zip(range(len(found), 0, -1), found):
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(max(0.1, deadline - time.monotonic()))
+            # A stranger who is silent must leave time for the addresses that follow.
+            connection.settimeout(max(0.1, (deadline - time.monotonic()) / left))
             connection.connect(where)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _prove(connection, address, tokens)

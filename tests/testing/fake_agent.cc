@@ -158,8 +158,7 @@ absl::Status FakeAgent::Call(grpc::Status (v1::AgentCoordinationService::Stub::*
   const auto stub = v1::AgentCoordinationService::NewStub(channel);
   grpc::ClientContext context;
   PrepareCall(context, kCallTimeout);
-  return CallError((stub.get()->*method)(&context, request, &response), ServerRole::kCoordinator,
-                   options_.coordinator);
+  return CallError((stub.get()->*method)(&context, request, &response), ServerRole::kCoordinator, options_.coordinator);
 }
 
 bool FakeAgent::Register() {
