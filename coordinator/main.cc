@@ -216,9 +216,11 @@ absl::Status Serve(Settings settings) {
   }
   CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
 
-  const int received = ending.Await(kReadTokensEach, [&, turn = 0]() mutable {
+  const int received = ending.Await(kReadTokensEach, [&, turn = 0, copied = options.tokens->tokens()]() mutable {
     options.tokens->ReloadSoon();
-    if (copy && ++turn % kRenewCopyEach == 0) RenewCopy(*copy, *options.tokens);
+    const bool changed = copied != options.tokens->tokens();
+    if (copy && (++turn % kRenewCopyEach == 0 || changed)) RenewCopy(*copy, *options.tokens);
+    if (changed) copied = options.tokens->tokens();
   });
   const absl::Status lost = ending.Error();
   if (lost.ok()) {

@@ -372,7 +372,8 @@ def test_token_is_changed_while_a_job_runs(root, tmp_path, given):
 
     def tokens_read(count):
         services = [cluster.coordinator, *cluster.agents]
-        until(lambda: all(f"event=tokens_read tokens={count}" in service.log.read_text() for service in services),
+        until(lambda: all(re.search(rf"event=tokens_read .*tokens={count}\b", service.log.read_text())
+                          for service in services),
               text=f"{count} tokens")
 
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=flags, agent_flags=flags) as cluster:
