@@ -26,6 +26,7 @@ std::string UnreachableText(const absl::Status& error) {
   if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
   // These are texts of gRPC and of the system, from most to least telling. python/cairn/_agent.py has the same table.
   static constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"Failed parsing HTTP/2", "is not there: something else answers at that address"},
       {"Too many open files", "cannot be reached: the caller has no file descriptor left (ulimit -n)"},
       {"Connection refused", "is not there: nothing listens at that address"},
       {"No such file or directory", "is not there: there is no such socket"},
@@ -146,7 +147,10 @@ absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_vi
   }
   if (absl::IsCancelled(error))
     return MakeError(Reason::kInterrupted, absl::StrCat("the call to ", who, " was cancelled"));
-  return MakeError(Reason::kInternal, absl::StrCat(who, ": ", error.message()));
+  // Every error of our own servers has a reason, so this is none of theirs.
+  return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
+                   absl::StrCat(who, " is not there: something else answers at that address"),
+                   {{"address", std::string(peer)}, {"detail", std::string(error.message())}});
 }
 
 }  // namespace cairn
