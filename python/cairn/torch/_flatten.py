@@ -15,6 +15,7 @@ from cairn._errors import Error
 from cairn._state import Alias, PerRank, Shard
 from cairn.torch._blocks import Block, Blocks
 from cairn.torch._copies import DeviceCopies
+from cairn.torch._parts import parts_of
 from cairn.torch._shards import shards_of
 from cairn.torch._ties import Ties
 
@@ -86,11 +87,13 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
         dicts, and empty dicts, which then have no name.
       blocks: of the state dict of the last save. The flat state may then only be used while the tensors live.
 
-    Tensors that are the same memory seen in the same way (tied weights) become one tensor and its aliases.
+    Tensors that are the same memory seen in the same way (tied weights) become one tensor and its aliases. Tensors that
+    are made of others (wrapper subclasses) become these, as parts_of() names them.
 
     Raises:
       Error: BAD_REQUEST (no dict, or one that holds itself), BAD_NAME (a key is neither text nor a number),
-        NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors), and as shards_of() of each tensor.
+        NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors), and as parts_of() and shards_of() of each
+        tensor.
     """
     if not isinstance(state_dict, dict):
         raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
@@ -113,17 +116,24 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
 
 def _add(flat: FlatState, ties: Ties, name: str, container: Any, key: Any, value: Any) -> None:
     """Takes one leaf."""
-    if name in flat.state:
-        raise Error("NAME_COLLISION", f"two entries of the state dict have the name {name!r} when their keys are "
-                    "joined by '.'", {"tensor": name})
     if isinstance(value, torch.Tensor):
-        first = ties.first_of(value, name)
-        flat.state[name] = shards_of(value, name, flat.copies) if first is None else Alias(first)
-    elif isinstance(value, (Shard, Alias, numpy.ndarray)) or is_on_device(value):
+        for part_name, part in parts_of(value, name):
+            _check_free(flat, part_name)
+            first = ties.first_of(part, part_name)
+            flat.state[part_name] = shards_of(part, part_name, flat.copies) if first is None else Alias(first)
+        return
+    _check_free(flat, name)
+    if isinstance(value, (Shard, Alias, numpy.ndarray)) or is_on_device(value):
         flat.state[name] = value
     else:
         flat.state[name] = value.value if isinstance(value, Whole) else value
         flat.objects[name] = _restorer(value, _setter(container, key))
+
+
+def _check_free(flat: FlatState, name: str) -> None:
+    if name in flat.state:
+        raise Error("NAME_COLLISION", f"two entries of the state dict have the name {name!r} when their keys are "
+                    "joined by '.'", {"tensor": name})
 
 
 def _restorer(value: Any, put: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -154,7 +164,11 @@ def _leaves(container: Any, path: str, as_dcp: bool, blocks: Blocks | None, copi
     for key, value in items:
         if not isinstance(key, (str, int)):
             raise Error("BAD_NAME", f"the keys of a state dict are strings or integers, not {key!r} (below {path!r})")
-        name = f"{prefix}{key}"
+        try:
+            name = f"{prefix}{key}"
+        except ValueError as error:  # an integer that Python does not write
+            raise Error("BAD_NAME", f"a key of the state dict below {path!r} cannot be part of a name: {error}",
+                        {"object": path[:200]}) from None
         if isinstance(value, torch.Tensor):
             yield name, container, key, value
         elif _is_taken_apart_by_dcp(value, name, 0) if as_dcp else (

@@ -18,8 +18,8 @@ def register() -> None:
 
 def _to_bytes(tensor: torch.Tensor) -> bytes:
     """The bytes begin with a line: the dtype and the shape."""
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-        raise Error("UNSUPPORTED", "a tensor in an object is sparse, quantized or on the meta device")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        raise Error("UNSUPPORTED", "a tensor in an object is sparse, quantized, nested or on the meta device")
     if tensor.nbytes > _MAX_BYTES:
         raise Error("BAD_REQUEST", f"a tensor in an object has {tensor.nbytes} bytes; make it an entry of the state's "
                     "dicts, where it is stored as a tensor")
