@@ -55,6 +55,13 @@ def local_of(tensor: Any) -> torch.Tensor:
     return local
 
 
+def has_own_memory(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor, or what this rank holds of a DTensor, has memory of its own."""
+    if DTensor is not None and isinstance(tensor, DTensor):
+        tensor = local_of(tensor)
+    return type(tensor) in _PLAIN or not (_is_wrapper(tensor) or _answers(tensor))
+
+
 def plain(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Returns a tensor that has memory of its own as one of torch's own class, over the same memory.
 
