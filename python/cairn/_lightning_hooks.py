@@ -54,10 +54,10 @@ def changes_by_hooks(trainer: Any, module: Any, version: str) -> Described:
     module.on_save_checkpoint(checkpoint)
     changed = {key: value for key, value in checkpoint.items()
                if key not in before or value is not before[key][0] or _differs(value, before[key][1])}
-    return Described({
-        "tensors": {key: value for key, value in changed.items() if holds_tensor(value)},
-        "values": PerRank({key: value for key, value in changed.items() if not holds_tensor(value)}),
-    })
+    tensors = {key: value for key, value in changed.items() if holds_tensor(value)}
+    values = PerRank({key: value for key, value in changed.items() if key not in tensors})
+    # An empty dict would be a value, of a name that a later save with tensors lacks.
+    return Described({"values": values, **({"tensors": tensors} if tensors else {})})
 
 
 def call_load_hooks(trainer: Any, module: Any, checkpoint: Checkpoint, changes: dict[str, Any]) -> None:
