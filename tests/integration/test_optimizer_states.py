@@ -19,7 +19,7 @@ def client(tmp_path):
 
 
 class Moody(torch.optim.Optimizer):
-    """An optimizer that must be told that training goes on, and counts its steps in its groups, as schedule-free ones."""
+    """An optimizer that must be told that training goes on, and counts its steps in its groups."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {"lr": 0.1, "count": 0, "training": False})
@@ -204,11 +204,12 @@ def test_RestoreOrInitialize_NothingDescribesTheStates_AStepMakesThemAndLeavesAl
     assert contents(fresh.state_dict()) == contents(optimizer.state_dict())
 
 
-def test_RestoreOrInitialize_NotStrictAndNothingDescribesTheStates_InventsNone(client):
-    model, optimizer = two_layers(1)
+@pytest.mark.parametrize("make_optimizer", [torch.optim.AdamW, Quantized])
+def test_RestoreOrInitialize_NotStrictAndNothingDescribesTheStates_InventsNone(client, make_optimizer):
+    model, optimizer = two_layers(1, make_optimizer)
     train_layer(model, optimizer, 0)
     saved_without_description(client, model, optimizer)
-    other, fresh = two_layers(2)
+    other, fresh = two_layers(2, make_optimizer)
     with CheckpointManager(client) as manager:
         assert manager.restore_or_initialize({"model": other, "optimizer": fresh}, strict=False) == 1
     assert contents(fresh.state_dict()) == contents(optimizer.state_dict())

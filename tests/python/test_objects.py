@@ -124,4 +124,5 @@ def test_Objects_IntegerThatPythonDoesNotWrite_IsRefused(value):
 def test_Arguments_IntegerThatPythonDoesNotWrite_AreRefusedByReason(call, reason):
     with pytest.raises(cairn.Error) as caught:
         call()
-    assert caught.value.reason == reason and " bits>" in caught.value.message or "<tuple>" in caught.value.message
+    assert caught.value.reason == reason
+    assert " bits>" in caught.value.message or "<tuple>" in caught.value.message

@@ -75,8 +75,9 @@ def build(description: list[Any], held: Any = None, parameter: torch.Tensor | No
         device = "cpu" if rest[2] or parameter is None else parameter.device
         return torch.empty(rest[1], dtype=_dtype(rest[0], path), device=device)
     if kind in ("like", "other"):
-        raise Error("UNSUPPORTED", f"{path!r} is a tensor that only its own library can make, and this program has none "
-                    "in its place", {"tensor": path, "next": "Make it before the load, as the run that saved it did."})
+        raise Error("UNSUPPORTED", f"{path!r} is a tensor that only its own library can make, and this program has "
+                    "none in its place",
+                    {"tensor": path, "next": "Make it before the load, as the run that saved it did."})
     raise Error("FORMAT_TOO_NEW", f"{path!r} is described in a way that this version does not know ({kind!r})",
                 {"object": path})
 

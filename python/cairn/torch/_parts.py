@@ -104,7 +104,7 @@ def _inner(tensor: torch.Tensor, name: str, place: str, depth: int) -> Iterator[
         return
     if depth > _MAX_DEPTH:
         raise _refusal(tensor, name, f"is made of tensors more than {_MAX_DEPTH} levels deep", "Leave it out.")
-    keys, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    keys, _ = tensor.__tensor_flatten__()
     for key in keys:
         inner = getattr(tensor, key)
         if not isinstance(inner, torch.Tensor) or (
@@ -130,7 +130,7 @@ def _answers(tensor: torch.Tensor) -> bool:
 
 def _are_one(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     if type(tensor) in _PLAIN and type(other) in _PLAIN:
-        return tensor.layout == other.layout == torch.strided and tensor.data_ptr() == other.data_ptr()
+        return bool(tensor.layout == other.layout == torch.strided and tensor.data_ptr() == other.data_ptr())
     return False
 
 

@@ -35,7 +35,8 @@ def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | 
 
     Raises:
       Error: UNSUPPORTED (sparse, quantized, nested, without a shape, made of other tensors, a ShardedTensor, a lazy
-        conjugate or a strange placement), BAD_REQUEST (on the meta device, or a partial sum), BAD_SHAPE (the local tensor is not what its placements say), BAD_DTYPE.
+        conjugate or a strange placement), BAD_REQUEST (on the meta device, or a partial sum), BAD_SHAPE (the local
+        tensor is not what its placements say), BAD_DTYPE.
     """
     dtype = str(tensor.dtype).removeprefix("torch.")
     if DTensor is not None and isinstance(tensor, DTensor):

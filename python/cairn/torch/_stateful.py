@@ -13,6 +13,7 @@ from cairn.torch import _rng
 from cairn.torch._description import build, describe, needs_library
 from cairn.torch._flatten import Whole
 from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
+from cairn.torch._parts import parts_of
 
 # The names of descriptions (_description.py) begin so; the place of what is described follows.
 _DESCRIPTION = "cairn.description."
@@ -101,8 +102,9 @@ class Gathered:
         for path, optimizer_state in self._made.items():
             states = optimizer_state.get("state", {})
             for key in list(states):
-                names = [f"{path}.state.{key}.{name}" for name, value in states[key].items()
-                         if isinstance(value, torch.Tensor)] if isinstance(states[key], dict) else []
+                tensors = [(f"{path}.state.{key}.{name}", value) for name, value in states[key].items()
+                           if isinstance(value, torch.Tensor)] if isinstance(states[key], dict) else []
+                names = [name for each, tensor in tensors for name, _ in parts_of(tensor, each)]
                 if names and lacks.issuperset(names):
                     del states[key]
 
@@ -136,8 +138,9 @@ class Gathered:
                             "or of a class of their own", {"object": name, "next": "Make them plain tensors."})
             self._descriptions[_DESCRIPTION + name] = description
             return value.value
-        description = self._stored.get(_DESCRIPTION + name)
-        return {} if description is None else build(description, value.value, path=name)
+        stored = self._stored.get(_DESCRIPTION + name)
+        made: dict[str, Any] = {} if stored is None else build(stored, value.value, path=name)
+        return made
 
     def _state_of(self, value: Any, name: str, result: dict[str, Any], key: str) -> Any:
         if isinstance(value, PerRank) or _is_data_loader(value):
