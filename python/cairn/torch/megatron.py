@@ -110,7 +110,7 @@ def load(client: Client, sharded_state_dict: dict[str, Any], step: SupportsIndex
             state.setdefault(value.key, []).append(_shard_of(value, copies))
         elif isinstance(value, ShardedObject):
             objects.add(value.unique_key)
-    report = client.load(state, step, strict=False, source=source, fallback=fallback, timeout=timeout)
+    report = client._load(state, step, None, False, source, fallback, timeout)
     missing = sorted({name for name in report.missing if name in state} | (objects - report.objects.keys()))
     if missing:
         names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if missing[8:] else "")
