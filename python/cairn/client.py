@@ -30,7 +30,7 @@ from cairn import (
     _wire,
 )
 from cairn._errors import Error
-from cairn._results import LoadReport
+from cairn._results import LoadReport, listed
 from cairn._saving import Saving
 
 __all__ = ["Client", "Saving", "connect"]
@@ -346,10 +346,9 @@ class Client(_keeping.Keeper):
     def _tell_unfilled(self, report: LoadReport) -> None:
         """Warns of what a load that is not strict left as it was. All ranks have the same names, so one says it."""
         if report.missing and self.rank == 0:
-            names = ", ".join(report.missing[:8]) + (f" and {len(report.missing) - 8} more" if report.missing[8:] else "")
             _log.warning("%s: the load%s with strict=False did not find %d of the state's names, so these stay as they "
                          "were: %s", self.job, "" if report.step is None else f" of step {report.step}",
-                         len(report.missing), names)
+                         len(report.missing), listed(report.missing))
 
     # Resharding.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import logging
 import os
 import sys
 import weakref
@@ -11,13 +12,14 @@ from typing import Any, SupportsIndex
 
 from cairn._errors import Error
 from cairn._mapping import Mapping
-from cairn._results import LoadReport
+from cairn._results import LoadReport, listed
 from cairn._state import PerRank
 from cairn.client import Client, Saving
 from cairn.torch._blocks import Blocks
 from cairn.torch._flatten import Form, flatten, forms_of
 from cairn.torch._values import unplaced_error
 
+_log = logging.getLogger("cairn")
 _blocks: weakref.WeakKeyDictionary[Client, Blocks] = weakref.WeakKeyDictionary()
 
 
@@ -117,6 +119,9 @@ def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
         if strict and (missing or unplaced):
             where = os.fspath(source) if source is not None else f"{client.job}@{report.step}"
             raise names_error("MISSING_NAMES", missing, where) if missing else unplaced_error(unplaced, where)
+        if unplaced and client.rank == 0:
+            _log.warning("%s: the load left out %d values of dicts that the state does not have the keys of, and their "
+                         "names do not tell them: %s", client.job, len(unplaced), listed(unplaced))
         return dataclasses.replace(report, missing=missing, unexpected=[*report.unexpected, *unplaced])
 
     # A mapping says the names of the checkpoint by itself.
@@ -142,9 +147,8 @@ def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
 
 def names_error(reason: str, names: list[str], where: str) -> Error:
     """Returns the error for names that a checkpoint lacks."""
-    text = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
-    return Error(reason, f"{where} lacks {len(names)} names that the state wants: {text}",
-                 {"names": text, "count": str(len(names))})
+    return Error(reason, f"{where} lacks {len(names)} names that the state wants: {listed(names)}",
+                 {"names": listed(names), "count": str(len(names))})
 
 
 def _distance(error: Error) -> tuple[bool, int]:

@@ -260,12 +260,13 @@ class _Walk:
         if depth > _MAX_DEPTH:
             raise _too_deep(path)
         prefix = f"{path}." if path else ""
-        if self.blocks is not None and isinstance(container, dict) and not _has_extra_state(container):
+        if self.blocks is not None and isinstance(container, dict):
             block = self.blocks.find(path, container, self.copies)
             if block is not None:
                 yield _Leaf(path, container, None, block)
                 return
-            self.blocks.learn(path, prefix, container, self.copies)
+            if not _has_extra_state(container):
+                self.blocks.learn(path, prefix, container, self.copies)
         items: Iterable[tuple[Any, Any]] = (container.items() if isinstance(container, Mapping)
                                             else enumerate(container))
         for key, value in items:
@@ -346,10 +347,11 @@ def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True) -> boo
     if depth > _MAX_DEPTH:
         raise _too_deep(path)
     if isinstance(value, (dict, list, tuple)):
-        if arrays and isinstance(value, dict) and (_has_extra_state(value)
-                                                   or is_optimizer_state(value)):
-            return True
         items = value.values() if isinstance(value, dict) else value
+        if any(isinstance(item, torch.Tensor) for item in items):  # mostly the first one
+            return True
+        if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)):
+            return True
         return any(_holds_tensor(item, path, depth + 1, arrays) for item in items)
     if isinstance(value, numpy.ndarray):
         return arrays

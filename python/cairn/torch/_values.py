@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cairn import _objects
 from cairn._errors import Error
+from cairn._results import listed
 
 ABSENT: Final = object()  # a value that is not there; None is a value
 
@@ -140,9 +141,8 @@ def is_empty(value: Any, depth: int = 0) -> bool:
 
 def unplaced_error(names: list[str], checkpoint: str) -> Error:
     """Returns the error for values whose keys cannot be told."""
-    text = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
     return Error("UNEXPECTED_NAMES", f"{checkpoint} has {len(names)} values of dicts that the state does not have the "
-                 f"keys of, and the names do not tell them: {text}",
-                 {"names": text, "count": str(len(names)),
+                 f"keys of, and the names do not tell them: {listed(names)}",
+                 {"names": listed(names), "count": str(len(names)),
                   "next": "Give the dicts of the state these keys before the load, with any values: they are replaced. "
                           "strict=False leaves these values out."})
