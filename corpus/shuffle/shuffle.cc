@@ -16,6 +16,7 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/open_source.h"
+#include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle_job.h"
 
 namespace cairn::corpus {
@@ -46,8 +47,7 @@ uint64_t ResidentBytes() {
 absl::Status Validate(const ShuffleOptions& options) {
   const auto bad = [](std::string_view message) { return MakeError(Reason::kBadRequest, message); };
   if (options.inputs.empty()) return bad("no input is given");
-  if (options.output.empty() || options.output == "-")
-    return bad("--output must be a file: it gets its name when it is whole");
+  if (options.output.empty()) return bad("no output is given");
   if ((options.split_lines > 0) + (options.split_bytes > 0) + (options.split_files > 0) > 1) {
     return bad("give one of --split-lines, --split-bytes and --split-files");
   }
@@ -59,6 +59,26 @@ absl::Status Validate(const ShuffleOptions& options) {
         absl::StrCat("--memory is ", FormatSize(static_cast<int64_t>(options.memory)), "; a shuffle needs 32 MiB"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
+  // The name of parts is a pattern: nothing has to stand there itself.
+  if (options.split_lines + options.split_bytes + options.split_files > 0) {
+    if (options.output != "-") return OutputPlace{.path = options.output};
+    return MakeError(Reason::kBadRequest, "standard output is one stream, and a split makes several files",
+                     {{"next", "Give --output a file's name: data.jsonl becomes data-00000.jsonl and so on."}});
+  }
+  CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindOutputPlace(options.output));
+  if (!place.stream || !options.resume) return place;
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("--resume needs an output that can be gone on with; ", place.path, " is a stream"),
+                   {{"next", "Give --output a file's name, or leave --resume out."}});
+}
+
+std::string TemporaryDirectory() {
+  std::error_code error;
+  const std::string directory = fs::temp_directory_path(error).string();
+  return error ? "/tmp" : directory;
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -201,7 +221,9 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   job.progress = progress != nullptr ? progress : &unseen;
   job.source.direct = options.direct;
   job.source.stop = &stop;
-  if (options.temp_dir.empty()) job.options.temp_dir = DirectoryOf(options.output);
+  CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
+  job.options.output = place.path;
+  if (options.temp_dir.empty()) job.options.temp_dir = place.stream ? TemporaryDirectory() : DirectoryOf(place.path);
 
   CAIRN_ASSIGN_OR_RETURN(job.inputs, ListInputs(options.inputs));
   for (const InputFile& input : job.inputs) {
@@ -219,7 +241,8 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   CAIRN_RETURN_IF_ERROR(Plan(job));
 
   ShuffleOutputOptions output;
-  output.path = options.output;
+  output.path = place.path;
+  output.stream = place.stream;
   output.split_lines = options.split_lines;
   output.split_bytes = options.split_bytes;
   output.split_files = options.split_files;
