@@ -62,17 +62,18 @@ absl::Status Validate(const ShuffleOptions& options) {
 }
 
 absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
-  // The name of parts is a pattern: nothing has to stand there itself.
-  if (options.split_lines + options.split_bytes + options.split_files > 0) {
-    if (options.output != "-") return OutputPlace{.path = options.output};
-    return MakeError(Reason::kBadRequest, "standard output is one stream, and a split makes several files",
-                     {{"next", "Give --output a file's name: data.jsonl becomes data-00000.jsonl and so on."}});
-  }
   CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindOutputPlace(options.output));
-  if (!place.stream || !options.resume) return place;
-  return MakeError(Reason::kBadRequest,
-                   absl::StrCat("--resume needs an output that can be gone on with; ", place.path, " is a stream"),
-                   {{"next", "Give --output a file's name, or leave --resume out."}});
+  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  if (place.stream && (splits || options.resume)) {
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat(place.path, " is a stream, which ",
+                     splits ? "has no parts" : "cannot be gone on with after an interruption"),
+        {{"next", absl::StrCat("Give --output a file's name, or leave ", splits ? "the split" : "--resume", " out.")}});
+  }
+  // The parts' names are made of the one that was given, whatever stands there.
+  if (splits) place.path = options.output;
+  return place;
 }
 
 std::string TemporaryDirectory() {
