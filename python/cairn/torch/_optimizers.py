@@ -57,6 +57,9 @@ def built_states(optimizer: torch.optim.Optimizer, description: list[Any], param
       Error: UNSUPPORTED (a tensor that only its library can make, and a step does not), FORMAT_TOO_NEW.
     """
     kinds, *of = description
+    if of and all(isinstance(key, int) for _, key, _ in of) and not any(key in parameters for _, key, _ in of):
+        keys = list(parameters)  # the states were numbered, because nothing told the parameters' names
+        of = [[position, keys[key], True] for position, key, of_parameter in of if of_parameter and key < len(keys)]
     wanted = {key: kinds[position] for position, key, of_parameter in of if key in parameters or not of_parameter}
     lacking = {key: parameters[key] for key, kind in wanted.items()
                if key in parameters and needs_library(kind, held.get(key), parameters[key])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from cairn.torch import _rng
 from cairn.torch._description import build, describe, needs_library
 from cairn.torch._flatten import Whole
 from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
+from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, with_names, with_numbers
 from cairn.torch._parts import parts_of
 
 # The names of descriptions (_description.py) begin so; the place of what is described follows.
@@ -69,10 +71,12 @@ class Gathered:
         self._make = make
         self._stored = stored or {}
         self._descriptions: dict[str, Any] = {}
-        self._made: dict[str, dict[str, Any]] = {}  # states that a step has made, by the optimizer's place
+        # By the optimizer's place: states that a step has made, and the keys of all its parameters in their order.
+        self._made: dict[str, tuple[dict[Any, Any], list[Any]]] = {}
         self._restore: list[Callable[[], str | None]] = []
         self._loaders: list[Any] = []
         self._generators: list[Callable[[], None]] = []
+        self._names = ParameterNames(state)
         self.state: dict[str, Any] = self._gather(state, "")
         self.state.update(self._descriptions)
 
@@ -99,14 +103,14 @@ class Gathered:
     def forget(self, missing: list[str]) -> None:
         """Takes states away that a step has made, and of whose tensors the checkpoint had none."""
         lacks = set(missing)
-        for path, optimizer_state in self._made.items():
-            states = optimizer_state.get("state", {})
-            for key in list(states):
-                tensors = [(f"{path}.state.{key}.{name}", value) for name, value in states[key].items()
-                           if isinstance(value, torch.Tensor)] if isinstance(states[key], dict) else []
-                names = [name for each, tensor in tensors for name, _ in parts_of(tensor, each)]
-                if names and lacks.issuperset(names):
-                    del states[key]
+        for path, (states, keys) in self._made.items():
+            for key in [key for key, state in states.items() if isinstance(state, dict)]:
+                tensors = [(name, value) for name, value in states[key].items() if isinstance(value, torch.Tensor)]
+                for stored_as in {key, keys.index(key)}:  # earlier versions named tensors by numbers
+                    names = [part for name, tensor in tensors
+                             for part, _ in parts_of(tensor, f"{path}.state.{stored_as}.{name}")]
+                    if names and lacks.issuperset(names):
+                        states.pop(key, None)
 
     def _gather(self, container: dict[str, Any], path: str) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -150,10 +154,13 @@ class Gathered:
             return Whole(PerRank(None if self._to_load else target.state_dict()))
         if not isinstance(value, torch.optim.Optimizer):
             self._restore.append(_load(value, result, key))
-            return value.state_dict()
-        self._restore.append(_load(value, result, key, state={}))
+            return _detached(value.state_dict()) if self._to_load else value.state_dict()
+        names = self._names.of(value)
+        self._restore.append(_load_optimizer(value, result, key, names))
         state = value.state_dict()
-        parameters = parameters_of(value)
+        if names is not None and is_optimizer_state(state):
+            state = with_names(state, names)
+        parameters = parameters_of(value, names)
         if self._to_load:
             state = self._with_states(value, state, parameters, name)
         else:
@@ -170,8 +177,9 @@ class Gathered:
             return {**state, "state": built_states(optimizer, description, parameters, held, name)}
         if not self._make or held:
             return state
-        self._made[name] = {**state, "state": made_by_step(optimizer, parameters, name)}
-        return self._made[name]
+        states = made_by_step(optimizer, parameters, name)
+        self._made[name] = states, list(parameters)
+        return {**state, "state": states}
 
     def _load_own(self, target: Any, value: Any, name: str) -> str | None:
         if isinstance(value, PerRankValues):
@@ -192,9 +200,9 @@ def _give_back(container: dict[str, Any], key: str, result: dict[str, Any],
     return put
 
 
-def _load(target: Any, result: dict[str, Any], key: str, **default: Any) -> Callable[[], None]:
+def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
     def load() -> None:
-        target.load_state_dict({**default, **result[key]} if default else result[key])
+        target.load_state_dict(result[key])
     return load
 
 
@@ -203,6 +211,26 @@ def _put_back_generators(container: dict[str, Any], key: str, before: PerRank) -
         if container[key] is not before:  # a load that is not strict may have found none
             _rng.set_rng_state(container[key])
     return put
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, result: dict[str, Any], key: str,
+                    names: list[str] | None) -> Callable[[], None]:
+    """An optimizer knows its parameters by numbers only, so names are turned back to these."""
+    def load() -> None:
+        state = {"state": {}, **result[key]}
+        optimizer.load_state_dict(state if names is None else with_numbers(state, names))
+    return load
+
+
+def _detached(state: Any) -> Any:
+    """Returns a state whose dicts are copies, because a load fills dicts in place, and an object may have given out its
+    own. Tensors, and what else stands in them, are the same."""
+    if not isinstance(state, dict):
+        return state
+    made = copy.copy(state)  # with the attributes that modules give to theirs
+    for key, value in state.items():
+        made[key] = _detached(value)
+    return made
 
 
 def _holds_stateful(value: Any, depth: int) -> bool:
