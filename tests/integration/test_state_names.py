@@ -199,7 +199,8 @@ def test_Save_RanksAreGoneThatHadValuesOfTheirOwn_TheirNamesAreNotDropped(tmp_pa
 # What a load that is not strict did not fill is told.
 
 @pytest.mark.parametrize("load", [
-    lambda client: cairn.torch.load(client, {"w": torch.zeros(1), "m": {"u": torch.zeros(1)}, "n": {"a": 1}}, strict=False),
+    lambda client: cairn.torch.load(client, {"w": torch.zeros(1), "m": {"u": torch.zeros(1)}, "n": {"a": 1}},
+                                    strict=False),
     lambda client: client.load({"w": np.zeros(1, "f4"), "m.u": np.zeros(1), "n": 0}, strict=False),
     lambda client: manager_of(client).restore_or_initialize({"w": torch.zeros(1), "m": {"u": torch.zeros(1)}, "n": 0},
                                                             strict=False),
@@ -455,7 +456,8 @@ def test_Save_KeysThatAreNoText_AreStoredUnlessTheyNameTensors(client):
                                    collections.OrderedDict(b=1, a=2)], ids=lambda value: type(value).__name__)
 def test_Load_ClassesOfDicts_ComeBackWhereverTheyStand(client, value):
     def state(value):
-        return {"w": torch.ones(1), "v": value, "list": [value], "own": cairn.per_rank((value,)), "in": {"d": {"e": value}}}
+        return {"w": torch.ones(1), "v": value, "list": [value], "own": cairn.per_rank((value,)),
+                "in": {"d": {"e": value}}}
 
     cairn.torch.save(client, 1, state(value)).wait()
     for template in ({}, None, type(value)()):
