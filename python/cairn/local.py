@@ -295,7 +295,8 @@ class Cluster:
         """
         if not 0 <= rank < self.ranks:
             raise Error("RANK_OUT_OF_RANGE", f"rank {rank} of a cluster of {self.ranks}")
-        client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory)
+        client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory, rank=rank,
+                         world_size=self.ranks)
         self._clients.append(client)
         return client
 
