@@ -257,8 +257,7 @@ int mkdir(const char* name, mode_t mode) noexcept {
 }
 
 int ftruncate(int fd, off_t size) noexcept {
-  return Resize(Kind::kTruncate, "ftruncate", fd, size,
-                [&] { return Real<int(int, off_t)>("ftruncate")(fd, size); });
+  return Resize(Kind::kTruncate, "ftruncate", fd, size, [&] { return Real<int(int, off_t)>("ftruncate")(fd, size); });
 }
 
 // What is allocated reads as zeros. A file that grows by it has its new length, which is what the record tells.
@@ -297,9 +296,8 @@ int fstat(int fd, struct stat* info) noexcept {
 }
 
 int fstatat(int directory, const char* name, struct stat* info, int flags) noexcept {
-  return Run(Kind::kLook, "fstatat", PathIn(directory, name), [&] {
-    return Real<int(int, const char*, struct stat*, int)>("fstatat")(directory, name, info, flags);
-  });
+  return Run(Kind::kLook, "fstatat", PathIn(directory, name),
+             [&] { return Real<int(int, const char*, struct stat*, int)>("fstatat")(directory, name, info, flags); });
 }
 
 int stat(const char* name, struct stat* info) noexcept {

@@ -176,14 +176,14 @@ Fault Meet(Kind kind, const char* call, const std::string& path) {
   const uint32_t number = slot->calls.fetch_add(1) + 1;
   if (slot->at == 0 || number < slot->at) return {};
   Fault fault{slot->action, 0};
-  if (number > slot->at && (fault.action != Action::kFailFrom || slot->fired.load() != static_cast<uint32_t>(kind) + 1)) {
+  if (number > slot->at &&
+      (fault.action != Action::kFailFrom || slot->fired.load() != static_cast<uint32_t>(kind) + 1)) {
     return {};
   }
   const std::span<const int> errors = ErrorsOf(kind);
   if (fault.action == Action::kLie && !MayLie(kind)) fault.action = Action::kFail;
   if (fault.action == Action::kShort && !HasBytes(kind)) fault.action = Action::kFail;
-  const bool fails =
-      fault.action == Action::kFail || fault.action == Action::kFailFrom || fault.action == Action::kLie;
+  const bool fails = fault.action == Action::kFail || fault.action == Action::kFailFrom || fault.action == Action::kLie;
   if (fails && errors.empty()) {  // a message that is not sent: whoever sends it has ended
     if (number > slot->at) return {};
     fault.action = Action::kKillBefore;

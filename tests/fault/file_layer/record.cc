@@ -63,8 +63,13 @@ void Turn::Add(Event event, uint64_t inode, const std::string& path, const std::
                std::string_view bytes) {
   if (!records_) return;
   const int before = errno;
-  Header header{static_cast<uint32_t>(event), static_cast<uint32_t>(path.size()),
-                static_cast<uint32_t>(other.size()), 0, inode, offset, bytes.size()};
+  Header header{static_cast<uint32_t>(event),
+                static_cast<uint32_t>(path.size()),
+                static_cast<uint32_t>(other.size()),
+                0,
+                inode,
+                offset,
+                bytes.size()};
   std::string text(reinterpret_cast<const char*>(&header), sizeof(header));
   text.append(path).append(other).append(bytes);
   size_t done = 0;

@@ -71,8 +71,9 @@ def _text(file: IO[str]) -> str:
 class _Child:
     def __init__(self, lane: str, seed: int, first: int, count: int) -> None:
         self.lane, self.first, self.count = lane, first, count
-        # Files, because a pipe that nobody reads would stop the child.
-        self._output, self._errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        # Files, because a pipe that nobody reads would stop the child. _text() closes them.
+        self._output: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sweep", "--batch", lane, str(first), str(count), "--seed", str(seed)],
             stdout=self._output, stderr=self._errors, process_group=0)

@@ -132,9 +132,8 @@ def leftovers(root: pathlib.Path, attempts: dict[int, int]) -> set[str]:
     left = set()
     for name in files_of(root):
         attempt = _ATTEMPT.fullmatch(name)
-        if attempt and attempts.get(int(attempt[1])) != int(attempt[2]):
-            left.add(name)
-        elif not attempt and not _EXPECTED.fullmatch(name):
+        expected = attempts.get(int(attempt[1])) == int(attempt[2]) if attempt else _EXPECTED.fullmatch(name)
+        if not expected:
             left.add(name)
     return left
 

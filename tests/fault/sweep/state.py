@@ -30,7 +30,8 @@ def target(rank: int, world: int, crosswise: bool = False) -> dict:
     if crosswise:
         names = ["rows", *(f"heavy.{i}" for i in range(_HEAVY))]
         return made | {name: blank(rows(_tensor(0, 0), rank, world, 1)) for name in names}
-    return made | {name: blank(value) for name, value in state(rank, world, 0).items() if isinstance(value, cairn.Shard)}
+    saved = state(rank, world, 0)
+    return made | {name: blank(value) for name, value in saved.items() if isinstance(value, cairn.Shard)}
 
 
 def same(rank: int, world: int, filled: dict, version: int, crosswise: bool = False) -> bool:

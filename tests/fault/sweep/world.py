@@ -67,7 +67,8 @@ class World:
         self.control = Control(directory, self.swept, ["coordinator", "command", *self.agents])
         self.control.share_locks(share_locks)
         self._cluster = cairn.local.Cluster(ranks, self.root, JOB,
-                                           [f"--lease-ttl={lease:g}s", *_COORDINATOR_FLAGS], [*_AGENT_FLAGS, *agent_flags])
+                                           [f"--lease-ttl={lease:g}s", *_COORDINATOR_FLAGS],
+                                           [*_AGENT_FLAGS, *agent_flags])
         self._layer = layer
         self._stop = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
