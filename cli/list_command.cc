@@ -192,7 +192,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
                 Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
     std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
-                shown.root.c_str());
+                ForTerminal(shown.root).c_str());
   } else {
     std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
   }

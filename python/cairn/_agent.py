@@ -41,7 +41,7 @@ def target_of(address: str) -> str:
 
 
 # These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
-# common/rpc/endpoint.cc has the same table for the commands and the agents.
+# common/rpc/peer_dial.cc says the same of the connections that commands and agents make.
 _WHY = (
     ("Too many open files", "it cannot be reached: the caller has no file descriptor left (ulimit -n)"),
     ("Connection refused", "it is not there: nothing listens at that address"),

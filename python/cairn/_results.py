@@ -10,6 +10,11 @@ from cairn import _wire
 from cairn._errors import Error
 
 
+def listed(names: list[str]) -> str:
+    """Returns names for people: the first ones, and how many more there are."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """A committed checkpoint.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
@@ -106,6 +107,23 @@ class PerRank:
     """A value of which each rank has its own; see per_rank()."""
 
     value: Any
+
+
+class Wish(enum.IntEnum):
+    """What a load asks for under the name of a value, as ObjectWish of the wire contract says it."""
+
+    WHOLE = 0
+    IN_PARTS = 1
+    IF_THERE = 2
+    PLACE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Stands in the target of a load for a value, of which nothing but the wish for it counts there."""
+
+    wish: Wish
+    per_rank: bool = False
 
 
 class PerRankValues(list[Any]):

@@ -325,7 +325,7 @@ def test_Step_AStateThatCannotBeStored_IsRaised(cluster):
     with cluster.connect(0) as client, CheckpointManager(client, every_steps=1) as manager:
         with pytest.raises(cairn.Error) as caught:
             manager.step(1, {"a": {"b": object()}})
-        assert caught.value.reason == "BAD_REQUEST" and "a.b" in caught.value.message
+        assert caught.value.reason == "BAD_REQUEST" and "a['b']" in caught.value.message
         with pytest.raises(cairn.Error) as caught:
             manager.step(2, torch.nn.Linear(1, 1))
         assert '{"model": model}' in caught.value.message

@@ -1,5 +1,6 @@
 """Tests what objects of a state may hold, and what is said about the rest."""
 
+import collections
 import random
 
 import numpy as np
@@ -50,6 +51,20 @@ def test_Objects_StatesOfGenerators_AreTakenAsTheyAre():
     assert np.random.rand(3).tolist() == numbers
 
 
+@pytest.mark.parametrize("value", [
+    collections.OrderedDict(b=1, a=[2]), collections.Counter("aab"), collections.defaultdict(None, {1: 2}),
+    collections.defaultdict(list, {(1, 2): collections.OrderedDict(x=collections.Counter())}),
+    *[collections.defaultdict(factory) for factory in (int, float, bool, str, bytes, list, tuple, dict, set)],
+], ids=repr)
+def test_Objects_DictsOfClassesOfCollections_ComeBack(value):
+    for loaded in (again(value), again([{"v": (value,)}])[0]["v"][0]):
+        assert loaded == value and repr(loaded) == repr(value)
+
+
+class Settings(dict):
+    pass
+
+
 def test_Objects_RegisteredClass_ComesBack(vocabulary):
     assert again({"v": [vocabulary], 1: vocabulary}) == {"v": [vocabulary], 1: vocabulary}
 
@@ -85,6 +100,8 @@ class WithState:
     (np.array([object()]), "register_serializer"),
     (np.zeros((1 << 17) + 1), "entry of the state"),
     (np.ma.masked_array([1], [True]), "register_serializer"),
+    (Settings(a=1), "Give dict(value)"),
+    (collections.defaultdict(lambda: 3), "default_factory"),
 ])
 def test_Objects_ValueOfNoKnownType_IsRefusedWithItsPathAndWhatToDo(value, words):
     with pytest.raises(cairn.Error) as caught:

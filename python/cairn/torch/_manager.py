@@ -61,7 +61,7 @@ class CheckpointManager:
                  keep_best: str | tuple[str, str] | None = None,
                  on_commit: Callable[[Checkpoint, Mapping[str, float] | None], None] | None = None,
                  on_failure: Callable[[Error], None] | None = None, handle_sigterm: bool = True,
-                 chain_sigterm: bool = True, save_timeout: float = 60,
+                 chain_sigterm: bool = True, save_timeout: float = 60, allow_dropped_names: bool = False,
                  clock: Callable[[], float] = time.monotonic) -> None:
         """
         Args:
@@ -80,6 +80,8 @@ class CheckpointManager:
             its own, that is called at once, and the process is not ended. Only in the main thread.
           chain_sigterm: call the program's own handler. Without it, only should_stop tells of the signal.
           save_timeout: as `timeout` of Client.save.
+          allow_dropped_names: as for Client.save, of every save: a state that lacks names of the last committed step is
+            no mistake of this program.
           clock: seconds since any moment, never backwards.
 
         Raises:
@@ -90,6 +92,7 @@ class CheckpointManager:
         self._schedule = Schedule(every_steps, every_minutes, clock)
         self._on_commit = on_commit
         self._on_failure = on_failure
+        self._allow_dropped_names = allow_dropped_names
         self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
         self._waiting: list[threading.Thread] = []
@@ -317,7 +320,8 @@ class CheckpointManager:
             _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
                          self._best_metric)
         try:
-            saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured)
+            saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured,
+                                 allow_dropped_names=self._allow_dropped_names)
         except Error as error:
             if error.reason in _MISTAKES:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from cairn._errors import Error
 from cairn._state import PerRank, PerRankValues
 from cairn.torch._flatten import Whole
+from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, with_names, with_numbers
 
 
 def is_stateful(value: Any) -> bool:
@@ -46,6 +48,7 @@ class Gathered:
         self._make = make
         self._made: list[torch.optim.Optimizer] = []
         self._restore: list[Callable[[], str | None]] = []
+        self._names = ParameterNames(state)
         self.state: dict[str, Any] = self._gather(state, "")
 
     def restore(self) -> list[str]:
@@ -84,12 +87,14 @@ class Gathered:
             return Whole(PerRank(None if self._to_load else target.state_dict()))
         if not isinstance(value, torch.optim.Optimizer):
             self._restore.append(_load(value, result, key))
-            return value.state_dict()
+            return _detached(value.state_dict()) if self._to_load else value.state_dict()
         if self._to_load and self._make and _make_state(value):
             self._made.append(value)
-        self._restore.append(_load(value, result, key, state={}))
+        names = self._names.of(value)
+        self._restore.append(_load_optimizer(value, result, key, names))
         # An empty "state" would be an object, of a name that the save after the first step lacks.
-        return {name: part for name, part in value.state_dict().items() if name != "state" or part}
+        state = {name: part for name, part in value.state_dict().items() if name != "state" or part}
+        return with_names(state, names) if names is not None and is_optimizer_state(state) else state
 
 
 def _give_back(container: dict[str, Any], key: str, result: dict[str, Any]) -> Callable[[], None]:
@@ -98,10 +103,30 @@ def _give_back(container: dict[str, Any], key: str, result: dict[str, Any]) -> C
     return put
 
 
-def _load(target: Any, result: dict[str, Any], key: str, **default: Any) -> Callable[[], None]:
+def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
     def load() -> None:
-        target.load_state_dict({**default, **result[key]} if default else result[key])
+        target.load_state_dict(result[key])
     return load
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, result: dict[str, Any], key: str,
+                    names: list[str] | None) -> Callable[[], None]:
+    """An optimizer knows its parameters by numbers only, so names are turned back to these."""
+    def load() -> None:
+        state = {"state": {}, **result[key]}
+        optimizer.load_state_dict(state if names is None else with_numbers(state, names))
+    return load
+
+
+def _detached(state: Any) -> Any:
+    """Returns a state whose dicts are copies, because a load fills dicts in place, and an object may have given out its
+    own. Tensors, and what else stands in them, are the same."""
+    if not isinstance(state, dict):
+        return state
+    made = copy.copy(state)  # with the attributes that modules give to theirs
+    for key, value in state.items():
+        made[key] = _detached(value)
+    return made
 
 
 def _holds_stateful(value: Any, depth: int) -> bool:
