@@ -243,6 +243,8 @@ void SimulatedWorld::Register(SimulatedAgent& agent) {
   v1::RegisterAgentRequest request;
   *request.mutable_agent() = agent.Identity(kJob);
   request.set_world_size(static_cast<uint32_t>(agents_.size()));
+  // On the same machine it knows the process before it, and takes the rank at once.
+  if (Chance(0.5)) request.set_predecessor(agent.predecessor);
   Send([this, &agent, incarnation = agent.incarnation, request] {
     if (request.agent().coordinator_epoch() > epoch_) return;
     InCore([&](const Moment& moment) {
@@ -323,6 +325,8 @@ void SimulatedWorld::Obey(SimulatedAgent& agent, const v1::SaveOrder& order) {
       if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
         save.set_attempt(order.attempt());
         save.set_attempt_nonce(order.attempt_nonce());
+        // An order that names another plan may have come between.
+        if (stormy() && Chance(0.02)) save.set_plan_digest("another plan");
         Move(agent, order.step(), save.phase(), v1::SaveState::WRITTEN);
       }
       break;
