@@ -87,7 +87,11 @@ NoteworthyRanks Load::Noteworthy(const JobContext& context) const {
   if (ended()) return ranks;
   ranks.awaited = Awaited(context);
   for (const int rank : ranks.awaited) {
-    if (context.now - ProgressOf(rank, context) > context.options.phase_timeout / 2) ranks.late.push_back(rank);
+    const Member* member = context.members.Find(rank);
+    if ((member != nullptr && member->halted()) ||
+        context.now - ProgressOf(rank, context) > context.options.phase_timeout / 2) {
+      ranks.late.push_back(rank);
+    }
   }
   return ranks;
 }
@@ -133,7 +137,7 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
     const absl::Duration idle = context.now - ProgressOf(index, context);
     SetDuration(idle, *progress.mutable_idle());
     progress.set_late(late);
-    if (progress.late() || (!rank.begun && idle >= kNoteAfter)) {
+    if (progress.late() || (!rank.begun && (idle >= kNoteAfter || rank.trainer_gone <= context.now))) {
       progress.set_note(NamedRanks({index}, context).front().detail);
     }
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);

@@ -41,7 +41,7 @@ def target_of(address: str) -> str:
 
 
 # These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
-# common/rpc/endpoint.cc has the same table for the commands and the agents.
+# common/rpc/peer_dial.cc says the same of the connections that commands and agents make.
 _SOMETHING_ELSE = "it is not there: something else answers at that address"
 _WHY = (
     ("Failed parsing HTTP/2", _SOMETHING_ELSE),

@@ -128,8 +128,8 @@ class LayoutBuilder:
         """Raises Error for what no layout can say. All else is for the coordinator to judge, for all ranks.
 
         Args:
-          state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value; of a
-            load also Wanted.
+          state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value; of
+            a load also Wanted.
           writable: the arrays are to be loaded into.
           length_prefix: of a reshard's source: objects begin with their length, which a layout does not tell (see
             without_length), and their digests are in the layout.
@@ -176,7 +176,7 @@ class LayoutBuilder:
         # A reshard takes a shared object from one rank, so the layouts must say whether all ranks hold the same. What a
         # target has under an object's name does not matter, and may differ between ranks.
         slots = [(entry.name, _SLOT_BYTES if writable else slot_bytes(len(entry.data)), entry.per_rank,
-                  hashlib.sha256(entry.data).digest() if length_prefix and not entry.per_rank else b"", entry.wish)
+                  hashlib.sha256(entry.data).digest() if length_prefix and not entry.per_rank else b"", int(entry.wish))
                  for entry in objects]
         signature = (keys, slots, aliases)
         with self._lock:
@@ -242,7 +242,7 @@ def _serialize(keys: list[_Key], slots: list[_Slot],
             layout.flat_ends.append(flat[1])
     layout.tensor_schema = schema.SerializeToString(deterministic=True)
     for name, slot, per_rank, content, wish in sorted(slots, key=lambda entry: entry[0].encode()):
-        layout.objects.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content, wish=int(wish))
+        layout.objects.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content, wish=wish)
     for name, target in sorted(aliases, key=lambda entry: entry[0].encode()):
         layout.aliases.add(name=name, target=target)
     return layout.SerializeToString(deterministic=True), order

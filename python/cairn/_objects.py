@@ -3,8 +3,8 @@
 The stored bytes begin with one byte that says what follows: 0 raw bytes, 1 JSON text in UTF-8, 2 JSON text in which
 what JSON lacks (tuples, bytes, dicts with keys that are no strings, small arrays, values with a registered serializer)
 stands as {"$cairn": kind, "value": ...}, 3 the same with dicts of the classes of `collections`, which earlier versions
-did not know. What begins as a zip archive was written by torch.save, and what begins as a JSON object by torchsnapshot: a source of a load
-that Cairn did not write.
+did not know. What begins as a zip archive was written by torch.save, and what begins as a JSON object by torchsnapshot:
+a source of a load that Cairn did not write.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Has written manager_v1, by a version of Cairn that stored each item of a dict of values under a name of its own, named
-the tensors of optimizers by numbers, and stored extra states as tensors. Says what stands in it.
+"""Has written manager_v1, and says what stands in it. The version of Cairn that it ran with stored each item of a dict
+of values under a name of its own, named the tensors of optimizers by numbers, and stored extra states as tensors.
 
     python manager_v1.py DIRECTORY        # a version that names them otherwise writes something else
 """

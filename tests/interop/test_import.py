@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import safetensors.torch
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import cairn
 import cairn.torch

@@ -137,12 +137,12 @@ def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
                 _advise_on_shape(error)
                 raise
             refused.append((form, error))  # all ranks have this error
-    form, error = min(refused, key=lambda each: _distance(each[1]))
+    nearest, refusal = min(refused, key=lambda each: _distance(each[1]))
     if not strict:
-        return attempt(form, False)
-    _advise(error, state_dict)
-    _advise_on_ranks_own(error, state_dict)
-    raise error
+        return attempt(nearest, False)
+    _advise(refusal, state_dict)
+    _advise_on_ranks_own(refusal, state_dict)
+    raise refusal
 
 
 def names_error(reason: str, names: list[str], where: str) -> Error:

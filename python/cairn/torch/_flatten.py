@@ -261,7 +261,7 @@ class _Walk:
             return _is_taken_apart_by_dcp(value, path, 0)
         return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0)
 
-    def leaves(self, container: Any, path: str, depth: int, numbers: dict[str, int] | None = None) -> Iterator[_Leaf]:
+    def leaves(self, container: Any, path: str, depth: int, numbers: dict[Any, int] | None = None) -> Iterator[_Leaf]:
         """Yields all leaves. A dict that `blocks` knows is one leaf: its path, itself, no key, its Block.
 
         Args:

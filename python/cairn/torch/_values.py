@@ -55,7 +55,7 @@ class StoredValues:
         rest = [self._names[at][len(name) + 1:] for at in self._parts(name)]
         if isinstance(template, list):
             numbers = {text.partition(".")[0] for text in rest}
-            if all(text.isdecimal() for text in numbers) and {int(text) for text in numbers} == set(range(len(numbers))):
+            if numbers == {str(i) for i in range(len(numbers))}:
                 # Items of a list mostly have the same keys.
                 return [self.find(f"{name}.{i}", template[min(i, len(template) - 1)] if template else None)
                         for i in range(len(numbers))]
