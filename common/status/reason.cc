@@ -26,8 +26,10 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kBadStep, "BAD_STEP", absl::StatusCode::kInvalidArgument,
      "A step is negative or has more than twelve digits.", "Give a step from 0 to 999999999999."},
     {Reason::kBadName, "BAD_NAME", absl::StatusCode::kInvalidArgument,
-     "A tensor's or object's name is empty, too long, or not printable UTF-8, or one of its keys is no text and no integer.",
-     "Rename it: a name is printable text of up to 1024 bytes, and a key of a dict with tensors is text or an integer."},
+     "A tensor's or object's name is empty, too long, or not printable UTF-8, or one of its keys is no text and no "
+     "integer.",
+     "Rename it: a name is printable text of up to 1024 bytes, and a key of a dict with tensors is text or an "
+     "integer."},
     {Reason::kBadQuantity, "BAD_QUANTITY", absl::StatusCode::kInvalidArgument, "A duration or size cannot be read.",
      "Write durations as 90s or 10m, sizes as 512MiB or 5GB."},
     {Reason::kBadRequest, "BAD_REQUEST", absl::StatusCode::kInvalidArgument,
