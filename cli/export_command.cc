@@ -2,12 +2,10 @@
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,11 +19,13 @@
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/printable.h"
+#include "common/base/shell_word.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
+#include "common/storage/nested_root.h"
 #include "export/dcp_exporter.h"
 #include "export/dcp_plan.h"
 #include "export/export_identity.h"
@@ -156,19 +156,15 @@ absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& 
 
 // Files of another library below a root would be taken for those of a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
-  std::error_code ignored;
-  std::filesystem::path place =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(directory, ignored), ignored);
-  for (; !place.empty(); place = place.parent_path()) {
-    if (std::filesystem::exists(place / ".cairn" / "epoch", ignored)) {
-      return MakeError(
-          Reason::kBadRequest,
-          absl::StrCat("--to ", directory, " is below ", place.string(), ", a root of checkpoints"),
-          {{"directory", directory}, {"root", place.string()}, {"next", "Choose a directory outside of it."}});
-    }
-    if (place == place.root_path()) break;
-  }
-  return absl::OkStatus();
+  const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
+  if (!root.has_value()) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("--to ", directory, " is below ", *root, ", a root of checkpoints"),
+                   {{"directory", directory},
+                    {"root", *root},
+                    {"next", absl::StrCat("Choose a directory outside of it. If ", *root,
+                                          " has become a root by mistake and holds no checkpoints, remove ",
+                                          ForShell(*root + "/.cairn"), " first.")}});
 }
 
 absl::Status Export(const CommandContext& context, const Arguments& arguments) {

@@ -25,7 +25,7 @@ struct Arguments {
 // Both return the entries of the job, oldest first.
 
 absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& context, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   v1::ListTimelinesRequest request;
   request.set_job(job);
   request.set_summary(true);

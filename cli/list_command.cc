@@ -34,7 +34,7 @@ struct Arguments {
 };
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
   if (!listed.empty()) return listed;
   // A job without checkpoints is another answer than no job at all.
@@ -152,7 +152,7 @@ absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name)
 
 absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
   CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
   shown.files = LookAtFiles(shown.root, shown.manifest);
