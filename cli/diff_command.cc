@@ -16,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/reading_options.h"
+#include "cli/stored_root.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
@@ -80,7 +81,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
     return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: say below which --root it stands"),
                      {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
-  CAIRN_ASSIGN_OR_RETURN(side.storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(side.storage, OpenRootOf(name.job, root));
   CheckpointStore store(*side.storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(side.manifest, store.ReadManifest(name.job, step));

@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/reading_options.h"
+#include "cli/stored_root.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
@@ -180,7 +181,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));

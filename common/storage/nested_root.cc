@@ -82,4 +82,18 @@ absl::Status CheckStandsAlone(const std::string& directory) {
   return absl::OkStatus();
 }
 
+absl::Status CheckJobOfRoot(const std::string& root, const std::string& job) {
+  if (!CheckJobName(job).ok()) return absl::OkStatus();  // whoever reads the job says what is wrong with its name
+  for (size_t end = job.find('/'); end != std::string::npos; end = job.find('/', end + 1)) {
+    const std::string inner = (fs::path(root) / job.substr(0, end)).string();
+    if (!IsRoot(inner)) continue;
+    const std::string name = job.substr(end + 1);
+    return MakeError(
+        Reason::kBadRequest, absl::StrCat(inner, " is a root of its own, within ", root),
+        {{"root", inner},
+         {"next", absl::StrCat("Give --root ", ForShell(inner), ", where the job is called ", name, ".")}});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace cairn

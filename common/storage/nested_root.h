@@ -24,6 +24,10 @@ std::optional<std::string> RootAbove(const std::string& directory);
 // name the other root.
 absl::Status CheckStandsAlone(const std::string& directory);
 
+// Checks that the directory of a job is not one of another root, which lies within `root`: read from here, the job has
+// another name than its own files say, and all of them would look damaged. INVALID_ARGUMENT (BAD_REQUEST): it is one.
+absl::Status CheckJobOfRoot(const std::string& root, const std::string& job);
+
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_STORAGE_NESTED_ROOT_H_

@@ -75,6 +75,16 @@ TEST_F(NestedRootTest, CheckStandsAlone_WhatNoJobHolds_IsNotEntered) {
   EXPECT_TRUE(CheckStandsAlone(Path("a")).ok()) << CheckStandsAlone(Path("a"));
 }
 
+TEST_F(NestedRootTest, CheckJobOfRoot_AJobOfAnInnerRoot_LeadsToThatRoot) {
+  MakeRoot("a/ckpt");
+  const absl::Status refused = CheckJobOfRoot(Path("a"), "ckpt/team/demo");
+  EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
+  EXPECT_EQ(NextActionOf(refused),
+            absl::StrCat("Give --root ", Path("a/ckpt"), ", where the job is called team/demo."));
+  EXPECT_TRUE(CheckJobOfRoot(Path("a/ckpt"), "team/demo").ok());
+  EXPECT_TRUE(CheckJobOfRoot(Path("a"), "team/demo").ok());
+}
+
 TEST_F(NestedRootTest, NextAction_IsFollowed_TheDirectoryMayBecomeARoot) {
   MakeRoot("a");
   EXPECT_THAT(NextActionOf(CheckStandsAlone(Path("a/b"))), HasSubstr(absl::StrCat("remove ", Path("a/.cairn"), ".")));

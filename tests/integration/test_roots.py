@@ -69,3 +69,13 @@ def test_doctor_finds_a_root_within_another_one(served):
     (finding,) = [finding for finding in findings if finding["check"] == "root"]
     assert finding["level"] == "fault" and str(served) in finding["text"], finding
     assert not list(inner.iterdir())
+
+
+def test_a_job_is_not_read_from_a_level_above_its_root(served, tmp_path):
+    for arguments in (["list", "ckpt/demo"], ["show", "ckpt/demo@1"], ["verify", "ckpt/demo@1"], ["repair", "ckpt/demo@1"],
+                      ["history", "ckpt/demo"], ["diff", "ckpt/demo@1", "ckpt/demo@1"],
+                      ["export", "ckpt/demo@1", f"--to={tmp_path}/out"]):
+        said = command(*arguments, f"--root={served.parent}", expect=1).stderr
+        assert f"next: Give --root {served}, where the job is called demo." in said, (arguments, said)
+        assert "damaged" not in said
+    assert command_json("jobs", f"--root={served.parent}")["jobs"] == []
