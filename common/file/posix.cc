@@ -304,18 +304,22 @@ absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl:
                                                     bool (*is_temporary)(std::string_view name)) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
-  int removed = 0;
-  absl::Status error;
+  // All are looked at before the first one goes: two of them may be names of one file, which changes with each.
+  std::vector<std::string> left;
   for (const Entry& entry : entries) {
     struct stat info;
-    if (!is_temporary(entry.name) || StatIn(directory.get(), entry.name, info) != 0 || !S_ISREG(info.st_mode) ||
-        info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
-      continue;
+    if (is_temporary(entry.name) && StatIn(directory.get(), entry.name, info) == 0 && S_ISREG(info.st_mode) &&
+        info.st_uid == geteuid() && absl::TimeFromTimespec(info.st_ctim) < before) {
+      left.push_back(entry.name);
     }
-    if (UnlinkIn(directory.get(), entry.name) == 0) {
+  }
+  int removed = 0;
+  absl::Status error;
+  for (const std::string& name : left) {
+    if (UnlinkIn(directory.get(), name) == 0) {
       ++removed;
     } else if (errno != ENOENT && error.ok()) {
-      error = ErrnoError(errno, "remove", absl::StrCat(Full(path), "/", entry.name));
+      error = ErrnoError(errno, "remove", absl::StrCat(Full(path), "/", name));
     }
   }
   if (!error.ok()) return error;
