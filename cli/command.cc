@@ -118,7 +118,7 @@ int ExitStatusFor(const absl::Status& status) {
 }
 
 std::string JsonText(const nlohmann::ordered_json& json, int indent) {
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return PrintableJson(json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 int EndOutput(const CommandContext& context, int exit_status) {

@@ -30,6 +30,13 @@ TEST(JsonTextTest, JsonText_NameThatIsNoUtf8_IsValidAllTheSame) {
   EXPECT_TRUE(nlohmann::json::accept(text));
 }
 
+TEST(JsonTextTest, JsonText_NameThatATerminalWouldObey_IsEscapedAndStaysTheSame) {
+  const std::string name = "w\033[2J\u202e\u009b\u00e9";
+  const std::string text = JsonText({{name, 1}}, -1);
+  EXPECT_EQ(text, "{\"w\\u001b[2J\\u202e\\u009b\u00e9\":1}");
+  EXPECT_TRUE(nlohmann::json::parse(text).contains(name));
+}
+
 TEST(WithNamesTest, WithNames_AnErrorThatNamesNothing_GetsWhatTheCommandLineNames) {
   const absl::Status lost = MakeError(Reason::kFileMissing, "x");
   EXPECT_EQ(NextActionOf(WithNames(lost, "demo@7", "/ckpt")),

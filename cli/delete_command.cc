@@ -10,6 +10,7 @@
 
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
+#include "cli/terminal.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -61,7 +62,7 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
     const auto deleted_step = static_cast<long long>(deleted.step());
     if (WasDeletedBefore(answer, deleted)) {
       std::printf("%s@%lld (attempt %u) was deleted before\n", deleted.job().c_str(), deleted_step, deleted.attempt());
-      if (deleted.has_error()) std::printf("  %s\n", deleted.error().message().c_str());
+      if (deleted.has_error()) std::printf("  %s\n", ForTerminal(deleted.error().message()).c_str());
       continue;
     }
     std::printf("deleted %s@%lld (attempt %u), %s\n", deleted.job().c_str(), deleted_step, deleted.attempt(),

@@ -319,8 +319,8 @@ void Print(const CommandContext& context, const std::vector<Finding>& findings) 
                           : finding.level == Finding::Level::kWarning ? Colour::kYellow
                                                                       : Colour::kGreen;
     std::printf("%s %s: %s\n", Coloured(stdout, colour, absl::StrFormat("%-8s", LevelName(finding.level))).c_str(),
-                finding.check.c_str(), finding.text.c_str());
-    if (!finding.next.empty()) std::printf("         next: %s\n", finding.next.c_str());
+                finding.check.c_str(), ForTerminal(finding.text).c_str());
+    if (!finding.next.empty()) std::printf("         next: %s\n", ForTerminal(finding.next).c_str());
   }
 }
 

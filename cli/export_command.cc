@@ -215,7 +215,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   }
   const std::string values = written.values ? absl::StrCat(" and ", Counted(*written.values, "value")) : "";
   std::printf("%s %s@%lld to %s: %s%s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "exported").c_str(),
-              manifest.job.c_str(), static_cast<long long>(manifest.step), arguments.directory.c_str(),
+              manifest.job.c_str(), static_cast<long long>(manifest.step), ForTerminal(arguments.directory).c_str(),
               Counted(written.tensors, "tensor").c_str(), values.c_str(),
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());

@@ -112,7 +112,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     return absl::OkStatus();
   }
   std::printf("%s %s as %s@%lld: %s and %s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "imported").c_str(),
-              directory.c_str(), manifest.job.c_str(), static_cast<long long>(manifest.step),
+              ForTerminal(directory).c_str(), manifest.job.c_str(), static_cast<long long>(manifest.step),
               Counted(manifest.tensors.size(), "tensor").c_str(), Counted(manifest.objects.size(), "object").c_str(),
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(),
               Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());

@@ -58,7 +58,7 @@ void Print(const RepairReport& report, absl::Duration took) {
               Counted(report.manifest.files.size(), "file").c_str(),
               FormatSize(static_cast<int64_t>(report.verified.bytes)).c_str(), ShortDuration(took).c_str());
   std::printf("what its files do not tell:\n");
-  for (const std::string& line : report.unknown) std::printf("  %s\n", line.c_str());
+  for (const std::string& line : report.unknown) std::printf("  %s\n", ForTerminal(line).c_str());
 }
 
 // Adds advice for a person whose repair was refused.
