@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -179,8 +179,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
     return flat
 
 
-@dataclasses.dataclass(frozen=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """A value that has a name; or a dict of tensors that is known, without a key."""
 
     name: str
@@ -255,6 +254,8 @@ class _Walk:
 
     def takes_apart(self, value: Any, path: str) -> bool:
         """Returns whether the items of a value have names of their own."""
+        if isinstance(value, dict) and value and isinstance(next(iter(value.values())), torch.Tensor):
+            return True  # as most dicts of a state
         if isinstance(value, torch.Tensor):
             return False
         if self.as_dcp:
@@ -363,8 +364,9 @@ def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True) -> boo
         raise _too_deep(path)
     if isinstance(value, (dict, list, tuple)):
         items = value.values() if isinstance(value, dict) else value
-        if any(isinstance(item, torch.Tensor) for item in items):  # mostly the first one
-            return True
+        for item in items:
+            if isinstance(item, torch.Tensor):  # mostly the first one
+                return True
         if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)):
             return True
         return any(_holds_tensor(item, path, depth + 1, arrays) for item in items)
