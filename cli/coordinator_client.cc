@@ -47,37 +47,33 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
   if (address.empty()) {
     CAIRN_ASSIGN_OR_RETURN(address, TheOneThatRunsHere(context));
   }
-  CAIRN_ASSIGN_OR_RETURN(TokenCandidates tokens,
-                         FindTokens({.insecure = context.insecure, .file = context.token_file, .address = address}));
+  CAIRN_ASSIGN_OR_RETURN(
+      auto tokens, TokenSource::Open({.insecure = context.insecure, .file = context.token_file, .address = address}));
   return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(address, std::move(tokens)));
 }
 
-CoordinatorClient::CoordinatorClient(std::string address, TokenCandidates tokens)
-    : address_(std::move(address)),
-      tokens_(std::move(tokens)),
-      channel_(MakeChannel(address_, kMaxViewBytes)),
-      stub_(v1::CheckpointService::NewStub(channel_)),
-      monitoring_(v1::MonitoringService::NewStub(channel_)) {}
+CoordinatorClient::CoordinatorClient(const std::string& address, std::shared_ptr<TokenSource> tokens)
+    : tokens_(std::move(tokens)),
+      peer_(std::make_shared<PeerChannel>(PeerOptions{.address = address,
+                                                      .role = ServerRole::kCoordinator,
+                                                      .tokens = tokens_,
+                                                      .plain_without_token = true,
+                                                      .max_message_bytes = kMaxViewBytes})) {}
 
-absl::Status CoordinatorClient::TryTokens(const TryCall& call) {
-  if (tokens_.tokens.empty()) {
-    const absl::Status status = call("");
-    return HasReason(status, Reason::kBadToken) ? ExplainRefusal(status, tokens_) : status;
-  }
-  absl::Status status;
-  for (std::string& token : tokens_.tokens) {
-    status = call(token);
-    if (HasReason(status, Reason::kBadToken)) continue;
-    if (status.ok()) std::swap(token, tokens_.tokens.front());
-    return status;
-  }
-  return ExplainRefusal(status, tokens_);
+absl::Status CoordinatorClient::Try(const TryCall& call) {
+  CAIRN_ASSIGN_OR_RETURN(const PeerChannel::Channel channel, peer_->Await());
+  const absl::Status status = call(channel);
+  if (HasReason(status, Reason::kCoordinatorUnreachable)) peer_->Renew();
+  if (!HasReason(status, Reason::kBadToken)) return status;
+  // It was called without a token, and there may be one by now.
+  peer_->Renew();
+  return tokens_->Reload() ? Try(call) : tokens_->Explain(status);
 }
 
 absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& call) {
   const absl::Time deadline = Clock::Real().SteadyNow() + patience;
   for (;;) {
-    absl::Status status = TryTokens(call);
+    absl::Status status = Try(call);
     if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
     if (!HasReason(status, Reason::kCoordinatorUnreachable) || Clock::Real().SteadyNow() >= deadline) return status;
     absl::SleepFor(absl::Milliseconds(300));

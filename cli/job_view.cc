@@ -182,6 +182,26 @@ std::string HeadText(std::FILE* stream, const v1::Job& job) {
   return text;
 }
 
+// Returns whether nothing can be expected of the trainer's process, though it is attached.
+bool IsHalted(const v1::JobRank& rank) {
+  return rank.trainer_attached() && rank.trainer_process() != v1::JobRank::RUNNING &&
+         rank.trainer_process() != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
+}
+
+// Returns for example "attached" or "stopped for 12s".
+std::string TrainerText(const v1::JobRank& rank) {
+  if (IsHalted(rank)) {
+    return absl::StrCat(EnumText(rank.trainer_process()), " for ",
+                        ShortDuration(DurationOf(rank.trainer_process_age())));
+  }
+  if (rank.trainer_attached()) return "attached";
+  return rank.trainer_process() == v1::JobRank::GONE ? "gone" : "none";
+}
+
+std::string AgoText(const google::protobuf::Duration& age) {
+  return absl::StrCat(ShortDuration(DurationOf(age)), " ago");
+}
+
 std::string AgentsText(std::FILE* stream, const v1::Job& job, RanksShown shown) {
   const bool whole = IsWhole(job, shown);
   std::string text;
@@ -193,15 +213,16 @@ std::string AgentsText(std::FILE* stream, const v1::Job& job, RanksShown shown) 
     }
     absl::StrAppend(&text, "\n");
   }
-  Table agents({"RANK", "NODE", "TRAINER", "STEP", "HEARD"});
+  Table agents({"RANK", "NODE", "TRAINER", "STEP", "STEPPED", "HEARD"});
   int rows = 0;
   for (const v1::JobRank& rank : job.ranks()) {
-    const bool noteworthy = !rank.trainer_attached() || DurationOf(rank.last_heard()) > kSilent;
+    const bool noteworthy = !rank.trainer_attached() || IsHalted(rank) || DurationOf(rank.last_heard()) > kSilent;
     if (!whole && (!noteworthy || rows >= kNoteworthyRows)) continue;
     ++rows;
-    agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",
+    agents.Add({absl::StrCat(rank.rank()), rank.node(), TrainerText(rank),
                 rank.has_current_step() ? absl::StrCat(rank.current_step()) : "",
-                absl::StrCat(ShortDuration(DurationOf(rank.last_heard())), " ago")});
+                rank.has_current_step() ? AgoText(rank.trainer_step_age()) : "", AgoText(rank.last_heard())},
+               IsHalted(rank) ? Colour::kRed : Colour::kNone);
   }
   if (whole || rows > 0) text += agents.For(stream);
   return text;
@@ -330,7 +351,16 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
                                     {"node", rank.node()},
                                     {"address", rank.address()},
                                     {"trainer_attached", rank.trainer_attached()}};
-    agent["current_step"] = rank.has_current_step() ? nlohmann::ordered_json(rank.current_step()) : nullptr;
+    using Json = nlohmann::ordered_json;
+    const Json step = rank.has_current_step() ? Json(rank.current_step()) : Json();
+    agent["current_step"] = step;
+    agent["trainer_step"] = step;
+    agent["trainer_step_age_seconds"] =
+        rank.has_current_step() ? Json(absl::ToDoubleSeconds(DurationOf(rank.trainer_step_age()))) : Json();
+    const bool known = rank.trainer_process() != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
+    agent["trainer_state"] = known ? Json(EnumText(rank.trainer_process())) : Json();
+    agent["trainer_state_age_seconds"] =
+        known ? Json(absl::ToDoubleSeconds(DurationOf(rank.trainer_process_age()))) : Json();
     json["agents"].push_back(std::move(agent));
   }
   json["last_committed"] = committed ? ListedToJson(*committed) : nlohmann::ordered_json();

@@ -130,9 +130,14 @@ struct Shown {
   std::optional<v1::Checkpoint> listed;  // as `cairn list` has it; nothing if it was deleted meanwhile
 };
 
-std::optional<v1::Checkpoint> EntryOf(const Manifest& manifest, const std::vector<v1::Checkpoint>& listed) {
+// The entry of a manifest that was read; nothing if its step was deleted or replaced meanwhile. If the list could not
+// read the step, that is the error: without it nobody would know that the pin, the tags and the metrics are left out.
+absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
+                                                      const std::vector<v1::Checkpoint>& listed) {
   for (const v1::Checkpoint& checkpoint : listed) {
-    if (checkpoint.step() == manifest.step && checkpoint.attempt() == manifest.attempt) return checkpoint;
+    if (checkpoint.step() != manifest.step) continue;
+    if (checkpoint.state() == v1::Checkpoint::DAMAGED) return StatusFromProto(checkpoint.error());
+    if (checkpoint.attempt() == manifest.attempt) return checkpoint;
   }
   return std::nullopt;
 }
@@ -146,7 +151,7 @@ absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name)
   CAIRN_ASSIGN_OR_RETURN(shown.manifest, store.ReadManifest(name.job, name.step));
   shown.files = CheckFilesOf(*storage, shown.manifest);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListFromStorage(root, name.job, /*check=*/false));
-  shown.listed = EntryOf(shown.manifest, listed);
+  CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
   return shown;
 }
 
@@ -157,7 +162,7 @@ absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const C
   CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
   shown.files = LookAtFiles(shown.root, shown.manifest);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
-  shown.listed = EntryOf(shown.manifest, listed);
+  CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
   return shown;
 }
 

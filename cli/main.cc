@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
                     "File with the token that the coordinator asks for (default: looked for by its address in this "
                     "user's runtime directory)")
           .FromEnvironment("CAIRN_TOKEN_FILE");
-  app.AddFlag("--insecure", context.insecure, "Send no token; of `up`: ask for none")
+  app.AddFlag("--insecure", context.insecure, "Have no token; of `up`: ask for none")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);
   std::vector<std::string> training;

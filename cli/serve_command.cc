@@ -163,7 +163,8 @@ class PageToken {
     auto opened = std::make_unique<PageToken>();
     if (!arguments.page_token_file.empty()) {
       opened->file = arguments.page_token_file;
-      CAIRN_ASSIGN_OR_RETURN(opened->token, ReadTokenFile(opened->file));
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> tokens, ReadTokenFile(opened->file));
+      opened->token = tokens.front();
       return opened;
     }
     const std::string port = arguments.listen.substr(arguments.listen.rfind(':') + 1);

@@ -27,6 +27,8 @@ constexpr char kCoordinatorHealth[] = "coordinator";
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
+// So often the agent looks how the trainer's process stands. The coordinator hears of it when that has changed.
+constexpr absl::Duration kProcessInterval = absl::Seconds(1);
 // How long libraries of CUDA and NCCL may take to open at the agent's start.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(10);
 
@@ -45,7 +47,7 @@ Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
       tokens_(std::move(tokens)),
       boot_id_(ReadBootId()),
       pool_(options_.memory_budget, FaultThreads()),
-      transfers_({options_.job, options_.rank, incarnation_, [this] { return tokens_->Current(); }}),
+      transfers_({options_.job, options_.rank, incarnation_}),
       host_({.job = options_.job,
              .rank = options_.rank,
              .world_size = options_.world_size,
@@ -86,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                                    agent->pool_,
                                    agent->transfers_,
                                    agent->host_,
-                                   *agent->tokens_,
+                                   agent->tokens_,
                                    agent->counters_,
                                    agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
@@ -122,7 +124,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     }
   };
   link.on_heard = [raw = agent.get()](bool answers) {
-    raw->transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, answers);
+    raw->transfer_listener_->SetServing(kCoordinatorHealth, answers);
   };
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
   link.on_fatal = [raw = agent.get()](const absl::Status& error) {
@@ -191,7 +193,7 @@ void Agent::Stop(bool unregister) {
 }
 
 bool Agent::Drain(absl::Duration timeout) {
-  transfer_server_->GetHealthCheckService()->SetServingStatus(false);
+  transfer_listener_->SetAllServing(false);
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   while (true) {
     uint64_t version = 0;
@@ -214,7 +216,9 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
                                                         ", this agent up to ", kProtocolVersion));
   }
   MutexLock attaching(attaching_);
-  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) -> absl::Status {
+    const absl::Status place = request.has_place() ? session.CheckPlace(request.place()) : absl::OkStatus();
+    if (!place.ok()) return place;
     return session.CheckAttach(request.trainer_incarnation(), request.previous_agent());
   }));
   v1::AttachResponse response;
@@ -230,11 +234,13 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
       page_trainer_ = request.trainer_incarnation();
     }
     response.set_control_page_descriptor(page_id_);
+    process_ = end.process == nullptr ? nullptr : ProcessStatus::Open(peer.pid, *end.process);
   }
   const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
     session.Attach(request.trainer_incarnation());
     return session.lease_ttl();
   });
+  LookAtTrainer();
   // Only now: one that has ended already is told to the session at once, which must know it by then.
   if (end.process != nullptr) {
     watch_->WatchProcess(request.trainer_incarnation(), end.process);
@@ -267,6 +273,7 @@ void Agent::TrainerGone(uint64_t incarnation, TrainerEnd how) {
       descriptors_->Withdraw(page_id_);
       page_id_ = 0;
       page_trainer_ = 0;
+      process_.reset();
     }
   }
   if (how == TrainerEnd::kUnmapped) watch_->Forget(incarnation);
@@ -323,21 +330,27 @@ void Agent::Execute(Action action) {
   }
 }
 
+ConnectionListener::KeysNow Agent::TransferKeys() const {
+  if (tokens_->insecure()) return nullptr;
+  return [tokens = tokens_] { return tokens->Keys(ServerRole::kAgent); };
+}
+
 absl::Status Agent::StartTransferServer() {
   grpc::ServerBuilder builder;
   ConfigureServer(builder);
-  CAIRN_ASSIGN_OR_RETURN(transfer_listener_, ConnectionListener::Listen(options_.listen));
+  CAIRN_ASSIGN_OR_RETURN(transfer_listener_, ConnectionListener::Listen(options_.listen, TransferKeys()));
   transfer_listener_->AddTo(builder);
   builder.RegisterService(&transfers_);
   grpc::EnableDefaultHealthCheckService(true);
   transfer_server_ = builder.BuildAndStart();
   if (transfer_server_ == nullptr) return MakeError(Reason::kInternal, "the server of transfers does not start");
-  transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, false);
   std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
   if (host == "0.0.0.0" || host == "[::]") host = options_.node;
   transfer_address_ =
       options_.advertise.empty() ? absl::StrCat(host, ":", transfer_listener_->port()) : options_.advertise;
-  return transfer_listener_->Serve();
+  CAIRN_RETURN_IF_ERROR(transfer_listener_->Serve(*transfer_server_));
+  transfer_listener_->SetServing(kCoordinatorHealth, false);
+  return absl::OkStatus();
 }
 
 void Agent::ApplyToPage(const v1::ArmOrder& order) {
@@ -356,10 +369,23 @@ void Agent::ApplyToPage(const v1::ArmOrder& order) {
   host_.Do([&](Session& session, absl::Time) { session.OnControlPage(order.number(), status); });
 }
 
-// Takes up what changes without an event: deadlines, the writer's progress, the trainer's step.
+void Agent::LookAtTrainer() {
+  uint64_t trainer = 0;
+  auto process = v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
+  {
+    MutexLock lock(mutex_);
+    if (process_ == nullptr) return;
+    trainer = page_trainer_;
+    process = process_->Look();
+  }
+  host_.Do([&](Session& session, absl::Time) { session.OnTrainerProcess(trainer, process); });
+}
+
+// Takes up what changes without an event: deadlines, the writer's progress, the trainer's step and process.
 void Agent::Tick() {
   std::optional<int64_t> told_step;
   absl::Time told_at = absl::InfinitePast();
+  absl::Time looked_at = absl::InfinitePast();
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -374,6 +400,10 @@ void Agent::Tick() {
       told_step = step;
       told_at = now;
       link_->Nudge();
+    }
+    if (now - looked_at >= kProcessInterval) {
+      looked_at = now;
+      LookAtTrainer();
     }
   }
 }

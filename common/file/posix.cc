@@ -150,7 +150,10 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
     const UniqueFd fd = OpenIn(directory.get(), file, O_WRONLY | O_CREAT | O_EXCL);
     if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
     if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
-    return durable_.Sync(unsynced, Full(path));
+    CAIRN_RETURN_IF_ERROR(durable_.Sync(unsynced, Full(path)));
+    // The sync of what is above has mostly written the journal that this one needs.
+    if (Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+    return absl::OkStatus();
   };
   const absl::Status written = write();
   if (written.ok()) return Put::kCreated;

@@ -47,11 +47,11 @@ class PosixStorage {
   absl::Status MakeDirectories(std::string_view path);
   using Put = cairn::Put;
   using PutResult = cairn::PutResult;
-  // Makes a directory that does not exist yet, and one file in it. It makes the parents too, and these survive a power
-  // cut when it returns. The directory's own name survives once its parent is synced, for example by a put beside it.
-  // The file is never synced, so it can say whose the directory is while somebody works there, but not after a power
-  // cut. kExists: something stands there and was left as it is. After an error it has removed what it made, as far as
-  // that was possible.
+  // Makes a directory that does not exist yet, and one file in it. It makes the parents too. All these directories
+  // survive a power cut when it returns. Else a verdict that is put beside it later could survive a cut without it,
+  // because a file system may keep no order of the names in a directory. The file is never synced, so it can say whose
+  // the directory is while somebody works there, but not after a power cut. kExists: something stands there and was
+  // left as it is. After an error it has removed what it made, as far as that was possible.
   absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
 
   // Calls open(2) with O_CLOEXEC and O_NOFOLLOW.

