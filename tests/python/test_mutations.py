@@ -27,7 +27,7 @@ EDITS = mutate.read_tables()
 def test_each_edit_can_be_made():
     problems = [problem for edit in EDITS if (problem := mutate.problem_of(edit, REPOSITORY))]
     assert not problems, problems
-    assert len(EDITS) >= 100
+    assert len(EDITS) >= 90
 
 
 @pytest.mark.parametrize("text, expected", [("b", "stands 2 times"), ("x", "stands 0 times"), ("a", ""), ("", "times")])

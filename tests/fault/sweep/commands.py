@@ -100,14 +100,18 @@ CASES = {case.name: case for case in (
 
 
 class Commands:
-    """A context manager, as a Sweeper is."""
+    """A context manager, as a Sweeper is.
+
+    Attributes:
+      counts: how many calls each command makes when nothing goes wrong.
+    """
 
     def __init__(self) -> None:
         self._directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-sweep-")).resolve()
         self._swept = self._directory / "swept"
         self._template = self._directory / "template"
         self._golden = Golden()
-        self._counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.met: object = None
 
     def __enter__(self) -> Commands:
@@ -131,7 +135,7 @@ class Commands:
             self._control.disarm()
             if done.returncode != 0 and case.check is not None:
                 raise Violation(f"{case.name} fails without a fault: {done.stderr}")
-            self._counts[case.name] = self._control.calls("command")
+            self.counts[case.name] = self._control.calls("command")
             self._golden.printed[case.name] = f"{done.returncode} {done.stdout}"
             if case.name == "export":
                 self._golden.exported["out"] = _contents(self._swept / "out")
@@ -146,7 +150,7 @@ class Commands:
     def draw(self, seed: int, number: int) -> Point:
         names = self.names()
         name = names[number % len(names)]
-        return draw(seed, number, name, "commands", {"command": self._counts[name]}, _ACTIONS)
+        return draw(seed, number, name, "commands", {"command": self.counts[name]}, _ACTIONS)
 
     def _fresh(self) -> Tree:
         shutil.rmtree(self._swept, ignore_errors=True)

@@ -98,6 +98,8 @@ def record_job(directory: pathlib.Path) -> Recorded:
             step = run.next_step()
             change(step, lambda step=step: run.must_save(step))
         change(step, lambda: run.must_save(step, overwrite=True))
+        # The next coordinator writes its own records. It ends by itself: what a kill cuts off is in no record.
+        world.replace_coordinator()
         oldest = run.book.steps()[0]
         change(oldest, lambda: run.must_delete(oldest))
         begun = size()

@@ -127,6 +127,15 @@ class World:
         for service in self._services():
             service.kill(signal.SIGCONT)
 
+    def replace_coordinator(self) -> None:
+        """Lets the coordinator end by itself, and waits for the next one and for its agents."""
+        before = self.cluster.coordinator.pid
+        self.cluster.coordinator.kill(signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE
+        while self.cluster.coordinator.pid == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.settle()
+
     def settle(self, seconds: float = 60.0) -> str:
         """Waits until all processes run and know each other. Returns what is wrong, or ""."""
         deadline = time.monotonic() + seconds
