@@ -223,12 +223,11 @@ Gate::Turn Gate::ContinueProof(Stranger& stranger) {
     if (length <= 0) return Turn::kGoes;
     const ServerProof::Step step = stranger.proof->Take({bytes.data(), static_cast<size_t>(length)});
     if (!step.send.empty()) {
+      // A client waits for the answer to its words. What comes before that would stay in the system's memory.
+      char early = 0;
+      if (recv(connection, &early, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return Turn::kGoes;
       if (!SendWhole(connection, step.send)) return Turn::kGoes;
       unproven_.table.Spoke(stranger.number);
-      // A client waits for the answer to its words. What comes early would stay in the system's memory.
-      if (step.state == ServerProof::Step::kMore && recv(connection, bytes.data(), 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-        return Turn::kGoes;
-      }
     }
     if (step.state == ServerProof::Step::kProven) return Turn::kPasses;
     if (step.state == ServerProof::Step::kRefused) {

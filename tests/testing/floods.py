@@ -1,11 +1,12 @@
 """What a stranger may send to a port, to take memory and descriptors from the process behind it.
 
-Each flood works for some seconds at most, and ends earlier when it has sent what it would send. It holds its connections
-until the end, and makes new ones where they are closed.
+Each flood works for some seconds at most, and ends earlier when it has sent what it would send. It holds its newest
+connections until the end, and makes new ones where they are closed.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import select
 import socket
@@ -22,6 +23,9 @@ _LIST = b"/cairn.v1.CheckpointService/ListCheckpoints"
 _CHECK, _WATCH = b"/grpc.health.v1.Health/Check", b"/grpc.health.v1.Health/Watch"
 # The first message of a proof: its magic, a nonce, and two addresses with their ports.
 _HELLO = b"CAIRN-P1" + b"n" * 32 + b"v" * 36
+
+# More connections than a port holds for strangers.
+_MOST_OPEN = 4000
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
@@ -54,7 +58,7 @@ class Flood:
         host, _, port = address.rpartition(":")
         self._address = (host.strip("[]"), int(port))
         self._end = time.monotonic() + seconds
-        self._open: list[socket.socket] = []
+        self._open: collections.deque[socket.socket] = collections.deque()
         self.made = 0
 
     def __enter__(self) -> Flood:
@@ -77,6 +81,8 @@ class Flood:
         connection.settimeout(0.2)
         self._open.append(connection)
         self.made += 1
+        if len(self._open) > _MOST_OPEN:
+            self._open.popleft().close()
         return connection
 
     def calling(self) -> socket.socket | None:
@@ -111,8 +117,10 @@ def headers_without_an_end(flood: Flood) -> None:
 def _grant(connection: socket.socket, wait: float) -> int:
     """Returns how many bytes more the other side allows to send on the connection."""
     granted = 0
-    while select.select([connection], [], [], wait)[0]:
-        wait = 0
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    while poll.poll(wait * 1000):
+        wait = 0.0
         try:
             heard = connection.recv(1 << 16)
         except OSError:
