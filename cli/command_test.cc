@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -63,8 +64,9 @@ TEST(WithNamesTest, WithNames_ARootWasGiven_ItsCommandsReadThatRoot) {
 }
 
 TEST(WithNamesTest, WithNames_TheRootLiesWithinAnotherOne_SaysWhich) {
-  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "within";
+  const std::filesystem::path root = std::filesystem::canonical(testing::TempDir()) / "within";
   std::filesystem::create_directories(root / ".cairn");
+  std::ofstream(root / ".cairn/epoch") << "epoch 1";
   std::filesystem::create_directories(root / "team/demo");
   const absl::Status absent = MakeError(Reason::kNotCommitted, "x");
   for (const char* below : {"team/demo", "team/demo/", "team"}) {

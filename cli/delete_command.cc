@@ -45,7 +45,7 @@ nlohmann::ordered_json AnswerToJson(const v1::DeleteCheckpointResponse& answer) 
 
 absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, "delete"));
   v1::DeleteCheckpointRequest request;
   request.set_job(name.job);
@@ -71,7 +71,7 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
   if (answer.files_left()) {
     std::printf(
         "its files are still there: they go when no load reads them, or when the agents of an earlier "
-        "coordinator have had the time to come back\n");
+        "coordinator have had the time to come back (two leases, 20 s by default)\n");
   }
   return absl::OkStatus();
 }

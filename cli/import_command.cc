@@ -26,6 +26,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/nested_root.h"
 #include "ingest/importer.h"
 
 namespace cairn::cli {
@@ -85,6 +86,8 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   if (error)
     return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
                      {{"next", "Give the directory or file that the other library wrote."}});
+  // A directory that may not become a root is not even made.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(arguments.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
   const absl::Time begin = Clock::Real().SteadyNow();
   absl::StatusOr<ImportReport> report;

@@ -10,6 +10,7 @@
 #include "cli/jobs_command.h"
 #include "cli/manifest_view.h"
 #include "cli/named_step.h"
+#include "cli/stored_root.h"
 #include "cli/terminal.h"
 #include "cli/unknown_job.h"
 #include "common/format/verdict.h"
@@ -34,7 +35,7 @@ struct Arguments {
 };
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
   if (!listed.empty()) return listed;
   // A job without checkpoints is another answer than no job at all.
@@ -44,7 +45,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
                                                             bool check) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(job, root));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
@@ -144,7 +145,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
 
 absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, root));
   shown.root = storage->root();
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(name.step, store.StepOf(name));
@@ -157,7 +158,7 @@ absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name)
 
 absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
   CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
   shown.files = LookAtFiles(shown.root, shown.manifest);

@@ -11,6 +11,7 @@
 #include "cli/fault_view.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/stored_root.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/shell_word.h"
@@ -93,7 +94,7 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
                      {{"next", absl::StrCat("`cairn list ", name.job, " --root ", ForShell(arguments.root),
                                             "` shows which steps are damaged.")}});
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
   CAIRN_ASSIGN_OR_RETURN(name.step, CheckpointStore(*storage).StepOf(name));
   std::atomic<uint64_t> done = 0;
   RepairOptions options;

@@ -133,7 +133,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
   if (!arguments.timeout.empty()) {
     CAIRN_ASSIGN_OR_RETURN(timeout, ParseDuration(arguments.timeout));
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
   v1::CreateCheckpointRequest request;
   request.set_job(arguments.job);
   request.set_request_id(RandomToken());

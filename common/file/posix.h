@@ -103,8 +103,9 @@ class PosixStorage {
   absl::Status RemoveAllOf(std::string_view directory, const std::vector<std::string>& names);
   // Removes what is left in a directory of our own writing of files: regular files with such a name, of this process's
   // user, unchanged since `before`, by the clock of the storage. Not durable: one that comes back is removed another
-  // time. Returns how many went; the first error, after having tried all.
-  absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before);
+  // time. Returns how many went; the first error, after having tried all. `is_temporary` says which names are such.
+  absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before,
+                                        bool (*is_temporary)(std::string_view name) = IsTemporaryName);
   // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it.
   // The kernel reports a failed fsync once and then takes the pages for clean, so an entry is made and removed first,
   // which this fsync must write.

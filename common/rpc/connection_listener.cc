@@ -136,8 +136,8 @@ absl::Status ConnectionListener::Serve(grpc::Server& server) {
   server_health_ = server.GetHealthCheckService();
   std::vector<int> listeners;
   for (const UniqueFd& listener : listeners_) listeners.push_back(listener.get());
-  CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("to take connections",
-                                              [this, listeners = std::move(listeners)] { gate_->Run(listeners); }));
+  CAIRN_ASSIGN_OR_RETURN(
+      thread_, StartThread("to take connections", [this, listeners = std::move(listeners)] { gate_->Run(listeners); }));
   return absl::OkStatus();
 }
 

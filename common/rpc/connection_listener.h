@@ -29,8 +29,8 @@ class ConnectionListener {
   // port; those that cannot be bound are left out if one can be, and the log says so if somebody else listens there
   // (port_shared). The wildcards "0.0.0.0" and "[::]" both mean all addresses of both families, as in gRPC. Connections
   // wait until Serve. `keys` returns those by which peers prove themselves now, null if there are none yet; if it is
-  // unset, nobody has to (--insecure). BAD_REQUEST: no address can be bound. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there is
-  // no descriptor left.
+  // unset, nobody has to (--insecure). BAD_REQUEST: no address can be bound. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there
+  // is no descriptor left.
   using KeysNow = std::function<std::shared_ptr<const PeerKeys>()>;
   static absl::StatusOr<std::unique_ptr<ConnectionListener>> Listen(const std::string& address, KeysNow keys);
   ~ConnectionListener() { Stop(); }

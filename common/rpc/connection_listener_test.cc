@@ -56,9 +56,7 @@ class ConnectionListenerTest : public ::testing::Test {
     return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::milliseconds(kLongMs));
   }
 
-  static std::shared_ptr<const PeerKeys> Keys() {
-    return PeerKeys::Of({kToken}, ServerRole::kCoordinator);
-  }
+  static std::shared_ptr<const PeerKeys> Keys() { return PeerKeys::Of({kToken}, ServerRole::kCoordinator); }
   std::shared_ptr<grpc::Channel> Plain() const { return MakeChannel(absl::StrCat("127.0.0.1:", listener_->port())); }
   // Makes a call to the service, which knows none.
   static absl::Status CallOver(const std::shared_ptr<grpc::Channel>& channel) {

@@ -65,8 +65,8 @@ Gate::Gate(GateOptions options, const Clock& clock, UniqueFd epoll, UniqueFd sto
       nudge_(std::move(nudge)),
       acceptor_(clock),
       unproven_{StrangerTable({.most = MostUnproven(), .longest = kProofTime, .least = kLeastTime}), {}},
-      sessions_{StrangerTable({.most = std::min(kMostSessions, MostUnproven()), .longest = kSessionTime,
-                               .least = kLeastTime}),
+      sessions_{StrangerTable(
+                    {.most = std::min(kMostSessions, MostUnproven()), .longest = kSessionTime, .least = kLeastTime}),
                 {}} {
   Watch(stop_.get(), EPOLLIN, EPOLL_CTL_ADD);
   Watch(nudge_.get(), EPOLLIN, EPOLL_CTL_ADD);
@@ -203,8 +203,8 @@ Gate::Turn Gate::Classify(Stranger& stranger) {
   if (length <= 0) return Turn::kGoes;
   if ((options_.keys || options_.insecure) && IsHello({first.data(), static_cast<size_t>(length)})) {
     const int descriptor = stranger.connection.get();
-    stranger.proof = std::make_unique<ServerProof>(options_.keys ? options_.keys() : nullptr,
-                                                   ChannelView::OfSocket(descriptor));
+    stranger.proof =
+        std::make_unique<ServerProof>(options_.keys ? options_.keys() : nullptr, ChannelView::OfSocket(descriptor));
     stranger.wanted = ServerProof::kHelloBytes;
     return ContinueProof(stranger);
   }
@@ -226,8 +226,7 @@ Gate::Turn Gate::ContinueProof(Stranger& stranger) {
       if (!SendWhole(connection, step.send)) return Turn::kGoes;
       unproven_.table.Spoke(stranger.number);
       // A client waits for the answer to its words. What comes early would stay in the system's memory.
-      if (step.state == ServerProof::Step::kMore &&
-          recv(connection, bytes.data(), 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+      if (step.state == ServerProof::Step::kMore && recv(connection, bytes.data(), 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
         return Turn::kGoes;
       }
     }
@@ -330,8 +329,9 @@ void Gate::LogRefusals() {
       {{"unproven", std::exchange(unproven_count_, 0)},
        {"silent", std::exchange(silent_, 0)},
        {"crowded_out", std::exchange(crowded_out_, 0)},
-       {"next", "Connections have not proven that they know the token. Look at who can reach this port if there are "
-                "many."}});
+       {"next",
+        "Connections have not proven that they know the token. Look at who can reach this port if there are "
+        "many."}});
 }
 
 }  // namespace cairn

@@ -65,10 +65,10 @@ class Gate {
     UniqueFd connection;
     int listener = -1;
     StrangerTable::Number number = 0;
-    std::unique_ptr<ServerProof> proof;         // while it proves itself
-    size_t wanted = 0;                          // by the proof
-    std::unique_ptr<StrangerSession> session;   // if it speaks HTTP/2
-    bool writing = false;                       // it is waited for until it reads
+    std::unique_ptr<ServerProof> proof;        // while it proves itself
+    size_t wanted = 0;                         // by the proof
+    std::unique_ptr<StrangerSession> session;  // if it speaks HTTP/2
+    bool writing = false;                      // it is waited for until it reads
   };
   // The strangers of one kind.
   struct Room {

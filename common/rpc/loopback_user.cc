@@ -50,7 +50,8 @@ struct Question {
 
 }  // namespace
 
-LoopbackUser::LoopbackUser() : kernel_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG)) {}
+LoopbackUser::LoopbackUser()
+    : kernel_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG)) {}
 
 std::optional<uid_t> LoopbackUser::At(int connection) {
   sockaddr_storage own = {}, peer = {};

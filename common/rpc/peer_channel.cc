@@ -108,9 +108,11 @@ absl::StatusOr<UniqueFd> PeerChannel::Dial(const PeerOptions& options, int cance
 }
 
 void PeerChannel::Ended(const std::shared_ptr<Attempt>& attempt, absl::StatusOr<UniqueFd> connection) {
-  absl::StatusOr<Channel> channel = connection.status();
+  absl::StatusOr<Channel> channel = nullptr;
   UniqueFd watch;
-  if (connection.ok()) {
+  if (!connection.ok()) {
+    channel = connection.status();
+  } else {
     watch = UniqueFd(fcntl(connection->get(), F_DUPFD_CLOEXEC, 0));
     if (watch.valid()) {
       channel = LetGoElsewhere(grpc::CreateCustomInsecureChannelFromFd(options_.name, connection->release(),

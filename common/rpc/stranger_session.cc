@@ -60,9 +60,7 @@ std::optional<std::string> ServiceIn(const std::string& body) {
 }
 
 // A HealthCheckResponse, framed.
-std::string HealthMessage(int status) {
-  return std::string({0, 0, 0, 0, 2, 0x08, static_cast<char>(status)});
-}
+std::string HealthMessage(int status) { return std::string({0, 0, 0, 0, 2, 0x08, static_cast<char>(status)}); }
 
 std::vector<std::pair<std::string, std::string>> StatusHeaders(const absl::Status& status) {
   std::vector<std::pair<std::string, std::string>> headers = {
@@ -85,8 +83,8 @@ std::vector<nghttp2_nv> Views(const std::vector<std::pair<std::string, std::stri
 }
 
 const std::vector<std::pair<std::string, std::string>>& FirstHeaders() {
-  static const auto* const headers = new std::vector<std::pair<std::string, std::string>>{
-      {":status", "200"}, {"content-type", "application/grpc"}};
+  static const auto* const headers =
+      new std::vector<std::pair<std::string, std::string>>{{":status", "200"}, {"content-type", "application/grpc"}};
   return *headers;
 }
 

@@ -1,8 +1,8 @@
 // Speaks HTTP/2 with a stranger: tells whether this process is healthy, and refuses every other call.
 //
 // gRPC's own server takes memory for whatever a caller sends: headers without an end, messages without an end, calls,
-// answers that nobody reads. Here all of it is bounded, so a stranger is served by this and never by gRPC. nghttp2 reads
-// the frames; the limits are counted here, because they hold for whatever the bytes say.
+// answers that nobody reads. Here all of it is bounded, so a stranger is served by this and never by gRPC. nghttp2
+// reads the frames; the limits are counted here, because they hold for whatever the bytes say.
 #ifndef CAIRN_COMMON_RPC_STRANGER_SESSION_H_
 #define CAIRN_COMMON_RPC_STRANGER_SESSION_H_
 

@@ -28,7 +28,7 @@ constexpr char kEndStream = 1, kEndHeaders = 4;
 
 std::string Frame(FrameKind kind, char flags, uint32_t stream, std::string_view body) {
   const auto byte = [](size_t value) { return static_cast<char>(value & 0xff); };
-  std::string frame = {byte(body.size() >> 16), byte(body.size() >> 8), byte(body.size()), kind, flags,
+  std::string frame = {byte(body.size() >> 16), byte(body.size() >> 8), byte(body.size()), kind,        flags,
                        byte(stream >> 24),      byte(stream >> 16),     byte(stream >> 8), byte(stream)};
   frame += body;
   return frame;
@@ -102,9 +102,7 @@ class Listener {
     // It must know of the settings and calls whose answers it reads.
     nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, nullptr, 0);
     for (int call = 0; call < 64; ++call) {
-      const auto bytes = [](const char* text) {
-        return reinterpret_cast<uint8_t*>(const_cast<char*>(text));
-      };
+      const auto bytes = [](const char* text) { return reinterpret_cast<uint8_t*>(const_cast<char*>(text)); };
       const nghttp2_nv request[] = {{bytes(":method"), bytes("POST"), 7, 4, 0},
                                     {bytes(":scheme"), bytes("http"), 7, 4, 0},
                                     {bytes(":authority"), bytes("me"), 10, 2, 0},
@@ -309,7 +307,8 @@ TEST_F(StrangerSessionTest, Take_CallsWithoutAnEnd_EndsTheConnectionAndKeepsFew)
   }
   EXPECT_LT(most_unsent_, 16'384);
   size_t answered = 0;
-  for (uint32_t each = 1; each < call; each += 2) answered += listener_[static_cast<int32_t>(each)].body.empty() ? 0 : 1;
+  for (uint32_t each = 1; each < call; each += 2)
+    answered += listener_[static_cast<int32_t>(each)].body.empty() ? 0 : 1;
   EXPECT_EQ(answered, StrangerSession::kMostCalls);
 }
 
@@ -323,8 +322,8 @@ TEST_F(StrangerSessionTest, Take_ManyCallsInOnePiece_AnswersFewOfThem) {
 
 TEST_F(StrangerSessionTest, Take_PingsSettingsAndWindowsWithoutAnEnd_EndsTheConnection) {
   for (const std::string& frame :
-       {Frame(kPing, 0, 0, "12345678"), Frame(kSettings, 0, 0, ""), Frame(kWindowUpdate, 0, 0, std::string("\0\0\0\1", 4)),
-        Frame(kReset, 0, 1, std::string("\0\0\0\0", 4))}) {
+       {Frame(kPing, 0, 0, "12345678"), Frame(kSettings, 0, 0, ""),
+        Frame(kWindowUpdate, 0, 0, std::string("\0\0\0\1", 4)), Frame(kReset, 0, 1, std::string("\0\0\0\0", 4))}) {
     StrangerSession session(answers_);
     size_t said = 0;
     std::string words = std::string(kPreface) + Frame(kSettings, 0, 0, "");

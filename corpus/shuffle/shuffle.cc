@@ -195,7 +195,7 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   const std::string partial_prefix = output_options.partial_prefix;
   const absl::Status status = ShuffleThroughScratch(job, std::move(output_options), journal.get(), state);
   if (HasReason(status, Reason::kNoSpace)) {
-    // The usual advice says that the partial files are gone, but here they stay.
+    // The usual advice is about checkpoints. Here the partial files stay, and the same command goes on from them.
     return WithMetadata(
         status, {{"next", absl::StrCat("Free space and give the same command again, which goes on from what this run "
                                        "has kept in ",

@@ -46,10 +46,8 @@ LayoutSet Target(const std::vector<Wishes>& ranks) {
 }
 
 TEST(MissingObjectsTest, Wishes_NothingIsStored_OnlyThoseThatNeedSomethingAreMissing) {
-  const LayoutSet target = Target({{{"a", 0, false, kWhole},
-                                    {"b", 0, false, kInParts},
-                                    {"c", 0, false, kIfThere},
-                                    {"d", 0, false, kPlace}}});
+  const LayoutSet target = Target(
+      {{{"a", 0, false, kWhole}, {"b", 0, false, kInParts}, {"c", 0, false, kIfThere}, {"d", 0, false, kPlace}}});
   EXPECT_THAT(MissingObjects(Stored({}), target), ElementsAre("a", "b"));
   EXPECT_THAT(MissingObjects(Stored({"a", "b"}), target), IsEmpty());
 }
@@ -75,8 +73,9 @@ TEST(UnexpectedObjectsTest, Objects_InAPlace_AreUnexpectedUnlessAWishIsAboutThem
                                     {"m.step", 0, false, kInParts},
                                     {"m.done", 0, false, kIfThere},
                                     {"m.deep.n", 0, false, kInParts}}});
-  EXPECT_THAT(UnexpectedObjects(Stored({"m.step", "m.done.a.jsonl", "m.done", "m.deep", "m.more", "m2.x", "n"}), target),
-              ElementsAre("m.more"));
+  EXPECT_THAT(
+      UnexpectedObjects(Stored({"m.step", "m.done.a.jsonl", "m.done", "m.deep", "m.more", "m2.x", "n"}), target),
+      ElementsAre("m.more"));
 }
 
 TEST(UnexpectedObjectsTest, Objects_AnotherRankWantsThem_AreExpected) {

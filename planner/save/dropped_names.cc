@@ -69,6 +69,10 @@ class NamedOptimizers {
   std::set<std::pair<std::string_view, std::string_view>> kept_;
 };
 
+// Returns whether Cairn's own client added an object to those of the program: what it wrote for a manager's optimizers,
+// or for torch.distributed.checkpoint. The program may call another function for the next save.
+bool IsOfTheClient(std::string_view name) { return name == "cairn.dcp" || name.starts_with("cairn.description."); }
+
 }  // namespace
 
 std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& plan) {
@@ -86,7 +90,7 @@ std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& pl
   }
   const int world_size = plan.ranks().empty() ? 0 : plan.ranks().back() + 1;
   for (const ManifestObject& object : before.objects) {
-    if (kept(object.name) || object.rank.value_or(0) >= world_size) continue;
+    if (kept(object.name) || IsOfTheClient(object.name) || object.rank.value_or(0) >= world_size) continue;
     if (!IsPart(objects, object.name) && !HasParts(now, object.name)) dropped.insert(object.name);
   }
   return {dropped.begin(), dropped.end()};

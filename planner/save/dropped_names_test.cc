@@ -68,6 +68,11 @@ TEST(DroppedNamesTest, Optimizer_ItsParametersHaveNamesNow_ItsNumbersAreNotDropp
               ElementsAre("o.state.w.step"));
 }
 
+TEST(DroppedNamesTest, Object_TheClientHasAddedIt_IsNotDropped) {
+  const Manifest before = Before({}, {"cairn.dcp", "cairn.description.optimizer", "cairn.other"});
+  EXPECT_THAT(DroppedNames(before, PlanOf(1, {"w"}, {})), ElementsAre("cairn.other"));
+}
+
 TEST(DroppedNamesTest, Object_OnlyRanksThatAreGoneHadIt_IsNotDropped) {
   Manifest before = Before({}, {"own", "own", "of_one", "of_three"});
   for (int i = 0; i < 4; ++i) before.objects[static_cast<size_t>(i)].rank = i;

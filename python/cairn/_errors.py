@@ -14,6 +14,15 @@ _UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2
 _PLACEHOLDER = re.compile(r"JOB@STEP| JOB`|--root ROOT")
 
 
+def shown(value: object) -> str:
+    """Returns repr() of what a caller gave, for a message; of an integer that Python does not write, its size."""
+    try:
+        return repr(value)
+    except ValueError:  # sys.set_int_max_str_digits()
+        size = f" of {value.bit_length()} bits" if isinstance(value, int) else ""
+        return f"<{type(value).__name__}{size}>"
+
+
 class Error(Exception):
     """A refusal or failure with a reason to switch on.
 

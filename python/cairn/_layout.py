@@ -12,7 +12,7 @@ import numpy
 
 from cairn import _device, _device_array, _dtypes, _objects, _wire
 from cairn._device_array import DeviceArray
-from cairn._errors import Error
+from cairn._errors import Error, shown
 from cairn._state import Alias, Array, PerRank, Shard, Wanted, Wish
 
 _SLOT_BYTES = 4096
@@ -198,7 +198,7 @@ def without_length(slot: bytearray, name: str) -> bytes:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise Error("BAD_NAME", f"names must be strings, not {name!r}")
+        raise Error("BAD_NAME", f"names must be strings, not {shown(name)}")
     if not name:
         raise Error("BAD_NAME", "a name is empty")
     try:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import numpy
 
-from cairn import _native, _wire
+from cairn import _agent, _native, _wire
 from cairn._errors import Error
 
 _SOCKET_TIMEOUT = 10.0
@@ -83,7 +83,7 @@ def _receive_exactly(channel: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = channel.recv(size - len(data))
         if not part:
-            raise OSError("the connection was closed")
+            raise ConnectionResetError(_agent.CLOSES_AT_ONCE)
         data += part
     return data
 
@@ -92,7 +92,7 @@ def _refuse(path: str, what: str, descriptor_id: int, answer: bytes) -> NoReturn
     code = answer[0] if answer else 0
     raise Error("AGENT_UNREACHABLE", f"the agent of the descriptor socket {path} {what}"
                 f"{f' {descriptor_id:#x}' if descriptor_id else ''}: "
-                f"{os.strerror(code) if code else 'the connection was closed'}")
+                f"{os.strerror(code) if code else _agent.CLOSES_AT_ONCE}")
 
 
 def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float = math.inf) -> int:
@@ -135,6 +135,8 @@ def _unreachable(path: str, error: OSError) -> Error:
     if isinstance(error, TimeoutError):
         return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: it did not answer in time: it is "
                      "stopped, frozen or very busy", {"detail": f"DEADLINE_EXCEEDED: {error}"})
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
+        return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {_agent.CLOSES_AT_ONCE}")
     return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}")
 
 

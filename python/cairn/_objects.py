@@ -23,6 +23,9 @@ _FOREIGN = (b"PK\x03\x04", b"{")
 _TAG = "$cairn"
 _PLAIN = (str, int, float, bool, type(None))
 _MAX_DEPTH = 200
+# By default Python neither writes nor reads longer ones as text.
+_MAX_DIGITS = 4300
+_INTEGER_LIMIT = 10**_MAX_DIGITS
 # These classes of dicts come back as they were; any other one is refused, because it would come back as a plain dict.
 _MAPPINGS: dict[type, str] = {kind: f"collections.{kind.__name__}" for kind in (
     collections.OrderedDict, collections.Counter, collections.defaultdict)}
@@ -60,6 +63,9 @@ class _Tagged:
 def _to_json(value: Any, path: str, tagged: _Tagged, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise Error("BAD_REQUEST", f"{path[:200]!r}: nested more than {_MAX_DEPTH} levels deep (or in a circle)")
+    if type(value) is int and not -_INTEGER_LIMIT < value < _INTEGER_LIMIT:
+        raise Error("BAD_REQUEST", f"{path[:200]!r} is an integer of more than {_MAX_DIGITS} digits, which Python does "
+                    "not write as text", {"object": path[:200], "next": "Give its to_bytes(), which are bytes."})
     # Types must match exactly: an enum or numpy scalar is a str or float by inheritance, but would come back as another
     # type.
     if type(value) in _PLAIN:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _objects
+from cairn import _keeping, _objects, _timeouts
 
 
 class Vocabulary:
@@ -122,3 +122,24 @@ def test_LoadReport_IsPrinted_InOneShortLine():
                               "cached")
     assert repr(report) == "LoadReport(step=7, 10 bytes, 20 read (cached), 50 objects, 3 names unexpected)"
     assert str(report) == repr(report)
+
+
+@pytest.mark.parametrize("value", [10**4300, {"a": [-(10**4300)]}, {10**5000: 1}], ids=["plain", "nested", "key"])
+def test_Objects_IntegerThatPythonDoesNotWrite_IsRefused(value):
+    with pytest.raises(cairn.Error) as caught:
+        _objects.encode(value, "x")
+    assert caught.value.reason == "BAD_REQUEST" and "x" in caught.value.metadata["object"]
+    assert again([10**4299, -(10**4299)]) == [10**4299, -(10**4299)]
+
+
+@pytest.mark.parametrize("call, reason", [
+    (lambda: _keeping.checked_step(10**5000), "BAD_STEP"),
+    (lambda: _keeping.checked_metrics({"loss": 10**5000}), "BAD_REQUEST"),
+    (lambda: _timeouts.seconds(-(10**5000), "save"), "BAD_REQUEST"),
+    (lambda: cairn.Shard(np.zeros(1), (10**5000,), (0,)), "SHAPE_OVERFLOW"),
+], ids=["step", "metric", "timeout", "shape"])
+def test_Arguments_IntegerThatPythonDoesNotWrite_AreRefusedByReason(call, reason):
+    with pytest.raises(cairn.Error) as caught:
+        call()
+    assert caught.value.reason == reason
+    assert " bits>" in caught.value.message or "<tuple>" in caught.value.message

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -21,6 +21,7 @@ from cairn._state import Alias, PerRank, Shard, Wanted, Wish
 from cairn.torch._blocks import Block, Blocks
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._parameter_names import groups_with_names, is_optimizer_state, listed, numbers_of
+from cairn.torch._parts import parts_of
 from cairn.torch._shards import shards_of
 from cairn.torch._ties import Ties
 from cairn.torch._values import ABSENT, StoredValues, fill, is_empty, plain
@@ -142,11 +143,13 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
       to_load: the state is the target of a load.
       form: how what is loaded was stored.
 
-    Tensors that are the same memory seen in the same way (tied weights) become one tensor and its aliases.
+    Tensors that are the same memory seen in the same way (tied weights) become one tensor and its aliases. Tensors that
+    are made of others (wrapper subclasses) become these, as parts_of() names them.
 
     Raises:
       Error: BAD_REQUEST (no dict, or one that holds itself), BAD_NAME (a key is neither text nor a number),
-        NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors), and as shards_of() of each tensor.
+        NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors), and as parts_of() and
+        shards_of() of each tensor.
     """
     if not isinstance(state_dict, dict):
         raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
@@ -176,8 +179,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
     return flat
 
 
-@dataclasses.dataclass(frozen=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """A value that has a name; or a dict of tensors that is known, without a key."""
 
     name: str
@@ -189,13 +191,14 @@ class _Leaf:
 def _add(flat: FlatState, ties: Ties, leaf: _Leaf, to_load: bool) -> None:
     """Takes one leaf."""
     name, value = leaf.name, leaf.value
-    if name in flat.state:
-        raise Error("NAME_COLLISION", f"two entries of the state dict have the name {name!r} when their keys are "
-                    "joined by '.'", {"tensor": name})
     if isinstance(value, torch.Tensor):
-        first = ties.first_of(value, name)
-        flat.state[name] = shards_of(value, name, flat.copies) if first is None else Alias(first)
-    elif isinstance(value, (Shard, Alias, numpy.ndarray)) or is_on_device(value):
+        for part_name, part in parts_of(value, name):
+            _check_free(flat, part_name)
+            first = ties.first_of(part, part_name)
+            flat.state[part_name] = shards_of(part, part_name, flat.copies) if first is None else Alias(first)
+        return
+    _check_free(flat, name)
+    if isinstance(value, (Shard, Alias, numpy.ndarray)) or is_on_device(value):
         flat.state[name] = value
     else:
         inner = value.value if isinstance(value, Whole) else value
@@ -208,6 +211,12 @@ def _add(flat: FlatState, ties: Ties, leaf: _Leaf, to_load: bool) -> None:
         else:
             flat.state[name] = Wanted(Wish.IF_THERE if is_empty(inner) else Wish.IN_PARTS)
         flat.places[name] = _Place(inner, _restorer(leaf))
+
+
+def _check_free(flat: FlatState, name: str) -> None:
+    if name in flat.state:
+        raise Error("NAME_COLLISION", f"two entries of the state dict have the name {name!r} when their keys are "
+                    "joined by '.'", {"tensor": name})
 
 
 def _restorer(leaf: _Leaf) -> Callable[[Any], None]:
@@ -245,6 +254,8 @@ class _Walk:
 
     def takes_apart(self, value: Any, path: str) -> bool:
         """Returns whether the items of a value have names of their own."""
+        if isinstance(value, dict) and value and isinstance(next(iter(value.values())), torch.Tensor):
+            return True  # as most dicts of a state
         if isinstance(value, torch.Tensor):
             return False
         if self.as_dcp:
@@ -275,7 +286,11 @@ class _Walk:
                             "dict with tensors, whose keys are parts of names",
                             {"next": "Make it a text, such as str(key), when you save, and look values up by it after "
                                      "a load. Dicts without tensors may have any keys that are values."})
-            name = f"{prefix}{key if numbers is None else numbers.get(key, key)}"
+            try:
+                name = f"{prefix}{key if numbers is None else numbers.get(key, key)}"
+            except ValueError as error:  # an integer that Python does not write
+                raise Error("BAD_NAME", f"a key of the state dict below {path!r} cannot be part of a name: {error}",
+                            {"object": path[:200]}) from None
             if isinstance(value, torch.Tensor):
                 own = _is_extra_state(key, value) and not self.as_dcp and not self.form.extra_as_tensors
                 yield _Leaf(name, container, key, _ExtraState(value) if own else value)
@@ -321,6 +336,7 @@ def _is_extra_state(key: Any, tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is stored as a value. A large one is stored as the tensor that it is."""
     return (isinstance(key, str) and key.endswith(_EXTRA_STATE) and type(tensor) is torch.Tensor
             and tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_meta
+            and not tensor.is_nested
             and tensor.nbytes <= _serializers.MAX_ARRAY_BYTES)
 
 
@@ -348,8 +364,9 @@ def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True) -> boo
         raise _too_deep(path)
     if isinstance(value, (dict, list, tuple)):
         items = value.values() if isinstance(value, dict) else value
-        if any(isinstance(item, torch.Tensor) for item in items):  # mostly the first one
-            return True
+        for item in items:
+            if isinstance(item, torch.Tensor):  # mostly the first one
+                return True
         if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)):
             return True
         return any(_holds_tensor(item, path, depth + 1, arrays) for item in items)

@@ -15,8 +15,8 @@ def register() -> None:
 
 def _to_bytes(tensor: torch.Tensor) -> bytes:
     """The bytes begin with a line: the dtype and the shape."""
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-        raise Error("UNSUPPORTED", "a tensor in an object is sparse, quantized or on the meta device")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        raise Error("UNSUPPORTED", "a tensor in an object is sparse, quantized, nested or on the meta device")
     if tensor.nbytes > MAX_ARRAY_BYTES:
         raise too_large("a tensor", tensor.nbytes)
     head = " ".join([str(tensor.dtype).removeprefix("torch."), *map(str, tensor.shape)])
