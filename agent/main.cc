@@ -143,7 +143,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       add("--token-file", flags.agent.token_file,
           "file with the secret that coordinator and agents share (default: looked for by the coordinator's address in "
           "this user's runtime directory, then in <root>/.cairn/token)");
-  app.AddFlag("--insecure", flags.agent.insecure, "send no token, and ask other agents for none")
+  app.AddFlag("--insecure", flags.agent.insecure, "have no token, and ask coordinator and other agents for none")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);
   add("--address-file", flags.address_file, "written when the agent serves: the address for CAIRN_AGENT");
@@ -212,6 +212,9 @@ void Drain(cairn::Agent& agent, absl::Duration timeout) {
   if (!agent.Drain(timeout)) cairn::Log(cairn::LogLevel::kWarn, "drain_timed_out");
 }
 
+// A token that was written into the file is known after so long.
+constexpr absl::Duration kReadTokensEach = absl::Seconds(5);
+
 // Serves until something ends it. Returns what went wrong.
 absl::Status Serve(Settings settings) {
   cairn::Ending ending;
@@ -239,7 +242,7 @@ absl::Status Serve(Settings settings) {
   }
   LogServing(*agent, options, address, metrics == nullptr ? "" : metrics->address());
 
-  ending.Await();
+  ending.Await(kReadTokensEach, [&agent] { agent->ReadTokens(); });
   ending.LetSignalsThrough();
   if (ending.Error().ok()) Drain(*agent, settings.drain_timeout);
   const absl::Status fatal = ending.Error();

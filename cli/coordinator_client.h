@@ -14,14 +14,18 @@
 #include "cairn/v1/monitoring_service.grpc.pb.h"
 #include "cli/command.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/peer_channel.h"
 #include "common/rpc/token_source.h"
 
 namespace cairn::cli {
 
 class CoordinatorClient {
  public:
-  // INVALID_ARGUMENT (BAD_REQUEST): no address was given. UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
-  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context);
+  // Without an address in the context it is the coordinator that `cairn up` or `cairn run` of this user has started
+  // here; of several the one that knows `job`, if a job is given. INVALID_ARGUMENT (BAD_REQUEST): there is none, or
+  // several are left. UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
+  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context,
+                                                                    const std::string& job = "");
 
   // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. A coordinator that does not answer is tried again
   // for `patience`. All these calls may be repeated, because they are idempotent. Methods of MonitoringService are
@@ -29,35 +33,39 @@ class CoordinatorClient {
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response,
                     absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
-    return Retry(patience, [&](const std::string& token) {
+    return Retry(patience, [&](const std::shared_ptr<grpc::Channel>& channel) {
       grpc::ClientContext call;
-      PrepareCall(call, timeout, token);
-      return CallError((StubOf(method)->*method)(&call, request, response), PeerKind::kCoordinator, address_);
+      PrepareCall(call, timeout);
+      return CallError((StubOf(method, channel).get()->*method)(&call, request, response), ServerRole::kCoordinator,
+                       peer_->address());
     });
   }
 
  private:
-  CoordinatorClient(std::string address, TokenCandidates tokens);
+  CoordinatorClient(const std::string& address, std::shared_ptr<TokenSource> tokens);
+  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> ConnectTo(const CommandContext& context,
+                                                                      const std::string& address);
+  // Returns the address of the coordinator that Connect takes without one.
+  static absl::StatusOr<std::string> FindHere(const CommandContext& context, const std::string& job);
   // The stub that has the method.
   template <typename... Types>
-  v1::CheckpointService::Stub* StubOf(grpc::Status (v1::CheckpointService::Stub::*)(Types...)) {
-    return stub_.get();
+  static std::unique_ptr<v1::CheckpointService::Stub> StubOf(grpc::Status (v1::CheckpointService::Stub::*)(Types...),
+                                                             const std::shared_ptr<grpc::Channel>& channel) {
+    return v1::CheckpointService::NewStub(channel);
   }
   template <typename... Types>
-  v1::MonitoringService::Stub* StubOf(grpc::Status (v1::MonitoringService::Stub::*)(Types...)) {
-    return monitoring_.get();
+  static std::unique_ptr<v1::MonitoringService::Stub> StubOf(grpc::Status (v1::MonitoringService::Stub::*)(Types...),
+                                                             const std::shared_ptr<grpc::Channel>& channel) {
+    return v1::MonitoringService::NewStub(channel);
   }
-  using TryCall = std::function<absl::Status(const std::string& token)>;
+  using TryCall = std::function<absl::Status(const std::shared_ptr<grpc::Channel>& channel)>;
   // Repeats `call` until it ends otherwise than with COORDINATOR_UNREACHABLE, `patience` is over, or Ctrl-C comes.
   absl::Status Retry(absl::Duration patience, const TryCall& call);
-  // Makes the call with one token after the other, until one is not refused.
-  absl::Status TryTokens(const TryCall& call);
+  // Makes the call once, over a connection that stands.
+  absl::Status Try(const TryCall& call);
 
-  const std::string address_;
-  TokenCandidates tokens_;  // the first one is the token that was accepted last
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::CheckpointService::Stub> stub_;
-  const std::unique_ptr<v1::MonitoringService::Stub> monitoring_;
+  const std::shared_ptr<TokenSource> tokens_;
+  const std::shared_ptr<PeerChannel> peer_;
 };
 
 // Refuses --root for a command that shows what a coordinator knows, and says which commands read storage instead.

@@ -45,14 +45,23 @@ nlohmann::ordered_json TransportToJson(const Operation& operation) {
   return transport.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(transport);
 }
 
+// Returns whether the load has found that there is nothing. The first start of a job asks for its latest checkpoint, as
+// every later one does, so that is no failure.
+bool FoundNothing(const v1::Load& load) {
+  return load.state() == v1::Load::FAILED && !load.has_step() &&
+         HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
+}
+
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
-  nlohmann::ordered_json json = {{"number", load.number()}, {"state", EnumName(load.state())}, {"step", nullptr}};
+  // The coordinator's log says it by the same word.
+  const std::string state = FoundNothing(load) ? "NOTHING_TO_LOAD" : EnumName(load.state());
+  nlohmann::ordered_json json = {{"number", load.number()}, {"state", state}, {"step", nullptr}};
   json["reshard"] = load.reshard();
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
   json["phase_counts"] = CountsToJson(load.phase_counts());
   json["transport"] = TransportToJson(load);
-  json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
+  json["error"] = load.has_error() && !FoundNothing(load) ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
 }
 
@@ -255,8 +264,8 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   }
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
-    absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), "\n  next: ", NextActionOf(error),
-                    "\n");
+    absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)),
+                    "\n  next: ", ForTerminal(NextActionOf(error)), "\n");
   }
   if (save.has_warning()) absl::StrAppend(&text, "  ", WarningText(save), "\n");
   return text;
@@ -274,9 +283,7 @@ template <typename MakeTable>
 std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   std::string text = job.loads_size() > 0 ? "\n" : "";
   for (const v1::Load& load : job.loads()) {
-    // The first start of a job asks for its latest checkpoint, as every later one does.
-    const bool nothing = load.state() == v1::Load::FAILED && !load.has_step() &&
-                         HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
+    const bool nothing = FoundNothing(load);
     absl::StrAppend(&text, load.reshard() ? "reshard " : "load ", load.number(),
                     load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
                     !nothing ? EnumText(load.state())

@@ -297,7 +297,11 @@ TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
   EXPECT_EQ(text.find("failed"), std::string::npos) << text;
   EXPECT_NE(JobText(stdout, job, v1::Checkpoint()).find("load 1: nothing to load: the job had no checkpoint then\n"),
             std::string::npos);
+  const auto json = JobToJson(job, std::nullopt)["loads"][0];
+  EXPECT_EQ(json["state"], "NOTHING_TO_LOAD");
+  EXPECT_TRUE(json["error"].is_null()) << json;
   load.set_step(7);
+  EXPECT_EQ(JobToJson(job, std::nullopt)["loads"][0]["state"], "FAILED");
   EXPECT_NE(JobText(stdout, job, std::nullopt).find("failed"), std::string::npos) << "whoever names a step expects it";
 }
 

@@ -22,7 +22,6 @@
 #include "cli/job_view.h"
 #include "cli/run_directory.h"
 #include "cli/timeline_view.h"
-#include "cli/web_server.h"
 #include "cli/web_site.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
@@ -163,7 +162,8 @@ class PageToken {
     auto opened = std::make_unique<PageToken>();
     if (!arguments.page_token_file.empty()) {
       opened->file = arguments.page_token_file;
-      CAIRN_ASSIGN_OR_RETURN(opened->token, ReadTokenFile(opened->file));
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> tokens, ReadTokenFile(opened->file));
+      opened->token = tokens.front();
       return opened;
     }
     const std::string port = arguments.listen.substr(arguments.listen.rfind(':') + 1);
@@ -192,6 +192,22 @@ class PageToken {
   std::unique_ptr<RunDirectory> directory;  // null if the user gave the file
 };
 
+// Several people may look at once, and each question asks the coordinator.
+constexpr int kWorkers = 8;
+
+absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address,
+                                                      absl::FunctionRef<WebSite(int port)> make_site) {
+  auto server = HttpServer::Start(address,
+                                  [&](int port) -> HttpServer::Handler {
+                                    auto site = std::make_shared<const WebSite>(make_site(port));
+                                    return [site](const HttpRequest& request) { return site->Answer(request); };
+                                  },
+                                  {.workers = kWorkers});
+  return server.ok()
+             ? std::move(server)
+             : WithMetadata(server.status(), {{"next", "Give --listen an address of this machine and a free port."}});
+}
+
 absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(auto client, CoordinatorClient::Connect(context));
   Questions questions(std::move(client));
@@ -199,7 +215,7 @@ absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(questions.Jobs().status());
   CAIRN_ASSIGN_OR_RETURN(const auto page_token, PageToken::Open(arguments));
   CAIRN_ASSIGN_OR_RETURN(
-      const auto server, WebServer::Start(arguments.listen, [&](int port) {
+      const auto server, Listening(arguments.listen, [&](int port) {
         return WebSite(
             {.token = page_token->token,
              .hosts = HostsOf(arguments, port),

@@ -81,7 +81,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
 
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
   const bool live = arguments.watch && !context.json() && isatty(STDOUT_FILENO);
   // The terminal gets its cursor back, whatever ends the watching.
   LiveScreen screen;

@@ -21,11 +21,11 @@
 #include "common/resources/open_files.h"
 #include "common/rpc/address.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/token.h"
 #include "common/rpc/token_directory.h"
 #include "common/rpc/token_source.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/nested_root.h"
 #include "common/storage/root_proof.h"
 #include "coordinator/root_lock/epoch_file.h"
 #include "coordinator/server/attempt_store.h"
@@ -112,23 +112,28 @@ absl::Status ProbeRoot(PosixStorage& storage) {
   return storage.ProbeAtomicCreate();
 }
 
-// Returns what callers must present; empty with --insecure.
-absl::StatusOr<std::string> TokenOf(const Settings& settings, PosixStorage& storage) {
-  if (!settings.insecure) {
-    return settings.token_file.empty() ? MakeRootToken(storage) : ReadTokenFile(settings.token_file);
+// Returns the tokens by which callers must prove themselves; with --insecure there is none.
+absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, PosixStorage& storage) {
+  if (settings.insecure) {
+    Log(LogLevel::kWarn, "insecure",
+        {{"warning",
+          "no token is asked for (--insecure): every process of this machine can save, delete and pass for a rank"}});
+    return TokenSource::Of({});
   }
-  Log(LogLevel::kWarn, "insecure",
-      {{"warning",
-        "no token is asked for (--insecure): every process of this machine can save, delete and pass for a rank"}});
-  return std::string();
+  if (!settings.token_file.empty()) return TokenSource::Open({.file = settings.token_file});
+  CAIRN_RETURN_IF_ERROR(MakeRootToken(storage).status());
+  return TokenSource::Open({.root = settings.root});
 }
 
-// Directories like the copy's are tidied, and go when the user's last session ends. So the copy is made anew so often.
-constexpr absl::Duration kRenewCopyEach = absl::Minutes(1);
+// A token that was written into the file is known after so long.
+constexpr absl::Duration kReadTokensEach = absl::Seconds(5);
+// Directories like the copy's are tidied, and go when the user's last session ends. So the copy is made anew after so
+// many of these.
+constexpr int kRenewCopyEach = 12;
 
-void RenewCopy(TokenCopy& copy) {
+void RenewCopy(TokenCopy& copy, const TokenSource& tokens) {
   // Agents find the token below their root; only commands need --token-file then.
-  if (const absl::Status status = copy.Renew(); !status.ok()) {
+  if (const absl::Status status = copy.Renew(tokens.tokens().front()); !status.ok()) {
     Log(LogLevel::kWarn, "token_copy_failed", {{"error", status}});
   }
 }
@@ -139,7 +144,7 @@ void LogOpenFiles(uint64_t limit) {
   if (limit >= kWanted) return;
   Log(LogLevel::kWarn, "open_files_few",
       {{"open_files", limit},
-       {"next", absl::StrCat("A job of more than about ", limit > 100 ? limit - 100 : 0,
+       {"next", absl::StrCat("A job of more than about ", PeersWithin(limit),
                              " ranks cannot connect. Raise the hard limit (ulimit -n, systemd's LimitNOFILE) before "
                              "the coordinator starts.")}});
 }
@@ -183,12 +188,14 @@ absl::Status Serve(Settings settings) {
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
+  // A directory that may not become a root is not even made.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(settings.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(settings.root, /*create=*/true));
   CAIRN_ASSIGN_OR_RETURN(EpochFile epoch, TakeRoot(settings, *storage, clock));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
   ServerOptions& options = settings.server;
-  CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(settings, *storage));
+  CAIRN_ASSIGN_OR_RETURN(options.tokens, TokensOf(settings, *storage));
   CAIRN_ASSIGN_OR_RETURN(options.decisions.root_proof, PutRootProof(*storage));
   options.decisions.coordinator_epoch = epoch.epoch();
   options.decisions.root = storage->root();
@@ -207,13 +214,18 @@ absl::Status Serve(Settings settings) {
   // The copy comes before anybody is told the address: who knows that finds the token.
   std::optional<TokenCopy> copy;
   if (settings.token_file.empty() && !settings.insecure) {
-    copy.emplace(TokenDirectory::OfThisUser(), server->address(), options.token);
-    RenewCopy(*copy);
+    copy.emplace(TokenDirectory::OfThisUser(), server->address());
+    RenewCopy(*copy, *options.tokens);
+  }
+  // Whoever wants to serve the root too is told where this one does. Without that, only this help is missing.
+  if (const absl::Status told = epoch.TellAddress(server->address()); !told.ok()) {
+    Log(LogLevel::kWarn, "address_untold", {{"error", told}});
   }
   CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
 
-  const int received = ending.Await(kRenewCopyEach, [&copy] {
-    if (copy) RenewCopy(*copy);
+  const int received = ending.Await(kReadTokensEach, [&, turn = 0]() mutable {
+    options.tokens->ReloadSoon();
+    if (copy && ++turn % kRenewCopyEach == 0) RenewCopy(*copy, *options.tokens);
   });
   const absl::Status lost = ending.Error();
   if (lost.ok()) {
@@ -246,9 +258,10 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});
-  Argument token_file = add("token-file", flags.token_file,
-                            "File whose first line all callers must present (default: a token made in "
-                            "<root>/.cairn/token, which agents and commands of this user on this machine find)");
+  Argument token_file = add(
+      "token-file", flags.token_file,
+      "File with the token, or the new one and the one before it, that all callers must know (default: one is made in "
+      "<root>/.cairn/token, which agents and commands of this user on this machine find)");
   app.AddFlag("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);

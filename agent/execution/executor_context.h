@@ -76,7 +76,7 @@ struct ExecutorContext {
   BufferPool& pool;
   TransferService& transfers;
   SessionHost& host;
-  const TokenSource& tokens;
+  const std::shared_ptr<TokenSource>& tokens;
   TransferCounters& counters;
   // Null if NCCL is never used.
   GroupKeeper* groups = nullptr;

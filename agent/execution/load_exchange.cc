@@ -49,7 +49,7 @@ LoadExchange::LoadExchange(const ExecutorContext& context, const action::StartRe
                .plan_digest = order.plan->plan_digest(),
                .consumer_rank = context.options.rank,
                .load_token = order.order.transfer_token(),
-               .agent_token = context.tokens.Current()}),
+               .tokens = context.tokens}),
       peers_(order.peers),
       taken_bytes_(TakenOfOthers(*order.plan, context.options.rank)),
       room_(std::move(load.room)) {
@@ -179,7 +179,7 @@ absl::StatusOr<std::unique_ptr<RoundPace>> LoadExchange::MakePace(const std::vec
                                                      .plan_digest = sender_.plan_digest,
                                                      .consumer_rank = own,
                                                      .load_token = RoundGate::TokenOf(sender_.load_token),
-                                                     .agent_token = sender_.agent_token}));
+                                                     .tokens = sender_.tokens}));
 }
 
 }  // namespace cairn

@@ -185,7 +185,7 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
                                         .plan_digest = order.plan->plan_digest(),
                                         .consumer_rank = context_.options.rank,
                                         .load_token = order.order.transfer_token(),
-                                        .agent_token = context_.tokens.Current()};
+                                        .tokens = context_.tokens};
   LoadConsumerOptions consumer;
   consumer.rank = context_.options.rank;
   consumer.load = order.number;

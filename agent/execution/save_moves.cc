@@ -32,7 +32,7 @@ SaveMoves::SaveMoves(const ExecutorContext& context, const action::StartWrite& o
     options.job = context_.options.job;
     options.rank = context_.options.rank;
     options.boot_id = context_.boot_id;
-    options.token = context_.tokens.Current();
+    options.tokens = context_.tokens;
     options.shared_memory = context_.options.shared_memory;
     host = std::make_unique<ShardFetcher>(order_.target, order_.order, order_.peers, std::move(options));
   }
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<RoundPace>> SaveMoves::MakePace(uint32_t keeper) 
                                                                       .plan_digest = order_.target->plan_digest,
                                                                       .consumer_rank = own,
                                                                       .load_token = gate_token_,
-                                                                      .agent_token = context_.tokens.Current()}));
+                                                                      .tokens = context_.tokens}));
 }
 
 }  // namespace cairn

@@ -47,7 +47,7 @@ Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
       tokens_(std::move(tokens)),
       boot_id_(ReadBootId()),
       pool_(options_.memory_budget, FaultThreads()),
-      transfers_({options_.job, options_.rank, incarnation_, [this] { return tokens_->Current(); }}),
+      transfers_({options_.job, options_.rank, incarnation_}),
       host_({.job = options_.job,
              .rank = options_.rank,
              .world_size = options_.world_size,
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                                    agent->pool_,
                                    agent->transfers_,
                                    agent->host_,
-                                   *agent->tokens_,
+                                   agent->tokens_,
                                    agent->counters_,
                                    agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
@@ -124,7 +124,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     }
   };
   link.on_heard = [raw = agent.get()](bool answers) {
-    raw->transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, answers);
+    raw->transfer_listener_->SetServing(kCoordinatorHealth, answers);
   };
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
   link.on_fatal = [raw = agent.get()](const absl::Status& error) {
@@ -193,7 +193,7 @@ void Agent::Stop(bool unregister) {
 }
 
 bool Agent::Drain(absl::Duration timeout) {
-  transfer_server_->GetHealthCheckService()->SetServingStatus(false);
+  transfer_listener_->SetAllServing(false);
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   while (true) {
     uint64_t version = 0;
@@ -330,21 +330,27 @@ void Agent::Execute(Action action) {
   }
 }
 
+ConnectionListener::KeysNow Agent::TransferKeys() const {
+  if (tokens_->insecure()) return nullptr;
+  return [tokens = tokens_] { return tokens->Keys(ServerRole::kAgent); };
+}
+
 absl::Status Agent::StartTransferServer() {
   grpc::ServerBuilder builder;
   ConfigureServer(builder);
-  CAIRN_ASSIGN_OR_RETURN(transfer_listener_, ConnectionListener::Listen(options_.listen));
+  CAIRN_ASSIGN_OR_RETURN(transfer_listener_, ConnectionListener::Listen(options_.listen, TransferKeys()));
   transfer_listener_->AddTo(builder);
   builder.RegisterService(&transfers_);
   grpc::EnableDefaultHealthCheckService(true);
   transfer_server_ = builder.BuildAndStart();
   if (transfer_server_ == nullptr) return MakeError(Reason::kInternal, "the server of transfers does not start");
-  transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, false);
   std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
   if (host == "0.0.0.0" || host == "[::]") host = options_.node;
   transfer_address_ =
       options_.advertise.empty() ? absl::StrCat(host, ":", transfer_listener_->port()) : options_.advertise;
-  return transfer_listener_->Serve();
+  CAIRN_RETURN_IF_ERROR(transfer_listener_->Serve(*transfer_server_));
+  transfer_listener_->SetServing(kCoordinatorHealth, false);
+  return absl::OkStatus();
 }
 
 void Agent::ApplyToPage(const v1::ArmOrder& order) {

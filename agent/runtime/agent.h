@@ -66,11 +66,15 @@ class Agent {
   bool Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.
   void Quiesce();
+  // Reads the tokens again, soon, without blocking. To be called every few seconds.
+  void ReadTokens() { tokens_->ReloadSoon(); }
   // Ends everything; with `unregister` the rank is given back. Idempotent.
   void Stop(bool unregister);
 
  private:
   Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
+  // Returns the keys by which other agents prove themselves: those of the token that this agent has now.
+  ConnectionListener::KeysNow TransferKeys() const;
   absl::Status StartTransferServer();
   void MakeGroups();
   // Returns what the coordinator is told of NCCL here. Blocks for some seconds at most.

@@ -285,7 +285,7 @@ TEST_F(AgentLoadTest, AwaitRound_WithoutTheLoadsToken_GetsNothing) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(30));
     v1::AwaitRoundResponse response;
-    return CallError(stub->AwaitRound(&context, request, &response), PeerKind::kAgent, source.transfer_address());
+    return CallError(stub->AwaitRound(&context, request, &response), ServerRole::kAgent, source.transfer_address());
   };
   while (HasReason(ask("secret", "secret"), Reason::kPlanUnknown)) std::this_thread::yield();  // it is being begun
   EXPECT_TRUE(ask("secret", "secret").ok());

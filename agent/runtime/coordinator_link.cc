@@ -34,13 +34,15 @@ using link_limits::ProgressInterval;
 // An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
 // next orders bring it again.
 constexpr int kMostRefusals = 10;
+// A connection that is tried beside a call, and fails, is tried again after so long.
+constexpr absl::Duration kTrialPause = absl::Seconds(1);
 
 }  // namespace
 
 class CoordinatorLink::StoppableCall {
  public:
-  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link), token_(link.options_.tokens->Current()) {
-    PrepareCall(context_, timeout, token_);
+  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link) {
+    PrepareCall(context_, timeout);
     MutexLock lock(link_.mutex_);
     link_.calls_.insert(&context_);
     if (link_.stopping_) context_.TryCancel();
@@ -51,19 +53,94 @@ class CoordinatorLink::StoppableCall {
     if (link_.waiting_ == &context_) link_.waiting_ = nullptr;
   }
   grpc::ClientContext* context() { return &context_; }
-  // OK, or what the call's failure means.
-  absl::Status ErrorOf(const grpc::Status& status) const { return link_.ErrorOf(status, token_); }
 
  private:
   CoordinatorLink& link_;
-  const std::string token_;
   grpc::ClientContext context_;
 };
 
-CoordinatorLink::Connection::Connection(const std::string& address)
-    : channel(MakeChannel(address)),
-      agents(v1::AgentCoordinationService::NewStub(channel)),
-      checkpoints(v1::CheckpointService::NewStub(channel)) {}
+// A connection that is tried beside a call whose answer is overdue. It counts when a small call over it was answered: a
+// process that is stopped takes connections too.
+class CoordinatorLink::Trial {
+ public:
+  explicit Trial(std::shared_ptr<PeerChannel> peer) : peer_(std::move(peer)) {}
+
+  const std::shared_ptr<PeerChannel>& peer() const { return peer_; }
+  // Begins another attempt if the last one has failed a while ago. Returns whether one was answered.
+  bool Answered() {
+    const absl::Time now = Clock::Real().SteadyNow();
+    if (*state_ == kIdle && now - begun_ >= kTrialPause) {
+      begun_ = now;
+      *state_ = kTrying;
+      Begin();
+    }
+    return *state_ == kAnswered;
+  }
+
+ private:
+  enum State { kIdle, kTrying, kAnswered };
+  struct Probe {
+    std::unique_ptr<v1::CheckpointService::Stub> stub;
+    grpc::ClientContext context;
+    v1::GetCapabilitiesRequest request;
+    v1::Capabilities response;
+  };
+
+  void Begin() {
+    peer_->Get([state = state_](const absl::StatusOr<PeerChannel::Channel>& channel) {
+      if (!channel.ok()) {
+        *state = kIdle;
+        return;
+      }
+      const auto probe = std::make_shared<Probe>();
+      probe->stub = v1::CheckpointService::NewStub(*channel);
+      PrepareCall(probe->context, kCallTimeout);
+      probe->stub->async()->GetCapabilities(
+          &probe->context, &probe->request, &probe->response, [probe, state](const grpc::Status& status) {
+            const absl::Status error = CallError(status, ServerRole::kCoordinator, "");
+            *state = HasReason(error, Reason::kCoordinatorUnreachable) ? kIdle : kAnswered;
+          });
+    });
+  }
+
+  const std::shared_ptr<PeerChannel> peer_;
+  const std::shared_ptr<std::atomic<State>> state_ = std::make_shared<std::atomic<State>>(kIdle);
+  absl::Time begun_ = absl::InfinitePast();
+};
+
+struct CoordinatorLink::Answer {
+  // False if the call has been given up; else its arguments must stay until Give.
+  bool Begin() {
+    MutexLock lock(mutex);
+    begun = !status.has_value();
+    return begun;
+  }
+  // A call that waits for its connection ends now.
+  void GiveUp() {
+    MutexLock lock(mutex);
+    if (!begun && !status.has_value()) status = MakeError(Reason::kInterrupted, "another connection is used");
+  }
+  void Give(absl::Status how) {
+    MutexLock lock(mutex);
+    if (!status.has_value()) status = std::move(how);
+    came.NotifyAll();
+  }
+  std::optional<absl::Status> Await(absl::Duration patience) {
+    const absl::Time end = Clock::Real().SteadyNow() + patience;
+    MutexLock lock(mutex);
+    while (!status.has_value()) {
+      const absl::Duration left = end - Clock::Real().SteadyNow();
+      if (left <= absl::ZeroDuration()) break;
+      came.WaitFor(mutex, left);
+    }
+    return status;
+  }
+
+  Mutex mutex;
+  CondVar came;
+  bool begun ABSL_GUARDED_BY(mutex) = false;
+  std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
+};
 
 CoordinatorLink::CoordinatorLink(SessionHost& host, CoordinatorLinkOptions options)
     : host_(host),
@@ -72,7 +149,7 @@ CoordinatorLink::CoordinatorLink(SessionHost& host, CoordinatorLinkOptions optio
             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
               return std::uniform_real_distribution<double>(0, 1)(random_);  // the pace is used under the lock
             }),
-      connection_(std::make_shared<Connection>(options_.address)) {}
+      peer_(MakePeer()) {}
 
 CoordinatorLink::~CoordinatorLink() { Stop(false); }
 
@@ -89,6 +166,7 @@ void CoordinatorLink::Stop(bool unregister) {
     for (grpc::ClientContext* call : calls_) call->TryCancel();
     stopped_.NotifyAll();
   }
+  peer()->Cancel();
   transfers_.Stop();
   if (thread_.joinable()) thread_.join();
   if (!unregister) return;
@@ -98,27 +176,37 @@ void CoordinatorLink::Stop(bool unregister) {
     return session.registered();
   });
   if (!registered) return;
-  grpc::ClientContext context;
-  const std::string token = options_.tokens->Current();
-  PrepareCall(context, kCallTimeout, token);
-  v1::UnregisterAgentResponse response;
-  const absl::Status status = ErrorOf(connection()->agents->UnregisterAgent(&context, request, &response), token);
+  absl::Status status;
+  if (const auto channel = MakePeer()->Await(kCallTimeout); channel.ok()) {
+    grpc::ClientContext context;
+    PrepareCall(context, kCallTimeout);
+    v1::UnregisterAgentResponse response;
+    status = ErrorOf(v1::AgentCoordinationService::NewStub(*channel)->UnregisterAgent(&context, request, &response));
+  } else {
+    status = channel.status();
+  }
   if (!status.ok()) Log(LogLevel::kWarn, "unregister_failed", {{"error", status}});
 }
 
-absl::Status CoordinatorLink::ErrorOf(const grpc::Status& status, const std::string& token) const {
-  const absl::Status error = CallError(status, PeerKind::kCoordinator, options_.address);
-  return HasReason(error, Reason::kBadToken) ? options_.tokens->Refused(token, error) : error;
+absl::Status CoordinatorLink::ErrorOf(const grpc::Status& status) const {
+  const absl::Status error = CallError(status, ServerRole::kCoordinator, options_.address);
+  return HasReason(error, Reason::kBadToken) ? options_.tokens->Explain(error) : error;
 }
 
-std::shared_ptr<CoordinatorLink::Connection> CoordinatorLink::connection() {
-  MutexLock lock(mutex_);
-  return connection_;
+std::shared_ptr<PeerChannel> CoordinatorLink::MakePeer() const {
+  return std::make_shared<PeerChannel>(
+      PeerOptions{.address = options_.address, .role = ServerRole::kCoordinator, .tokens = options_.tokens});
 }
 
-void CoordinatorLink::Use(std::shared_ptr<Connection> connection) {
+std::shared_ptr<PeerChannel> CoordinatorLink::peer() {
   MutexLock lock(mutex_);
-  connection_.swap(connection);
+  return peer_;
+}
+
+void CoordinatorLink::Use(std::shared_ptr<PeerChannel> peer) {
+  MutexLock lock(mutex_);
+  peer_.swap(peer);
+  if (stopping_) peer_->Cancel();
 }
 
 void CoordinatorLink::Heard(bool answers) {
@@ -166,9 +254,10 @@ absl::Status CoordinatorLink::Transfer(grpc::Status (v1::AgentCoordinationServic
     // The epoch may have changed while it waited.
     host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
     response.Clear();
+    CAIRN_ASSIGN_OR_RETURN(const PeerChannel::Channel channel, peer()->Await());
     StoppableCall call(*this, kChunkTimeout);
-    const std::shared_ptr<Connection> connected = connection();
-    const absl::Status status = call.ErrorOf((connected->agents.get()->*method)(call.context(), request, &response));
+    const auto stub = v1::AgentCoordinationService::NewStub(channel);
+    const absl::Status status = ErrorOf((stub.get()->*method)(call.context(), request, &response));
     if (!NoteOverload(status) || refusals == kMostRefusals) return status;
   }
 }
@@ -201,7 +290,8 @@ void CoordinatorLink::Loop() {
       return;
     }
     if (next.tell) Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
-    if (next.reconnect) Use(std::make_shared<Connection>(options_.address));
+    if (next.reconnect) peer()->Renew();
+    if (HasReason(status, Reason::kBadToken)) options_.tokens->Reload();
     if (next.register_again) {
       Log(LogLevel::kInfo, "register_again", {{"error", status}});
       host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
@@ -230,9 +320,11 @@ absl::Status CoordinatorLink::Register() {
   const std::string proof = options_.read_root_proof();
   request.set_root_proof(proof);
   request.set_short_orders(true);
+  CAIRN_ASSIGN_OR_RETURN(const PeerChannel::Channel channel, peer()->Await());
   StoppableCall call(*this, kCallTimeout);
   v1::RegisterAgentResponse response;
-  absl::Status status = call.ErrorOf(connection()->agents->RegisterAgent(call.context(), request, &response));
+  absl::Status status =
+      ErrorOf(v1::AgentCoordinationService::NewStub(channel)->RegisterAgent(call.context(), request, &response));
   if (HasReason(status, Reason::kRootMismatch)) {
     status = Annotate(status, absl::StrCat("this agent's root is ", options_.root), {{"agent_root", options_.root}});
   }
@@ -249,7 +341,6 @@ absl::Status CoordinatorLink::Register() {
 }
 
 absl::StatusOr<bool> CoordinatorLink::Synchronize() {
-  DropTried();
   v1::SynchronizeAgentRequest request;
   uint64_t version = 0;
   bool active = false;
@@ -277,16 +368,16 @@ absl::StatusOr<bool> CoordinatorLink::Synchronize() {
   // Changed since the state was taken: nobody would have interrupted this call.
   const bool changed = host_.Do([&](Session& session, absl::Time) { return session.version() != version; });
   const bool outdated = (changed && !insists) || stopping_;
-  const grpc::Status called =
-      outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "") : CallSynchronize(call, max_wait, request, response);
+  const absl::Status called =
+      outdated ? MakeError(Reason::kInterrupted, "outdated") : CallSynchronize(call, max_wait, request, response);
   {
     MutexLock lock(mutex_);
     waiting_ = nullptr;
   }
   // A change of the state ended the wait: the next call carries it.
-  if (called.error_code() == grpc::StatusCode::CANCELLED) return false;
+  if (HasReason(called, Reason::kInterrupted)) return false;
   unanswered_since_ = absl::InfiniteFuture();
-  CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
+  CAIRN_RETURN_IF_ERROR(called);
   reports_.OnAnswered(request.sequence());
   CompleteOrders(request.agent().job(), last_plan_, response);
   uint64_t now_version = 0;
@@ -304,57 +395,35 @@ absl::StatusOr<bool> CoordinatorLink::Synchronize() {
   return true;
 }
 
-grpc::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duration max_wait,
+absl::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duration max_wait,
                                               const v1::SynchronizeAgentRequest& request,
                                               v1::SynchronizeAgentResponse& response) {
-  struct Answer {
-    Mutex mutex;
-    CondVar came;
-    std::optional<grpc::Status> status ABSL_GUARDED_BY(mutex);
-
-    std::optional<grpc::Status> Await(absl::Duration patience) {
-      const absl::Time end = Clock::Real().SteadyNow() + patience;
-      MutexLock lock(mutex);
-      while (!status.has_value()) {
-        const absl::Duration left = end - Clock::Real().SteadyNow();
-        if (left <= absl::ZeroDuration()) break;
-        came.WaitFor(mutex, left);
-      }
-      return status;
-    }
-  };
-  // The callback may still hold the lock when this function has seen the answer.
+  // Callbacks may still hold the lock when this function has seen the answer.
   const auto answer = std::make_shared<Answer>();
-  const std::shared_ptr<Connection> connected = connection();
-  connected->agents->async()->SynchronizeAgent(call.context(), &request, &response,
-                                               [answer](const grpc::Status& status) {
-                                                 MutexLock lock(answer->mutex);
-                                                 answer->status = status;
-                                                 answer->came.NotifyAll();
-                                               });
+  peer()->Get([this, answer, &call, &request, &response](absl::StatusOr<PeerChannel::Channel> channel) {
+    if (!channel.ok()) return answer->Give(channel.status());
+    if (!answer->Begin()) return;
+    const std::shared_ptr stub = v1::AgentCoordinationService::NewStub(*channel);
+    stub->async()->SynchronizeAgent(
+        call.context(), &request, &response,
+        [this, answer, stub](const grpc::Status& status) { answer->Give(ErrorOf(status)); });
+  });
   const absl::Status silent = CallError(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time"),
-                                        PeerKind::kCoordinator, options_.address);
+                                        ServerRole::kCoordinator, options_.address);
   auto status = answer->Await(max_wait + Overdue(options_.registration.world_size()));
-  std::shared_ptr<Connection> other;
+  std::optional<Trial> other;
   while (!status.has_value()) {
     host_.Do([&](Session& session, absl::Time now) { session.OnLinkSilent(silent, unanswered_since_, now); });
-    if (other == nullptr) other = std::make_shared<Connection>(options_.address);
-    const bool connects = other->channel->GetState(true) == GRPC_CHANNEL_READY;
-    if (connects && connection() != other) {
+    if (!other.has_value()) other.emplace(MakePeer());
+    if (other->Answered() && peer() != other->peer()) {
       Log(LogLevel::kInfo, "coordinator_overdue", {{"coordinator", options_.address}});
-      Use(other);
+      Use(other->peer());
+      answer->GiveUp();
       call.context()->TryCancel();
     }
     status = answer->Await(kFirstPause);
   }
-  if (other != nullptr && connection() != other) tried_.push_back(std::move(other));
   return *status;
-}
-
-void CoordinatorLink::DropTried() {
-  std::erase_if(tried_, [](const std::shared_ptr<Connection>& each) {
-    return each->channel->GetState(false) != GRPC_CHANNEL_CONNECTING;
-  });
 }
 
 void CoordinatorLink::PutLayout(RankLayoutPtr layout) {
@@ -421,21 +490,25 @@ void CoordinatorLink::Ask(void (v1::CheckpointService::Stub::async::*method)(grp
     grpc::ClientContext context;
     Request request;
     Response response;
+    std::function<void(absl::StatusOr<Response>)> done;
   };
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
-  PrepareCall(call->context, kAskTimeout, options_.tokens->Current());
-  // The callback does not hold the connection: if it let go of it last, gRPC would destroy the queue that it runs in.
-  (connection()->checkpoints->async()->*method)(
-      &call->context, &call->request, &call->response,
-      [call, address = options_.address, done = std::move(done)](const grpc::Status& status) {
-        const absl::Status error = CallError(status, PeerKind::kCoordinator, address);
-        if (error.ok()) {
-          done(std::move(call->response));
-        } else {
-          done(error);
-        }
-      });
+  call->done = std::move(done);
+  peer()->Get([call, method, address = options_.address](absl::StatusOr<PeerChannel::Channel> channel) {
+    if (!channel.ok()) return call->done(channel.status());
+    PrepareCall(call->context, kAskTimeout);
+    const std::shared_ptr stub = v1::CheckpointService::NewStub(*channel);
+    (stub->async()->*method)(&call->context, &call->request, &call->response,
+                             [call, stub, address](const grpc::Status& status) {
+                               const absl::Status error = CallError(status, ServerRole::kCoordinator, address);
+                               if (error.ok()) {
+                                 call->done(std::move(call->response));
+                               } else {
+                                 call->done(error);
+                               }
+                             });
+  });
 }
 
 void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,

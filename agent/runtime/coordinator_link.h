@@ -3,9 +3,9 @@
 // that an overloaded coordinator refuses waits as long as it says, while the loop goes on (link_pace.h).
 //
 // A coordinator may come back at another address under the same name, while packets to the old address vanish. A
-// connection notices that only after its keepalive. So a new channel is made after each call that could not reach the
-// coordinator; and if an answer is overdue, one is tried beside the call that waits, and takes its place if it connects
-// first.
+// connection notices that only after its keepalive. So a new connection is made after each call that could not reach
+// the coordinator; and if an answer is overdue, one is tried beside the call that waits, and takes its place if it
+// answers first.
 #ifndef CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 #define CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 
@@ -27,6 +27,7 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
+#include "common/rpc/peer_channel.h"
 #include "common/rpc/short_report.h"
 #include "common/rpc/token_source.h"
 
@@ -93,19 +94,16 @@ class CoordinatorLink {
   void GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done);
 
  private:
-  // A connection to the coordinator.
-  struct Connection {
-    explicit Connection(const std::string& address);
-    const std::shared_ptr<grpc::Channel> channel;
-    const std::unique_ptr<v1::AgentCoordinationService::Stub> agents;
-    const std::unique_ptr<v1::CheckpointService::Stub> checkpoints;
-  };
   // A call that Stop ends.
   class StoppableCall;
+  class Trial;
+  // How the call of SynchronizeAgent ends.
+  struct Answer;
 
-  std::shared_ptr<Connection> connection();
-  // Later calls go over this connection. Never on a thread of gRPC, which must not end the connection before.
-  void Use(std::shared_ptr<Connection> connection);
+  std::shared_ptr<PeerChannel> MakePeer() const;
+  std::shared_ptr<PeerChannel> peer();
+  // Later calls go over this connection.
+  void Use(std::shared_ptr<PeerChannel> peer);
   // Tells on_heard what has changed.
   void Heard(bool answers);
 
@@ -125,10 +123,9 @@ class CoordinatorLink {
   absl::Status Register();
   // Returns whether the coordinator has answered: a newer state may have ended the call.
   absl::StatusOr<bool> Synchronize();
-  // Lets go of connections that were tried in vain and have come to an end of that.
-  void DropTried();
-  // The call itself. Tries another connection if the answer is overdue; CANCELLED if that one is used now.
-  grpc::Status CallSynchronize(StoppableCall& call, absl::Duration max_wait, const v1::SynchronizeAgentRequest& request,
+  // The call itself. Tries another connection if the answer is overdue; INTERRUPTED if that one is used now, or the
+  // call was ended.
+  absl::Status CallSynchronize(StoppableCall& call, absl::Duration max_wait, const v1::SynchronizeAgentRequest& request,
                                v1::SynchronizeAgentResponse& response);
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
@@ -138,8 +135,8 @@ class CoordinatorLink {
   void Ask(void (v1::CheckpointService::Stub::async::*method)(grpc::ClientContext*, const Request*, Response*,
                                                               std::function<void(grpc::Status)>),
            Request request, std::function<void(absl::StatusOr<Response>)> done);
-  // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
-  absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
+  // The error of a call.
+  absl::Status ErrorOf(const grpc::Status& status) const;
 
   SessionHost& host_;
   const CoordinatorLinkOptions options_;
@@ -150,14 +147,10 @@ class CoordinatorLink {
   LinkPace pace_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
-  std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<PeerChannel> peer_ ABSL_GUARDED_BY(mutex_);
   // Only the thread of the loop touches it.
   std::optional<bool> heard_;
   absl::Duration lease_ttl_ = absl::Seconds(10);
-  // They were tried beside a call that then had its answer, and may still be connecting. gRPC 1.51 never closes the
-  // socket of a channel that goes while it waits for the other side's first settings, so they are kept until it does
-  // not.
-  std::vector<std::shared_ptr<Connection>> tried_;
   // The first call of those that have had no answer began then.
   absl::Time unanswered_since_ = absl::InfiniteFuture();
   ReportShortener reports_;

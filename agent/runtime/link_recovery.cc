@@ -10,9 +10,10 @@ namespace cairn {
 namespace {
 
 // A lease ends, storage is mounted, a coordinator that was started anew puts its token where agents look.
-bool MayEndByItself(std::optional<Reason> reason) {
-  return reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kRootMismatch ||
-         reason == Reason::kBadToken;
+bool MayEndByItself(std::optional<Reason> reason, bool was_answered) {
+  // After a coordinator has proven itself once, somebody else may have taken its address while it is down.
+  if (reason == Reason::kBadToken) return !was_answered;
+  return reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kRootMismatch;
 }
 
 bool IsFinal(std::optional<Reason> reason) {
@@ -23,10 +24,11 @@ bool IsFinal(std::optional<Reason> reason) {
 
 LinkRecovery::Next LinkRecovery::OnFailed(const absl::Status& error, bool registered, absl::Time now) {
   const auto reason = ReasonOf(error);
-  conflict_since_ = MayEndByItself(reason) ? std::min(conflict_since_, now) : absl::InfiniteFuture();
+  conflict_since_ = MayEndByItself(reason, was_answered_) ? std::min(conflict_since_, now) : absl::InfiniteFuture();
   if (IsFinal(reason) || now - conflict_since_ >= register_timeout_) return {.give_up = true};
   Next next;
-  next.reconnect = reason == Reason::kCoordinatorUnreachable;
+  const bool unproven = reason == Reason::kBadToken;
+  next.reconnect = reason == Reason::kCoordinatorUnreachable || unproven;
   if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
     next.register_again = true;
     next.take_turn = registered;

@@ -63,6 +63,17 @@ TEST_F(LinkRecoveryTest, OnFailed_ARestartingCoordinatorIsAwaited_TakesATurnOnly
   EXPECT_FALSE(Fail(Reason::kCoordinatorUnreachable, /*registered=*/true).take_turn);
 }
 
+// Whoever takes the address of a coordinator that is down must not end the agents.
+TEST_F(LinkRecoveryTest, OnFailed_SomethingUnprovenAtTheAddressLater_GoesOn) {
+  recovery_.OnAnswered();
+  for (int i = 0; i < 100; ++i) {
+    const auto next = Fail(Reason::kBadToken);
+    EXPECT_FALSE(next.give_up);
+    EXPECT_TRUE(next.reconnect);
+    now_ += absl::Seconds(1);
+  }
+}
+
 TEST_F(LinkRecoveryTest, OnFailed_AFinalRefusal_GivesUpAtOnce) {
   for (const Reason reason : {Reason::kStaleIncarnation, Reason::kBadJobName, Reason::kRankOutOfRange}) {
     EXPECT_TRUE(Fail(reason).give_up);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
-absl::Status Check(const grpc::Status& status) { return CallError(status, PeerKind::kAgent, "under test"); }
+absl::Status Check(const grpc::Status& status) { return CallError(status, ServerRole::kAgent, "under test"); }
 
 }  // namespace
 

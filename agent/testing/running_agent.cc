@@ -6,7 +6,8 @@
 
 namespace cairn::testing {
 
-RunningAgent::RunningAgent(const AgentOptions& options) {
+RunningAgent::RunningAgent(AgentOptions options) {
+  options.insecure = options.token_file.empty();
   auto agent = Agent::Start(options);
   EXPECT_TRUE(agent.ok()) << agent.status();
   agent_ = *std::move(agent);

@@ -11,10 +11,11 @@
 
 namespace cairn::testing {
 
-// Starts as the binary does; a failure to start fails the test. The destructor ends it without leaving the job.
+// Starts as the binary does, with --insecure if no token file is given; a failure to start fails the test. The
+// destructor ends it without leaving the job.
 class RunningAgent {
  public:
-  explicit RunningAgent(const AgentOptions& options);
+  explicit RunningAgent(AgentOptions options);
   RunningAgent(const RunningAgent&) = delete;
   RunningAgent& operator=(const RunningAgent&) = delete;
   ~RunningAgent();

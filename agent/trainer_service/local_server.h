@@ -2,7 +2,6 @@
 #ifndef CAIRN_AGENT_TRAINER_SERVICE_LOCAL_SERVER_H_
 #define CAIRN_AGENT_TRAINER_SERVICE_LOCAL_SERVER_H_
 
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <map>
@@ -14,10 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/sockets/peer.h"
-#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
-#include "common/rpc/accept_loop.h"
+#include "common/rpc/gate.h"
 
 namespace cairn {
 
@@ -45,19 +43,17 @@ class LocalServer {
   const std::string& path() const { return path_; }
 
  private:
-  class Refusal;
-
-  LocalServer(std::string path, UserPolicy policy, UniqueFd listener, UniqueFd wake);
-  void Accept();
+  LocalServer(std::string path, UserPolicy policy, UniqueFd listener);
+  // Whether the user at the other end may come in.
+  bool Knows(int connection);
+  void Pass(UniqueFd connection);
 
   const std::string path_;
   const UserPolicy policy_;
   const UniqueFd listener_;
-  const UniqueFd wake_;  // an eventfd: written once, to end
-  AcceptLoop loop_{Clock::Real()};
-  std::unique_ptr<Refusal> refusal_;
+  std::unique_ptr<Gate> gate_;
+  absl::Time refusal_logged_ = absl::InfinitePast();  // of the gate's thread
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::Server> refusing_server_;
   Mutex mutex_;
   std::map<int, Caller> callers_ ABSL_GUARDED_BY(mutex_);  // by descriptor number, which gRPC names its peers by
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;

@@ -39,7 +39,7 @@ std::shared_ptr<HeldCall> HoldForCoordinator(const grpc::CallbackServerContext& 
                          [coordinator = std::move(coordinator)](HeldCall& held, bool timer) {
                            if (!timer) return;
                            const grpc::Status late(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time");
-                           held.Answer(CallError(late, PeerKind::kCoordinator, coordinator));
+                           held.Answer(CallError(late, ServerRole::kCoordinator, coordinator));
                          });
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/transport/transfer_identity.h"
+#include "agent/transport/transfer_peer.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
@@ -44,10 +45,8 @@ struct HostRoundFetcher::Call {
 
 HostRoundFetcher::HostRoundFetcher(const v1::TransferPeer& source, const HostRoundFetcherOptions& options)
     : identity_(IdentityOfLoad(options.job, options.plan_digest, options.load_token, options.consumer_rank, source)),
-      address_(source.transfer_address()),
-      agent_token_(options.agent_token),
       unreachable_timeout_(options.unreachable_timeout),
-      stub_(v1::TransferService::NewStub(MakeChannel(address_))) {}
+      peer_(ChannelTo(source, options.tokens)) {}
 
 HostRoundFetcher::~HostRoundFetcher() { Stop(); }
 
@@ -91,7 +90,6 @@ void HostRoundFetcher::Start(Call& call) {
     MutexLock lock(mutex_);  // Cancel looks at the context
     cancelled = cancelled_;
     call.context = std::make_unique<grpc::ClientContext>();
-    PrepareCall(*call.context, wait + kCallMargin, agent_token_);
     call.request.set_released_below(released_below_);
   }
   if (cancelled) return End(call);
@@ -99,12 +97,17 @@ void HostRoundFetcher::Start(Call& call) {
   call.request.set_round(call.round);
   SetDuration(wait, *call.request.mutable_max_wait());
   call.response.Clear();
-  stub_->async()->AwaitRound(call.context.get(), &call.request, &call.response,
-                             [this, &call](const grpc::Status& answered) { OnAnswer(call, answered); });
+  peer_->Get([this, &call, wait](absl::StatusOr<PeerChannel::Channel> channel) {
+    if (!channel.ok()) return OnAnswer(call, channel.status());
+    PrepareCall(*call.context, wait + kCallMargin);
+    const std::shared_ptr stub = v1::TransferService::NewStub(*channel);
+    stub->async()->AwaitRound(
+        call.context.get(), &call.request, &call.response,
+        [this, &call, stub](const grpc::Status& answered) { OnAnswer(call, PeerError(answered)); });
+  });
 }
 
-void HostRoundFetcher::OnAnswer(Call& call, const grpc::Status& answered) {
-  const absl::Status error = PeerError(answered);
+void HostRoundFetcher::OnAnswer(Call& call, const absl::Status& error) {
   if (error.ok()) {
     call.failing_since = absl::InfiniteFuture();
     if (!call.only_releases()) {
@@ -160,7 +163,7 @@ absl::Status HostRoundFetcher::Fetch(uint32_t round, std::span<const v1::Copy> c
                            Stream(FetchRequest(round, copies.first(part)), to + filled, bytes - filled));
     filled += streamed.bytes;
     too_much = streamed.too_much;
-    if (!too_much && !streamed.ended.ok()) return StreamError(streamed.ended);
+    if (!too_much && !streamed.ended.ok()) return StreamError(PeerError(streamed.ended));
     copies = copies.subspan(part);
   }
   if (too_much || filled != bytes) {
@@ -187,21 +190,22 @@ v1::FetchCopiesRequest HostRoundFetcher::FetchRequest(uint32_t round, std::span<
 
 absl::StatusOr<StreamedCopies> HostRoundFetcher::Stream(const v1::FetchCopiesRequest& request, char* to,
                                                         uint64_t bytes) {
+  const auto channel = peer_->Await();
+  if (!channel.ok()) return StreamError(channel.status());
   grpc::ClientContext context;
-  PrepareCall(context, kFetchTimeout, agent_token_);
+  PrepareCall(context, kFetchTimeout);
   {
     MutexLock lock(mutex_);
     if (cancelled_) return MakeError(Reason::kInterrupted, "the load has ended");
     fetches_.insert(&context);
   }
-  StreamedCopies streamed = StreamCopies(*stub_, context, request, to, bytes);
+  StreamedCopies streamed = StreamCopies(*v1::TransferService::NewStub(*channel), context, request, to, bytes);
   MutexLock lock(mutex_);
   fetches_.erase(&context);
   return streamed;
 }
 
-absl::Status HostRoundFetcher::StreamError(const grpc::Status& ended) {
-  const absl::Status error = PeerError(ended);
+absl::Status HostRoundFetcher::StreamError(const absl::Status& error) {
   if (HasReason(error, Reason::kPlanUnknown)) {
     // The source was told to end the load. So will this rank be, with the reason.
     AwaitCancel(kUnknownTimeout);
@@ -223,14 +227,17 @@ void HostRoundFetcher::AwaitCancel(absl::Duration timeout) {
 }
 
 void HostRoundFetcher::Cancel() {
-  MutexLock lock(mutex_);
-  cancelled_ = true;
-  for (auto& [raw, call] : calls_) {
-    if (call->context != nullptr) call->context->TryCancel();
-    call->alarm.Cancel();
+  {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    for (auto& [raw, call] : calls_) {
+      if (call->context != nullptr) call->context->TryCancel();
+      call->alarm.Cancel();
+    }
+    for (grpc::ClientContext* fetch : fetches_) fetch->TryCancel();
+    changed_.NotifyAll();
   }
-  for (grpc::ClientContext* fetch : fetches_) fetch->TryCancel();
-  changed_.NotifyAll();
+  peer_->Cancel();  // calls that wait for it end here
 }
 
 void HostRoundFetcher::Stop() {
@@ -240,7 +247,7 @@ void HostRoundFetcher::Stop() {
 }
 
 absl::Status HostRoundFetcher::PeerError(const grpc::Status& status) const {
-  return CallError(status, PeerKind::kAgent, absl::StrCat("of rank ", identity_.source_rank(), " at ", address_));
+  return CallError(status, ServerRole::kAgent, peer_->name());
 }
 
 absl::Status HostRoundFetcher::TransportFailed(const std::string& what) const {

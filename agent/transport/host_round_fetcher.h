@@ -17,6 +17,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/peer_channel.h"
 
 namespace cairn {
 
@@ -24,8 +25,8 @@ struct HostRoundFetcherOptions {
   std::string job;
   std::string plan_digest;
   uint32_t consumer_rank = 0;
-  std::string load_token;   // the ranks of this load share it
-  std::string agent_token;  // the agents of this job share it
+  std::string load_token;               // the ranks of this load share it
+  std::shared_ptr<TokenSource> tokens;  // by which the two agents prove themselves; null as with --insecure
   // A source that cannot be reached for so long is given up.
   absl::Duration unreachable_timeout = absl::Seconds(15);
 };
@@ -48,7 +49,7 @@ class HostRoundFetcher final : public RoundFetcher {
   // Adds a call and starts it, unless all is cancelled.
   void Begin(std::unique_ptr<Call> call);
   void Start(Call& call);
-  void OnAnswer(Call& call, const grpc::Status& answered);
+  void OnAnswer(Call& call, const absl::Status& error);
   // Returns how long a call that fails so is tried again; zero for an error that will not pass.
   absl::Duration PatienceWith(const absl::Status& error, const Call& call) const;
   void StartLater(Call& call);
@@ -57,7 +58,7 @@ class HostRoundFetcher final : public RoundFetcher {
   v1::FetchCopiesRequest FetchRequest(uint32_t round, std::span<const v1::Copy> copies) const;
   absl::StatusOr<StreamedCopies> Stream(const v1::FetchCopiesRequest& request, char* to, uint64_t bytes);
   // Returns what to say of a stream that failed.
-  absl::Status StreamError(const grpc::Status& ended);
+  absl::Status StreamError(const absl::Status& error);
   void AwaitCancel(absl::Duration timeout);
 
   absl::Status PeerError(const grpc::Status& status) const;
@@ -65,10 +66,8 @@ class HostRoundFetcher final : public RoundFetcher {
   absl::Status ToldByPeer(const absl::Status& error) const;
 
   const v1::TransferIdentity identity_;
-  const std::string address_;
-  const std::string agent_token_;
   const absl::Duration unreachable_timeout_;
-  const std::unique_ptr<v1::TransferService::Stub> stub_;
+  const std::shared_ptr<PeerChannel> peer_;
 
   Mutex mutex_;
   CondVar changed_;

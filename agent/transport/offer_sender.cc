@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "agent/transport/transfer_identity.h"
+#include "agent/transport/transfer_peer.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/clock.h"
 #include "common/base/duration_text.h"
@@ -58,12 +59,17 @@ absl::StatusOr<std::vector<uint32_t>> OfferSender::Send(const v1::TransferPeer& 
                                                         const std::vector<OfferedCopies>& windows) {
   v1::OfferWindowsResponse response;
   const absl::Time until = Clock::Real().SteadyNow() + options_.others_timeout;
-  const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
+  const std::shared_ptr<PeerChannel> peer = ChannelTo(source, options_.tokens);
+  {
+    MutexLock lock(mutex_);
+    peer_ = peer;
+    if (cancelled_) peer->Cancel();
+  }
   for (v1::OfferWindowsRequest& request : RequestsOf(windows)) {
     *request.mutable_transfer() =
         IdentityOfLoad(options_.job, options_.plan_digest, options_.load_token, options_.consumer_rank, source);
     do {
-      if (const absl::Status told = Tell(source, *stub, request, response); !told.ok()) {
+      if (const absl::Status told = Tell(*peer, request, response); !told.ok()) {
         return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});
       }
       if (!request.last() || response.decided()) break;
@@ -86,41 +92,46 @@ absl::Status OfferSender::NotTold(uint32_t source, const v1::OfferWindowsRespons
                    {{"ranks", missing}});
 }
 
-absl::Status OfferSender::Tell(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                               const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response) {
+absl::Status OfferSender::Tell(PeerChannel& source, const v1::OfferWindowsRequest& request,
+                               v1::OfferWindowsResponse& response) {
   const absl::Time until = Clock::Real().SteadyNow() + options_.unknown_timeout;
   while (true) {
-    const absl::Status told = Call(source, stub, request, response);
+    const absl::Status told = Call(source, request, response);
     if (!HasReason(told, Reason::kPlanUnknown) || Clock::Real().SteadyNow() >= until) return told;
     MutexLock lock(mutex_);
     if (!cancelled_) changed_.WaitFor(mutex_, kRetryPause);
   }
 }
 
-absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                               const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response) {
+absl::Status OfferSender::Call(PeerChannel& source, const v1::OfferWindowsRequest& request,
+                               v1::OfferWindowsResponse& response) {
   response.Clear();
+  CAIRN_ASSIGN_OR_RETURN(const PeerChannel::Channel channel, source.Await());
   grpc::ClientContext context;
-  PrepareCall(context, kCallTimeout, options_.agent_token);
+  PrepareCall(context, kCallTimeout);
   {
     MutexLock lock(mutex_);
     if (cancelled_) return MakeError(Reason::kInterrupted, "the exchange has ended");
     current_ = &context;
   }
-  const grpc::Status answered = stub.OfferWindows(&context, request, &response);
+  const grpc::Status answered = v1::TransferService::NewStub(channel)->OfferWindows(&context, request, &response);
   {
     MutexLock lock(mutex_);
     current_ = nullptr;
   }
-  return CallError(answered, PeerKind::kAgent,
-                   absl::StrCat("of rank ", source.rank(), " at ", source.transfer_address()));
+  return CallError(answered, ServerRole::kAgent, source.name());
 }
 
 void OfferSender::Cancel() {
-  MutexLock lock(mutex_);
-  cancelled_ = true;
-  changed_.NotifyAll();
-  if (current_ != nullptr) current_->TryCancel();
+  std::shared_ptr<PeerChannel> peer;
+  {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    changed_.NotifyAll();
+    if (current_ != nullptr) current_->TryCancel();
+    peer = peer_;
+  }
+  if (peer != nullptr) peer->Cancel();
 }
 
 }  // namespace cairn

@@ -14,6 +14,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/peer_channel.h"
 
 namespace cairn {
 
@@ -22,7 +23,7 @@ struct OfferSenderOptions {
   std::string plan_digest;
   uint32_t consumer_rank = 0;
   std::string load_token;
-  std::string agent_token;
+  std::shared_ptr<TokenSource> tokens;  // null as with --insecure
   // A source that does not know the load for so long is given up. The coordinator's word usually comes first.
   absl::Duration unknown_timeout = absl::Minutes(2);
   // The other consumers have to tell the source too within this time. A rank whose worker does not map is named by its
@@ -47,16 +48,15 @@ class OfferSender {
  private:
   absl::Status NotTold(uint32_t source, const v1::OfferWindowsResponse& response) const;
   // As Call, until the source knows the load.
-  absl::Status Tell(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                    const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response);
-  absl::Status Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
-                    const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response);
+  absl::Status Tell(PeerChannel& source, const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response);
+  absl::Status Call(PeerChannel& source, const v1::OfferWindowsRequest& request, v1::OfferWindowsResponse& response);
 
   const OfferSenderOptions options_;
   Mutex mutex_;
   CondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::shared_ptr<PeerChannel> peer_ ABSL_GUARDED_BY(mutex_);  // of the source that is told now
 };
 
 }  // namespace cairn

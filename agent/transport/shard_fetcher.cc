@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/transport/copy_stream.h"
 #include "agent/transport/local_peer.h"
+#include "agent/transport/transfer_peer.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
 #include "common/process/log.h"
@@ -73,7 +74,7 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
   absl::Time failing_since = absl::InfiniteFuture();
   absl::Duration pause = kFirstPause;
   while (true) {
-    grpc::Status answered;
+    absl::Status answered;
     v1::AwaitRoundResponse response;
     CAIRN_RETURN_IF_ERROR(AskOnce(source, answered, response));
     if (answered.ok() && response.ready()) {
@@ -84,20 +85,24 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
       failing_since = absl::InfiniteFuture();
       continue;
     }
-    CAIRN_RETURN_IF_ERROR(CheckPassing(source, PeerError(source, answered), failing_since));
+    CAIRN_RETURN_IF_ERROR(CheckPassing(source, answered, failing_since));
     Pause(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
 }
 
-absl::Status ShardFetcher::AskOnce(Source& source, grpc::Status& answered, v1::AwaitRoundResponse& response) {
+absl::Status ShardFetcher::AskOnce(Source& source, absl::Status& answered, v1::AwaitRoundResponse& response) {
+  const auto channel = source.channel->Await();
+  answered = channel.status();
   v1::AwaitRoundRequest request;
   *request.mutable_transfer() = Identity(source);
   SetDuration(kRoundWait, *request.mutable_max_wait());
   grpc::ClientContext context;
-  PrepareCall(context, kRoundWait + kCallMargin, options_.token);
+  PrepareCall(context, kRoundWait + kCallMargin);
   CAIRN_RETURN_IF_ERROR(BeginCall(context));
-  answered = source.stub->AwaitRound(&context, request, &response);
+  if (channel.ok()) {
+    answered = PeerError(source, v1::TransferService::NewStub(*channel)->AwaitRound(&context, request, &response));
+  }
   return EndCall(context);
 }
 
@@ -177,8 +182,7 @@ void ShardFetcher::MarkWaiting(Source& source) {
 }
 
 absl::Status ShardFetcher::PeerError(const Source& source, const grpc::Status& status) const {
-  return CallError(status, PeerKind::kAgent,
-                   absl::StrCat("of rank ", source.rank, " at ", source.peer.transfer_address()));
+  return CallError(status, ServerRole::kAgent, source.channel->name());
 }
 
 absl::Status ShardFetcher::Resolve(Source& source) {
@@ -189,7 +193,7 @@ absl::Status ShardFetcher::Resolve(Source& source) {
     if (source.ready || !source.failure.ok()) return source.failure;
     if (source.peer.transfer_address().empty()) return Failed(source, "its address is not known");
     source.resolving = true;
-    if (source.stub == nullptr) source.stub = v1::TransferService::NewStub(MakeChannel(source.peer.transfer_address()));
+    if (source.channel == nullptr) source.channel = ChannelTo(source.peer, options_.tokens);
   }
   source.mapped = options_.shared_memory && LendsMemoryHere(source.peer, options_.boot_id);
   Log(LogLevel::kInfo, "save_source",
@@ -222,10 +226,15 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
   v1::Copy* copy = request.add_copies();
   copy->set_source_offset(offset);
   copy->set_element_bytes(bytes);
+  const auto channel = source.channel->Await();
   grpc::ClientContext context;
-  PrepareCall(context, kFetchTimeout, options_.token);
+  PrepareCall(context, kFetchTimeout);
   CAIRN_RETURN_IF_ERROR(BeginCall(context));
-  const StreamedCopies streamed = StreamCopies(*source.stub, context, request, to, bytes);
+  if (!channel.ok()) {
+    CAIRN_RETURN_IF_ERROR(EndCall(context));
+    return Failed(source, std::string(channel.status().message()));
+  }
+  const StreamedCopies streamed = StreamCopies(*v1::TransferService::NewStub(*channel), context, request, to, bytes);
   CAIRN_RETURN_IF_ERROR(EndCall(context));
   if (!streamed.too_much && !streamed.ended.ok()) {
     const absl::Status error = PeerError(source, streamed.ended);
@@ -240,10 +249,17 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
 }
 
 void ShardFetcher::Stop() {
-  MutexLock lock(mutex_);
-  stopped_ = true;
-  for (grpc::ClientContext* call : calls_) call->TryCancel();
-  changed_.NotifyAll();
+  std::vector<std::shared_ptr<PeerChannel>> channels;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    for (grpc::ClientContext* call : calls_) call->TryCancel();
+    for (const auto& [rank, source] : sources_) {
+      if (source.channel != nullptr) channels.push_back(source.channel);
+    }
+    changed_.NotifyAll();
+  }
+  for (const auto& channel : channels) channel->Cancel();
 }
 
 std::vector<uint32_t> ShardFetcher::waiting_for() {

@@ -18,6 +18,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/peer_channel.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -26,7 +27,7 @@ struct ShardFetcherOptions {
   std::string job;
   uint32_t rank = 0;
   std::string boot_id;
-  std::string token;
+  std::shared_ptr<TokenSource> tokens;  // null as with --insecure
   bool shared_memory = true;
   // A rank that cannot be reached for so long ends the save.
   absl::Duration unreachable_timeout = absl::Seconds(15);
@@ -57,15 +58,15 @@ class ShardFetcher final : public ShardSource {
     absl::Status failure;                 // of the one try to resolve it
     std::map<uint32_t, uint64_t> offset;  // by shard number of its layout
     std::shared_ptr<LentMemory> memory;
-    std::shared_ptr<v1::TransferService::Stub> stub;
+    std::shared_ptr<PeerChannel> channel;
   };
 
   // Returns when the source's slab can be read. Other threads that need it wait for the one that resolves it.
   absl::Status Resolve(Source& source);
   // Asks until the source has staged.
   absl::Status AwaitStaged(Source& source);
-  // One call; blocks. The status is of the stop alone.
-  absl::Status AskOnce(Source& source, grpc::Status& answered, v1::AwaitRoundResponse& response);
+  // One call; blocks. `answered` is how it ended. The status is of the stop alone.
+  absl::Status AskOnce(Source& source, absl::Status& answered, v1::AwaitRoundResponse& response);
   // OK: the error may pass, and the call is worth another try.
   absl::Status CheckPassing(Source& source, const absl::Status& error, absl::Time& failing_since);
   void Pause(absl::Duration pause);

@@ -82,9 +82,7 @@ void TransferService::Remove(const Key& key) {
   served_.erase(served);
 }
 
-absl::StatusOr<TransferService::Served> TransferService::ServedFor(const grpc::CallbackServerContext& context,
-                                                                   const v1::TransferIdentity& transfer) {
-  if (options_.token) CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token()));
+absl::StatusOr<TransferService::Served> TransferService::ServedFor(const v1::TransferIdentity& transfer) {
   if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
       transfer.source_incarnation() != options_.incarnation) {
     return MakeError(Reason::kStaleIncarnation,
@@ -112,7 +110,7 @@ absl::StatusOr<TransferService::Served> TransferService::ServedFor(const grpc::C
 grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContext* context,
                                                       const v1::AwaitRoundRequest* request,
                                                       v1::AwaitRoundResponse* response) {
-  const auto served = ServedFor(*context, request->transfer());
+  const auto served = ServedFor(request->transfer());
   if (!served.ok()) return FinishNow(context, served.status());
   const std::shared_ptr<ByteServer> source = served->lender;
   const uint32_t consumer = request->transfer().consumer_rank();
@@ -148,9 +146,9 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(grpc::CallbackServerContext* context,
+grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(grpc::CallbackServerContext*,
                                                                                 const v1::FetchCopiesRequest* request) {
-  const auto served = ServedFor(*context, request->transfer());
+  const auto served = ServedFor(request->transfer());
   if (!served.ok()) return new FetchReactor(served.status());
   const std::shared_ptr<ByteServer> source = served->lender;
   // A round that has been awaited stands there, so this is answered at once.
@@ -174,7 +172,7 @@ grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(
 grpc::ServerUnaryReactor* TransferService::OfferWindows(grpc::CallbackServerContext* context,
                                                         const v1::OfferWindowsRequest* request,
                                                         v1::OfferWindowsResponse* response) {
-  const auto served = ServedFor(*context, request->transfer());
+  const auto served = ServedFor(request->transfer());
   if (!served.ok()) return FinishNow(context, served.status());
   if (served->offers == nullptr) {
     return FinishNow(context, MakeError(Reason::kBadRequest, "no exchange over NCCL is expected here"));

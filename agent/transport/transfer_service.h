@@ -3,7 +3,6 @@
 #define CAIRN_AGENT_TRANSPORT_TRANSFER_SERVICE_H_
 
 #include <compare>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,9 +19,6 @@ struct TransferServiceOptions {
   std::string job;
   uint32_t rank = 0;
   uint64_t incarnation = 0;
-  // Returns the token that every call must bring now; an empty one asks for none. Besides it every load has a token of
-  // its own.
-  std::function<std::string()> token;
 };
 
 // Thread-safe.
@@ -61,7 +57,7 @@ class TransferService final : public v1::TransferService::CallbackService {
   };
 
   // Returns what a call may use.
-  absl::StatusOr<Served> ServedFor(const grpc::CallbackServerContext& context, const v1::TransferIdentity& transfer);
+  absl::StatusOr<Served> ServedFor(const v1::TransferIdentity& transfer);
 
   const TransferServiceOptions options_;
   Mutex mutex_;

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "common/rpc/endpoint.h"
+#include "common/rpc/peer_channel.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -16,13 +16,6 @@ constexpr uint32_t kSeed = 1;
 // More than any call may take.
 constexpr absl::Duration kLastCalls = absl::Seconds(45);
 
-// Keeps a channel until the process ends. The thread of gRPC that has run the last call's callback lets go of that call
-// a moment later; if it then held the channel's last reference, it would destroy the queue that it runs in.
-void KeepForEver(std::shared_ptr<grpc::Channel> channel) {
-  static auto& kept = *new std::vector<std::shared_ptr<grpc::Channel>>();
-  kept.push_back(std::move(channel));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Make(EventLoop& loop, FleetOptions options) {
@@ -30,13 +23,17 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Make(EventLoop& loop, FleetOptions
   if (!options.root.empty()) {
     CAIRN_ASSIGN_OR_RETURN(storage, PosixStorage::Open(options.root, /*create=*/false));
   }
-  return std::unique_ptr<Fleet>(new Fleet(loop, std::move(options), std::move(storage)));
+  // The coordinator may make its token later, so it is looked for again with each connection that is refused.
+  CAIRN_ASSIGN_OR_RETURN(auto tokens, TokenSource::Open({.insecure = options.root.empty(), .root = options.root}));
+  return std::unique_ptr<Fleet>(new Fleet(loop, std::move(options), std::move(storage), std::move(tokens)));
 }
 
-Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage> storage)
+Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage> storage,
+             std::shared_ptr<TokenSource> tokens)
     : loop_(loop),
       options_(std::move(options)),
       storage_(std::move(storage)),
+      tokens_(std::move(tokens)),
       surroundings_{.loop = loop_, .address = options_.address, .storage = storage_.get()},
       random_(kSeed) {
   surroundings_.reached = [this](Milestone milestone, int) {
@@ -46,11 +43,11 @@ Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage
   };
   const int connections = options_.connections > 0 ? options_.connections
                                                    : (options_.ranks + kRanksPerConnection - 1) / kRanksPerConnection;
-  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  std::vector<std::shared_ptr<PeerChannel>> channels;
   channels.reserve(static_cast<size_t>(connections));
   for (int i = 0; i < connections; ++i) {
-    channels.push_back(MakeChannel(options_.address));
-    KeepForEver(channels.back());
+    channels.push_back(std::make_shared<PeerChannel>(
+        PeerOptions{.address = options_.address, .role = ServerRole::kCoordinator, .tokens = tokens_}));
   }
   std::uniform_real_distribution<double> about(0.5, 1.5);
   for (int rank = 0; rank < options_.ranks; ++rank) {

@@ -17,6 +17,7 @@
 #include "benchmarks/control_plane/sharded_model.h"
 #include "benchmarks/control_plane/thin_agent.h"
 #include "common/file/posix.h"
+#include "common/rpc/token_source.h"
 
 namespace cairn {
 
@@ -84,12 +85,14 @@ class Fleet {
   absl::Status error() const;
 
  private:
-  Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage> storage);
+  Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage> storage,
+        std::shared_ptr<TokenSource> tokens);
   absl::Duration Within(absl::Duration spread);
 
   EventLoop& loop_;
   const FleetOptions options_;
   const std::unique_ptr<PosixStorage> storage_;
+  const std::shared_ptr<TokenSource> tokens_;
   AgentSurroundings surroundings_;
   std::map<Milestone, MilestoneTimes> times_;
   std::mt19937 random_;

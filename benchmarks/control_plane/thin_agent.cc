@@ -10,6 +10,7 @@
 #include "common/base/random_id.h"
 #include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/grpc_status.h"
 #include "common/rpc/plan_part.h"
 #include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
@@ -33,13 +34,6 @@ constexpr uint64_t kFrameBytes = 5;
 constexpr uint64_t kMemoryBudget = uint64_t{64} << 30;
 constexpr uint64_t kRoundBytes = uint64_t{256} << 20;
 constexpr int kRanksPerNode = 8;
-constexpr size_t kTokenBytes = 4096;
-
-std::string TokenOf(PosixStorage* storage) {
-  if (storage == nullptr) return "";
-  std::string token = storage->ReadFile(".cairn/token", kTokenBytes).value_or("");
-  return token.substr(0, token.find('\n'));
-}
 
 }  // namespace
 
@@ -51,13 +45,13 @@ struct ThinAgent::Call {
   absl::Time begun;
 };
 
-ThinAgent::ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<grpc::Channel> channel, ThinAgentOptions options)
+ThinAgent::ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<PeerChannel> channel, ThinAgentOptions options)
     : around_(surroundings),
       options_(std::move(options)),
       layout_digest_(Digest(options_.layout)),
       incarnation_(RandomId()),
       trainer_(RandomId()),
-      stub_(v1::AgentCoordinationService::NewStub(std::move(channel))),
+      channel_(std::move(channel)),
       random_(static_cast<uint32_t>(incarnation_)),
       pause_(kFirstPause) {
   v1::Layout layout;
@@ -67,7 +61,6 @@ ThinAgent::ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<grpc::Chan
 template <typename Method, typename CallType>
 void ThinAgent::Launch(Method method, const std::shared_ptr<CallType>& call, absl::Duration timeout, Traffic& traffic,
                        void (ThinAgent::*done)(CallType&, const absl::Status&)) {
-  PrepareCall(call->context, timeout, token_);
   call->begun = SteadyNow();
   ++around_.calls;
   ++traffic.calls;
@@ -81,7 +74,7 @@ void ThinAgent::Launch(Method method, const std::shared_ptr<CallType>& call, abs
       if (answer.ok()) traffic.down_bytes += call->response.ByteSizeLong() + kFrameBytes;
       const absl::Status status = answer.error_code() == grpc::StatusCode::CANCELLED
                                       ? absl::CancelledError()
-                                      : CallError(answer, PeerKind::kCoordinator, around_.address);
+                                      : CallError(answer, ServerRole::kCoordinator, around_.address);
       if (status.ok()) {
         const absl::Time now = SteadyNow();
         around_.counters.longest_silence = std::max(around_.counters.longest_silence, now - heard_);
@@ -90,7 +83,12 @@ void ThinAgent::Launch(Method method, const std::shared_ptr<CallType>& call, abs
       (this->*done)(*call, status);
     });
   };
-  method(*stub_->async(), *call, std::move(on_answer));
+  channel_->Get([call, method, timeout, on_answer](const absl::StatusOr<PeerChannel::Channel>& channel) {
+    if (!channel.ok()) return on_answer(ToGrpcStatus(channel.status()));
+    PrepareCall(call->context, timeout);
+    const std::shared_ptr stub = v1::AgentCoordinationService::NewStub(*channel);
+    method(*stub->async(), *call, [stub, on_answer](const grpc::Status& answer) { on_answer(answer); });
+  });
 }
 
 void ThinAgent::Start() {
@@ -108,10 +106,15 @@ void ThinAgent::Leave() {
   if (waiting_ != nullptr) waiting_->TryCancel();
   auto call = std::make_shared<Call<v1::UnregisterAgentRequest, v1::UnregisterAgentResponse>>();
   *call->request.mutable_agent() = Identity();
-  PrepareCall(call->context, kChunkTimeout, token_);
   ++around_.calls;
-  stub_->async()->UnregisterAgent(&call->context, &call->request, &call->response,
-                                  [this, call](const grpc::Status&) { around_.Post([this] { --around_.calls; }); });
+  channel_->Get([this, call](const absl::StatusOr<PeerChannel::Channel>& channel) {
+    const auto ended = [this] { around_.Post([this] { --around_.calls; }); };
+    if (!channel.ok()) return ended();
+    PrepareCall(call->context, kChunkTimeout);
+    const std::shared_ptr stub = v1::AgentCoordinationService::NewStub(*channel);
+    stub->async()->UnregisterAgent(&call->context, &call->request, &call->response,
+                                   [stub, call, ended](const grpc::Status&) { ended(); });
+  });
 }
 
 v1::AgentIdentity ThinAgent::Identity() const {
@@ -133,7 +136,6 @@ void ThinAgent::Next() {
 }
 
 void ThinAgent::Register() {
-  token_ = TokenOf(around_.storage);
   auto call = std::make_shared<Call<v1::RegisterAgentRequest, v1::RegisterAgentResponse>>();
   v1::RegisterAgentRequest& request = call->request;
   *request.mutable_agent() = Identity();

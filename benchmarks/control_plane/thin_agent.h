@@ -20,6 +20,7 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/file/posix.h"
+#include "common/rpc/peer_channel.h"
 #include "common/rpc/short_report.h"
 
 namespace cairn {
@@ -114,7 +115,7 @@ struct LoadInWork {
 // It is used in the thread of the loop only. It may be destroyed when Stop was called and no call is under way.
 class ThinAgent {
  public:
-  ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<grpc::Channel> channel, ThinAgentOptions options);
+  ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<PeerChannel> channel, ThinAgentOptions options);
 
   void Start();
   // Ends without a word, as a killed process does.
@@ -180,14 +181,13 @@ class ThinAgent {
   const std::string layout_digest_;
   const uint64_t incarnation_;
   const uint64_t trainer_;
-  const std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
+  const std::shared_ptr<PeerChannel> channel_;
   std::minstd_rand random_;
   uint32_t shards_ = 0;  // of the layout: items of a plan before the objects
 
   bool stopped_ = false;
   bool registered_ = false;
   bool was_registered_ = false;
-  std::string token_;
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
   uint64_t sequence_ = 0;

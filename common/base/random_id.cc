@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -9,8 +10,10 @@
 namespace cairn {
 namespace {
 
+// Once the pool is ready, a read of so many bytes is never interrupted and never short (getrandom(2)).
+constexpr size_t kMostAtOnce = 256;
+
 void Fill(void* bytes, size_t size) {
-  // Once the pool is ready, a read of up to 256 bytes is never interrupted and never short (getrandom(2)).
   if (getrandom(bytes, size, 0) != static_cast<ssize_t>(size)) std::abort();
 }
 
@@ -32,6 +35,14 @@ std::string RandomToken(int bytes) {
     token += kHex[byte & 15];
   }
   return token;
+}
+
+std::string RandomBytes(size_t bytes) {
+  std::string random(bytes, '\0');
+  for (size_t begin = 0; begin < bytes; begin += kMostAtOnce) {
+    Fill(random.data() + begin, std::min(kMostAtOnce, bytes - begin));
+  }
+  return random;
 }
 
 std::string ShortId(uint64_t id) {

@@ -2,6 +2,7 @@
 #ifndef CAIRN_COMMON_BASE_RANDOM_ID_H_
 #define CAIRN_COMMON_BASE_RANDOM_ID_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,6 +14,9 @@ uint64_t RandomId();
 
 // Returns `bytes` random bytes in lower-case hexadecimal: a token that cannot be guessed. Thread-safe.
 std::string RandomToken(int bytes = 16);
+
+// Returns random bytes. Thread-safe.
+std::string RandomBytes(size_t bytes);
 
 // Returns the form of an identity for messages and logs: enough to tell two apart, too little to be used as one.
 // Whoever knows a whole incarnation, nonce or token counts as its owner, so none is ever printed whole.

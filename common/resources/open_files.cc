@@ -2,7 +2,35 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+
 namespace cairn {
+namespace {
+
+// The threads of storage are some hundred at most, and few of them have a file open at a time.
+constexpr uint64_t kMostFiles = 256;
+// So many peers may be proving themselves at once.
+constexpr uint64_t kMostStrangers = 2048;
+// What a process has open for itself: its log, its listeners, gRPC's own.
+constexpr uint64_t kOwn = 100;
+
+}  // namespace
+
+OpenFileShares SharesOfOpenFiles(uint64_t limit) {
+  return {.files = std::min(limit / 4, kMostFiles), .strangers = std::min(limit / 8, kMostStrangers)};
+}
+
+uint64_t PeersWithin(uint64_t limit) {
+  const OpenFileShares shares = SharesOfOpenFiles(limit);
+  const uint64_t taken = shares.files + shares.strangers + kOwn;
+  return limit > taken ? limit - taken : 0;
+}
+
+uint64_t LimitForPeers(uint64_t peers) {
+  const uint64_t wanted = peers + kOwn;
+  // A small limit is shared out by parts of itself: three eighths are not for peers.
+  return std::min((wanted * 8 + 4) / 5, wanted + kMostFiles + kMostStrangers);
+}
 
 uint64_t RaiseOpenFileLimit() {
   rlimit limit = {};

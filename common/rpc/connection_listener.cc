@@ -3,9 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
@@ -14,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/process/log.h"
 #include "common/resources/thread.h"
 #include "common/rpc/address.h"
@@ -81,7 +80,8 @@ absl::Status CannotBind(const std::string& address, std::string_view why) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(const std::string& address) {
+absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(const std::string& address,
+                                                                               KeysNow keys) {
   const auto [host, port] = HostAndPort(address);
   addrinfo hints = {};
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -112,13 +112,19 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(c
           "Somebody else listens at this port by the other version of IP, and callers may come to that one. "
           "Give another port, or the address of one version."}});
   }
-  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return CannotBind(address, std::strerror(errno));
-  return std::unique_ptr<ConnectionListener>(new ConnectionListener(std::move(listeners), std::move(wake)));
+  std::unique_ptr<ConnectionListener> listener(new ConnectionListener(std::move(listeners)));
+  GateOptions gate;
+  gate.insecure = keys == nullptr;
+  gate.keys = std::move(keys);
+  gate.answers = {MakeError(Reason::kBadToken, "a token is needed, and this caller has shown none"),
+                  &listener->health_};
+  gate.passed = [raw = listener.get()](int from, UniqueFd connection) { raw->Pass(from, std::move(connection)); };
+  CAIRN_ASSIGN_OR_RETURN(listener->gate_, Gate::Make(std::move(gate), Clock::Real()));
+  return listener;
 }
 
-ConnectionListener::ConnectionListener(std::vector<UniqueFd> listeners, UniqueFd wake)
-    : port_(ntohs(PortOf(listeners.front().get()))), wake_(std::move(wake)), listeners_(std::move(listeners)) {}
+ConnectionListener::ConnectionListener(std::vector<UniqueFd> listeners)
+    : port_(ntohs(PortOf(listeners.front().get()))), listeners_(std::move(listeners)) {}
 
 void ConnectionListener::AddTo(grpc::ServerBuilder& builder) {
   using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -126,29 +132,36 @@ void ConnectionListener::AddTo(grpc::ServerBuilder& builder) {
       builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, grpc::InsecureServerCredentials());
 }
 
-absl::Status ConnectionListener::Serve() {
-  CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("to take connections", [this] { Run(); }));
+absl::Status ConnectionListener::Serve(grpc::Server& server) {
+  server_health_ = server.GetHealthCheckService();
+  std::vector<int> listeners;
+  for (const UniqueFd& listener : listeners_) listeners.push_back(listener.get());
+  CAIRN_ASSIGN_OR_RETURN(
+      thread_, StartThread("to take connections", [this, listeners = std::move(listeners)] { gate_->Run(listeners); }));
   return absl::OkStatus();
 }
 
-void ConnectionListener::Run() {
-  std::vector<int> listeners;
-  for (const UniqueFd& listener : listeners_) listeners.push_back(listener.get());
-  loop_.Run(listeners, wake_.get(), [this](int listener, UniqueFd connection) {
-    // gRPC would write a line of its own for each one that has been reset meanwhile.
-    sockaddr_storage peer = {};
-    socklen_t length = sizeof(peer);
-    if (getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters taken;
-    taken.listener_fd = listener;
-    taken.fd = connection.release();
-    acceptor_->HandleNewConnection(&taken);
-  });
+void ConnectionListener::Pass(int listener, UniqueFd connection) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters passed;
+  passed.listener_fd = listener;
+  passed.fd = connection.release();
+  acceptor_->HandleNewConnection(&passed);
+}
+
+void ConnectionListener::SetServing(const std::string& service, bool serving) {
+  if (server_health_ != nullptr) server_health_->SetServingStatus(service, serving);
+  health_.Set(service, serving);
+  gate_->Nudge();
+}
+
+void ConnectionListener::SetAllServing(bool serving) {
+  if (server_health_ != nullptr) server_health_->SetServingStatus(serving);
+  health_.SetAll(serving);
+  gate_->Nudge();
 }
 
 void ConnectionListener::Stop() {
-  const uint64_t one = 1;
-  (void)!write(wake_.get(), &one, sizeof(one));
+  if (gate_ != nullptr) gate_->Stop();
   if (thread_.joinable()) thread_.join();
   listeners_.clear();
 }

@@ -1,10 +1,12 @@
 #include "common/rpc/connection_listener.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,21 +15,24 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/file/unique_fd.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/peer_channel.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
 constexpr int kLongMs = 20'000;
+constexpr char kToken[] = "a-token-of-this-test";
 
 class ConnectionListenerTest : public ::testing::Test {
  protected:
-  void Start(const std::string& address) {
-    Listen(address);
+  void Start(const std::string& address, ConnectionListener::KeysNow keys = nullptr) {
+    Listen(address, std::move(keys));
     Serve();
   }
-  void Listen(const std::string& address) {
-    auto listener = ConnectionListener::Listen(address);
+  void Listen(const std::string& address, ConnectionListener::KeysNow keys = nullptr) {
+    auto listener = ConnectionListener::Listen(address, std::move(keys));
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
@@ -38,7 +43,7 @@ class ConnectionListenerTest : public ::testing::Test {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
-    ASSERT_TRUE(listener_->Serve().ok());
+    ASSERT_TRUE(listener_->Serve(*server_).ok());
   }
   ~ConnectionListenerTest() override {
     if (listener_ != nullptr) listener_->Stop();
@@ -49,6 +54,35 @@ class ConnectionListenerTest : public ::testing::Test {
   bool Answers(const std::string& host) {
     const auto channel = MakeChannel(absl::StrCat(host, ":", listener_->port()));
     return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::milliseconds(kLongMs));
+  }
+
+  static std::shared_ptr<const PeerKeys> Keys() { return PeerKeys::Of({kToken}, ServerRole::kCoordinator); }
+  std::shared_ptr<grpc::Channel> Plain() const { return MakeChannel(absl::StrCat("127.0.0.1:", listener_->port())); }
+  // Makes a call to the service, which knows none.
+  static absl::Status CallOver(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Milliseconds(kLongMs));
+    v1::Capabilities response;
+    return FromGrpcStatus(v1::CheckpointService::NewStub(channel)->GetCapabilities(&context, {}, &response));
+  }
+  // Asks for the health of a service by gRPC's client. Returns the bytes of the answer, or the error.
+  static absl::StatusOr<std::string> HealthOver(const std::shared_ptr<grpc::Channel>& channel,
+                                                const std::string& service) {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Milliseconds(kLongMs));
+    const std::string question =
+        service.empty() ? "" : absl::StrCat("\n", std::string(1, static_cast<char>(service.size())), service);
+    const grpc::Slice slice(question);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    std::promise<grpc::Status> ended;
+    grpc::GenericStub(channel).UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
+                                         [&](grpc::Status status) { ended.set_value(std::move(status)); });
+    const grpc::Status status = ended.get_future().get();
+    if (!status.ok()) return FromGrpcStatus(status);
+    grpc::Slice answer;
+    EXPECT_TRUE(response.DumpToSingleSlice(&answer).ok());
+    return std::string(reinterpret_cast<const char*>(answer.begin()), answer.size());
   }
 
   v1::CheckpointService::CallbackService service_;
@@ -71,10 +105,10 @@ TEST_F(ConnectionListenerTest, Listen_EachWayToWriteAnAddress_IsReached) {
 TEST_F(ConnectionListenerTest, Listen_APortThatSomebodyHas_IsRefusedWithTheCause) {
   Start("127.0.0.1:0");
   const std::string taken = absl::StrCat("127.0.0.1:", listener_->port());
-  const absl::Status second = ConnectionListener::Listen(taken).status();
+  const absl::Status second = ConnectionListener::Listen(taken, nullptr).status();
   EXPECT_EQ(ReasonOf(second), Reason::kBadRequest);
   EXPECT_EQ(second.message(), absl::StrCat("--listen ", taken, " cannot be bound: Address already in use"));
-  EXPECT_EQ(ReasonOf(ConnectionListener::Listen("192.0.2.1:0").status()), Reason::kBadRequest);
+  EXPECT_EQ(ReasonOf(ConnectionListener::Listen("192.0.2.1:0", nullptr).status()), Reason::kBadRequest);
 }
 
 TEST_F(ConnectionListenerTest, Listen_SomebodyHasThePortByTheOtherVersionOfIp_SaysSo) {
@@ -87,7 +121,7 @@ TEST_F(ConnectionListenerTest, Listen_SomebodyHasThePortByTheOtherVersionOfIp_Sa
   ASSERT_EQ(listen(other.get(), 1), 0);
   getsockname(other.get(), reinterpret_cast<sockaddr*>(&address), &length);
   ::testing::internal::CaptureStderr();
-  const auto listener = ConnectionListener::Listen(absl::StrCat("0.0.0.0:", ntohs(address.sin6_port)));
+  const auto listener = ConnectionListener::Listen(absl::StrCat("0.0.0.0:", ntohs(address.sin6_port)), nullptr);
   const std::string log = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_NE(log.find("event=port_shared"), std::string::npos) << log;
@@ -111,12 +145,44 @@ TEST_F(ConnectionListenerTest, Serve_AConnectionWasResetBefore_IsClosedWithoutAW
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+TEST_F(ConnectionListenerTest, Serve_WithKeys_APlainCallHearsThatATokenIsNeeded) {
+  Start("127.0.0.1:0", [] { return Keys(); });
+  const auto channel = Plain();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ReasonOf(CallOver(channel)), Reason::kBadToken);
+}
+
+TEST_F(ConnectionListenerTest, SetServing_WithKeys_AStrangerHearsOfTheHealth) {
+  grpc::EnableDefaultHealthCheckService(true);
+  Start("127.0.0.1:0", [] { return Keys(); });
+  listener_->SetServing("mine", false);
+  const auto channel = Plain();
+  EXPECT_EQ(*HealthOver(channel, ""), "\x08\x01");
+  EXPECT_EQ(*HealthOver(channel, "mine"), "\x08\x02");
+  EXPECT_TRUE(absl::IsNotFound(HealthOver(channel, "nobody").status()));
+  listener_->SetServing("mine", true);
+  EXPECT_EQ(*HealthOver(channel, "mine"), "\x08\x01");
+  listener_->SetAllServing(false);
+  EXPECT_EQ(*HealthOver(channel, ""), "\x08\x02");
+}
+
+TEST_F(ConnectionListenerTest, Serve_WithKeys_AProvenPeerReachesTheServer) {
+  grpc::EnableDefaultHealthCheckService(true);
+  Start("127.0.0.1:0", [] { return Keys(); });
+  const auto peer = std::make_shared<PeerChannel>(
+      PeerOptions{.address = absl::StrCat("127.0.0.1:", listener_->port()), .tokens = TokenSource::Of({kToken})});
+  const auto connected = peer->Await(absl::Milliseconds(kLongMs));
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  const PeerChannel::Channel& channel = *connected;
+  EXPECT_TRUE(absl::IsUnimplemented(CallOver(channel))) << "the service's own answer";
+  EXPECT_EQ(*HealthOver(channel, ""), "\x08\x01");
+}
+
 TEST_F(ConnectionListenerTest, Stop_TheServerLivesOn_ThePortIsFreeAgain) {
   Start("127.0.0.1:0");
   const int port = listener_->port();
   ASSERT_TRUE(Answers("127.0.0.1"));
   listener_->Stop();
-  EXPECT_TRUE(ConnectionListener::Listen(absl::StrCat("127.0.0.1:", port)).ok());
+  EXPECT_TRUE(ConnectionListener::Listen(absl::StrCat("127.0.0.1:", port), nullptr).ok());
 }
 
 }  // namespace

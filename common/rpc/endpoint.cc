@@ -10,7 +10,6 @@
 #include "common/rpc/call_timer.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/keepalive.h"
-#include "common/rpc/token.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -18,40 +17,20 @@ namespace {
 
 // The details of an error may take 2 KiB. gRPC's own limit of all metadata is 8 KiB, which leaves too little room.
 constexpr int kMaxMetadataBytes = 64 << 10;
-constexpr char kTokenKey[] = "authorization";
-constexpr std::string_view kTokenPrefix = "Bearer ";
 
 // Says in words why a peer could not be called, in place of gRPC's own text, which is made for programmers of gRPC.
 std::string UnreachableText(const absl::Status& error) {
   if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
-  // These are texts of gRPC and of the system, from most to least telling. python/cairn/_agent.py has the same table.
-  static constexpr std::pair<const char*, const char*> kTexts[] = {
-      {"Too many open files", "cannot be reached: the caller has no file descriptor left (ulimit -n)"},
-      {"Connection refused", "is not there: nothing listens at that address"},
-      {"No such file or directory", "is not there: there is no such socket"},
-      {"Permission denied", "cannot be reached: this user may not open its socket"},
-      {"resolution", "cannot be found: its name has no address"},
-      {"No route to host", "cannot be reached: the network does not lead there"},
-      {"Network is unreachable", "cannot be reached: the network does not lead there"},
-      {"Ping timeout", "does not answer any more: it is stopped or frozen, or the network lost it"},
-      {"keepalive", "does not answer any more: it is stopped or frozen, or the network lost it"},
-      {"timed out", "does not answer: it is stopped or frozen, or the network does not lead there"},
-      {"imeout", "does not answer: it is stopped or frozen, or the network does not lead there"},
-      {"Deadline Exceeded", "does not answer: it is stopped or frozen, or the network does not lead there"},
-      {"Socket closed", "has closed the connection: it has ended, or ends"},
-      {"Connection reset", "has closed the connection: it has ended, or ends"},
-      {"Broken pipe", "has closed the connection: it has ended, or ends"},
-      {"GOAWAY", "has closed the connection: it has ended, or ends"},
-  };
-  // A connection that is closed before it served any call.
-  if (absl::StrContains(error.message(), "failed to connect") &&
-      (absl::StrContains(error.message(), "Socket closed") || absl::StrContains(error.message(), "Connection reset"))) {
-    return "closes each new connection at once: it has no file descriptor left (its log says so), or it ends";
+  if (absl::StrContains(error.message(), "Failed parsing HTTP/2"))
+    return "is not there: something else answers at that address";
+  // The connection stood when the call began. These are texts of gRPC. Of Unix sockets, which gRPC connects itself,
+  // python/cairn/_agent.py has a longer table.
+  for (const char* text : {"keepalive", "Ping timeout", "imeout", "timed out"}) {
+    if (absl::StrContains(error.message(), text)) {
+      return "does not answer any more: it is stopped or frozen, or the network lost it";
+    }
   }
-  for (const auto& [part, text] : kTexts) {
-    if (absl::StrContains(error.message(), part)) return text;
-  }
-  return "cannot be reached";
+  return "has closed the connection: it has ended, or ends";
 }
 
 }  // namespace
@@ -81,7 +60,7 @@ absl::Status CheckListenAddress(std::string_view address, bool has_token_file) {
                    absl::StrCat("--listen ", text, " is not on loopback and there is no --token-file"));
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes) {
+grpc::ChannelArguments ChannelArgumentsOf(int max_message_bytes) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(max_message_bytes);
   arguments.SetMaxSendMessageSize(max_message_bytes);
@@ -90,6 +69,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_m
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return arguments;
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes) {
+  grpc::ChannelArguments arguments = ChannelArgumentsOf(max_message_bytes);
   // A restarted peer should be tried again soon. Channels of one process do not share a connection, because one may
   // hang.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -98,35 +82,19 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_m
   // is found late.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A peer that was replaced has another address under its name. Without this, a name is looked up every 30 s at most.
-  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-void PrepareCall(grpc::ClientContext& context, absl::Duration timeout, std::string_view token) {
+void PrepareCall(grpc::ClientContext& context, absl::Duration timeout) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
-  if (!token.empty()) context.AddMetadata(kTokenKey, absl::StrCat(std::string(kTokenPrefix), std::string(token)));
 }
 
-absl::Status CheckToken(const grpc::ServerContextBase& context, std::string_view expected) {
-  if (expected.empty()) return absl::OkStatus();
-  const auto& metadata = context.client_metadata();
-  if (const auto found = metadata.find(kTokenKey); found != metadata.end()) {
-    std::string_view given(found->second.data(), found->second.size());
-    if (given.starts_with(kTokenPrefix) && TokenMatches(expected, given.substr(kTokenPrefix.size()))) {
-      return absl::OkStatus();
-    }
-    return MakeError(Reason::kBadToken, "the token is wrong");
-  }
-  return MakeError(Reason::kBadToken, "a token is needed and none was sent");
-}
-
-absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_view peer) {
+absl::Status CallError(const grpc::Status& status, ServerRole role, std::string_view peer) {
   absl::Status error = FromGrpcStatus(status);
   if (error.ok() || ReasonOf(error)) return error;
-  const bool coordinator = kind == PeerKind::kCoordinator;
+  const bool coordinator = role == ServerRole::kCoordinator;
   const std::string who = absl::StrCat(coordinator ? "coordinator " : "agent ", std::string(peer));
   if (absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error)) {
     return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
@@ -146,7 +114,10 @@ absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_vi
   }
   if (absl::IsCancelled(error))
     return MakeError(Reason::kInterrupted, absl::StrCat("the call to ", who, " was cancelled"));
-  return MakeError(Reason::kInternal, absl::StrCat(who, ": ", error.message()));
+  // Every error of our own servers has a reason, so this is none of theirs.
+  return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
+                   absl::StrCat(who, " is not there: something else answers at that address"),
+                   {{"address", std::string(peer)}, {"detail", std::string(error.message())}});
 }
 
 }  // namespace cairn

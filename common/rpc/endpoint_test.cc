@@ -19,7 +19,6 @@ class Service final : public v1::CheckpointService::CallbackService {
   // Fails with an error as large as errors may be.
   grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context, const v1::GetCheckpointRequest*,
                                           v1::Checkpoint*) override {
-    if (absl::Status status = CheckToken(*context, token); !status.ok()) return FinishNow(context, status);
     return FinishNow(context, MakeError(Reason::kRankLate, std::string(500, 'x'), {{"ranks", std::string(900, '1')}}));
   }
   // Holds the call until Release, its timer, or its cancellation.
@@ -37,7 +36,6 @@ class Service final : public v1::CheckpointService::CallbackService {
     return call->reactor();
   }
 
-  std::string token;
   std::mutex mutex;
   std::vector<std::shared_ptr<HeldCall>> calls;
   std::atomic<int> ended = 0;
@@ -58,22 +56,10 @@ TEST_F(EndpointTest, Call_LargestError_ArrivesWhole) {
   PrepareCall(context, absl::Seconds(10));
   v1::Checkpoint response;
   const absl::Status status =
-      CallError(stub_->GetCheckpoint(&context, {}, &response), PeerKind::kCoordinator, address_);
+      CallError(stub_->GetCheckpoint(&context, {}, &response), ServerRole::kCoordinator, address_);
   EXPECT_EQ(ReasonOf(status), Reason::kRankLate);
   EXPECT_EQ(status.message(), std::string(500, 'x'));
   EXPECT_EQ(MetadataOf(status).at("ranks"), std::string(900, '1'));
-}
-
-TEST_F(EndpointTest, CheckToken_MissingWrongAndRight_OnlyRightPasses) {
-  service_.token = "0123456789abcdef";
-  for (const auto& [token, reason] :
-       {std::pair("", Reason::kBadToken), std::pair("0123456789abcdeg", Reason::kBadToken),
-        std::pair("0123456789abcdef", Reason::kRankLate)}) {
-    grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(10), token);
-    v1::Checkpoint response;
-    EXPECT_EQ(ReasonOf(CallError(stub_->GetCheckpoint(&context, {}, &response), PeerKind::kAgent, "a")), reason);
-  }
 }
 
 TEST_F(EndpointTest, Call_OversizeMessage_IsRefusedWithReason) {
@@ -83,31 +69,8 @@ TEST_F(EndpointTest, Call_OversizeMessage_IsRefusedWithReason) {
   PrepareCall(context, absl::Seconds(10));
   v1::Checkpoint response;
   auto stub = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
-  EXPECT_EQ(ReasonOf(CallError(stub->GetCheckpoint(&context, request, &response), PeerKind::kCoordinator, address_)),
+  EXPECT_EQ(ReasonOf(CallError(stub->GetCheckpoint(&context, request, &response), ServerRole::kCoordinator, address_)),
             Reason::kMessageTooLarge);
-}
-
-TEST_F(EndpointTest, Call_NoServer_IsUnreachable) {
-  auto stub = v1::CheckpointService::NewStub(MakeChannel("127.0.0.1:1"));
-  grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(10));
-  v1::Checkpoint response;
-  const absl::Status error =
-      CallError(stub->GetCheckpoint(&context, {}, &response), PeerKind::kCoordinator, "127.0.0.1:1");
-  EXPECT_EQ(ReasonOf(error), Reason::kCoordinatorUnreachable);
-  EXPECT_EQ(error.message(), "coordinator 127.0.0.1:1 is not there: nothing listens at that address");
-  EXPECT_EQ(MetadataOf(error).at("address"), "127.0.0.1:1");
-  EXPECT_FALSE(MetadataOf(error).at("detail").empty());
-}
-
-TEST_F(EndpointTest, Call_NoSocket_SaysThatThereIsNone) {
-  const std::string address = "unix:/nowhere/agent.sock";
-  auto stub = v1::CheckpointService::NewStub(MakeChannel(address));
-  grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(10));
-  v1::Checkpoint response;
-  const absl::Status error = CallError(stub->GetCheckpoint(&context, {}, &response), PeerKind::kAgent, address);
-  EXPECT_EQ(error.message(), "agent unix:/nowhere/agent.sock is not there: there is no such socket");
 }
 
 // What listens here never answers, as a stopped process does not.
@@ -118,7 +81,7 @@ TEST_F(EndpointTest, Call_ServerIsFrozen_SaysThatItDoesNotAnswer) {
   PrepareCall(context, absl::Milliseconds(50));
   v1::Checkpoint response;
   const absl::Status error =
-      CallError(stub_->WaitCheckpoint(&context, request, &response), PeerKind::kCoordinator, "here");
+      CallError(stub_->WaitCheckpoint(&context, request, &response), ServerRole::kCoordinator, "here");
   EXPECT_EQ(ReasonOf(error), Reason::kCoordinatorUnreachable);
   EXPECT_EQ(error.message(), "coordinator here did not answer in time: it is stopped, frozen or very busy");
 }
@@ -126,8 +89,8 @@ TEST_F(EndpointTest, Call_ServerIsFrozen_SaysThatItDoesNotAnswer) {
 // A coordinator of an older version lacks a call; at the address of an agent that has ended, another program may
 // listen.
 TEST_F(EndpointTest, Call_ServerLacksIt_CoordinatorDoesNotSupportItAgentIsGone) {
-  for (const auto& [peer, reason] : {std::pair(PeerKind::kCoordinator, Reason::kUnsupported),
-                                     std::pair(PeerKind::kAgent, Reason::kAgentUnreachable)}) {
+  for (const auto& [peer, reason] : {std::pair(ServerRole::kCoordinator, Reason::kUnsupported),
+                                     std::pair(ServerRole::kAgent, Reason::kAgentUnreachable)}) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(10));
     v1::ListCheckpointsResponse response;

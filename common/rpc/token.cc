@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -15,8 +16,7 @@
 
 namespace cairn {
 
-absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
-  if (path.empty()) return std::string();
+absl::StatusOr<std::vector<std::string>> ReadTokenFile(const std::string& path) {
   constexpr size_t kMinLength = 16;
   const auto fault = [&](absl::string_view why, const std::string& next = "") {
     ErrorMetadata metadata = {{"file", path}};
@@ -30,17 +30,28 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
       "in its volume and `fsGroup` in the pod's securityContext.");
   struct stat info;
   std::ifstream file(path);
-  std::string token;
   if (::stat(path.c_str(), &info) != 0) {
     return fault(absl::StrCat("cannot be read: ", std::generic_category().message(errno)));
   }
   const std::string mode = absl::StrCat("0", absl::StrFormat("%o", info.st_mode & 0777));
   if (!file) return fault(absl::StrCat("cannot be read by this process: it has mode ", mode), accepted);
-  if (!std::getline(file, token)) return fault("is empty");
   if (info.st_mode & S_IRWXO) return fault(absl::StrCat("can be read by every user: it has mode ", mode), accepted);
-  absl::StripAsciiWhitespace(&token);
-  if (token.size() < kMinLength) return fault("has fewer than 16 characters");
-  return token;
+  std::vector<std::string> tokens;
+  for (std::string line; std::getline(file, line);) {
+    absl::StripAsciiWhitespace(&line);
+    if (line.empty()) continue;
+    if (line.size() < kMinLength) {
+      return fault(absl::StrCat("has a token of fewer than ", kMinLength, " characters"),
+                   "Make a random one: openssl rand -hex 32. Each line of the file is a token.");
+    }
+    tokens.push_back(std::move(line));
+    if (tokens.size() > kMaxTokens) {
+      return fault(absl::StrCat("has more than ", kMaxTokens, " tokens, one a line"),
+                   "Leave the new one and the one before it.");
+    }
+  }
+  if (tokens.empty()) return fault("is empty");
+  return tokens;
 }
 
 bool TokenMatches(std::string_view expected, std::string_view given) {

@@ -1,17 +1,22 @@
-// Reads and compares the secret that coordinator, agents and commands share (--token-file).
+// Reads the secrets that coordinator, agents and commands share (--token-file), and compares that of a web page.
 #ifndef CAIRN_COMMON_RPC_TOKEN_H_
 #define CAIRN_COMMON_RPC_TOKEN_H_
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace cairn {
 
-// Returns the first line of a file, without blanks around it; "" for an empty path. UNAUTHENTICATED (BAD_TOKEN): it is
-// unreadable, can be read by others than its owner and group, or is shorter than 16 characters.
-absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
+// A file of tokens has one, or two while they are changed: the new one, then the one before.
+inline constexpr size_t kMaxTokens = 2;
+
+// Returns the tokens of a file, one a line, without blanks around them, which is never empty. UNAUTHENTICATED
+// (BAD_TOKEN): the file is unreadable, or can be read by others than its owner and group; it holds no token, one that
+// is shorter than 16 characters, or more than kMaxTokens.
+absl::StatusOr<std::vector<std::string>> ReadTokenFile(const std::string& path);
 
 // Returns whether `given` is right. If `expected` is empty, anything is. It takes equally long for all wrong tokens of
 // one length.

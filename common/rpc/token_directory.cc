@@ -242,14 +242,11 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
   }
 }
 
-TokenCopy::TokenCopy(TokenDirectory directory, std::string address, std::string token)
-    : directory_(std::move(directory)),
-      address_(std::move(address)),
-      token_(std::move(token)),
-      owner_(RandomToken(8)) {}
+TokenCopy::TokenCopy(TokenDirectory directory, std::string address)
+    : directory_(std::move(directory)), address_(std::move(address)), owner_(RandomToken(8)) {}
 
 TokenCopy::~TokenCopy() { directory_.Remove(address_, owner_); }
 
-absl::Status TokenCopy::Renew() { return directory_.Put(address_, token_, owner_); }
+absl::Status TokenCopy::Renew(std::string_view token) { return directory_.Put(address_, token, owner_); }
 
 }  // namespace cairn

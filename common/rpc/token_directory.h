@@ -55,19 +55,18 @@ class TokenDirectory {
 // Keeps the copy of a coordinator's token while the coordinator serves. Not thread-safe.
 class TokenCopy {
  public:
-  TokenCopy(TokenDirectory directory, std::string address, std::string token);
+  TokenCopy(TokenDirectory directory, std::string address);
   // Removes the copy, unless another coordinator has put its own there.
   ~TokenCopy();
   TokenCopy(const TokenCopy&) = delete;
   TokenCopy& operator=(const TokenCopy&) = delete;
 
-  // Writes the copy, also if somebody has tidied it away. Fails as TokenDirectory::Put.
-  absl::Status Renew();
+  // Writes the copy, also if somebody has tidied it away, or it holds another token. Fails as TokenDirectory::Put.
+  absl::Status Renew(std::string_view token);
 
  private:
   const TokenDirectory directory_;
   const std::string address_;
-  const std::string token_;
   const std::string owner_;
 };
 

@@ -192,17 +192,17 @@ TEST_F(TokenDirectoryTest, TokenCopy_AnotherOwner_IsNotRemoved) {
     return std::distance(begin(files), end(files));
   };
   {
-    TokenCopy first(Directory(), kAddress, kToken);
-    ASSERT_TRUE(first.Renew().ok());
+    TokenCopy first(Directory(), kAddress);
+    ASSERT_TRUE(first.Renew(kToken).ok());
     std::filesystem::remove(File());
-    ASSERT_TRUE(first.Renew().ok());  // after somebody has tidied it away
+    ASSERT_TRUE(first.Renew(kToken).ok());  // after somebody has tidied it away
     EXPECT_EQ(Without(), "");
   }
   EXPECT_EQ(count(), 0);
-  auto first = std::make_unique<TokenCopy>(Directory(), kAddress, kToken);
-  ASSERT_TRUE(first->Renew().ok());
-  TokenCopy second(Directory(), kAddress, kToken);  // has the same token, so only the owner tells the two apart
-  ASSERT_TRUE(second.Renew().ok());
+  auto first = std::make_unique<TokenCopy>(Directory(), kAddress);
+  ASSERT_TRUE(first->Renew(kToken).ok());
+  TokenCopy second(Directory(), kAddress);  // has the same token, so only the owner tells the two apart
+  ASSERT_TRUE(second.Renew(kToken).ok());
   first = nullptr;
   EXPECT_EQ(Without(), "");
   EXPECT_EQ(count(), 1);

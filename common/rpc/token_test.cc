@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "common/status/reason.h"
@@ -21,9 +22,12 @@ std::string WriteFile(const std::string& name, const std::string& text, mode_t m
   return path;
 }
 
-TEST(ReadTokenFileTest, ReadTokenFile_SeveralLines_TakesTheFirst) {
-  EXPECT_EQ(*ReadTokenFile(WriteFile("good", "  0123456789abcdef\nmore\n", 0600)), "0123456789abcdef");
-  EXPECT_EQ(*ReadTokenFile(""), "");
+using Tokens = std::vector<std::string>;
+
+TEST(ReadTokenFileTest, ReadTokenFile_OneOrTwoLines_ReturnsThemInOrder) {
+  EXPECT_EQ(*ReadTokenFile(WriteFile("one", "  0123456789abcdef\n\n", 0600)), Tokens{"0123456789abcdef"});
+  EXPECT_EQ(*ReadTokenFile(WriteFile("two", "fedcba9876543210\n0123456789abcdef", 0600)),
+            (Tokens{"fedcba9876543210", "0123456789abcdef"}));
 }
 
 TEST(ReadTokenFileTest, ReadTokenFile_BadFiles_AreRefused) {
@@ -31,6 +35,8 @@ TEST(ReadTokenFileTest, ReadTokenFile_BadFiles_AreRefused) {
   EXPECT_FALSE(ReadTokenFile(WriteFile("open", "0123456789abcdef\n", 0644)).ok());
   EXPECT_FALSE(ReadTokenFile(WriteFile("short", "0123\n", 0600)).ok());
   EXPECT_FALSE(ReadTokenFile(WriteFile("empty", "", 0600)).ok());
+  EXPECT_FALSE(ReadTokenFile(WriteFile("note", "0123456789abcdef\n# a note\n", 0600)).ok());
+  EXPECT_FALSE(ReadTokenFile(WriteFile("three", "0123456789abcde1\n0123456789abcde2\n0123456789abcde3", 0600)).ok());
 }
 
 // A container sees this whose Secret was mounted without a mode.

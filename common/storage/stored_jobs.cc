@@ -36,6 +36,8 @@ absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
     // A job may be removed while this looks.
     if (HasReason(entries.status(), Reason::kFileMissing) && !directory.empty()) continue;
     CAIRN_RETURN_IF_ERROR(entries.status());
+    // A root within this one has jobs of its own, under other names.
+    if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn/epoch"))) continue;
     bool is_job = false;
     for (const PosixStorage::Entry& entry : *entries) {
       if (ParseStepName(entry.name).has_value() || entry.name == ".retention") {

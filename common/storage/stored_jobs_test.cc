@@ -45,6 +45,14 @@ TEST_F(StoredJobsTest, FindJobs_JobsWithinEachOther_AreAllFound) {
   EXPECT_THAT(*jobs, ElementsAre("demo", "team", "team/large", "team/large/small"));
 }
 
+TEST_F(StoredJobsTest, FindJobs_JobsOfAnInnerRoot_AreNotOfThisOne) {
+  Make("demo/000000000010");
+  Make("inner/demo/000000000010");
+  Make("inner/.cairn");
+  std::ofstream(root_ / "inner/.cairn/epoch") << "epoch 1";
+  EXPECT_THAT(*FindJobs(*storage_), ElementsAre("demo"));
+}
+
 TEST_F(StoredJobsTest, FindJobs_WhatIsNoJob_IsPassedOver) {
   Make(".cairn/000000000010");
   Make("empty");

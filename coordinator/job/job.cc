@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/base/time_proto.h"
+#include "common/resources/open_files.h"
 #include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -40,10 +41,9 @@ bool AllHaveLayouts(const Membership& members) {
 }
 
 void WarnOfFewConnections(int world_size, JobContext& context) {
-  // Besides those of the agents it has about so many open.
-  constexpr uint64_t kOwn = 100;
-  const uint64_t wanted = static_cast<uint64_t>(world_size) + kOwn;
-  if (context.options.open_files == 0 || context.options.open_files >= wanted) return;
+  const auto agents = static_cast<uint64_t>(world_size);
+  if (context.options.open_files == 0 || PeersWithin(context.options.open_files) >= agents) return;
+  const uint64_t wanted = LimitForPeers(agents);
   context.Log(
       LogLevel::kError, "open_files_too_few",
       {{"world_size", world_size},

@@ -136,15 +136,15 @@ TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegi
 
 TEST_F(JobTest, Register_MoreRanksThanConnections_SaysHowManyAreNeeded) {
   DecisionOptions options = Options();
-  for (const auto& [open_files, warned] : {std::pair(101, true), std::pair(102, false), std::pair(0, false)}) {
+  for (const auto& [open_files, warned] : {std::pair(161, true), std::pair(164, false), std::pair(0, false)}) {
     options.open_files = static_cast<uint64_t>(open_files);
     Start(options);
     std::string text;
     for (const LogEvent& event : decisions_->TakeLog()) absl::StrAppend(&text, event.Text(), "\n");
-    EXPECT_EQ(text.find("open_files_too_few job=demo world_size=2 open_files=101 wanted=102") != std::string::npos,
+    EXPECT_EQ(text.find("open_files_too_few job=demo world_size=2 open_files=161 wanted=164") != std::string::npos,
               warned)
         << text;
-    EXPECT_EQ(text.find("ulimit -n 102") != std::string::npos, warned) << text;
+    EXPECT_EQ(text.find("ulimit -n 164") != std::string::npos, warned) << text;
   }
 }
 

@@ -49,9 +49,7 @@ absl::Status AgentService::CheckEpoch(const v1::AgentIdentity& agent) const {
                    {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
 }
 
-absl::Status AgentService::Authenticate(const grpc::CallbackServerContext& context, const v1::AgentIdentity& agent,
-                                        bool uploaded) {
-  CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
+absl::Status AgentService::CheckMember(const v1::AgentIdentity& agent, bool uploaded) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(agent));
   return dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Moment& moment) {
     Job* job = decisions.Find(agent.job());
@@ -62,7 +60,6 @@ absl::Status AgentService::Authenticate(const grpc::CallbackServerContext& conte
 grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContext* context,
                                                       const v1::RegisterAgentRequest* request,
                                                       v1::RegisterAgentResponse* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const v1::AgentIdentity& agent = request->agent();
   if (agent.coordinator_epoch() > options_.coordinator_epoch) {
     return FinishNow(context, MakeError(Reason::kStaleEpoch,
@@ -89,8 +86,7 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerContext* context,
                                                          const v1::SynchronizeAgentRequest* request,
                                                          v1::SynchronizeAgentResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckEpoch(request->agent());
+  absl::Status status = CheckEpoch(request->agent());
   if (!status.ok()) return FinishNow(context, status);
   const v1::AgentIdentity agent = request->agent();
   const int rank = static_cast<int>(agent.rank());
@@ -126,7 +122,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* context,
                                                   const v1::PutLayoutRequest* request,
                                                   v1::PutLayoutResponse* response) {
-  if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/true); !status.ok()) {
+  if (absl::Status status = CheckMember(request->agent(), /*uploaded=*/true); !status.ok()) {
     return FinishNow(context, status);
   }
   auto place = dispatcher_.Admit(request->chunk().size());
@@ -149,7 +145,7 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
 
 grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest* request,
                                                 v1::GetPlanResponse* response) {
-  if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/false); !status.ok()) {
+  if (absl::Status status = CheckMember(request->agent(), /*uploaded=*/false); !status.ok()) {
     return FinishNow(context, status);
   }
   // A call that waits holds no bytes: the part is made on the worker.
@@ -181,8 +177,7 @@ grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerCon
                                                          const v1::GetTransferPeersRequest* request,
                                                          v1::GetTransferPeersResponse* response) {
   const v1::AgentIdentity& agent = request->agent();
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckEpoch(agent);
+  absl::Status status = CheckEpoch(agent);
   if (status.ok() && static_cast<size_t>(request->ranks_size()) > kMaxTransferPeers) {
     status =
         MakeError(Reason::kBadRequest, absl::StrCat(NameOf(agent), " asks where ", request->ranks_size(),
@@ -206,8 +201,7 @@ grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerContext* context,
                                                         const v1::UnregisterAgentRequest* request,
                                                         v1::UnregisterAgentResponse*) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckEpoch(request->agent());
+  absl::Status status = CheckEpoch(request->agent());
   if (!status.ok()) return FinishNow(context, status);
   layouts_.Forget(NameOf(request->agent()));
   return FinishNow(context, dispatcher_.Event(request->agent().job(), [&](Decisions& decisions, const Moment& moment) {

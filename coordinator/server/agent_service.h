@@ -14,9 +14,8 @@ namespace cairn {
 // Thread-safe.
 class AgentService final : public v1::AgentCoordinationService::CallbackService {
  public:
-  AgentService(const DecisionOptions& options, std::string token, Dispatcher& dispatcher, LayoutStore& layouts,
-               PlanStore& plans)
-      : options_(options), token_(std::move(token)), dispatcher_(dispatcher), layouts_(layouts), plans_(plans) {}
+  AgentService(const DecisionOptions& options, Dispatcher& dispatcher, LayoutStore& layouts, PlanStore& plans)
+      : options_(options), dispatcher_(dispatcher), layouts_(layouts), plans_(plans) {}
 
   grpc::ServerUnaryReactor* RegisterAgent(grpc::CallbackServerContext* context, const v1::RegisterAgentRequest* request,
                                           v1::RegisterAgentResponse* response) override;
@@ -36,11 +35,10 @@ class AgentService final : public v1::AgentCoordinationService::CallbackService 
 
  private:
   absl::Status CheckEpoch(const v1::AgentIdentity& agent) const;
-  // Checks token, epoch and membership, and extends the lease.
-  absl::Status Authenticate(const grpc::CallbackServerContext& context, const v1::AgentIdentity& agent, bool uploaded);
+  // Checks epoch and membership, and extends the lease.
+  absl::Status CheckMember(const v1::AgentIdentity& agent, bool uploaded);
 
   const DecisionOptions options_;
-  const std::string token_;
   Dispatcher& dispatcher_;
   LayoutStore& layouts_;
   PlanStore& plans_;

@@ -138,8 +138,7 @@ using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
 }  // namespace
 
 template <typename Request>
-absl::Status CheckpointService::CheckStepRequest(const grpc::CallbackServerContext& context, const Request& request) {
-  CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
+absl::Status CheckpointService::CheckStepRequest(const Request& request) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(request.job()));
   if (!request.has_step()) {
     return MakeError(Reason::kBadRequest, absl::StrCat(request.job(), ": the request names no step"),
@@ -151,7 +150,6 @@ absl::Status CheckpointService::CheckStepRequest(const grpc::CallbackServerConte
 grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::CreateCheckpointRequest* request,
                                                               v1::Checkpoint* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   if (draining_) {
     return FinishNow(context, MakeError(Reason::kCoordinatorUnreachable, "the coordinator is ending"));
   }
@@ -170,7 +168,6 @@ grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServ
 grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerContext* context,
                                                            const v1::GetCheckpointRequest* request,
                                                            v1::Checkpoint* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   return dispatcher_.Hold(context, {name}, kPatience, response,
@@ -184,7 +181,6 @@ grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerC
 grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServerContext* context,
                                                             const v1::WaitCheckpointRequest* request,
                                                             v1::Checkpoint* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   const uint64_t known = request->known_revision();
@@ -216,7 +212,6 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
 grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::CancelCheckpointRequest* request,
                                                               v1::Checkpoint* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   return dispatcher_.Hold(context, {name}, kPatience, response,
@@ -250,7 +245,7 @@ grpc::ServerUnaryReactor* CheckpointService::HoldChange(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::DeleteCheckpointRequest* request,
                                                               v1::DeleteCheckpointResponse* response) {
-  if (absl::Status status = CheckStepRequest(*context, *request); !status.ok()) return FinishNow(context, status);
+  if (absl::Status status = CheckStepRequest(*request); !status.ok()) return FinishNow(context, status);
   return HoldChange<v1::DeleteCheckpointResponse>(
       context, request->job(), {DeleteStep{request->step(), request->cause()}}, response,
       [](const Job& job, const Job::Changed& changed,
@@ -267,7 +262,7 @@ grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServ
 grpc::ServerUnaryReactor* CheckpointService::PinCheckpoint(grpc::CallbackServerContext* context,
                                                            const v1::PinCheckpointRequest* request,
                                                            v1::PinCheckpointResponse* response) {
-  if (absl::Status status = CheckStepRequest(*context, *request); !status.ok()) return FinishNow(context, status);
+  if (absl::Status status = CheckStepRequest(*request); !status.ok()) return FinishNow(context, status);
   return HoldChange<v1::PinCheckpointResponse>(
       context, request->job(), {PinStep{request->step(), request->pinned(), request->note()}}, response,
       [](const Job&, const Job::Changed&, const Moment&) -> absl::StatusOr<v1::PinCheckpointResponse> {
@@ -278,7 +273,7 @@ grpc::ServerUnaryReactor* CheckpointService::PinCheckpoint(grpc::CallbackServerC
 grpc::ServerUnaryReactor* CheckpointService::TagCheckpoint(grpc::CallbackServerContext* context,
                                                            const v1::TagCheckpointRequest* request,
                                                            v1::TagCheckpointResponse* response) {
-  absl::Status status = request->tagged() ? CheckStepRequest(*context, *request) : CheckToken(*context, token_);
+  absl::Status status = request->tagged() ? CheckStepRequest(*request) : absl::OkStatus();
   if (status.ok()) status = CheckJobName(request->job());
   if (status.ok()) status = CheckTag(request->name());
   if (!status.ok()) return FinishNow(context, status);
@@ -296,8 +291,7 @@ grpc::ServerUnaryReactor* CheckpointService::TagCheckpoint(grpc::CallbackServerC
 grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServerContext* context,
                                                               const v1::PruneCheckpointsRequest* request,
                                                               v1::PruneCheckpointsResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckJobName(request->job());
+  absl::Status status = CheckJobName(request->job());
   PruneSteps prune;
   prune.dry_run = request->dry_run();
   if (status.ok() && request->has_policy()) {
@@ -314,8 +308,7 @@ grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServ
 grpc::ServerUnaryReactor* CheckpointService::SetRetention(grpc::CallbackServerContext* context,
                                                           const v1::SetRetentionRequest* request,
                                                           v1::SetRetentionResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckJobName(request->job());
+  absl::Status status = CheckJobName(request->job());
   const auto policy = PolicyOf(request->policy());
   if (status.ok()) status = policy.status();
   if (!status.ok()) return FinishNow(context, status);
@@ -329,8 +322,7 @@ grpc::ServerUnaryReactor* CheckpointService::SetRetention(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServerContext* context,
                                                              const v1::ListCheckpointsRequest* request,
                                                              v1::ListCheckpointsResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckJobName(request->job());
+  absl::Status status = CheckJobName(request->job());
   if (status.ok() && !PageStart(*request).has_value()) {
     status = MakeError(Reason::kBadRequest, "the page token was not given by this call", {{"job", request->job()}});
   }
@@ -362,8 +354,7 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
 grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerContext* context,
                                                          const v1::GetManifestRequest* request,
                                                          v1::GetManifestResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckJobName(request->job());
+  absl::Status status = CheckJobName(request->job());
   if (!status.ok()) return FinishNow(context, status);
   return dispatcher_.OnWorker(
       *this, *request, response,
@@ -402,7 +393,6 @@ grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext
 
 grpc::ServerUnaryReactor* CheckpointService::GetJob(grpc::CallbackServerContext* context,
                                                     const v1::GetJobRequest* request, v1::Job* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   if (!request->has_page()) return HoldJob(context, name, 0, kPatience, response);
   return dispatcher_.Hold(context, {name}, kPatience, response,
@@ -419,7 +409,6 @@ grpc::ServerUnaryReactor* CheckpointService::GetJob(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* CheckpointService::WaitJob(grpc::CallbackServerContext* context,
                                                      const v1::WaitJobRequest* request, v1::Job* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const uint64_t known = request->coordinator_epoch() == options_.coordinator_epoch ? request->known_revision() : 0;
   return HoldJob(context, request->job(), known, MaxWait(request->has_max_wait(), request->max_wait()), response);
 }
@@ -427,9 +416,9 @@ grpc::ServerUnaryReactor* CheckpointService::WaitJob(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerContext* context,
                                                          const v1::PlanReshardRequest* request,
                                                          v1::PlanReshardResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
+  absl::Status status;
   const bool from_checkpoint = request->sources_size() == 0;
-  if (status.ok() && from_checkpoint) status = CheckJobName(request->job());
+  if (from_checkpoint) status = CheckJobName(request->job());
   if (status.ok() && request->has_step()) {
     status = from_checkpoint ? CheckStep(request->step())
                              : MakeError(Reason::kBadRequest, "the source is either layouts or a step, not both");
@@ -451,7 +440,6 @@ grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* CheckpointService::GetCapabilities(grpc::CallbackServerContext* context,
                                                              const v1::GetCapabilitiesRequest*,
                                                              v1::Capabilities* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   response->set_version(std::string(kVersion));
   response->set_min_protocol(1);
   response->set_max_protocol(kProtocolVersion);

@@ -14,13 +14,8 @@ namespace cairn {
 // Thread-safe.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(const DecisionOptions& options, std::string token, std::string root, Dispatcher& dispatcher,
-                    Catalog& catalog)
-      : options_(options),
-        token_(std::move(token)),
-        root_(std::move(root)),
-        dispatcher_(dispatcher),
-        catalog_(catalog) {}
+  CheckpointService(const DecisionOptions& options, std::string root, Dispatcher& dispatcher, Catalog& catalog)
+      : options_(options), root_(std::move(root)), dispatcher_(dispatcher), catalog_(catalog) {}
 
   // Refuses new saves from now on.
   void Drain() { draining_ = true; }
@@ -71,12 +66,11 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
                                        const ChangeSteps& change, Response* response, ChangeAnswer<Response> answer);
   // OK if the caller may ask, and names a job and a step.
   template <typename Request>
-  absl::Status CheckStepRequest(const grpc::CallbackServerContext& context, const Request& request);
+  absl::Status CheckStepRequest(const Request& request);
   grpc::ServerUnaryReactor* HoldJob(grpc::CallbackServerContext* context, const std::string& name, uint64_t known,
                                     absl::Duration max_wait, v1::Job* response);
 
   const DecisionOptions options_;
-  const std::string token_;
   const std::string root_;
   Dispatcher& dispatcher_;
   Catalog& catalog_;

@@ -350,7 +350,7 @@ TEST_F(DispatcherTest, CallsOfPeople_TooManyWait_TheNextOneIsSentAway) {
     refused = stub_->SynchronizeAgent(&context, v1::SynchronizeAgentRequest(), &response);
     ASSERT_FALSE(refused.ok());
   }
-  const absl::Status error = CallError(refused, PeerKind::kCoordinator, "here");
+  const absl::Status error = CallError(refused, ServerRole::kCoordinator, "here");
   EXPECT_TRUE(HasReason(error, Reason::kOverloaded)) << error;
   EXPECT_TRUE(RetryDelayOf(error).has_value()) << "it says when to come again";
   EXPECT_GE(dispatcher_->strain().waits_refused, 1u) << "one of those before it may have come after it";

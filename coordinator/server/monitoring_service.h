@@ -16,13 +16,8 @@ namespace cairn {
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(std::string token, Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage,
-                    Catalog& catalog)
-      : token_(std::move(token)),
-        dispatcher_(dispatcher),
-        operations_(operations),
-        storage_(storage),
-        catalog_(catalog) {}
+  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage, Catalog& catalog)
+      : dispatcher_(dispatcher), operations_(operations), storage_(storage), catalog_(catalog) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
@@ -33,7 +28,6 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
   // Lists those that the coordinator has heard of, and those that storage knows.
   absl::StatusOr<v1::ListJobsResponse> AllJobs();
 
-  const std::string token_;
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
   PosixStorage& storage_;

@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <atomic>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "common/metrics/metrics_server.h"
 #include "common/rpc/connection_listener.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/peer_channel.h"
+#include "common/rpc/peer_keys.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/agent_service.h"
@@ -43,6 +46,14 @@ std::string LoopbackAddress(const std::string& address) {
   return address;
 }
 
+// Earlier versions have named the file by which they probed a root "probe-" and 16 digits.
+bool IsOldProbeName(std::string_view name) {
+  constexpr std::string_view kPrefix = "probe-";
+  constexpr size_t kDigits = 16;
+  return name.size() == kPrefix.size() + kDigits && name.starts_with(kPrefix) &&
+         name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+}
+
 }  // namespace
 
 class CoordinatorServer::Impl {
@@ -58,9 +69,9 @@ class CoordinatorServer::Impl {
         deletions_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
         executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
-        agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
-        people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_),
-        monitoring_(options_.token, dispatcher_, operations_, storage, catalog_) {
+        agents_(options_.decisions, dispatcher_, layouts_, plans_),
+        people_(options_.decisions, storage.root(), dispatcher_, catalog_),
+        monitoring_(dispatcher_, operations_, storage, catalog_) {
     dispatcher_.Observe(
         [this](const std::shared_ptr<const OperationTimeline>& timeline) {
           metrics_->Observe(*timeline);
@@ -74,6 +85,7 @@ class CoordinatorServer::Impl {
     for (const char* directory : {"", ".cairn", ".cairn/plans"}) {
       storage_.RemoveTemporaries(directory, options_.began).IgnoreError();
     }
+    storage_.RemoveTemporaries(".cairn", options_.began, IsOldProbeName).IgnoreError();
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
     layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });
@@ -81,24 +93,28 @@ class CoordinatorServer::Impl {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
-    CAIRN_ASSIGN_OR_RETURN(listener_, ConnectionListener::Listen(options_.listen));
+    ConnectionListener::KeysNow keys;
+    if (options_.tokens != nullptr && !options_.tokens->insecure()) {
+      keys = [tokens = options_.tokens] { return tokens->Keys(ServerRole::kCoordinator); };
+    }
+    CAIRN_ASSIGN_OR_RETURN(listener_, ConnectionListener::Listen(options_.listen, std::move(keys)));
     listener_->AddTo(builder);
     builder.RegisterService(&agents_);
     builder.RegisterService(&people_);
     builder.RegisterService(&monitoring_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return MakeError(Reason::kInternal, "the coordinator's gRPC server does not start");
-    CAIRN_RETURN_IF_ERROR(listener_->Serve());
+    CAIRN_RETURN_IF_ERROR(listener_->Serve(*server_));
     const size_t colon = options_.listen.rfind(':');
     address_ = absl::StrCat(options_.listen.substr(0, colon), ":", listener_->port());
     if (!options_.metrics_listen.empty()) {
       CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, {metrics_}));
     }
     // The port is where agents' calls come in, whatever address they take to it.
-    loopback_channel_ = MakeChannel(LoopbackAddress(address_));
-    loopback_channel_->GetState(/*try_to_connect=*/true);
-    loopback_ = v1::CheckpointService::NewStub(loopback_channel_);
-    in_process_ = v1::CheckpointService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
+    loopback_ = std::make_shared<PeerChannel>(
+        PeerOptions{.address = LoopbackAddress(address_), .role = ServerRole::kCoordinator, .tokens = options_.tokens});
+    loopback_->GetIfReady();
+    in_process_ = server_->InProcessChannel(grpc::ChannelArguments());
     dispatcher_.Probe([this](std::function<void()> ended) { CallSelf(std::move(ended)); });
     return absl::OkStatus();
   }
@@ -110,7 +126,7 @@ class CoordinatorServer::Impl {
   bool Drain(absl::Duration timeout) {
     if (std::exchange(drained_, true)) return ended_;
     if (server_ != nullptr) {
-      if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+      if (listener_ != nullptr) listener_->SetAllServing(false);
       people_.Drain();
       const absl::Time deadline = clock_.SteadyNow() + timeout;
       while (dispatcher_.busy() && clock_.SteadyNow() < deadline) {
@@ -134,6 +150,7 @@ class CoordinatorServer::Impl {
   // A call to this coordinator itself. It belongs to the server: if gRPC's own thread let go of the last thing that
   // holds the channel, it would destroy the queue that it runs in.
   struct SelfCall {
+    std::unique_ptr<v1::CheckpointService::Stub> stub;
     grpc::ClientContext context;
     v1::GetCapabilitiesRequest request;
     v1::Capabilities response;
@@ -154,21 +171,20 @@ class CoordinatorServer::Impl {
     }
     self_call_ = std::make_unique<SelfCall>();
     SelfCall& call = *self_call_;
-    if (!options_.token.empty()) call.context.AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
     // An answer that never comes must not keep leases for ever.
     call.context.set_deadline(std::chrono::system_clock::now() +
                               absl::ToChronoMilliseconds(kMaxDeafLeases * options_.decisions.lease_ttl));
-    const bool connected = loopback_channel_->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY;
-    v1::CheckpointService::Stub& stub = connected ? *loopback_ : *in_process_;
-    stub.async()->GetCapabilities(&call.context, &call.request, &call.response,
-                                  [state = self_call_state_, ended = std::move(ended)](const grpc::Status&) {
-                                    {
-                                      MutexLock lock(state->mutex);
-                                      state->under_way = false;
-                                      state->ended.NotifyAll();
-                                    }
-                                    ended();  // the next call may begin
-                                  });
+    const PeerChannel::Channel connected = loopback_->GetIfReady();
+    call.stub = v1::CheckpointService::NewStub(connected != nullptr ? connected : in_process_);
+    call.stub->async()->GetCapabilities(&call.context, &call.request, &call.response,
+                                        [state = self_call_state_, ended = std::move(ended)](const grpc::Status&) {
+                                          {
+                                            MutexLock lock(state->mutex);
+                                            state->under_way = false;
+                                            state->ended.NotifyAll();
+                                          }
+                                          ended();  // the next call may begin
+                                        });
   }
 
   // The server has shut down, so the last call to itself ends at once.
@@ -180,7 +196,6 @@ class CoordinatorServer::Impl {
     }
     self_call_ = nullptr;
     loopback_ = nullptr;
-    loopback_channel_ = nullptr;
     in_process_ = nullptr;
   }
 
@@ -211,10 +226,9 @@ class CoordinatorServer::Impl {
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionListener> listener_;     // ends before the server that it serves
-  std::shared_ptr<grpc::Channel> loopback_channel_;  // to the own port
-  std::unique_ptr<v1::CheckpointService::Stub> loopback_;
-  std::unique_ptr<v1::CheckpointService::Stub> in_process_;
+  std::unique_ptr<ConnectionListener> listener_;  // ends before the server that it serves
+  std::shared_ptr<PeerChannel> loopback_;         // to the own port
+  std::shared_ptr<grpc::Channel> in_process_;
   std::unique_ptr<SelfCall> self_call_;
   const std::shared_ptr<SelfCallState> self_call_state_ = std::make_shared<SelfCallState>();
   bool drained_ = false;

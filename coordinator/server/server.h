@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/file/posix.h"
+#include "common/rpc/token_source.h"
 #include "coordinator/decision/job_context.h"
 #include "planner/save/save_plan.h"
 
@@ -19,9 +20,11 @@ namespace cairn {
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen;  // where Prometheus may ask; empty: nowhere
-  std::string token;           // empty: none is asked for; whether `listen` may be then is the caller's to check
-  SaveOptions save;            // of all save plans
-  DecisionOptions decisions;   // with the coordinator's epoch
+  // By these callers prove themselves. Null, or with --insecure: nobody has to; whether `listen` may be so is the
+  // caller's to check.
+  std::shared_ptr<TokenSource> tokens;
+  SaveOptions save;           // of all save plans
+  DecisionOptions decisions;  // with the coordinator's epoch
   // This process took the root then, by the clock of the storage: EpochFile::began.
   absl::Time began = absl::InfinitePast();
   // Checks whether this process still serves the root. It is asked before everything that is decided in storage:

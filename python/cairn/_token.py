@@ -1,4 +1,4 @@
-"""Finds the token that a coordinator asks for, for this package's own calls to it."""
+"""Finds the tokens by which a coordinator and this package prove themselves to each other."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import stat
 from cairn._errors import Error
 
 
-def metadata(root: pathlib.Path, flags: list[str]) -> tuple[tuple[str, str], ...]:
-    """Returns what a call carries to the coordinator of `root` that was started with these flags.
+def of_root(root: pathlib.Path, flags: list[str]) -> list[str]:
+    """Returns the tokens of the coordinator of `root` that was started with these flags; none with --insecure.
 
     Raises Error (BAD_TOKEN): there is no such token, or it cannot be read.
     """
     given = _value(flags, "--token-file")
     if given is None and "--insecure" in flags:
-        return ()
-    return _carried(pathlib.Path(given) if given else root / ".cairn" / "token")
+        return []
+    return _lines(pathlib.Path(given) if given else root / ".cairn" / "token")
 
 
-def of_coordinator(address: str, token_file: str | os.PathLike[str] | None) -> list[tuple[tuple[str, str], ...]]:
-    """Returns what calls to a coordinator may carry, the likeliest first: one at least, which may be empty.
+def of_coordinator(address: str, token_file: str | os.PathLike[str] | None) -> list[str]:
+    """Returns the tokens by one of which a coordinator may prove itself.
 
     Without a file, CAIRN_TOKEN_FILE and CAIRN_INSECURE decide, else the copies that coordinators of this machine leave
     for their user (docs/protocol.md, "Security").
@@ -31,9 +31,9 @@ def of_coordinator(address: str, token_file: str | os.PathLike[str] | None) -> l
     """
     given = os.fspath(token_file) if token_file is not None else os.environ.get("CAIRN_TOKEN_FILE")
     if given:
-        return [_carried(pathlib.Path(given))]
+        return _lines(pathlib.Path(given))
     if os.environ.get("CAIRN_INSECURE", "").lower() in ("1", "true", "on", "yes"):
-        return [()]
+        return []
     user = os.geteuid()
     bases = dict.fromkeys([os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}", "/tmp"])
     name = re.sub(r"[^A-Za-z0-9.-]", "_", address)[:200]
@@ -41,8 +41,8 @@ def of_coordinator(address: str, token_file: str | os.PathLike[str] | None) -> l
     for base in bases:
         directory = pathlib.Path(base, f"cairn-{user}", "tokens")
         if base.startswith("/") and _own(directory.parent) and _own(directory) and (directory / name).is_file():
-            found.append(_carried(directory / name))
-    return found or [()]
+            found += _lines(directory / name)[:1]  # the second line is the copy's owner
+    return found
 
 
 def _own(directory: pathlib.Path) -> bool:
@@ -54,15 +54,15 @@ def _own(directory: pathlib.Path) -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
 
 
-def _carried(path: pathlib.Path) -> tuple[tuple[str, str], ...]:
-    """Returns what a call carries to send the token of a file."""
+def _lines(path: pathlib.Path) -> list[str]:
+    """Returns the tokens of a file, one a line."""
     try:
-        token = path.read_text().split("\n", 1)[0].strip()
+        text = path.read_text()
     except OSError as error:
         raise Error(
             "BAD_TOKEN", f"the token file {path} cannot be read: {error.strerror}", {"file": str(path)}
         ) from None
-    return (("authorization", f"Bearer {token}"),)
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _value(flags: list[str], name: str) -> str | None:

@@ -16,7 +16,7 @@ from typing import SupportsIndex
 
 import grpc
 
-from cairn import _agent, _keeping, _token, _wire
+from cairn import _agent, _keeping, _peer, _token, _wire
 from cairn._errors import Error
 from cairn._keeping import BestRule, PruneChoice
 
@@ -42,20 +42,15 @@ class _Remote(_keeping.Keeper):
     def _change(self, name: str, request: _wire.Message) -> _wire.Message:
         method = _wire.CHECKPOINTS[name]
         request.job = self._job
-        with _agent.make_channel(self._address) as channel:
+        with _peer.coordinator_channel(self._address, self._tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-            refused: Error | None = None
-            for token in self._tokens:
-                try:
-                    return call(request, timeout=_TIMEOUT, metadata=token)
-                except grpc.RpcError as error:
-                    refused = _agent.error_of(error, f"coordinator {self._address}")
-                if refused.reason != "BAD_TOKEN":
-                    break
-            assert refused is not None  # there is one token at least, be it none
-            if refused.reason == "AGENT_UNREACHABLE":
-                raise Error("COORDINATOR_UNREACHABLE", refused.message, {**refused.metadata, "job": self._job})
-            raise refused
+            try:
+                return call(request, timeout=_TIMEOUT)
+            except grpc.RpcError as error:
+                refused = _agent.error_of(error, f"coordinator {self._address}")
+        if refused.reason == "AGENT_UNREACHABLE":
+            raise Error("COORDINATOR_UNREACHABLE", refused.message, {**refused.metadata, "job": self._job})
+        raise refused
 
 
 def delete(job: str, step: SupportsIndex, cause: str = "", *, coordinator: str | None = None,
@@ -65,7 +60,7 @@ def delete(job: str, step: SupportsIndex, cause: str = "", *, coordinator: str |
     Args:
       coordinator: its address, host:port; by default CAIRN_COORDINATOR.
       token_file: of the coordinator; by default CAIRN_TOKEN_FILE, else the copies that a coordinator on this machine
-        leaves in the user's runtime directory. With CAIRN_INSECURE no token is sent.
+        leaves in the user's runtime directory. With CAIRN_INSECURE there is none.
     """
     _Remote(job, coordinator, token_file).delete(step, cause)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import time
 import weakref
@@ -29,11 +30,12 @@ from cairn import (
     _wire,
 )
 from cairn._errors import Error
-from cairn._results import LoadReport
+from cairn._results import LoadReport, listed
 from cairn._saving import Saving
 
 __all__ = ["Client", "Saving", "connect"]
 
+_log = logging.getLogger("cairn")
 # close() waits this long until another thread's call has ended.
 _CLOSE_PATIENCE = 1.0
 
@@ -323,7 +325,8 @@ class Client(_keeping.Keeper):
           step: None or "latest" for the latest committed one; or the name that tag() gave to one.
           mapping: statements of the mapping language (docs/mapping.md) by which the state's tensors are made of the
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
-          strict: refuse names that only the checkpoint or only the state has.
+          strict: refuse names that only the checkpoint or only the state has. Without it, a warning in the log "cairn"
+            of rank 0 says what was not found.
           source: the path of what another library wrote (docs/import.md: Hugging Face, PyTorch, Megatron-core,
             DeepSpeed, torchsnapshot, Paddle), to be loaded instead of a checkpoint. All ranks and the coordinator must
             see it.
@@ -343,6 +346,14 @@ class Client(_keeping.Keeper):
             damaged); RANK_LATE, RANK_LOST, TIMED_OUT; BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE
             (arguments); INPUT_UNREADABLE (the mapping's file, the source). All reasons: docs/errors.md.
         """
+        report = self._load(state, step, mapping, strict, source, fallback, timeout)
+        if not strict:
+            self._tell_unfilled(report)
+        return report
+
+    def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: _mapping.Mapping | None,
+              strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float) -> LoadReport:
+        """Does what load() does, without a word in the log about what it did not fill."""
         if step is not None and source is not None:
             raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
         if step == "latest":
@@ -355,6 +366,13 @@ class Client(_keeping.Keeper):
         with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
             self._saver.settle(time.monotonic() + timeout)
             return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
+
+    def _tell_unfilled(self, report: LoadReport) -> None:
+        """Warns of what a load that is not strict left as it was. All ranks have the same names, so one says it."""
+        if report.missing and self.rank == 0:
+            _log.warning("%s: the load%s with strict=False did not find %d of the state's names, so these stay as they "
+                         "were: %s", self.job, "" if report.step is None else f" of step {report.step}",
+                         len(report.missing), listed(report.missing))
 
     # Resharding.
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import grpc
 
-from cairn import _agent, _token, _wire
-from cairn._errors import Error
+from cairn import _agent, _peer, _token, _wire
+from cairn._errors import Error, shown
 from cairn.client import Client, connect
 
 _START_TIMEOUT = 30.0
@@ -265,12 +265,12 @@ class Cluster:
         """Waits until the coordinator knows all agents. Before that, a save asked for over RPC would find no job."""
         deadline = time.monotonic() + _START_TIMEOUT
         method = _wire.CHECKPOINTS["GetJob"]
-        token = _token.metadata(self.root, self._coordinator_flags)
-        with _agent.make_channel(self.coordinator.address) as channel:
+        tokens = _token.of_root(self.root, self._coordinator_flags)
+        with _peer.coordinator_channel(self.coordinator.address, tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:
                 try:
-                    if call(method.request(job=self.job), timeout=5.0, metadata=token).agents == self.ranks:
+                    if call(method.request(job=self.job), timeout=5.0).agents == self.ranks:
                         return
                 except grpc.RpcError as error:
                     refused = _agent.error_of(error, "coordinator")
@@ -294,7 +294,7 @@ class Cluster:
           Error: RANK_OUT_OF_RANGE, and as cairn.connect().
         """
         if not 0 <= rank < self.ranks:
-            raise Error("RANK_OUT_OF_RANGE", f"rank {rank} of a cluster of {self.ranks}")
+            raise Error("RANK_OUT_OF_RANGE", f"rank {shown(rank)} of a cluster of {self.ranks}")
         client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory, rank=rank,
                          world_size=self.ranks)
         self._clients.append(client)

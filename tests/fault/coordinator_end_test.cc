@@ -118,13 +118,13 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) 
 // A throttled container: no stop is long, and an agent is not heard in between.
 TEST_F(CoordinatorEndTest, Lease_CoordinatorIsStoppedInPieces_IsKept) {
   Start({"--lease-ttl=3s"});
-  const auto stub = v1::AgentCoordinationService::NewStub(MakeChannel(address_));
+  const auto stub = v1::AgentCoordinationService::NewStub(*AwaitChannel(*CoordinatorAt(address_, token_)));
   v1::AgentIdentity agent;
   agent.set_job("quiet");
   agent.set_incarnation(7);
   {
     grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(30), token_);
+    PrepareCall(context, absl::Seconds(30));
     v1::RegisterAgentRequest request;
     *request.mutable_agent() = agent;
     request.set_world_size(1);
@@ -141,7 +141,7 @@ TEST_F(CoordinatorEndTest, Lease_CoordinatorIsStoppedInPieces_IsKept) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(30), token_);
+  PrepareCall(context, absl::Seconds(30));
   v1::SynchronizeAgentRequest request;
   *request.mutable_agent() = agent;
   request.mutable_max_wait();

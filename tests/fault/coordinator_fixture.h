@@ -17,6 +17,7 @@
 #include "common/format/safetensors_header.h"
 #include "common/format/verdict.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "tests/testing/fake_agent.h"
@@ -52,7 +53,6 @@ class CoordinatorFixture : public ::testing::Test {
     while (!address_.empty() && address_.back() == '\n') address_.pop_back();
     ASSERT_FALSE(address_.empty()) << ReadWhole(log_);
     if (token_.empty()) token_ = ReadWhole(root_ + "/.cairn/token");
-    stub_ = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
   }
   void Restart() {
     coordinator_.Kill();
@@ -91,10 +91,12 @@ class CoordinatorFixture : public ::testing::Test {
   absl::Status Call(grpc::Status (v1::CheckpointService::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                         Response*),
                     const Request& request, Response& response) {
+    const auto channel = AwaitChannel(*CoordinatorAt(address_, token_, 64 << 20));
+    if (!channel.ok()) return channel.status();
+    const auto stub = v1::CheckpointService::NewStub(*channel);
     grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(60), token_);
-    context.set_wait_for_ready(true);  // a coordinator that has just started may not listen yet
-    return CallError((stub_.get()->*method)(&context, request, &response), PeerKind::kCoordinator, address_);
+    PrepareCall(context, absl::Seconds(60));
+    return CallError((stub.get()->*method)(&context, request, &response), ServerRole::kCoordinator, address_);
   }
   absl::StatusOr<v1::Checkpoint> Create(std::optional<int64_t> step = std::nullopt,
                                         const std::string& id = RandomToken(),
@@ -180,7 +182,6 @@ class CoordinatorFixture : public ::testing::Test {
   std::vector<std::string> flags_;
   int starts_ = 0;
   Process coordinator_;
-  std::unique_ptr<v1::CheckpointService::Stub> stub_;
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 

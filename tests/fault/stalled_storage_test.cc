@@ -14,6 +14,7 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/base/digest.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "tests/testing/fake_agent.h"
@@ -54,7 +55,7 @@ class StalledStorageTest : public ::testing::Test {
     while (!address_.empty() && address_.back() == '\n') address_.pop_back();
     ASSERT_FALSE(address_.empty()) << ReadWhole(log_);
     token_ = ReadWhole(root_ + "/.cairn/token");
-    people_ = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
+    people_ = v1::CheckpointService::NewStub(*AwaitChannel(*CoordinatorAt(address_, token_, 64 << 20)));
   }
   std::vector<FakeAgent*> StartAgents(const std::string& job) {
     std::vector<FakeAgent*> started;
@@ -72,7 +73,7 @@ class StalledStorageTest : public ::testing::Test {
   }
   v1::Checkpoint Get(const std::string& job, int64_t step) {
     grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(30), token_);
+    PrepareCall(context, absl::Seconds(30));
     v1::GetCheckpointRequest request;
     request.set_job(job);
     request.set_step(step);
@@ -82,7 +83,7 @@ class StalledStorageTest : public ::testing::Test {
   }
   v1::Job GetJob(const std::string& job) {
     grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(30), token_);
+    PrepareCall(context, absl::Seconds(30));
     v1::GetJobRequest request;
     request.set_job(job);
     v1::Job view;
@@ -130,7 +131,7 @@ TEST_F(StalledStorageTest, Commit_StorageHangs_IsNamedAndHoldsUpNoOtherJob) {
   EXPECT_GE(GetJob("slow").stalled_storage_calls(), 1u);
   // A person who cancels hears the same, and nobody hears ABORTED.
   grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(30), token_);
+  PrepareCall(context, absl::Seconds(30));
   v1::CancelCheckpointRequest cancel;
   cancel.set_job("slow");
   cancel.set_step(1);
@@ -172,7 +173,7 @@ TEST_F(StalledStorageTest, Request_CallersDoNotWait_DoesNoHarm) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ASSERT_EQ(ReadWhole(hang_ + ".reached").size(), 4u);
-  const auto stub = v1::AgentCoordinationService::NewStub(MakeChannel(address_, 64 << 20));
+  const auto stub = v1::AgentCoordinationService::NewStub(*AwaitChannel(*CoordinatorAt(address_, token_, 64 << 20)));
   v1::RegisterAgentRequest registration;
   registration.mutable_agent()->set_job("demo");
   registration.mutable_agent()->set_incarnation(7);
@@ -180,7 +181,7 @@ TEST_F(StalledStorageTest, Request_CallersDoNotWait_DoesNoHarm) {
   registration.set_protocol(kProtocolVersion);
   registration.set_root_proof(ReadWhole(root_ + "/.cairn/root-proof"));
   grpc::ClientContext registering;
-  PrepareCall(registering, absl::Seconds(30), token_);
+  PrepareCall(registering, absl::Seconds(30));
   v1::RegisterAgentResponse registered;
   ASSERT_TRUE(stub->RegisterAgent(&registering, registration, &registered).ok());
   v1::PutLayoutRequest put;
@@ -191,20 +192,20 @@ TEST_F(StalledStorageTest, Request_CallersDoNotWait_DoesNoHarm) {
   put.set_total_bytes(put.chunk().size() + 1);
   for (int call = 0; call < 40; ++call) {
     grpc::ClientContext context;
-    PrepareCall(context, absl::Milliseconds(50), token_);
+    PrepareCall(context, absl::Milliseconds(50));
     v1::PutLayoutResponse response;
     EXPECT_EQ(stub->PutLayout(&context, put, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   }
   std::filesystem::remove(hang_);
   // This call is the last in the queue, so its answer shows that the others have been worked on.
   grpc::ClientContext last;
-  PrepareCall(last, absl::Seconds(30), token_);
+  PrepareCall(last, absl::Seconds(30));
   v1::PutLayoutResponse response;
   const grpc::Status status = stub->PutLayout(&last, put, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(coordinator_.Wait(absl::ZeroDuration()), -1) << "it is alive";
   grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(30), token_);
+  PrepareCall(context, absl::Seconds(30));
   v1::Capabilities capabilities;
   EXPECT_TRUE(people_->GetCapabilities(&context, v1::GetCapabilitiesRequest(), &capabilities).ok());
 }

@@ -4,14 +4,16 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
+import threading
 
 import grpc
 import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _token, _wire
+from cairn import _agent, _peer, _token, _wire
 from testing.ranks import command, command_json, on_ranks, until
 
 AGENTS = _wire.service("cairn.v1.AgentCoordinationService")
@@ -43,14 +45,17 @@ def copy_of(runtime, cluster) -> pathlib.Path:
     return runtime / f"cairn-{os.geteuid()}" / "tokens" / cluster.coordinator.address.replace(":", "_")
 
 
-def reason(address, method, metadata=(), **fields) -> str:
-    """Returns the reason of an RPC's refusal; "" if it is answered."""
-    with _agent.make_channel(address) as channel:
-        call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        try:
-            call(method.request(**fields), timeout=30.0, metadata=metadata)
-        except grpc.RpcError as error:
-            return _agent.error_of(error, address).reason
+def reason(address, method, tokens=(), **fields) -> str:
+    """Returns the reason of an RPC's refusal; "" if it is answered. Without a token the call is plain."""
+    try:
+        with _peer.coordinator_channel(address, tokens) as channel:
+            call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+            try:
+                call(method.request(**fields), timeout=30.0)
+            except grpc.RpcError as error:
+                return _agent.error_of(error, address).reason
+    except cairn.Error as error:
+        return error.reason
     return ""
 
 
@@ -74,15 +79,16 @@ def test_every_call_needs_the_token(root):
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         served = re.search(r"transfer=(\S+)", until(
             lambda: "transfer=" in (text := cluster.agents[0].log.read_text()) and text)).group(1)
-        wrong = (("authorization", "Bearer " + "0" * 64),)
         for address, service in (
             (cluster.coordinator.address, _wire.CHECKPOINTS),
             (cluster.coordinator.address, AGENTS),
             (served, TRANSFERS),
         ):
             for method in service.values():
-                for metadata in ((), wrong):
-                    assert reason(address, method, metadata) == "BAD_TOKEN", (method.path, metadata)
+                assert reason(address, method) == "BAD_TOKEN", method.path
+            # An agent proves itself to other agents only, so to a command it is a stranger, whatever the token.
+            for tokens in (["0" * 64], *([_token.of_root(root, [])] if service is TRANSFERS else [])):
+                assert reason(address, next(iter(service.values())), tokens) == "BAD_TOKEN"
         # Anybody may ask whether it lives.
         with _agent.make_channel(cluster.coordinator.address) as channel:
             assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30.0) == b"\x08\x01"
@@ -90,7 +96,7 @@ def test_every_call_needs_the_token(root):
 
 def test_process_without_a_token_passes_for_no_rank(root):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=["--register-timeout=60s"]) as cluster:
-        address, right = cluster.coordinator.address, _token.metadata(root, [])
+        address, right = cluster.coordinator.address, _token.of_root(root, [])
         cluster.agents[1].kill(signal.SIGTERM)  # gives its rank back
         until(lambda: "event=unregistered job=demo rank=1" in cluster.coordinator.log.read_text())
         assert reason(address, AGENTS["RegisterAgent"], **registration(root, rank=1)) == "BAD_TOKEN"
@@ -103,10 +109,10 @@ def test_process_without_a_token_passes_for_no_rank(root):
 def test_refusals_do_not_tell_who_holds_a_rank(root):
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         method = AGENTS["RegisterAgent"]
-        with _agent.make_channel(cluster.coordinator.address) as channel:
+        with _peer.coordinator_channel(cluster.coordinator.address, _token.of_root(root, [])) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             with pytest.raises(grpc.RpcError) as refused:
-                call(method.request(**registration(root)), timeout=30.0, metadata=_token.metadata(root, []))
+                call(method.request(**registration(root)), timeout=30.0)
         error = _agent.error_of(refused.value, "coordinator")
         assert error.reason == "RANK_CONFLICT" and re.search(r"held by agent [0-9a-f]{4}… on ", error.message), error
         save(cluster, 1)
@@ -250,3 +256,146 @@ def test_insecure_has_to_be_said(root, runtime):
         text=True,
     )
     assert done.returncode == 1 and "error: NOT_LOOPBACK: " in done.stderr, done.stderr
+
+
+class Stranger:
+    """Listens at an address, hears what callers say, and does what its kind does with it. A context."""
+
+    def __init__(self, host: str, port: int = 0, kind: str = "silent", target: str = ""):
+        self.heard, self.kind, self.target, self._ends = b"", kind, target, []
+        self.listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((host, port))
+        self.listener.listen()
+        self.address = f"{host}:{self.listener.getsockname()[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        for end in (self.listener, *self._ends):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+
+    def _serve(self):
+        while True:
+            try:
+                caller = self.listener.accept()[0]
+            except OSError:
+                return
+            self._ends.append(caller)
+            if self.kind == "http2":
+                caller.sendall(b"\0\0\0\4\0\0\0\0\0")
+            target = None
+            if self.kind == "relay":
+                host, _, port = self.target.rpartition(":")
+                target = socket.create_connection((host, int(port)))
+                self._ends.append(target)
+                threading.Thread(target=self._pump, args=(target, caller), daemon=True).start()
+            threading.Thread(target=self._pump, args=(caller, target), daemon=True).start()
+
+    def _pump(self, source, target):
+        try:
+            while part := source.recv(65536):
+                self.heard += part
+                if target is not None:
+                    target.sendall(part)
+        except OSError:
+            pass
+
+
+@pytest.mark.parametrize("kind", ["silent", "http2"])
+def test_stranger_at_the_other_address_of_localhost_hears_no_token(root, kind):
+    with cairn.local.Cluster(ranks=1, root=root) as cluster:
+        save(cluster, 1)
+        port = int(cluster.coordinator.address.rpartition(":")[2])
+        try:
+            stranger = Stranger("::1", port, kind)
+        except OSError:
+            pytest.skip("this system has no loopback of IPv6, or the port is taken there")
+        with stranger:
+            assert listed(f"localhost:{port}", "--token-file", str(root / ".cairn/token")) == [1]
+            tokens = _token.of_root(root, [])
+            assert reason(f"localhost:{port}", _wire.CHECKPOINTS["GetJob"], tokens, job="demo") == ""
+        assert tokens[0].encode() not in stranger.heard
+
+
+def test_relay_on_this_machine_is_refused_and_hears_no_token(root):
+    with cairn.local.Cluster(ranks=1, root=root) as cluster:
+        tokens = _token.of_root(root, [])
+        with Stranger("127.0.0.1", kind="relay", target=cluster.coordinator.address) as relay:
+            done = command("list", "demo", "--coordinator", relay.address, "--token-file", str(root / ".cairn/token"),
+                           expect=1)
+            assert "BAD_TOKEN" in done.stderr and "another process of this machine" in done.stderr, done.stderr
+            assert reason(relay.address, _wire.CHECKPOINTS["GetJob"], tokens, job="demo") == "BAD_TOKEN"
+        assert relay.heard and tokens[0].encode() not in relay.heard
+
+
+def test_stranger_at_the_port_of_a_dead_coordinator_hears_no_token(root):
+    with cairn.local.Cluster(
+        ranks=2, root=root, coordinator_flags=["--lease-ttl=1s"], agent_flags=["--register-timeout=300ms"]
+    ) as cluster:
+        save(cluster, 1)
+        host, _, port = cluster.coordinator.address.rpartition(":")
+        cluster.coordinator.kill()
+        cluster._port.close()
+        with Stranger(host, int(port), "http2") as stranger:
+            # Beyond --register-timeout, after which an agent that never had a coordinator ends.
+            until(lambda: len(stranger._ends) >= 8, text="the agents' calls")
+            until(lambda: all("BAD_TOKEN" in agent.log.read_text() for agent in cluster.agents))
+        assert stranger.heard.startswith(b"CAIRN-P1") and _token.of_root(root, [])[0].encode() not in stranger.heard
+        cluster.coordinator.restart()
+        cluster._await_registration()
+        save(cluster, 2)
+        assert all(agent.alive() for agent in cluster.agents)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["token file", "root's token"])
+def test_token_is_changed_while_a_job_runs(root, tmp_path, given):
+    """As docs/operations.md says: the new one beside the old one, then alone. No save fails."""
+    file = tmp_path / "token" if given else root / ".cairn/token"
+    if given:
+        file.write_text("first token, long enough\n")
+        file.chmod(0o600)
+    flags = [f"--token-file={file}"] if given else []
+    new = "5" * 64
+
+    def write(text):
+        fresh = file.with_name("token.new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(text)
+        fresh.replace(file)
+
+    def tokens_read(count):
+        services = [cluster.coordinator, *cluster.agents]
+        until(lambda: all(f"event=tokens_read tokens={count}" in service.log.read_text() for service in services),
+              text=f"{count} tokens")
+
+    with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=flags, agent_flags=flags) as cluster:
+        address = cluster.coordinator.address
+        save(cluster, 1)
+        old = file.read_text().split()[0]
+        was = tmp_path / "was"
+        was.touch(mode=0o600)
+        was.write_text(old)
+        write(f"{new}\n{old}\n")
+        save(cluster, 2)
+        tokens_read(2)
+        save(cluster, 3)
+        assert listed(address, f"--token-file={was}") == [1, 2, 3]
+        assert listed(address, f"--token-file={file}") == [1, 2, 3]
+        write(f"{new}\n")
+        save(cluster, 4)
+        tokens_read(1)
+        save(cluster, 5)
+        cluster.agents[0].restart()
+        cluster._await_registration()
+        save(cluster, 6)
+        cluster.coordinator.restart()
+        save(cluster, 7)
+        assert listed(address, f"--token-file={file}") == [1, 2, 3, 4, 5, 6, 7]
+        assert "BAD_TOKEN" in command("list", "demo", "--coordinator", address, f"--token-file={was}", expect=1).stderr

@@ -6,6 +6,7 @@
 #include "common/base/random_id.h"
 #include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
@@ -22,7 +23,7 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 FakeAgent::FakeAgent(FakeAgentOptions options)
     : options_(std::move(options)), incarnation_(RandomId()), held_(options_), trainer_(RandomId()) {
   if (options_.token.empty()) options_.token = ReadWhole(options_.root + "/.cairn/token");
-  stub_ = v1::AgentCoordinationService::NewStub(MakeChannel(options_.coordinator));
+  peer_ = CoordinatorAt(options_.coordinator, options_.token);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -149,6 +150,17 @@ v1::AgentIdentity FakeAgent::Identity() const {
   return identity;
 }
 
+template <typename Request, typename Response>
+absl::Status FakeAgent::Call(grpc::Status (v1::AgentCoordinationService::Stub::*method)(grpc::ClientContext*,
+                                                                                        const Request&, Response*),
+                             const Request& request, Response& response) {
+  CAIRN_ASSIGN_OR_RETURN(const PeerChannel::Channel channel, peer_->Await());
+  const auto stub = v1::AgentCoordinationService::NewStub(channel);
+  grpc::ClientContext context;
+  PrepareCall(context, kCallTimeout);
+  return CallError((stub.get()->*method)(&context, request, &response), ServerRole::kCoordinator, options_.coordinator);
+}
+
 bool FakeAgent::Register() {
   v1::RegisterAgentRequest request;
   {
@@ -162,11 +174,8 @@ bool FakeAgent::Register() {
   if (const auto storage = PosixStorage::Open(options_.root, false); storage.ok()) {
     request.set_root_proof(ReadRootProof(**storage).value_or(""));
   }
-  grpc::ClientContext context;
-  PrepareCall(context, kCallTimeout, options_.token);
   v1::RegisterAgentResponse response;
-  const absl::Status status =
-      CallError(stub_->RegisterAgent(&context, request, &response), PeerKind::kCoordinator, options_.coordinator);
+  const absl::Status status = Call(&v1::AgentCoordinationService::Stub::RegisterAgent, request, response);
   std::lock_guard lock(mutex_);
   if (!status.ok()) {
     registration_errors_.push_back(status);
@@ -207,11 +216,8 @@ void FakeAgent::Run() {
     }
     request.set_sequence(++sequence);
     request.mutable_max_wait()->set_nanos(30'000'000);
-    grpc::ClientContext context;
-    PrepareCall(context, kCallTimeout, options_.token);
     v1::SynchronizeAgentResponse response;
-    const absl::Status status =
-        CallError(stub_->SynchronizeAgent(&context, request, &response), PeerKind::kCoordinator, options_.coordinator);
+    const absl::Status status = Call(&v1::AgentCoordinationService::Stub::SynchronizeAgent, request, response);
     if (status.ok()) {
       {
         std::lock_guard lock(mutex_);
@@ -355,10 +361,8 @@ void FakeAgent::PutLayout() {
   for (const auto& [offset, size] : {std::pair<size_t, size_t>{0, half}, {half, held_.layout().size() - half}}) {
     request.set_offset(offset);
     request.set_chunk(held_.layout().substr(offset, size));
-    grpc::ClientContext context;
-    PrepareCall(context, kCallTimeout, options_.token);
     v1::PutLayoutResponse response;
-    if (!stub_->PutLayout(&context, request, &response).ok()) return;
+    if (!Call(&v1::AgentCoordinationService::Stub::PutLayout, request, response).ok()) return;
   }
 }
 
@@ -372,11 +376,8 @@ absl::StatusOr<std::string> FakeAgent::GetPlan(const std::string& digest) {
   std::string bytes;
   for (;;) {
     request.set_offset(bytes.size());
-    grpc::ClientContext context;
-    PrepareCall(context, kCallTimeout, options_.token);
     v1::GetPlanResponse response;
-    CAIRN_RETURN_IF_ERROR(
-        CallError(stub_->GetPlan(&context, request, &response), PeerKind::kCoordinator, options_.coordinator));
+    CAIRN_RETURN_IF_ERROR(Call(&v1::AgentCoordinationService::Stub::GetPlan, request, response));
     bytes += response.chunk();
     if (bytes.size() >= response.total_bytes()) return bytes;
   }

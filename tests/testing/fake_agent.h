@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/rpc/peer_channel.h"
 #include "tests/testing/fake_state.h"
 
 namespace cairn::testing {
@@ -64,6 +65,10 @@ class FakeAgent {
  private:
   void Run();
   bool Register();
+  template <typename Request, typename Response>
+  absl::Status Call(grpc::Status (v1::AgentCoordinationService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                               Response*),
+                    const Request& request, Response& response);
   void Obey(const v1::SynchronizeAgentResponse& response);
   void ObeySave(const v1::SaveOrder& order);
   void PutLayout();
@@ -75,7 +80,7 @@ class FakeAgent {
   FakeAgentOptions options_;
   const uint64_t incarnation_;
   const FakeState held_;
-  std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
+  std::shared_ptr<PeerChannel> peer_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

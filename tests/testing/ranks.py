@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 import cairn
-from cairn import _agent, _token, _wire
+from cairn import _peer, _token, _wire
 
 LIMIT = 120.0
 
@@ -93,11 +93,11 @@ def command_json(*arguments: str, expect: int | None = 0, timeout: float = 60):
 
 
 def call_coordinator(cluster, name: str, **fields):
-    """Makes an RPC of CheckpointService with the root's token. Raises grpc.RpcError."""
+    """Makes an RPC of CheckpointService, and proves itself by the root's token. Raises grpc.RpcError."""
     method = _wire.CHECKPOINTS[name]
-    with _agent.make_channel(cluster.coordinator.address) as channel:
+    with _peer.coordinator_channel(cluster.coordinator.address, _token.of_root(cluster.root, [])) as channel:
         call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(method.request(**fields), timeout=30.0, metadata=_token.metadata(cluster.root, []))
+        return call(method.request(**fields), timeout=30.0)
 
 
 def files_below(directory: pathlib.Path, ending: str = "") -> list[pathlib.Path]:

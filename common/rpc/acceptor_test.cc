@@ -1,4 +1,4 @@
-#include "common/rpc/accept_loop.h"
+#include "common/rpc/acceptor.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -46,9 +46,9 @@ class NoDescriptors {
   std::vector<UniqueFd> taken_;
 };
 
-class AcceptLoopTest : public ::testing::Test {
+class AcceptorTest : public ::testing::Test {
  protected:
-  AcceptLoopTest()
+  AcceptorTest()
       : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     sockaddr_in address = {};
@@ -60,15 +60,17 @@ class AcceptLoopTest : public ::testing::Test {
     getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
     address_ = address;
     thread_ = std::thread([this] {
-      loop_.Run({listener_.get()}, wake_.get(), [this](int listener, UniqueFd connection) {
-        EXPECT_EQ(listener, listener_.get());
-        MutexLock lock(mutex_);
-        taken_.push_back(std::move(connection));
-        changed_.NotifyAll();
-      });
+      pollfd polled[] = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+      while (poll(polled, 2, -1) >= 0 && polled[0].revents == 0) {
+        acceptor_.TakeWaiting(listener_.get(), [this](UniqueFd connection) {
+          MutexLock lock(mutex_);
+          taken_.push_back(std::move(connection));
+          changed_.NotifyAll();
+        });
+      }
     });
   }
-  ~AcceptLoopTest() override {
+  ~AcceptorTest() override {
     eventfd_write(wake_.get(), 1);
     thread_.join();
   }
@@ -77,7 +79,7 @@ class AcceptLoopTest : public ::testing::Test {
   bool Connects(const UniqueFd& client) const {
     return connect(client.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_)) == 0;
   }
-  // Returns whether the loop takes as many connections in time.
+  // Returns whether the acceptor takes as many connections in time.
   bool Takes(size_t connections) {
     MutexLock lock(mutex_);
     const absl::Time until = absl::Now() + absl::Milliseconds(kLongMs);
@@ -88,7 +90,7 @@ class AcceptLoopTest : public ::testing::Test {
   const UniqueFd listener_, wake_;
   sockaddr_in address_ = {};
   FakeClock clock_;
-  AcceptLoop loop_{clock_};
+  Acceptor acceptor_{clock_};
   Mutex mutex_;
   CondVar changed_;
   std::vector<UniqueFd> taken_ ABSL_GUARDED_BY(mutex_);
@@ -102,7 +104,7 @@ bool IsClosed(const UniqueFd& client) {
   return poll(&polled, 1, kLongMs) == 1 && recv(client.get(), &byte, 1, 0) <= 0;
 }
 
-TEST_F(AcceptLoopTest, NoDescriptors_ConnectionsAreClosedAtOnce_AndTakenWhenThereAreSome) {
+TEST_F(AcceptorTest, NoDescriptors_ConnectionsAreClosedAtOnce_AndTakenWhenThereAreSome) {
   const UniqueFd before = MakeClient();
   ASSERT_TRUE(Connects(before) && Takes(1));
   std::vector<UniqueFd> clients;
@@ -119,7 +121,7 @@ TEST_F(AcceptLoopTest, NoDescriptors_ConnectionsAreClosedAtOnce_AndTakenWhenTher
   EXPECT_TRUE(Connects(after) && Takes(2));
 }
 
-TEST_F(AcceptLoopTest, NoDescriptors_TheyComeAndGo_StandsInTheLogOnceAMinute) {
+TEST_F(AcceptorTest, NoDescriptors_TheyComeAndGo_StandsInTheLogOnceAMinute) {
   ::testing::internal::CaptureStderr();
   size_t taken = 0;
   std::vector<UniqueFd> clients;

@@ -1,7 +1,6 @@
-#include "common/rpc/accept_loop.h"
+#include "common/rpc/acceptor.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -10,44 +9,41 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/process/log.h"
+#include "common/resources/open_files.h"
 
 namespace cairn {
 namespace {
 
-constexpr int kPauseMs = 100;
 constexpr int kTakenInTurn = 64;
 constexpr absl::Duration kLogInterval = absl::Minutes(1);
 
 UniqueFd AnyDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
+// The system gives the lowest number that is free. So a high one says how many descriptors are in use.
+bool IsReserved(int descriptor) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  return static_cast<uint64_t>(descriptor) >= limit.rlim_cur - SharesOfOpenFiles(limit.rlim_cur).files;
+}
+
 UniqueFd Accept(int listener) { return UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
 
 }  // namespace
 
-AcceptLoop::AcceptLoop(const Clock& clock) : clock_(clock), reserve_(AnyDescriptor()) {}
+Acceptor::Acceptor(const Clock& clock) : clock_(clock), reserve_(AnyDescriptor()) {}
 
-void AcceptLoop::Run(const std::vector<int>& listeners, int wake,
-                     const std::function<void(int listener, UniqueFd)>& taken) {
-  std::vector<pollfd> polled = {{wake, POLLIN, 0}};
-  for (const int listener : listeners) polled.push_back({listener, POLLIN, 0});
-  while (true) {
-    if (poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return;
-    if (polled[0].revents != 0) return;
-    bool pause = false;
-    for (size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents != 0 && !TakeWaiting(polled[i].fd, taken)) pause = true;
-    }
-    if (pause) poll(polled.data(), 1, kPauseMs);
-  }
-}
-
-bool AcceptLoop::TakeWaiting(int listener, const std::function<void(int, UniqueFd)>& taken) {
+bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& taken) {
   for (int turn = 0; turn < kTakenInTurn; ++turn) {
     UniqueFd connection = Accept(listener);
     if (connection.valid()) {
       if (!reserve_.valid()) reserve_ = AnyDescriptor();
+      if (IsReserved(connection.get())) {
+        LogShortage(EMFILE);
+        ++refused_;
+        continue;
+      }
       if (short_) LogEnd();
-      taken(listener, std::move(connection));
+      taken(std::move(connection));
       continue;
     }
     switch (errno) {
@@ -71,7 +67,7 @@ bool AcceptLoop::TakeWaiting(int listener, const std::function<void(int, UniqueF
   return true;
 }
 
-bool AcceptLoop::Refuse(int listener) {
+bool Acceptor::Refuse(int listener) {
   if (!reserve_.valid()) return false;
   reserve_ = UniqueFd();
   const bool refused = Accept(listener).valid();
@@ -81,7 +77,7 @@ bool AcceptLoop::Refuse(int listener) {
   return refused;
 }
 
-void AcceptLoop::LogShortage(int error) {
+void Acceptor::LogShortage(int error) {
   const absl::Time now = clock_.SteadyNow();
   if (now - logged_ < kLogInterval) return;
   short_ = true;
@@ -98,7 +94,7 @@ void AcceptLoop::LogShortage(int error) {
                                   "fs.file-max."}});
 }
 
-void AcceptLoop::LogEnd() {
+void Acceptor::LogEnd() {
   short_ = false;
   Log(LogLevel::kInfo, "descriptors_free", {{"refused", refused_}});
   refused_ = 0;
