@@ -134,7 +134,8 @@ def _unreachable(path: str, error: OSError) -> Error:
     """Returns an error of which _agent.frozen() knows whether the agent is there."""
     if isinstance(error, TimeoutError):
         return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: it did not answer in time: it is "
-                     "stopped, frozen or very busy", {"detail": f"DEADLINE_EXCEEDED: {error}"})
+                     "stopped, frozen or very busy, or it has no file descriptor left",
+                     {"detail": f"DEADLINE_EXCEEDED: {error}"})
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):
         return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {_agent.CLOSES_AT_ONCE}")
     return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}")

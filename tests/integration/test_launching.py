@@ -198,8 +198,8 @@ def test_up_finds_a_place_beside_a_directory_of_another_user(runtime, tmp_path):
     assert squatted.read_text() == "anybody may have made this"
 
 
-@pytest.mark.parametrize(("words", "said"), [(["--standalone"], True), (["--standalone", "--local-addr=127.0.0.1"], False),
-                                             ([], False)])
+@pytest.mark.parametrize(("words", "said"), [(["--standalone"], True),
+                                             (["--standalone", "--local-addr=127.0.0.1"], False), ([], False)])
 def test_run_says_that_this_machines_name_has_no_address(runtime, tmp_path, words, said):
     launcher = tmp_path / "torchrun"
     launcher.write_text("#!/bin/sh\nsleep 1\n")

@@ -1,4 +1,4 @@
-"""What processes leave behind that are killed, or that storage lets remove nothing: the whole tree of a root is listed."""
+"""What processes leave behind that are killed or can remove nothing: the whole tree of a root is listed."""
 
 import os
 import re
@@ -52,8 +52,8 @@ int unlinkat(int directory, const char *name, int flags) {
 }
 """
 # All that may stand in a root of one job.
-KNOWN = re.compile(r"\.cairn(/(epoch|address|root-proof|token|transfer\.secret|tombstone-room|plans(/\w+\.plan)?))?|demo|"
-                   r"demo/\d{12}(/\d{4}(/\.owner|/rank\d{5}-bin\d\d\.safetensors)?|/\d{4}\.verdict)?")
+KNOWN = re.compile(r"\.cairn(/(epoch|address|root-proof|token|transfer\.secret|tombstone-room|plans(/\w+\.plan)?))?|"
+                   r"demo|demo/\d{12}(/\d{4}(/\.owner|/rank\d{5}-bin\d\d\.safetensors)?|/\d{4}\.verdict)?")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Roots within each other: each way is refused by name, by whatever would make or serve one, and nothing is left there."""
+"""Roots within each other: each way is refused by name, by whatever would make or serve one; nothing is left."""
 
 import subprocess
 
@@ -72,8 +72,8 @@ def test_doctor_finds_a_root_within_another_one(served):
 
 
 def test_a_job_is_not_read_from_a_level_above_its_root(served, tmp_path):
-    for arguments in (["list", "ckpt/demo"], ["show", "ckpt/demo@1"], ["verify", "ckpt/demo@1"], ["repair", "ckpt/demo@1"],
-                      ["history", "ckpt/demo"], ["diff", "ckpt/demo@1", "ckpt/demo@1"],
+    for arguments in (["list", "ckpt/demo"], ["show", "ckpt/demo@1"], ["verify", "ckpt/demo@1"],
+                      ["repair", "ckpt/demo@1"], ["history", "ckpt/demo"], ["diff", "ckpt/demo@1", "ckpt/demo@1"],
                       ["export", "ckpt/demo@1", f"--to={tmp_path}/out"]):
         said = command(*arguments, f"--root={served.parent}", expect=1).stderr
         assert f"next: Give --root {served}, where the job is called demo." in said, (arguments, said)
