@@ -197,7 +197,7 @@ bool IsHalted(const v1::JobRank& rank) {
          rank.trainer_process() != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
 }
 
-// Returns for example "attached" or "stopped for 12s".
+// Returns for example "attached" or "stopped for 12.0 s".
 std::string TrainerText(const v1::JobRank& rank) {
   if (IsHalted(rank)) {
     return absl::StrCat(EnumText(rank.trainer_process()), " for ",

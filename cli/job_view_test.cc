@@ -109,8 +109,8 @@ TEST(JobViewTest, JobToJson_EachTrainer_HasItsLastStepAndHowItsProcessStands) {
 TEST(JobViewTest, JobText_ATrainerIsStopped_SaysForHowLongAndIsWorthALook) {
   v1::Job job = JobWithAStoppedTrainer();
   const std::string text = JobText(stdout, job, std::nullopt);
-  EXPECT_NE(text.find("stopped for 12s"), std::string::npos) << text;
-  EXPECT_NE(text.find("30s ago"), std::string::npos) << text;
+  EXPECT_NE(text.find("stopped for 12.0 s"), std::string::npos) << text;
+  EXPECT_NE(text.find("30.0 s ago"), std::string::npos) << text;
   EXPECT_NE(text.find("gone"), std::string::npos) << text;
   EXPECT_NE(text.find("none"), std::string::npos) << text;
   job.set_ranks_left_out(true);

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
 #include "cli/join_advice.h"
+#include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
 #include "common/file/posix.h"
@@ -181,7 +182,8 @@ absl::Status LocalCluster::AwaitRoot() const {
     if ((*holder)->address.empty()) {
       // It starts, or is a command that needs the root for a while, so the coordinator waits for its turn.
       if (!context_.json()) {
-        std::fprintf(stderr, "cairn: waiting for %s, which has %s\n", (*holder)->text.c_str(), options_.root.c_str());
+        std::fprintf(stderr, "cairn: waiting for %s, which has %s\n", ForTerminal((*holder)->text).c_str(),
+                     options_.root.c_str());
       }
       return absl::OkStatus();
     }

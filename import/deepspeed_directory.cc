@@ -48,7 +48,10 @@ using Entries = std::vector<PosixStorage::Entry>;
 // there is left out: whoever opens a file in it looks where the link leads.
 absl::StatusOr<Entries> List(const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
-  auto entries = root->List(directory.substr(1));
+  const absl::StatusOr<std::string> real = ResolvePath(directory);
+  if (HasReason(real.status(), Reason::kFileMissing)) return Entries();
+  CAIRN_RETURN_IF_ERROR(real.status());
+  auto entries = root->List(real->substr(1));
   if (HasReason(entries.status(), Reason::kFileMissing)) return Entries();
   CAIRN_RETURN_IF_ERROR(entries.status());
   for (PosixStorage::Entry& entry : *entries) {

@@ -1,10 +1,10 @@
 """Manifests that somebody else has put below the root: what they take, and what of them reaches a terminal."""
 
-import os
 import pathlib
 import re
 import struct
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -51,14 +51,20 @@ def put_verdict(root, *more: bytes) -> int:
     return len(packed)
 
 
+# A child counts what its parent had when it was made, so a small process starts the command and asks what it has used.
+MEASURE = """
+import resource, subprocess, sys
+said = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).stdout
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, said.decode())
+"""
+
+
 def peak(*arguments: str) -> tuple[int, str]:
     """Runs the command, and returns its largest memory in KiB and what it printed."""
-    running = subprocess.Popen([str(cairn.local.binary("cairn")), *arguments], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-    said = running.stdout.read().decode()
-    _, status, used = os.wait4(running.pid, 0)
-    running.returncode = os.waitstatus_to_exitcode(status)
-    return used.ru_maxrss, said
+    measured = subprocess.run([sys.executable, "-S", "-c", MEASURE, str(cairn.local.binary("cairn")), *arguments],
+                              capture_output=True, text=True, check=True, timeout=120)
+    used, said = measured.stdout.split(" ", 1)
+    return int(used), said
 
 
 @pytest.mark.parametrize("what, filling", [

@@ -15,6 +15,7 @@ state: a tree as the state itself, in which a list stands for each item. It begi
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
@@ -45,6 +46,22 @@ def describe(value: Any, parameter: torch.Tensor | None = None, depth: int = 0) 
         if isinstance(value, list):
             return ["list", *(describe(item, parameter, depth + 1) for item in value)]
     return ["own" if isinstance(value, PerRank) else "value"]
+
+
+def as_text(description: list[Any]) -> str:
+    return json.dumps(description, separators=(",", ":"))
+
+
+def from_text(text: Any, path: str) -> list[Any]:
+    """Returns what as_text() wrote. Raises FORMAT_TOO_NEW."""
+    try:
+        description = json.loads(text)
+    except (TypeError, ValueError):
+        description = None
+    if not isinstance(description, list) or not description:
+        raise Error("FORMAT_TOO_NEW", f"{path!r} is described in a way that this version does not know",
+                    {"object": path})
+    return description
 
 
 def build(description: list[Any], held: Any = None, parameter: torch.Tensor | None = None, path: str = "") -> Any:

@@ -195,7 +195,7 @@ class CheckpointManager:
         def load(step: SupportsIndex | str | None) -> tuple[Gathered, LoadReport]:
             stored: dict[str, Any] = {}
             passed_over: list[dict[str, Any]] = []
-            if is_described(state):
+            if isinstance(state, dict) and is_described(state):
                 # It wants no tensor, and brings the values of the checkpoint.
                 values = self._client._load({}, step, None, False, source, fallback, timeout)
                 if source is None:

@@ -8,14 +8,18 @@ needs (a closure, sparse gradients, a mode). Only tensors of other libraries' cl
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 import torch
 
 from cairn._errors import Error
-from cairn.torch._description import build, describe, needs_library
+from cairn._state import PerRank
+from cairn.torch._description import as_text, build, describe, from_text, needs_library
 
 Parameters = dict[Any, torch.Tensor]
+# What the last save of an optimizer has described: its signature and its text.
+_described: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[Any, str]] = weakref.WeakKeyDictionary()
 
 
 def parameters_of(optimizer: torch.optim.Optimizer, names: list[Any] | None = None) -> Parameters:
@@ -25,11 +29,17 @@ def parameters_of(optimizer: torch.optim.Optimizer, names: list[Any] | None = No
     return dict(zip(range(len(every)) if names is None else names, every, strict=True))
 
 
-def describe_states(states: dict[Any, Any], parameters: Parameters) -> list[Any]:
-    """Returns what a load needs to make such states: [descriptions, [its position, key, whether of a parameter], ...].
+def describe_states(optimizer: torch.optim.Optimizer, states: dict[Any, Any], parameters: Parameters) -> str:
+    """Returns what a load needs to make such states, as a text: [descriptions, [its position, key, whether of a
+    parameter], ...].
 
-    Most parameters have states of one kind, so that each kind is described once.
+    Most parameters have states of one kind, so that each kind is described once. What a save of the same optimizer has
+    described is not described again: to see that it is the same costs less.
     """
+    signature = _signature(states, parameters)
+    before = _described.get(optimizer)
+    if before is not None and signature is not None and before[0] == signature:
+        return before[1]
     kinds: list[Any] = []
     positions: dict[str, int] = {}
     of: list[Any] = []
@@ -40,10 +50,26 @@ def describe_states(states: dict[Any, Any], parameters: Parameters) -> list[Any]
             positions[text] = len(kinds)
             kinds.append(description)
         of.append([positions[text], key, key in parameters])
-    return [kinds, *of]
+    text = as_text([kinds, *of])
+    _described[optimizer] = signature, text
+    return text
 
 
-def built_states(optimizer: torch.optim.Optimizer, description: list[Any], parameters: Parameters,
+def _signature(states: dict[Any, Any], parameters: Parameters) -> Any:
+    """Returns all on which the description of states depends; None of states that are nested deeper."""
+    if not all(type(state) is dict for state in states.values()):
+        return None
+    values = [value for state in states.values() for value in state.values()]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if any(isinstance(value, (dict, list, PerRank)) for value in values):
+        return None
+    return ([(key, *state) for key, state in states.items()], list(map(type, values)),
+            [(tensor.dtype, tensor.shape, tensor.device) for tensor in tensors],
+            [(tensor.placements, tensor.device_mesh) for tensor in tensors if hasattr(tensor, "placements")],
+            list(parameters), [(parameter.shape, parameter.device) for parameter in parameters.values()])
+
+
+def built_states(optimizer: torch.optim.Optimizer, description: str, parameters: Parameters,
                  held: dict[Any, Any], path: str) -> dict[Any, Any]:
     """Makes the states that were described, for a load to fill. The optimizer itself stays as it is.
 
@@ -56,7 +82,7 @@ def built_states(optimizer: torch.optim.Optimizer, description: list[Any], param
     Raises:
       Error: UNSUPPORTED (a tensor that only its library can make, and a step does not), FORMAT_TOO_NEW.
     """
-    kinds, *of = description
+    kinds, *of = from_text(description, path)
     if of and all(isinstance(key, int) for _, key, _ in of) and not any(key in parameters for _, key, _ in of):
         keys = list(parameters)  # the states were numbered, because nothing told the parameters' names
         of = [[position, keys[key], True] for position, key, of_parameter in of if of_parameter and key < len(keys)]

@@ -11,7 +11,7 @@ import torch
 from cairn._errors import Error
 from cairn._state import PerRank, PerRankValues
 from cairn.torch import _rng
-from cairn.torch._description import build, describe, needs_library
+from cairn.torch._description import as_text, build, describe, from_text, needs_library
 from cairn.torch._flatten import Whole
 from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
 from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, with_names, with_numbers
@@ -140,10 +140,10 @@ class Gathered:
             if needs_library(description, None, None):
                 raise Error("UNSUPPORTED", f"{name!r} holds tensors that a load cannot make, because they are DTensors "
                             "or of a class of their own", {"object": name, "next": "Make them plain tensors."})
-            self._descriptions[_DESCRIPTION + name] = description
+            self._descriptions[_DESCRIPTION + name] = as_text(description)
             return value.value
         stored = self._stored.get(_DESCRIPTION + name)
-        made: dict[str, Any] = {} if stored is None else build(stored, value.value, path=name)
+        made: dict[str, Any] = {} if stored is None else build(from_text(stored, name), value.value, path=name)
         return made
 
     def _state_of(self, value: Any, name: str, result: dict[str, Any], key: str) -> Any:
@@ -164,7 +164,7 @@ class Gathered:
         if self._to_load:
             state = self._with_states(value, state, parameters, name)
         else:
-            self._descriptions[_DESCRIPTION + name] = describe_states(state.get("state", {}), parameters)
+            self._descriptions[_DESCRIPTION + name] = describe_states(value, state.get("state", {}), parameters)
         # An empty "state" would be an object, of a name that the save after the first step lacks.
         return {name: part for name, part in state.items() if name != "state" or part}
 

@@ -3,6 +3,7 @@ read. Each point runs in a copy of one tree."""
 
 from __future__ import annotations
 
+import difflib
 import pathlib
 import re
 import shutil
@@ -205,11 +206,18 @@ class Commands:
             return
         said = done.stderr + done.stdout
         if done.returncode == 0 and not (case.name == "list" and _TROUBLE.search(said)):
-            raise Violation(f"it leaves something out and tells no error: {done.stdout}")
+            parted = self._parted(case, done)
+            raise Violation(f"it prints other things than without a fault, and tells no error:\n{parted}")
         if done.returncode != 0:
             check_message(said)
         if case.check is None and _DAMAGE.search(said.replace(f"{_DAMAGED:012}", "")) and case.name != "list":
             raise Violation(f"an error of the system is called damage: {said}")
+
+    def _parted(self, case: Case, done: subprocess.CompletedProcess) -> str:
+        """The lines that are other than without a fault."""
+        lines = difflib.unified_diff(self._golden.printed[case.name].splitlines(),
+                                     f"{done.returncode} {done.stdout}".splitlines(), n=0, lineterm="")
+        return "\n".join(list(lines)[2:30])
 
     def _check_half(self, case: Case, tree: Tree, done: bool) -> None:
         """Nothing half is listed."""
