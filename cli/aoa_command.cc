@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "common/base/printable.h"
 #include "common/status/reason.h"
@@ -48,7 +49,7 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
       aoa::BuildMapping(request->config, request->source, request->destination_span(), &errors, &total);
   if (!mapped.ok()) return fail(mapped.status());
   if (table) {
-    ToStdout(aoa::FormatReport(aoa::MakeReport(*mapped, request->destination_span())));
+    ToStdout(ForTerminal(aoa::FormatReport(aoa::MakeReport(*mapped, request->destination_span()))));
   } else {
     aoa::WriteAnswer(*mapped, request->queries, ToStdout);
   }

@@ -82,7 +82,7 @@ void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
 
 absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
   CAIRN_ASSIGN_OR_RETURN(const v1::Checkpoint found, Find(*client, named));
   v1::CancelCheckpointRequest cancel;

@@ -91,12 +91,13 @@ void PrintStanding(const v1::Checkpoint& checkpoint) {
         Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has gone on from an older step since").c_str());
   }
   if (checkpoint.pinned()) std::printf("  pinned     nothing deletes it\n");
-  if (checkpoint.tags_size() > 0) std::printf("  tags       %s\n", absl::StrJoin(checkpoint.tags(), ", ").c_str());
+  if (checkpoint.tags_size() > 0)
+    std::printf("  tags       %s\n", ForTerminal(absl::StrJoin(checkpoint.tags(), ", ")).c_str());
   if (checkpoint.metrics_size() > 0) {
     const auto text = [](std::string* out, const v1::Metric& metric) {
       absl::StrAppend(out, metric.name(), " ", metric.value());
     };
-    std::printf("  metrics    %s\n", absl::StrJoin(checkpoint.metrics(), ", ", text).c_str());
+    std::printf("  metrics    %s\n", ForTerminal(absl::StrJoin(checkpoint.metrics(), ", ", text)).c_str());
   }
   if (checkpoint.has_warning()) {
     std::printf("  warning    %s\n", Coloured(stdout, Colour::kYellow, BareWarning(checkpoint)).c_str());
@@ -195,7 +196,7 @@ std::string WarningText(const v1::Checkpoint& checkpoint) {
   const auto reason = ReasonOf(warning);
   return absl::StrCat(Coloured(stdout, Colour::kYellow, "warning:"), " ",
                       reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message(),
-                      "\n  next: ", NextActionOf(warning));
+                      "\n  next: ", ForTerminal(NextActionOf(warning)));
 }
 
 }  // namespace cairn::cli

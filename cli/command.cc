@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -20,6 +19,7 @@
 #include "common/base/shell_word.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/nested_root.h"
 
 namespace cairn::cli {
 
@@ -52,26 +52,6 @@ std::string WithOption(std::string_view text, const std::string& option, std::sp
   }
 }
 
-// Returns the root within which `root` lies, as a job's directory does; empty if there is none, or it is a root itself.
-// Every coordinator, and whatever else writes into a root, leaves .cairn there.
-std::string RootAround(std::string_view root) {
-  constexpr int kDeepestJob = 8;
-  const auto is_root = [](const std::filesystem::path& path) {
-    std::error_code error;
-    return std::filesystem::is_directory(path / ".cairn", error);
-  };
-  std::error_code error;
-  std::filesystem::path path = std::filesystem::absolute(std::filesystem::path(root) / "", error).lexically_normal();
-  if (error || is_root(path)) return "";
-  // Everything lies within the file system's own root, so that tells nobody anything.
-  for (int i = 0; i <= kDeepestJob; ++i) {
-    path = path.parent_path();
-    if (path == path.root_path()) break;
-    if (is_root(path)) return path.string();
-  }
-  return "";
-}
-
 // Returns the error with this next action, whatever it said before.
 absl::Status WithNext(const absl::Status& status, const std::string& next) {
   std::map<std::string, std::string> metadata = MetadataOf(status);
@@ -90,9 +70,10 @@ absl::Status WithNames(const absl::Status& status, std::string_view name, std::s
   metadata.emplace_back("root", std::string(root));
   const absl::Status with_names = WithMetadata(status, metadata);
   if (HasReason(status, Reason::kJobNotFound) || HasReason(status, Reason::kNotCommitted)) {
-    if (const std::string around = RootAround(root); !around.empty()) {
-      return WithNext(with_names, absl::StrCat("Give --root ", ForShell(around), ": ", std::string(root),
-                                               " lies within that root."));
+    const std::string given(root);
+    if (const auto above = RootAbove(given); above.has_value() && !IsRoot(given)) {
+      return WithNext(with_names,
+                      absl::StrCat("Give --root ", ForShell(*above), ": ", given, " lies within that root."));
     }
   }
   const std::string next = NextActionOf(with_names);
@@ -137,7 +118,7 @@ int ExitStatusFor(const absl::Status& status) {
 }
 
 std::string JsonText(const nlohmann::ordered_json& json, int indent) {
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return PrintableJson(json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 int EndOutput(const CommandContext& context, int exit_status) {

@@ -46,7 +46,8 @@ absl::Status WithNames(const absl::Status& status, std::string_view name, std::s
 // command shows a step.
 absl::Status CheckJobArgument(const std::string& text);
 
-// Returns the JSON as text for scripts: always UTF-8, also where names are not. In one line if `indent` is -1.
+// Returns the JSON as text for scripts: always UTF-8, also where names are not, and printable, because it may reach a
+// terminal. In one line if `indent` is -1.
 std::string JsonText(const nlohmann::ordered_json& json, int indent = 2);
 
 // Ends the output of a command. Returns `exit_status`; kFailed, and says why, if a command that was done could not

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -27,6 +28,13 @@ TEST(JsonTextTest, JsonText_NameThatIsNoUtf8_IsValidAllTheSame) {
   const std::string text = JsonText({{"root", "x\xff"}}, -1);
   EXPECT_EQ(text, "{\"root\":\"x\xef\xbf\xbd\"}");
   EXPECT_TRUE(nlohmann::json::accept(text));
+}
+
+TEST(JsonTextTest, JsonText_NameThatATerminalWouldObey_IsEscapedAndStaysTheSame) {
+  const std::string name = "w\033[2J\u202e\u009b\u00e9";
+  const std::string text = JsonText({{name, 1}}, -1);
+  EXPECT_EQ(text, "{\"w\\u001b[2J\\u202e\\u009b\u00e9\":1}");
+  EXPECT_TRUE(nlohmann::json::parse(text).contains(name));
 }
 
 TEST(WithNamesTest, WithNames_AnErrorThatNamesNothing_GetsWhatTheCommandLineNames) {
@@ -56,8 +64,9 @@ TEST(WithNamesTest, WithNames_ARootWasGiven_ItsCommandsReadThatRoot) {
 }
 
 TEST(WithNamesTest, WithNames_TheRootLiesWithinAnotherOne_SaysWhich) {
-  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "within";
+  const std::filesystem::path root = std::filesystem::canonical(testing::TempDir()) / "within";
   std::filesystem::create_directories(root / ".cairn");
+  std::ofstream(root / ".cairn/epoch") << "epoch 1";
   std::filesystem::create_directories(root / "team/demo");
   const absl::Status absent = MakeError(Reason::kNotCommitted, "x");
   for (const char* below : {"team/demo", "team/demo/", "team"}) {

@@ -18,9 +18,30 @@ namespace {
 // One answer shows a whole job, with a line for each rank: 1.6 MB at 16,384 ranks with short names of nodes.
 constexpr int kMaxViewBytes = 256 << 20;
 
-// Returns the address of the only coordinator that `cairn up` or `cairn run` of this user has started here.
-absl::StatusOr<std::string> TheOneThatRunsHere(const CommandContext& context) {
-  const std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
+// A coordinator that runs on this machine and does not answer within this has no part in what is asked.
+constexpr absl::Duration kAnswerHere = absl::Seconds(2);
+
+}  // namespace
+
+absl::StatusOr<std::string> CoordinatorClient::FindHere(const CommandContext& context, const std::string& job) {
+  std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
+  if (running.size() > 1 && !job.empty()) {
+    // The job of the directory is the one that the coordinator was started for; it may serve others too.
+    std::vector<RunDirectory::Running> knowing;
+    for (const RunDirectory::Running& each : running) {
+      const auto client = ConnectTo(context, each.address);
+      v1::GetJobRequest request;
+      request.set_job(job);
+      v1::Job found;
+      if (client.ok() &&
+          (*client)
+              ->Call(&v1::CheckpointService::Stub::GetJob, request, &found, absl::ZeroDuration(), kAnswerHere)
+              .ok()) {
+        knowing.push_back(each);
+      }
+    }
+    if (!knowing.empty()) running = std::move(knowing);
+  }
   if (running.size() == 1) {
     if (!context.json()) {
       std::fprintf(stderr, "%s asking the coordinator of job %s that runs here, %s\n",
@@ -40,15 +61,24 @@ absl::StatusOr<std::string> TheOneThatRunsHere(const CommandContext& context) {
                                           "read storage with --root DIR.")}});
 }
 
-}  // namespace
+absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context,
+                                                                              const std::string& job) {
+  if (!context.coordinator.empty()) return ConnectTo(context, context.coordinator);
+  CAIRN_ASSIGN_OR_RETURN(const std::string address, FindHere(context, job));
+  return ConnectTo(context, address);
+}
 
-absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context) {
-  std::string address = context.coordinator;
-  if (address.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(address, TheOneThatRunsHere(context));
+absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::ConnectTo(const CommandContext& context,
+                                                                                const std::string& address) {
+  // The token of a coordinator that runs here is also below its root, if this user's directory of tokens has it not.
+  std::string root;
+  for (const RunDirectory::Running& each : RunDirectory::RunningCoordinators()) {
+    if (each.address == address) root = each.root;
   }
   CAIRN_ASSIGN_OR_RETURN(
-      auto tokens, TokenSource::Open({.insecure = context.insecure, .file = context.token_file, .address = address}));
+      auto tokens,
+      TokenSource::Open(
+          {.insecure = context.insecure, .file = context.token_file, .address = address, .root = std::move(root)}));
   return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(address, std::move(tokens)));
 }
 

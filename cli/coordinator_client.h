@@ -21,8 +21,11 @@ namespace cairn::cli {
 
 class CoordinatorClient {
  public:
-  // INVALID_ARGUMENT (BAD_REQUEST): no address was given. UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
-  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context);
+  // Without an address in the context it is the coordinator that `cairn up` or `cairn run` of this user has started
+  // here; of several the one that knows `job`, if a job is given. INVALID_ARGUMENT (BAD_REQUEST): there is none, or
+  // several are left. UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
+  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context,
+                                                                    const std::string& job = "");
 
   // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. A coordinator that does not answer is tried again
   // for `patience`. All these calls may be repeated, because they are idempotent. Methods of MonitoringService are
@@ -40,6 +43,10 @@ class CoordinatorClient {
 
  private:
   CoordinatorClient(const std::string& address, std::shared_ptr<TokenSource> tokens);
+  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> ConnectTo(const CommandContext& context,
+                                                                      const std::string& address);
+  // Returns the address of the coordinator that Connect takes without one.
+  static absl::StatusOr<std::string> FindHere(const CommandContext& context, const std::string& job);
   // The stub that has the method.
   template <typename... Types>
   static std::unique_ptr<v1::CheckpointService::Stub> StubOf(grpc::Status (v1::CheckpointService::Stub::*)(Types...),

@@ -1,11 +1,9 @@
 #include "cli/corpus_bpe_command.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -22,7 +20,6 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "common/base/clock.h"
-#include "common/file/atomic_write.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -31,7 +28,6 @@
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
-#include "corpus/io/errno_status.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/output_file.h"
@@ -275,53 +271,6 @@ struct EncodeArguments {
   int threads = DefaultThreads();
 };
 
-// Writes to standard output, or to a file that gets its name once it is whole.
-class Output {
- public:
-  explicit Output(std::string path) : path_(std::move(path)) {}
-  ~Output() {
-    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-    if (!finished_ && !path_.empty() && file_ != nullptr) unlink(hidden_.c_str());
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-
-  absl::Status Open() {
-    if (path_.empty()) {
-      file_ = stdout;
-      return absl::OkStatus();
-    }
-    CAIRN_RETURN_IF_ERROR(corpus::CheckReplaceable(path_));
-    corpus::RemoveLeftHidden(path_, [](std::string_view) { return false; });
-    while (true) {
-      hidden_ = corpus::HiddenName(path_, corpus::FreshHiddenToken());
-      file_ = std::fopen(hidden_.c_str(), "wbe");
-      if (file_ == nullptr) return corpus::OutputError("create", path_, errno);
-      if (corpus::LockHidden(fileno(file_))) return absl::OkStatus();
-      std::fclose(file_);
-    }
-  }
-  absl::Status Write(std::string_view bytes) {
-    return std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() ? absl::OkStatus() : Failed();
-  }
-  absl::Status Finish() {
-    if (std::fflush(file_) != 0) return Failed();
-    if (path_.empty()) return absl::OkStatus();
-    if (fsync(fileno(file_)) != 0) return Failed();
-    CAIRN_RETURN_IF_ERROR(PublishFile(hidden_, path_, AtomicWriteOptions::Durable::kBytes));
-    finished_ = true;
-    return SyncDirectoryOf(path_);
-  }
-
- private:
-  absl::Status Failed() const { return corpus::OutputError("write", path_.empty() ? "standard output" : path_, errno); }
-
-  const std::string path_;
-  std::string hidden_;
-  std::FILE* file_ = nullptr;
-  bool finished_ = false;
-};
-
 absl::Status Encode(const EncodeArguments& arguments) {
   corpus::BpeLoadOptions load;
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
@@ -330,14 +279,17 @@ absl::Status Encode(const EncodeArguments& arguments) {
                              ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
   const std::atomic<bool>& interrupted = InterruptFlag();
-  Output output(arguments.output);
-  CAIRN_RETURN_IF_ERROR(output.Open());
+  corpus::OutputFile::Options place;
+  place.stream = true;
+  place.stop = &interrupted;
+  CAIRN_ASSIGN_OR_RETURN(const auto output,
+                         corpus::OutputFile::Create(arguments.output.empty() ? "-" : arguments.output, place));
   corpus::EncodeLinesOptions options;
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;
   options.input = arguments.input;
   options.threads = arguments.threads;
-  options.write = [&](std::string_view bytes) { return output.Write(bytes); };
+  options.write = [&](std::string_view bytes) { return output->Append(bytes); };
   options.progress = [&](uint64_t bytes) {
     read = bytes;
     return !interrupted.load();
@@ -351,7 +303,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
     }
     CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
   }
-  return output.Finish();
+  return output->Commit();
 }
 
 void AddEncode(Command bpe, CommandContext& context) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cli/terminal.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_reader.h"
@@ -38,7 +39,7 @@ void Print(const CommandContext& context, const nlohmann::ordered_json& json) {
   }
   for (const auto& [key, value] : json.items()) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    std::printf("%-18s %s%s\n", key.c_str(), text.c_str(),
+    std::printf("%-18s %s%s\n", key.c_str(), ForTerminal(text).c_str(),
                 key == "bin_bytes" ? absl::StrCat(" (", FormatSize(value.get<int64_t>()), ")").c_str() : "");
   }
 }

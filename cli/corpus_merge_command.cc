@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_merge.h"
@@ -43,7 +44,7 @@ void Run(const Arguments& arguments, CommandContext& context) {
     return;
   }
   std::printf("merged     %zu pairs, in this order:\n", report->prefixes.size());
-  for (const std::string& prefix : report->prefixes) std::printf("             %s\n", prefix.c_str());
+  for (const std::string& prefix : report->prefixes) std::printf("             %s\n", ForTerminal(prefix).c_str());
   std::printf("output     %s.bin, .idx\ndocuments  %llu\nsequences  %llu\ntokens     %llu\n",
               arguments.output_prefix.c_str(), static_cast<unsigned long long>(report->documents),
               static_cast<unsigned long long>(report->sequences), static_cast<unsigned long long>(report->tokens));

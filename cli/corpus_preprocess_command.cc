@@ -16,9 +16,11 @@
 
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/files_below.h"
+#include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
 #include "corpus/punkt/icu_splitter.h"
@@ -41,6 +43,7 @@ struct Arguments {
   std::vector<std::string> inputs;
   std::string output_prefix, punkt_model, vocab, dataset_impl, language;
   std::vector<std::string> keys = {"text"};
+  std::string max_line = "32MiB";
   corpus::TokenizerChoice tokenizer;
   bool split_sentences = false, keep_sequential = false, no_special = false;
   int workers = 0, partitions = 1, log_interval = 1000;
@@ -135,6 +138,12 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   options.keys = given.keys;
   options.partitions = given.partitions;
   options.keep_sequential = given.keep_sequential;
+  CAIRN_ASSIGN_OR_RETURN(const int64_t max_line, ParseSize(given.max_line));
+  if (max_line < 1 || static_cast<uint64_t>(max_line) > corpus::kMaxLineBytes) {
+    return MakeError(Reason::kBadRequest, fmt::format("--max-line {} is not between 1 byte and 4 GiB", given.max_line),
+                     {{"next", "Give a size, as --max-line 256MiB."}});
+  }
+  options.max_line = static_cast<size_t>(max_line);
   options.workers = given.workers;
   if (given.workers == 0) {
     options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -218,6 +227,9 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       .Between(1, 1024)
       .ShowDefault();
   app.AddFlag("--keep-sequential-samples", given->keep_sequential, "Keep the input's order with --partitions too");
+  app.AddOption("--max-line", given->max_line,
+                "Refuse a line that is longer; the longest one takes ten to twenty times its size in memory")
+      .ShowDefault();
   app.AddOption("--dataset-impl", given->dataset_impl, "Accepted for older scripts").OneOf({"mmap"});
   app.AddOption("--lang", given->language, "Accepted for older scripts; --punkt-model decides");
   app.AddOption("--log-interval", given->log_interval, "Accepted for older scripts");

@@ -1,5 +1,7 @@
 #include "cli/corpus_shuffle_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -18,6 +20,7 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle.h"
 
 namespace cairn::cli {
@@ -97,8 +100,15 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   return options;
 }
 
+// Returns where people and scripts read the report: not among the lines, if those go to standard output.
+std::FILE* ReportFile(const std::string& output) {
+  const absl::StatusOr<corpus::OutputPlace> place = corpus::FindOutputPlace(output);
+  return place.ok() && place->descriptor == STDOUT_FILENO ? stderr : stdout;
+}
+
 void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& options,
                  const corpus::ShuffleReport& report, double seconds) {
+  std::FILE* const file = ReportFile(options.output);
   const std::string checksum = absl::StrFormat("%016x%016x", report.lines.sum_a, report.lines.sum_b);
   if (context.json()) {
     const nlohmann::ordered_json json = {
@@ -118,33 +128,33 @@ void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& op
          {{"input", report.direct_input}, {"scratch", report.direct_scratch}, {"output", report.direct_output}}},
         {"seconds", seconds},
     };
-    std::printf("%s\n", JsonText(json).c_str());
+    std::fprintf(file, "%s\n", JsonText(json).c_str());
     return;
   }
   std::vector<std::string> buffered;
   if (options.direct && !report.direct_input) buffered.push_back("input");
   if (options.direct && report.scratch_bytes > 0 && !report.direct_scratch) buffered.push_back("temporary file");
   if (options.direct && !report.direct_output) buffered.push_back("output");
-  std::printf("lines      %llu in %llu files, verified (checksum %s)\n",
-              static_cast<unsigned long long>(report.lines.lines), static_cast<unsigned long long>(report.input_files),
-              checksum.c_str());
-  std::printf("output     %s%s\n", report.outputs.front().c_str(),
-              report.outputs.size() > 1
-                  ? absl::StrCat(" ... ", report.outputs.back(), " (", report.outputs.size(), " files)").c_str()
-                  : "");
-  std::printf("seed       %llu\n", static_cast<unsigned long long>(options.seed));
-  std::printf("way        %s\n",
-              report.scratch_bytes > 0
-                  ? absl::StrCat(report.buckets, " buckets, ", FormatSize(static_cast<int64_t>(report.scratch_bytes)),
-                                 " of temporary disk", report.resumed ? ", resumed" : "")
-                        .c_str()
-                  : absl::StrCat("no temporary disk, input read ", report.input_passes, " times").c_str());
-  std::printf("direct io  %s\n", !options.direct ? "off"
-                                 : buffered.empty()
-                                     ? "yes"
-                                     : absl::StrCat("yes, but buffered for ", absl::StrJoin(buffered, ", ")).c_str());
-  std::printf(
-      "time       %.1f s, %s/s\n", seconds,
+  std::fprintf(file, "lines      %llu in %llu files, verified (checksum %s)\n",
+               static_cast<unsigned long long>(report.lines.lines), static_cast<unsigned long long>(report.input_files),
+               checksum.c_str());
+  std::fprintf(file, "output     %s%s\n", report.outputs.front().c_str(),
+               report.outputs.size() > 1
+                   ? absl::StrCat(" ... ", report.outputs.back(), " (", report.outputs.size(), " files)").c_str()
+                   : "");
+  std::fprintf(file, "seed       %llu\n", static_cast<unsigned long long>(options.seed));
+  std::fprintf(file, "way        %s\n",
+               report.scratch_bytes > 0
+                   ? absl::StrCat(report.buckets, " buckets, ", FormatSize(static_cast<int64_t>(report.scratch_bytes)),
+                                  " of temporary disk", report.resumed ? ", resumed" : "")
+                         .c_str()
+                   : absl::StrCat("no temporary disk, input read ", report.input_passes, " times").c_str());
+  std::fprintf(file, "direct io  %s\n",
+               !options.direct    ? "off"
+               : buffered.empty() ? "yes"
+                                  : absl::StrCat("yes, but buffered for ", absl::StrJoin(buffered, ", ")).c_str());
+  std::fprintf(
+      file, "time       %.1f s, %s/s\n", seconds,
       FormatSize(static_cast<int64_t>(static_cast<double>(report.lines.bytes) / std::max(seconds, 1e-3))).c_str());
 }
 
@@ -189,7 +199,7 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
       .Required();
   command
       .AddOption("--output,-o", arguments->output,
-                 "The file to write; with a split, data.jsonl becomes data-00000.jsonl ...")
+                 "The file to write, - for standard output; with a split, data.jsonl becomes data-00000.jsonl ...")
       .Required();
   command.AddOption("--memory", arguments->memory, "Resident memory to stay below, 32MiB at least").ShowDefault();
   command

@@ -10,6 +10,7 @@
 
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
+#include "cli/terminal.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -44,7 +45,7 @@ nlohmann::ordered_json AnswerToJson(const v1::DeleteCheckpointResponse& answer) 
 
 absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, "delete"));
   v1::DeleteCheckpointRequest request;
   request.set_job(name.job);
@@ -61,7 +62,7 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
     const auto deleted_step = static_cast<long long>(deleted.step());
     if (WasDeletedBefore(answer, deleted)) {
       std::printf("%s@%lld (attempt %u) was deleted before\n", deleted.job().c_str(), deleted_step, deleted.attempt());
-      if (deleted.has_error()) std::printf("  %s\n", deleted.error().message().c_str());
+      if (deleted.has_error()) std::printf("  %s\n", ForTerminal(deleted.error().message()).c_str());
       continue;
     }
     std::printf("deleted %s@%lld (attempt %u), %s\n", deleted.job().c_str(), deleted_step, deleted.attempt(),
@@ -70,7 +71,7 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
   if (answer.files_left()) {
     std::printf(
         "its files are still there: they go when no load reads them, or when the agents of an earlier "
-        "coordinator have had the time to come back\n");
+        "coordinator have had the time to come back (two leases, 20 s by default)\n");
   }
   return absl::OkStatus();
 }

@@ -111,6 +111,11 @@ Finding JudgeOpenFiles(uint64_t limit) {
                        ": a coordinator has a connection for each rank.")};
 }
 
+Finding JudgeOwnName(const OwnName& own) {
+  if (own.has_address) return {Finding::Level::kOk, "own name", absl::StrCat(own.name, " has an address"), ""};
+  return {Finding::Level::kWarning, "own name", TextOfNoAddress(own.name), NextOfNoAddress(own.name)};
+}
+
 Finding JudgePidNamespaces(bool by_kernel) {
   if (by_kernel) return {Level::kOk, "PID namespaces", "the end of a trainer in another container is seen at once", ""};
   return {Level::kNote, "PID namespaces",

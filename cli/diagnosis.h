@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "agent/staging/memory_limit.h"
+#include "cli/own_name.h"
 #include "common/status/status.h"
 
 namespace cairn::cli {
@@ -50,6 +51,9 @@ Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state)
 Finding JudgeClock(absl::Duration storage_ahead);
 
 Finding JudgeOpenFiles(uint64_t limit);
+
+// Judges whether ranks that meet by the name of their machine will find each other.
+Finding JudgeOwnName(const OwnName& own);
 
 // Judges whether the end of a trainer in another PID namespace is seen at once: `by_kernel` if SO_PEERPIDFD works here.
 Finding JudgePidNamespaces(bool by_kernel);

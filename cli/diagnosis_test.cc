@@ -96,5 +96,13 @@ TEST(DiagnosisTest, JudgeServedRoot_OnlyTheSameDirectoryIsFine) {
   EXPECT_EQ(JudgeServedRoot("/ckpt", "/mnt/ckpt", std::nullopt).level, Finding::Level::kWarning);
 }
 
+TEST(DiagnosisTest, JudgeOwnName_WithoutAnAddress_WarnsAndSaysWhatToWrite) {
+  EXPECT_EQ(JudgeOwnName({"node3", true}).level, Finding::Level::kOk);
+  const Finding finding = JudgeOwnName({"node3", false});
+  EXPECT_EQ(finding.level, Finding::Level::kWarning);
+  EXPECT_NE(finding.text.find("node3, has no address: `torchrun --standalone` waits"), std::string::npos);
+  EXPECT_NE(finding.next.find("\"127.0.1.1 node3\" to /etc/hosts"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace cairn::cli

@@ -1,6 +1,7 @@
 #include "cli/diff_command.h"
 
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -10,10 +11,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/counted.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/reading_options.h"
+#include "cli/stored_root.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
@@ -26,6 +29,7 @@
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
 #include "export/comparison.h"
+#include "export/name_groups.h"
 #include "import/import_directory.h"
 
 namespace cairn::cli {
@@ -77,7 +81,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
     return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: say below which --root it stands"),
                      {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
-  CAIRN_ASSIGN_OR_RETURN(side.storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(side.storage, OpenRootOf(name.job, root));
   CheckpointStore store(*side.storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(side.manifest, store.ReadManifest(name.job, step));
@@ -115,6 +119,12 @@ nlohmann::ordered_json ItemToJson(const std::optional<ComparedItem>& item, bool 
   return json;
 }
 
+// JSON has no infinity.
+nlohmann::ordered_json NumberToJson(const std::optional<double>& number) {
+  if (!number.has_value()) return nullptr;
+  return std::isinf(*number) ? nlohmann::ordered_json("Infinity") : nlohmann::ordered_json(*number);
+}
+
 nlohmann::ordered_json NameToJson(const ComparedName& name) {
   nlohmann::ordered_json json = {{"name", name.name}, {"kind", name.object ? "object" : "tensor"}};
   if (name.rank) json["rank"] = *name.rank;
@@ -124,7 +134,28 @@ nlohmann::ordered_json NameToJson(const ComparedName& name) {
   if (name.difference == Difference::kValues) {
     json["differing"] = name.differing;
     json["first_differing"] = name.first_differing;
+    if (!name.object) {
+      json["largest_difference"] = NumberToJson(name.largest_difference);
+      json["largest_at"] = name.largest_difference.has_value() ? nlohmann::ordered_json(name.largest_at) : nullptr;
+      json["nan_on_one_side"] = name.nans;
+    }
   }
+  return json;
+}
+
+nlohmann::ordered_json GroupToJson(const NameGroup& group, const std::vector<ComparedName>& names) {
+  const ComparedName& first = names[group.names.front()];
+  nlohmann::ordered_json json = {{"pattern", group.pattern},
+                                 {"kind", first.object ? "object" : "tensor"},
+                                 {"difference", DifferenceName(first.difference)},
+                                 {"names", group.names.size()}};
+  if (first.difference != Difference::kValues) return json;
+  json["differing"] = group.differing;
+  if (first.object) return json;
+  const ComparedName* largest = group.largest.has_value() ? &names[*group.largest] : nullptr;
+  json["largest_difference"] = NumberToJson(largest == nullptr ? std::nullopt : largest->largest_difference);
+  json["largest_in"] = largest == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(largest->name);
+  json["nan_on_one_side"] = group.nans;
   return json;
 }
 
@@ -134,22 +165,68 @@ std::string Text(const std::optional<ComparedItem>& item, bool object) {
   return absl::StrCat(std::string(NameOf(item->dtype)), ShapeToString(item->shape));
 }
 
+// What all items of a group have in common.
+std::string FormText(const std::optional<ComparedItem>& item, bool object) {
+  return !item ? "-" : object ? "object" : std::string(NameOf(item->dtype));
+}
+
+// Says for example ", largest difference 0.5 at 17, 2 NaN on one side".
+std::string HowFar(const std::optional<double>& largest, const std::string& where, uint64_t nans) {
+  std::string text;
+  if (largest.has_value()) text = absl::StrFormat(", largest difference %.6g %s", *largest, where);
+  if (nans > 0) absl::StrAppend(&text, ", ", nans, " NaN on one side");
+  return text;
+}
+
 std::string Detail(const ComparedName& name) {
   if (name.difference == Difference::kValues) {
-    return absl::StrCat(name.differing, name.object ? " byte" : " element", name.differing == 1 ? "" : "s", ", from ",
-                        name.first_differing);
+    return absl::StrCat(Counted(name.differing, name.object ? "byte" : "element"), ", from ", name.first_differing,
+                        HowFar(name.largest_difference, absl::StrCat("at ", name.largest_at), name.nans));
   }
   return name.first && !name.first->digest.empty() ? DigestHex(name.first->digest).substr(0, 16) : "";
 }
 
+std::string DetailOf(const NameGroup& group, const std::vector<ComparedName>& names) {
+  const ComparedName& first = names[group.names.front()];
+  if (first.difference != Difference::kValues) return "";
+  const ComparedName* largest = group.largest.has_value() ? &names[*group.largest] : nullptr;
+  return absl::StrCat(
+      Counted(group.differing, first.object ? "byte" : "element"),
+      HowFar(largest == nullptr ? std::nullopt : largest->largest_difference,
+             largest == nullptr ? "" : absl::StrCat("in ", largest->name, " at ", largest->largest_at), group.nans));
+}
+
+void AddRow(Table& table, const ComparedName& name) {
+  table.Add({name.rank ? absl::StrCat(name.name, " (rank ", *name.rank, ")") : name.name,
+             name.difference == Difference::kNone ? "" : DifferenceName(name.difference), Text(name.first, name.object),
+             Text(name.second, name.object), Detail(name)},
+            name.difference == Difference::kNone ? Colour::kNone : Colour::kRed);
+}
+
+// Many names are shown by their patterns, because nobody reads a row for each.
+constexpr size_t kMostRows = 50;
+
+void AddGroups(Table& table, const std::vector<ComparedName>& names) {
+  for (const NameGroup& group : GroupNames(names)) {
+    const ComparedName& first = names[group.names.front()];
+    if (group.names.size() == 1) {
+      AddRow(table, first);
+      continue;
+    }
+    table.Add({absl::StrCat(group.pattern, " (", group.names.size(), " names)"), DifferenceName(first.difference),
+               FormText(first.first, first.object), FormText(first.second, first.object), DetailOf(group, names)},
+              Colour::kRed);
+  }
+}
+
 void Print(const std::vector<ComparedName>& names, const Side& first, const Side& second, bool all, size_t differing) {
   Table table({"NAME", "DIFFERENCE", "FIRST", "SECOND", "WHAT"});
-  for (const ComparedName& name : names) {
-    if (!all && name.difference == Difference::kNone) continue;
-    table.Add({name.rank ? absl::StrCat(name.name, " (rank ", *name.rank, ")") : name.name,
-               name.difference == Difference::kNone ? "" : DifferenceName(name.difference),
-               Text(name.first, name.object), Text(name.second, name.object), Detail(name)},
-              name.difference == Difference::kNone ? Colour::kNone : Colour::kRed);
+  if (!all && differing > kMostRows) {
+    AddGroups(table, names);
+  } else {
+    for (const ComparedName& name : names) {
+      if (all || name.difference != Difference::kNone) AddRow(table, name);
+    }
   }
   if (all || differing > 0) table.Print(stdout);
   if (differing == 0) {
@@ -211,6 +288,8 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
   for (const ComparedName& name : *names) {
     if (arguments.all || name.difference != Difference::kNone) json["names"].push_back(NameToJson(name));
   }
+  json["groups"] = nlohmann::ordered_json::array();
+  for (const NameGroup& group : GroupNames(*names)) json["groups"].push_back(GroupToJson(group, *names));
   std::printf("%s\n", JsonText(json).c_str());
   return absl::OkStatus();
 }
@@ -227,7 +306,7 @@ void AddDiffCommand(Command app, CommandContext& context) {
   command.AddOption("SECOND", arguments->second, "As FIRST").Required();
   command.AddOption("--root", arguments->root, "The storage");
   command.AddOption("--second-root", arguments->second_root, "The storage of SECOND, if it is another one");
-  command.AddFlag("--all", arguments->all, "List also what is the same, with its digest");
+  command.AddFlag("--all", arguments->all, "List each name, also of what is the same, with its digest");
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(

@@ -23,6 +23,7 @@
 #include "agent/staging/shared_memory.h"
 #include "cli/coordinator_client.h"
 #include "cli/diagnosis.h"
+#include "cli/own_name.h"
 #include "cli/run_directory.h"
 #include "cli/terminal.h"
 #include "cli/timeline_view.h"
@@ -37,6 +38,7 @@
 #include "common/storage/check_files.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
+#include "common/storage/nested_root.h"
 #include "common/storage/stored_jobs.h"
 
 namespace cairn::cli {
@@ -138,7 +140,9 @@ absl::Status LookAtCheckpoints(PosixStorage& storage, const std::string& job, st
 
 void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
   const auto storage = PosixStorage::Open(arguments.root, false);
-  findings.push_back(JudgeRoot(arguments.root, storage.ok() ? (*storage)->ProbeAtomicCreate() : storage.status()));
+  absl::Status usable = storage.ok() ? CheckStandsAlone(arguments.root) : storage.status();
+  if (usable.ok()) usable = (*storage)->ProbeAtomicCreate();
+  findings.push_back(JudgeRoot(arguments.root, usable));
   if (findings.back().level == Finding::Level::kFault) return;
   if (!arguments.job.empty()) {
     known.looked = true;
@@ -192,6 +196,7 @@ void LookAtMachine(const Arguments& arguments, std::vector<Finding>& findings) {
   rmdir(directory.c_str());  // an agent's own has something in it, and stays
   findings.push_back(JudgePidNamespaces(KernelTellsPeers()));
   findings.push_back(JudgeOpenFiles(RaiseOpenFileLimit()));
+  findings.push_back(JudgeOwnName(LookUpOwnName()));
 }
 
 absl::StatusOr<std::optional<absl::Duration>> LongestSave(CoordinatorClient& client, const std::string& job) {
@@ -314,8 +319,8 @@ void Print(const CommandContext& context, const std::vector<Finding>& findings) 
                           : finding.level == Finding::Level::kWarning ? Colour::kYellow
                                                                       : Colour::kGreen;
     std::printf("%s %s: %s\n", Coloured(stdout, colour, absl::StrFormat("%-8s", LevelName(finding.level))).c_str(),
-                finding.check.c_str(), finding.text.c_str());
-    if (!finding.next.empty()) std::printf("         next: %s\n", finding.next.c_str());
+                finding.check.c_str(), ForTerminal(finding.text).c_str());
+    if (!finding.next.empty()) std::printf("         next: %s\n", ForTerminal(finding.next).c_str());
   }
 }
 

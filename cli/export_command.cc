@@ -2,12 +2,10 @@
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,16 +14,19 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/reading_options.h"
+#include "cli/stored_root.h"
 #include "cli/tensor_choice.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/printable.h"
+#include "common/base/shell_word.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
+#include "common/storage/nested_root.h"
 #include "export/dcp_exporter.h"
 #include "export/dcp_plan.h"
 #include "export/export_identity.h"
@@ -156,19 +157,15 @@ absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& 
 
 // Files of another library below a root would be taken for those of a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
-  std::error_code ignored;
-  std::filesystem::path place =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(directory, ignored), ignored);
-  for (; !place.empty(); place = place.parent_path()) {
-    if (std::filesystem::exists(place / ".cairn" / "epoch", ignored)) {
-      return MakeError(
-          Reason::kBadRequest,
-          absl::StrCat("--to ", directory, " is below ", place.string(), ", a root of checkpoints"),
-          {{"directory", directory}, {"root", place.string()}, {"next", "Choose a directory outside of it."}});
-    }
-    if (place == place.root_path()) break;
-  }
-  return absl::OkStatus();
+  const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
+  if (!root.has_value()) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("--to ", directory, " is below ", *root, ", a root of checkpoints"),
+                   {{"directory", directory},
+                    {"root", *root},
+                    {"next", absl::StrCat("Choose a directory outside of it. If ", *root,
+                                          " has become a root by mistake and holds no checkpoints, remove ",
+                                          ForShell(*root + "/.cairn"), " first.")}});
 }
 
 absl::Status Export(const CommandContext& context, const Arguments& arguments) {
@@ -184,7 +181,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));
@@ -218,7 +215,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   }
   const std::string values = written.values ? absl::StrCat(" and ", Counted(*written.values, "value")) : "";
   std::printf("%s %s@%lld to %s: %s%s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "exported").c_str(),
-              manifest.job.c_str(), static_cast<long long>(manifest.step), arguments.directory.c_str(),
+              manifest.job.c_str(), static_cast<long long>(manifest.step), ForTerminal(arguments.directory).c_str(),
               Counted(written.tensors, "tensor").c_str(), values.c_str(),
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());

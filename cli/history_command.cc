@@ -8,6 +8,7 @@
 
 #include "cli/coordinator_client.h"
 #include "cli/history_view.h"
+#include "cli/stored_root.h"
 #include "cli/timeline_view.h"
 #include "cli/unknown_job.h"
 #include "common/status/status.h"
@@ -25,7 +26,7 @@ struct Arguments {
 // Both return the entries of the job, oldest first.
 
 absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& context, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   v1::ListTimelinesRequest request;
   request.set_job(job);
   request.set_summary(true);
@@ -39,7 +40,7 @@ absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& 
 }
 
 absl::StatusOr<std::vector<HistoryEntry>> FromStorage(const std::string& root, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(job, root));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, CheckpointStore(*storage).ReadJob(job));
   if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
   return EntriesOf(steps);

@@ -26,6 +26,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/nested_root.h"
 #include "ingest/importer.h"
 
 namespace cairn::cli {
@@ -85,6 +86,8 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   if (error)
     return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
                      {{"next", "Give the directory or file that the other library wrote."}});
+  // A directory that may not become a root is not even made.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(arguments.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
   const absl::Time begin = Clock::Real().SteadyNow();
   absl::StatusOr<ImportReport> report;
@@ -109,7 +112,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     return absl::OkStatus();
   }
   std::printf("%s %s as %s@%lld: %s and %s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "imported").c_str(),
-              directory.c_str(), manifest.job.c_str(), static_cast<long long>(manifest.step),
+              ForTerminal(directory).c_str(), manifest.job.c_str(), static_cast<long long>(manifest.step),
               Counted(manifest.tensors.size(), "tensor").c_str(), Counted(manifest.objects.size(), "object").c_str(),
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(),
               Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());

@@ -45,14 +45,23 @@ nlohmann::ordered_json TransportToJson(const Operation& operation) {
   return transport.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(transport);
 }
 
+// Returns whether the load has found that there is nothing. The first start of a job asks for its latest checkpoint, as
+// every later one does, so that is no failure.
+bool FoundNothing(const v1::Load& load) {
+  return load.state() == v1::Load::FAILED && !load.has_step() &&
+         HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
+}
+
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
-  nlohmann::ordered_json json = {{"number", load.number()}, {"state", EnumName(load.state())}, {"step", nullptr}};
+  // The coordinator's log says it by the same word.
+  const std::string state = FoundNothing(load) ? "NOTHING_TO_LOAD" : EnumName(load.state());
+  nlohmann::ordered_json json = {{"number", load.number()}, {"state", state}, {"step", nullptr}};
   json["reshard"] = load.reshard();
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
   json["phase_counts"] = CountsToJson(load.phase_counts());
   json["transport"] = TransportToJson(load);
-  json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
+  json["error"] = load.has_error() && !FoundNothing(load) ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
 }
 
@@ -182,6 +191,26 @@ std::string HeadText(std::FILE* stream, const v1::Job& job) {
   return text;
 }
 
+// Returns whether nothing can be expected of the trainer's process, though it is attached.
+bool IsHalted(const v1::JobRank& rank) {
+  return rank.trainer_attached() && rank.trainer_process() != v1::JobRank::RUNNING &&
+         rank.trainer_process() != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
+}
+
+// Returns for example "attached" or "stopped for 12.0 s".
+std::string TrainerText(const v1::JobRank& rank) {
+  if (IsHalted(rank)) {
+    return absl::StrCat(EnumText(rank.trainer_process()), " for ",
+                        ShortDuration(DurationOf(rank.trainer_process_age())));
+  }
+  if (rank.trainer_attached()) return "attached";
+  return rank.trainer_process() == v1::JobRank::GONE ? "gone" : "none";
+}
+
+std::string AgoText(const google::protobuf::Duration& age) {
+  return absl::StrCat(ShortDuration(DurationOf(age)), " ago");
+}
+
 std::string AgentsText(std::FILE* stream, const v1::Job& job, RanksShown shown) {
   const bool whole = IsWhole(job, shown);
   std::string text;
@@ -193,15 +222,16 @@ std::string AgentsText(std::FILE* stream, const v1::Job& job, RanksShown shown) 
     }
     absl::StrAppend(&text, "\n");
   }
-  Table agents({"RANK", "NODE", "TRAINER", "STEP", "HEARD"});
+  Table agents({"RANK", "NODE", "TRAINER", "STEP", "STEPPED", "HEARD"});
   int rows = 0;
   for (const v1::JobRank& rank : job.ranks()) {
-    const bool noteworthy = !rank.trainer_attached() || DurationOf(rank.last_heard()) > kSilent;
+    const bool noteworthy = !rank.trainer_attached() || IsHalted(rank) || DurationOf(rank.last_heard()) > kSilent;
     if (!whole && (!noteworthy || rows >= kNoteworthyRows)) continue;
     ++rows;
-    agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",
+    agents.Add({absl::StrCat(rank.rank()), rank.node(), TrainerText(rank),
                 rank.has_current_step() ? absl::StrCat(rank.current_step()) : "",
-                absl::StrCat(ShortDuration(DurationOf(rank.last_heard())), " ago")});
+                rank.has_current_step() ? AgoText(rank.trainer_step_age()) : "", AgoText(rank.last_heard())},
+               IsHalted(rank) ? Colour::kRed : Colour::kNone);
   }
   if (whole || rows > 0) text += agents.For(stream);
   return text;
@@ -234,8 +264,8 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   }
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
-    absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), "\n  next: ", NextActionOf(error),
-                    "\n");
+    absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)),
+                    "\n  next: ", ForTerminal(NextActionOf(error)), "\n");
   }
   if (save.has_warning()) absl::StrAppend(&text, "  ", WarningText(save), "\n");
   return text;
@@ -253,9 +283,7 @@ template <typename MakeTable>
 std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   std::string text = job.loads_size() > 0 ? "\n" : "";
   for (const v1::Load& load : job.loads()) {
-    // The first start of a job asks for its latest checkpoint, as every later one does.
-    const bool nothing = load.state() == v1::Load::FAILED && !load.has_step() &&
-                         HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
+    const bool nothing = FoundNothing(load);
     absl::StrAppend(&text, load.reshard() ? "reshard " : "load ", load.number(),
                     load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
                     !nothing ? EnumText(load.state())
@@ -330,7 +358,16 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
                                     {"node", rank.node()},
                                     {"address", rank.address()},
                                     {"trainer_attached", rank.trainer_attached()}};
-    agent["current_step"] = rank.has_current_step() ? nlohmann::ordered_json(rank.current_step()) : nullptr;
+    using Json = nlohmann::ordered_json;
+    const Json step = rank.has_current_step() ? Json(rank.current_step()) : Json();
+    agent["current_step"] = step;
+    agent["trainer_step"] = step;
+    agent["trainer_step_age_seconds"] =
+        rank.has_current_step() ? Json(absl::ToDoubleSeconds(DurationOf(rank.trainer_step_age()))) : Json();
+    const bool known = rank.trainer_process() != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
+    agent["trainer_state"] = known ? Json(EnumText(rank.trainer_process())) : Json();
+    agent["trainer_state_age_seconds"] =
+        known ? Json(absl::ToDoubleSeconds(DurationOf(rank.trainer_process_age()))) : Json();
     json["agents"].push_back(std::move(agent));
   }
   json["last_committed"] = committed ? ListedToJson(*committed) : nlohmann::ordered_json();

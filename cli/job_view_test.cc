@@ -69,6 +69,56 @@ TEST(JobViewTest, JobText_OneRankIsLate_KeepsTheOrderOfRanks) {
   EXPECT_NE(text.find("3 of 4 agents (none of rank 3)"), std::string::npos) << text;
 }
 
+// Rank 0's trainer waits, that of rank 1 is stopped, that of rank 2 has ended, and rank 3 has had none.
+v1::Job JobWithAStoppedTrainer() {
+  v1::Job job;
+  job.set_job("demo");
+  job.set_world_size(4);
+  const auto add = [&](uint32_t rank, bool attached, v1::JobRank::TrainerProcess process) {
+    v1::JobRank& added = *job.add_ranks();
+    added.set_rank(rank);
+    added.set_trainer_attached(attached);
+    added.set_trainer_process(process);
+    if (process != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED) added.mutable_trainer_process_age()->set_seconds(12);
+    if (!attached) return;
+    added.set_current_step(19);
+    added.mutable_trainer_step_age()->set_seconds(30);
+  };
+  add(0, true, v1::JobRank::RUNNING);
+  add(1, true, v1::JobRank::STOPPED);
+  add(2, false, v1::JobRank::GONE);
+  add(3, false, v1::JobRank::TRAINER_PROCESS_UNSPECIFIED);
+  return job;
+}
+
+TEST(JobViewTest, JobToJson_EachTrainer_HasItsLastStepAndHowItsProcessStands) {
+  const auto agents = JobToJson(JobWithAStoppedTrainer(), std::nullopt)["agents"];
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(agents[rank]["trainer_step"], 19);
+    EXPECT_EQ(agents[rank]["trainer_step_age_seconds"], 30.0);
+  }
+  EXPECT_EQ(agents[0]["trainer_state"], "running");
+  EXPECT_EQ(agents[1]["trainer_state"], "stopped");
+  EXPECT_EQ(agents[1]["trainer_state_age_seconds"], 12.0);
+  EXPECT_EQ(agents[2]["trainer_state"], "gone");
+  EXPECT_TRUE(agents[2]["trainer_step"].is_null());
+  EXPECT_TRUE(agents[2]["trainer_step_age_seconds"].is_null());
+  EXPECT_TRUE(agents[3]["trainer_state"].is_null()) << "there was none";
+}
+
+TEST(JobViewTest, JobText_ATrainerIsStopped_SaysForHowLongAndIsWorthALook) {
+  v1::Job job = JobWithAStoppedTrainer();
+  const std::string text = JobText(stdout, job, std::nullopt);
+  EXPECT_NE(text.find("stopped for 12.0 s"), std::string::npos) << text;
+  EXPECT_NE(text.find("30.0 s ago"), std::string::npos) << text;
+  EXPECT_NE(text.find("gone"), std::string::npos) << text;
+  EXPECT_NE(text.find("none"), std::string::npos) << text;
+  job.set_ranks_left_out(true);
+  job.set_world_size(16384);
+  EXPECT_EQ(RanksBelow(JobText(stdout, job, std::nullopt, RanksShown::kNoteworthy), "HEARD"),
+            (std::vector<std::string>{"1", "2", "3"}));
+}
+
 TEST(JobViewTest, JobText_SaveInProgress_CountsPhasesAndNamesThoseFarthestBehind) {
   v1::Job job = JobWithALateRank();
   v1::PhaseCount& writing = *job.mutable_checkpoint()->add_phase_counts();
@@ -247,7 +297,11 @@ TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
   EXPECT_EQ(text.find("failed"), std::string::npos) << text;
   EXPECT_NE(JobText(stdout, job, v1::Checkpoint()).find("load 1: nothing to load: the job had no checkpoint then\n"),
             std::string::npos);
+  const auto json = JobToJson(job, std::nullopt)["loads"][0];
+  EXPECT_EQ(json["state"], "NOTHING_TO_LOAD");
+  EXPECT_TRUE(json["error"].is_null()) << json;
   load.set_step(7);
+  EXPECT_EQ(JobToJson(job, std::nullopt)["loads"][0]["state"], "FAILED");
   EXPECT_NE(JobText(stdout, job, std::nullopt).find("failed"), std::string::npos) << "whoever names a step expects it";
 }
 

@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
+#include "cli/command.h"
 #include "common/base/time_proto.h"
+#include "common/status/status_proto.h"
 
 namespace cairn::cli {
 namespace {
@@ -24,6 +26,7 @@ std::string StateOf(const v1::JobSummary& job) {
   if (job.agents() == 0) return "stored";
   if (job.saves_running() > 0) return "saving";
   if (job.loads_running() > 0) return "loading";
+  if (job.trainers_halted() > 0) return "stopped";
   return job.trainers() > 0 && job.agents() >= job.world_size() ? "training" : "waiting";
 }
 
@@ -34,17 +37,22 @@ nlohmann::ordered_json JobSummaryToJson(const v1::JobSummary& job) {
           {"world_size", job.world_size()},
           {"agents", job.agents()},
           {"trainers", job.trainers()},
+          {"trainers_halted", job.trainers_halted()},
           {"last_committed_step", job.has_last_committed_step() ? Json(job.last_committed_step()) : Json()},
-          {"last_commit_time", job.has_last_commit_time() ? Json(TimeText(job.last_commit_time())) : Json()}};
+          {"last_commit_time", job.has_last_commit_time() ? Json(TimeText(job.last_commit_time())) : Json()},
+          {"error", job.has_error() ? ErrorToJson(StatusFromProto(job.error())) : Json()}};
 }
 
 Table JobsTable(const std::vector<v1::JobSummary>& jobs, absl::Time now) {
-  Table table({"JOB", "STATE", "RANKS", "AGENTS", "LAST STEP", "COMMITTED", "AGE"});
+  Table table({"JOB", "STATE", "RANKS", "AGENTS", "LAST STEP", "COMMITTED", "AGE", "ERROR"});
   for (const v1::JobSummary& job : jobs) {
-    table.Add({job.job(), StateOf(job), job.world_size() == 0 ? "" : absl::StrCat(job.world_size()),
-               absl::StrCat(job.agents()), job.has_last_committed_step() ? absl::StrCat(job.last_committed_step()) : "",
-               TimeText(job.last_commit_time()),
-               job.has_last_commit_time() ? AgeText(now - TimeOf(job.last_commit_time())) : ""});
+    table.Add(
+        {job.job(), StateOf(job), job.world_size() == 0 ? "" : absl::StrCat(job.world_size()),
+         absl::StrCat(job.agents()), job.has_last_committed_step() ? absl::StrCat(job.last_committed_step()) : "",
+         TimeText(job.last_commit_time()),
+         job.has_last_commit_time() ? AgeText(now - TimeOf(job.last_commit_time())) : "",
+         job.has_error() ? StatusFromProto(job.error()).ToString(absl::StatusToStringMode::kWithNoExtraData) : ""},
+        job.trainers_halted() > 0 || job.has_error() ? Colour::kRed : Colour::kNone);
   }
   return table;
 }

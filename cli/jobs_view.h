@@ -12,12 +12,13 @@
 
 namespace cairn::cli {
 
-// Returns what the job does: "saving", "loading", "training" (trainers are attached, and nothing is under way),
-// "waiting" (some agents are there), or "stored" (there is no agent).
+// Returns what the job does: "saving", "loading", "stopped" (nothing is under way, and the process of a trainer is
+// stopped or does not move), "training" (trainers are attached, and nothing is under way), "waiting" (some agents are
+// there), or "stored" (there is no agent).
 std::string StateOf(const v1::JobSummary& job);
 
-// Returns {"job", "state", "world_size", "agents", "trainers", "last_committed_step", "last_commit_time"}; null for
-// what is not known.
+// Returns {"job", "state", "world_size", "agents", "trainers", "trainers_halted", "last_committed_step",
+// "last_commit_time", "error"}; null for what is not known.
 nlohmann::ordered_json JobSummaryToJson(const v1::JobSummary& job);
 // `now`: says how old the last checkpoint is.
 Table JobsTable(const std::vector<v1::JobSummary>& jobs, absl::Time now);

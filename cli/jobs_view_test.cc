@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "common/base/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 
 namespace cairn::cli {
 namespace {
@@ -24,6 +26,9 @@ TEST(JobsViewTest, StateOf_WhatIsThere_SaysWhatTheJobDoes) {
   EXPECT_EQ(StateOf(JobWith(3, 3)), "waiting");
   EXPECT_EQ(StateOf(JobWith(4, 0)), "waiting");
   EXPECT_EQ(StateOf(JobWith(4, 4)), "training");
+  v1::JobSummary stopped = JobWith(4, 4);
+  stopped.set_trainers_halted(1);
+  EXPECT_EQ(StateOf(stopped), "stopped");
   v1::JobSummary loading = JobWith(4, 4);
   loading.set_loads_running(1);
   EXPECT_EQ(StateOf(loading), "loading");
@@ -37,6 +42,14 @@ TEST(JobsViewTest, JobSummaryToJson_AJobThatSavedNothing_HasNullForItsStep) {
   EXPECT_EQ(json["world_size"], 4);
   EXPECT_TRUE(json["last_committed_step"].is_null());
   EXPECT_TRUE(json["last_commit_time"].is_null());
+}
+
+TEST(JobsViewTest, Views_StorageFailsToTellOfAStep_SaySo) {
+  v1::JobSummary job = JobWith(4, 4);
+  EXPECT_TRUE(JobSummaryToJson(job)["error"].is_null());
+  *job.mutable_error() = StatusToProto(MakeError(Reason::kStorageError, "demo@20 cannot be read: Input/output error"));
+  EXPECT_EQ(JobSummaryToJson(job)["error"]["reason"], "STORAGE_ERROR");
+  EXPECT_THAT(JobsTable({job}, absl::UnixEpoch()).ToString(), HasSubstr("demo@20 cannot be read"));
 }
 
 TEST(JobsViewTest, JobsTable_ACommit_HasItsAge) {

@@ -43,4 +43,17 @@ absl::StatusOr<int> RanksOfLauncher(const std::vector<std::string>& command) {
   return 1;
 }
 
+bool MeetsByOwnName(const std::vector<std::string>& command) {
+  bool torchrun = false, dynamic = false;
+  for (const std::string& word : command) {
+    torchrun = torchrun || IsTorchrun(word);
+    if (absl::EndsWith(word, ".py")) break;
+    const std::string flag = absl::StrReplaceAll(word, {{"_", "-"}});
+    if (torchrun && absl::StartsWith(flag, "--local-addr")) return false;
+    // Without these the ranks meet at --master-addr, which is 127.0.0.1 by default.
+    dynamic = dynamic || (torchrun && (flag == "--standalone" || absl::StartsWith(flag, "--rdzv-")));
+  }
+  return dynamic;
+}
+
 }  // namespace cairn::cli

@@ -26,5 +26,14 @@ TEST(LauncherRanksTest, Torchrun_CountsDevices_NeedsTheNumber) {
   }
 }
 
+TEST(LauncherRanksTest, MeetsByOwnName_OnlyADynamicRendezvousWithoutAnAddress_Does) {
+  EXPECT_TRUE(MeetsByOwnName({"torchrun", "--standalone", "--nproc-per-node=2", "train.py"}));
+  EXPECT_TRUE(MeetsByOwnName({"python", "-m", "torch.distributed.run", "--rdzv_backend=c10d", "train.py"}));
+  EXPECT_FALSE(MeetsByOwnName({"torchrun", "--standalone", "--local-addr=127.0.0.1", "train.py"}));
+  EXPECT_FALSE(MeetsByOwnName({"torchrun", "--standalone", "--local_addr", "127.0.0.1", "train.py"}));
+  EXPECT_FALSE(MeetsByOwnName({"torchrun", "--nproc-per-node=2", "train.py", "--standalone"}));
+  EXPECT_FALSE(MeetsByOwnName({"python", "train.py", "--standalone"}));
+}
+
 }  // namespace
 }  // namespace cairn::cli

@@ -10,6 +10,7 @@
 #include "cli/jobs_command.h"
 #include "cli/manifest_view.h"
 #include "cli/named_step.h"
+#include "cli/stored_root.h"
 #include "cli/terminal.h"
 #include "cli/unknown_job.h"
 #include "common/format/verdict.h"
@@ -34,7 +35,7 @@ struct Arguments {
 };
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
   if (!listed.empty()) return listed;
   // A job without checkpoints is another answer than no job at all.
@@ -44,7 +45,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
                                                             bool check) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(job, root));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
@@ -130,34 +131,39 @@ struct Shown {
   std::optional<v1::Checkpoint> listed;  // as `cairn list` has it; nothing if it was deleted meanwhile
 };
 
-std::optional<v1::Checkpoint> EntryOf(const Manifest& manifest, const std::vector<v1::Checkpoint>& listed) {
+// The entry of a manifest that was read; nothing if its step was deleted or replaced meanwhile. If the list could not
+// read the step, that is the error: without it nobody would know that the pin, the tags and the metrics are left out.
+absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
+                                                      const std::vector<v1::Checkpoint>& listed) {
   for (const v1::Checkpoint& checkpoint : listed) {
-    if (checkpoint.step() == manifest.step && checkpoint.attempt() == manifest.attempt) return checkpoint;
+    if (checkpoint.step() != manifest.step) continue;
+    if (checkpoint.state() == v1::Checkpoint::DAMAGED) return StatusFromProto(checkpoint.error());
+    if (checkpoint.attempt() == manifest.attempt) return checkpoint;
   }
   return std::nullopt;
 }
 
 absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, root));
   shown.root = storage->root();
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(name.step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(shown.manifest, store.ReadManifest(name.job, name.step));
   shown.files = CheckFilesOf(*storage, shown.manifest);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListFromStorage(root, name.job, /*check=*/false));
-  shown.listed = EntryOf(shown.manifest, listed);
+  CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
   return shown;
 }
 
 absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
   CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
   shown.files = LookAtFiles(shown.root, shown.manifest);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
-  shown.listed = EntryOf(shown.manifest, listed);
+  CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
   return shown;
 }
 
@@ -187,7 +193,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
                 Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
     std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
-                shown.root.c_str());
+                ForTerminal(shown.root).c_str());
   } else {
     std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
   }

@@ -8,24 +8,33 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "cli/interrupt.h"
+#include "cli/join_advice.h"
+#include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
 #include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/nested_root.h"
 #include "common/storage/stored_progress.h"
+#include "coordinator/root_lock/epoch_file.h"
 
 namespace cairn::cli {
 namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(30);
+// A coordinator that is about to end gets so long to give the root back, before somebody else is told that it has it.
+constexpr absl::Duration kRootPatience = absl::Seconds(2);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 // A service that has run for so long is started again at once.
@@ -63,6 +72,14 @@ std::string Absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error);
   return error ? path : whole.string();
+}
+
+// Returns the words of the command that this process runs.
+std::vector<std::string> OwnCommandLine() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
 }
 
 }  // namespace
@@ -115,6 +132,8 @@ absl::Status LocalCluster::Start() {
         "machines, and --host, where they find this one",
         {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
+  // A directory that may not become a root is not even made.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(options_.root));
   std::error_code error;
   root_is_new_ = !std::filesystem::exists(options_.root, error);
   std::filesystem::create_directories(options_.root, error);
@@ -127,29 +146,54 @@ absl::Status LocalCluster::Start() {
   const std::string& directory = options_.run_directory;
   CAIRN_ASSIGN_OR_RETURN(
       directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));
-  CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job));
+  CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, Absolute(options_.root)));
+  if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
   CAIRN_RETURN_IF_ERROR(PlanServices());
   for (Service& service : services_) {
     (void)unlink(service.address_file.c_str());  // that of the last run
     CAIRN_RETURN_IF_ERROR(Launch(service));
     // Agents are started together, when their coordinator serves.
     if (&service == &services_.front() && HasCoordinator()) {
-      const absl::Status started =
-          AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status();
-      if (!HasReason(started, Reason::kRootInUse)) {
-        CAIRN_RETURN_IF_ERROR(started);
-        continue;
-      }
-      return WithMetadata(started, {{"next",
-                                     "For a second job on this root use the coordinator that serves it: "
-                                     "--no-coordinator --coordinator HOST:PORT. Else stop that one first, or give "
-                                     "another --root."}});
+      CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
     }
   }
   for (Service& service : services_) {
     CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
   }
   return absl::OkStatus();
+}
+
+absl::Status LocalCluster::AwaitRoot() const {
+  // Whoever gives the coordinator a patience of its own wants it to wait.
+  for (const std::string& flag : options_.coordinator_flags) {
+    if (flag.starts_with("--lock-timeout")) return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(options_.root, false));
+  const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience;
+  while (true) {
+    const auto holder = EpochFile::HolderOf(*storage);
+    // What cannot be read here is told better by the coordinator, which reads it too.
+    if (!holder.ok() || !holder->has_value()) return absl::OkStatus();
+    if (Clock::Real().SteadyNow() < deadline) {
+      if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
+      absl::SleepFor(kFirstPause);
+      continue;
+    }
+    if ((*holder)->address.empty()) {
+      // It starts, or is a command that needs the root for a while, so the coordinator waits for its turn.
+      if (!context_.json()) {
+        std::fprintf(stderr, "cairn: waiting for %s, which has %s\n", ForTerminal((*holder)->text).c_str(),
+                     options_.root.c_str());
+      }
+      return absl::OkStatus();
+    }
+    return MakeError(Reason::kRootInUse,
+                     absl::StrCat(options_.root, " is served by ", (*holder)->text, " at ", (*holder)->address),
+                     {{"next", HowToJoin(**holder, OwnCommandLine())},
+                      {"address", (*holder)->address},
+                      {"root", options_.root},
+                      {"holder", (*holder)->text}});
+  }
 }
 
 absl::Status LocalCluster::PlanServices() {

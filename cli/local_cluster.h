@@ -98,6 +98,9 @@ class LocalCluster {
     while (Serving(agents) && !give_up()) PauseShortly();
   }
   int FirstRank() const { return options_.node * options_.ranks; }
+  // Waits for a coordinator that is about to give the root back. FAILED_PRECONDITION (ROOT_IN_USE): one serves it and
+  // stays; the next action is the command that takes part beside it.
+  absl::Status AwaitRoot() const;
   absl::Status PlanServices();
   // The environment of an agent, by its number on this machine.
   std::vector<std::string> LocalRankOf(int number) const;

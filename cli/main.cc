@@ -13,6 +13,7 @@
 #include "cli/doctor_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
+#include "cli/help_command.h"
 #include "cli/history_command.h"
 #include "cli/import_command.h"
 #include "cli/jobs_command.h"
@@ -84,13 +85,15 @@ int main(int argc, char** argv) {
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
   AddCompletionCommand(app, context);
+  AddHelpCommand(app);
 
   app.ExplainMissing([&context](const std::string& argument) {
     return WhereNamesAre(argument, context.coordinator, RunDirectory::RunningCoordinators());
   });
 
   const absl::Status status = cairn::WithMemory("to do this", [&] {
-    if (const std::optional<int> ended = app.Parse(argc, argv)) context.exit_status = *ended;
+    const std::vector<const char*> words = WithHelpOption(argc, argv);
+    if (const auto ended = app.Parse(static_cast<int>(words.size()), words.data())) context.exit_status = *ended;
     return absl::OkStatus();
   });
   if (!status.ok()) context.exit_status = ReportError(context, status);

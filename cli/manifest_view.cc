@@ -64,10 +64,11 @@ void PrintBalance(const Manifest& manifest) {
               FormatSize(static_cast<int64_t>(heaviest->second)).c_str(),
               mean > 0 ? static_cast<double>(heaviest->second) / mean : 1.0,
               FormatSize(static_cast<int64_t>(mean)).c_str(),
-              largest == nullptr ? ""
-                                 : absl::StrCat("; its largest shard is of ", manifest.tensors[largest->tensor].name,
-                                                ": ", FormatSize(static_cast<int64_t>(largest->bytes)))
-                                       .c_str());
+              largest == nullptr
+                  ? ""
+                  : absl::StrCat("; its largest shard is of ", ForTerminal(manifest.tensors[largest->tensor].name),
+                                 ": ", FormatSize(static_cast<int64_t>(largest->bytes)))
+                        .c_str());
 }
 
 }  // namespace
@@ -136,13 +137,13 @@ nlohmann::ordered_json ManifestToJson(const Manifest& manifest, const std::strin
 void PrintSummary(const Manifest& manifest, const std::string& root) {
   std::printf("%s\n", Coloured(stdout, Colour::kBold, absl::StrCat(manifest.job, "@", manifest.step)).c_str());
   std::printf("  committed  %s (attempt %u, %s)\n", CommitTimeText(manifest).c_str(), manifest.attempt,
-              manifest.writer.c_str());
+              ForTerminal(manifest.writer).c_str());
   std::printf("  saved by   %s\n", Counted(manifest.world_size, "rank").c_str());
   std::printf("  holds      %s in %s, %s, %s: %s\n", Counted(manifest.tensors.size(), "tensor").c_str(),
               Counted(manifest.shards.size(), "shard").c_str(), Counted(manifest.objects.size(), "object").c_str(),
               Counted(manifest.aliases.size(), "alias", "aliases").c_str(),
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str());
-  std::printf("  files      %zu in %s\n", manifest.files.size(), DataDirectory(manifest, root).c_str());
+  std::printf("  files      %zu in %s\n", manifest.files.size(), ForTerminal(DataDirectory(manifest, root)).c_str());
   PrintBalance(manifest);
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/tags.h"
 
 namespace cairn::cli {
@@ -10,7 +11,10 @@ namespace cairn::cli {
 absl::StatusOr<int64_t> TaggedStep(const CheckpointName& name, const std::vector<v1::Checkpoint>& listed) {
   std::vector<StepTags> steps;
   for (const v1::Checkpoint& checkpoint : listed) {
-    steps.push_back({checkpoint.step(), {checkpoint.tags().begin(), checkpoint.tags().end()}});
+    const bool unread = checkpoint.unread() && checkpoint.attempt() == 0;
+    steps.push_back({checkpoint.step(),
+                     {checkpoint.tags().begin(), checkpoint.tags().end()},
+                     unread ? StatusFromProto(checkpoint.error()) : absl::OkStatus()});
   }
   return FindTag(name.job, name.tag, steps);
 }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "common/status/reason.h"
 #include "planner/plan_json.h"
@@ -31,7 +32,7 @@ int Run(const CommandContext& context, const std::string& path, bool table, Plan
     answer.summary = absl::StrCat(text.status().message(), "\n");
   }
   if (table) {
-    std::fputs(answer.summary.c_str(), answer.ok ? stdout : stderr);
+    std::fputs(ForTerminal(answer.summary).c_str(), answer.ok ? stdout : stderr);
   } else {
     const std::string out = JsonText(answer.json);
     std::fwrite(out.data(), 1, out.size(), stdout);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "cli/terminal.h"
 #include "common/process/quantity.h"
 #include "common/resources/thread.h"
 
@@ -19,7 +20,7 @@ ProgressLine::ProgressLine(std::function<std::string()> text) : text_(std::move(
     while (!stopping_) {
       changed_.WaitFor(mutex_, absl::Milliseconds(200));
       if (stopping_) break;
-      std::fprintf(stderr, "\r\033[K%s", text_().c_str());
+      std::fprintf(stderr, "\r\033[K%s", ForTerminal(text_()).c_str());
       std::fflush(stderr);
     }
     mutex_.Unlock();

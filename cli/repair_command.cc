@@ -11,6 +11,7 @@
 #include "cli/fault_view.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/stored_root.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/shell_word.h"
@@ -57,7 +58,7 @@ void Print(const RepairReport& report, absl::Duration took) {
               Counted(report.manifest.files.size(), "file").c_str(),
               FormatSize(static_cast<int64_t>(report.verified.bytes)).c_str(), ShortDuration(took).c_str());
   std::printf("what its files do not tell:\n");
-  for (const std::string& line : report.unknown) std::printf("  %s\n", line.c_str());
+  for (const std::string& line : report.unknown) std::printf("  %s\n", ForTerminal(line).c_str());
 }
 
 // Adds advice for a person whose repair was refused.
@@ -93,7 +94,7 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
                      {{"next", absl::StrCat("`cairn list ", name.job, " --root ", ForShell(arguments.root),
                                             "` shows which steps are damaged.")}});
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
   CAIRN_ASSIGN_OR_RETURN(name.step, CheckpointStore(*storage).StepOf(name));
   std::atomic<uint64_t> done = 0;
   RepairOptions options;

@@ -39,7 +39,7 @@ struct Arguments {
 
 template <typename Method, typename Request, typename Response>
 absl::Status Ask(const CommandContext& context, Method method, const Request& request, Response& response) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, request.job()));
   return client->Call(method, request, &response, /*patience=*/absl::ZeroDuration(), kTimeout);
 }
 
@@ -249,7 +249,7 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
 
 absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool pinned) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, pinned ? "pin" : "unpin"));
   v1::PinCheckpointRequest request;
   request.set_job(name.job);

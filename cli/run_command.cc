@@ -10,9 +10,11 @@
 #include "cli/interrupt.h"
 #include "cli/launcher_ranks.h"
 #include "cli/local_cluster.h"
+#include "cli/own_name.h"
 #include "cli/removals.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -39,6 +41,18 @@ bool DeletesCheckpoints(const std::vector<std::string>& command) {
           std::find(command.begin(), command.end(), "delete") != command.end());
 }
 
+// Says what the ranks of torchrun will wait for, if they will. The training does not wait for the look-up, which takes
+// long on some machines.
+void NoteOwnName() {
+  auto thread = StartThread("to look up this machine's name", [] {
+    const OwnName own = LookUpOwnName();
+    if (own.has_address) return;
+    std::fprintf(stderr, "cairn: %s\n  next: %s\n", TextOfNoAddress(own.name).c_str(),
+                 NextOfNoAddress(own.name).c_str());
+  });
+  if (thread.ok()) thread->detach();
+}
+
 // Returns the exit status of the training command.
 absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std::vector<std::string>& training) {
   if (training.empty()) {
@@ -62,6 +76,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
                arguments.cluster.ranks == 1 ? "rank" : "ranks", cluster.coordinator_address().c_str(),
                cluster.logs().c_str());
   if (const std::string note = cluster.NoteOnStart(); !note.empty()) std::fprintf(stderr, "cairn: %s\n", note.c_str());
+  if (MeetsByOwnName(training)) NoteOwnName();
   auto process = ForegroundProcess::Start(training, cluster.Environment());
   if (!process.ok()) {
     ReportError(context, WithMetadata(process.status(),

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/digest.h"
 #include "common/file/atomic_write.h"
 #include "common/file/full_transfer.h"
@@ -52,17 +54,10 @@ struct flock WholeFile() {
 }
 
 constexpr char kPrefix[] = "up-";
-// The job that runs there, and the address of its coordinator, which is in a file of its own.
+// The job that runs there and its root, a line each, and the address of its coordinator, which is in a file of its own.
 constexpr char kJobFile[] = "/job";
 constexpr char kAddressFile[] = "/coordinator.address";
-constexpr uint64_t kMostBytes = 1024;  // of such a file
-
-// The directory of all run directories of this user.
-std::string Base() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0;
-  return absl::StrCat(usable ? runtime : "/tmp", "/cairn-", geteuid());
-}
+constexpr uint64_t kMostBytes = 8192;  // of such a file
 
 bool IsPrivate(const std::string& path) {
   struct stat info;
@@ -70,12 +65,52 @@ bool IsPrivate(const std::string& path) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Returns the first line of a small file, or nothing.
-std::string LineOf(const std::string& path) {
+// Where the directory of all run directories of this user is wanted.
+std::string PreferredBase() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0;
+  return absl::StrCat(usable ? runtime : "/tmp", "/cairn-", geteuid());
+}
+
+// Returns whether somebody else has put something at the path. Where everybody may write, as in /tmp, anybody can.
+bool IsForeign(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && (!S_ISDIR(info.st_mode) || info.st_uid != geteuid());
+}
+
+// Returns this user's own directories in the place of a preferred one that is foreign, sorted. Nobody can guess a name
+// that mkdtemp has made, and in a directory like /tmp only its owner can rename or remove it.
+std::vector<std::string> OwnOnesBeside(const std::string& preferred) {
+  const std::filesystem::path path(preferred);
+  const std::string prefix = path.filename().string() + "-";
+  std::vector<std::string> own;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path.parent_path(), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string each = entry->path().string();
+    if (entry->path().filename().string().starts_with(prefix) && IsPrivate(each)) own.push_back(each);
+  }
+  std::sort(own.begin(), own.end());
+  return own;
+}
+
+// The directory of all run directories of this user. If the preferred one is foreign, it is another one, which is made
+// if there is none yet.
+std::string Base() {
+  const std::string preferred = PreferredBase();
+  if (!IsForeign(preferred)) return preferred;
+  if (const std::vector<std::string> own = OwnOnesBeside(preferred); !own.empty()) return own.front();
+  std::string made = preferred + "-XXXXXX";
+  return mkdtemp(made.data()) == nullptr ? preferred : made;
+}
+
+// Returns the lines of a small file, or nothing.
+std::vector<std::string> LinesOf(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd.valid()) return "";
+  if (!fd.valid()) return {};
   const auto text = ReadWhole(fd.get(), path, kMostBytes);
-  return text.ok() ? text->substr(0, text->find('\n')) : "";
+  if (!text.ok()) return {};
+  return absl::StrSplit(absl::StripSuffix(*text, "\n"), '\n');
 }
 
 std::string LockOf(const std::string& path) { return path + "/lock"; }
@@ -116,24 +151,28 @@ std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
   return lock.l_pid;
 }
 
-absl::Status RunDirectory::Describe(const std::string& job) const {
+absl::Status RunDirectory::Describe(const std::string& job, const std::string& root) const {
   (void)unlink((path_ + kAddressFile).c_str());  // of the last run, which may have had a coordinator here
-  return WriteAtomically(path_ + kJobFile, job + "\n",
+  return WriteAtomically(path_ + kJobFile, absl::StrCat(job, "\n", root, "\n"),
                          {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
       .put.status();
 }
 
 std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
   std::vector<Running> running;
-  const std::string base = Base();
+  // Nothing is made only to look.
+  const std::string preferred = PreferredBase();
+  const std::vector<std::string> own = IsForeign(preferred) ? OwnOnesBeside(preferred) : std::vector{preferred};
+  const std::string base = own.empty() ? preferred : own.front();
   if (!IsPrivate(base)) return running;
   std::error_code error;
   std::filesystem::directory_iterator entry(base, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string path = entry->path().string();
     if (!entry->path().filename().string().starts_with(kPrefix) || !IsPrivate(path)) continue;
-    const std::string job = LineOf(path + kJobFile), address = LineOf(path + kAddressFile);
-    if (!job.empty() && IsHostPort(address) && HolderOf(path).has_value()) running.push_back({job, address});
+    const std::vector<std::string> job = LinesOf(path + kJobFile), address = LinesOf(path + kAddressFile);
+    if (job.empty() || job[0].empty() || address.empty() || !IsHostPort(address[0])) continue;
+    if (HolderOf(path).has_value()) running.push_back({job[0], address[0], job.size() > 1 ? job[1] : ""});
   }
   std::sort(running.begin(), running.end(), [](const Running& a, const Running& b) { return a.job < b.job; });
   return running;

@@ -23,7 +23,8 @@ inline constexpr char kDefaultJob[] = "demo";
 class RunDirectory {
  public:
   // Returns "<XDG_RUNTIME_DIR or /tmp>/cairn-<uid>/up-<job>". A name with '/', or one that would make the paths of
-  // sockets too long, is replaced by its hash.
+  // sockets too long, is replaced by its hash. If cairn-<uid> is another user's, or no directory, the place is one of
+  // this user's own beside it, "cairn-<uid>-<random>", which is found again.
   static std::string PathOf(const std::string& job);
 
   // Takes the directory, and makes it if it is missing. FAILED_PRECONDITION (SOCKET_DIRECTORY): it belongs to another
@@ -37,12 +38,14 @@ class RunDirectory {
   struct Running {
     std::string job;
     std::string address;
+    std::string root;
   };
   // Returns those whose directories are where PathOf puts them, sorted by job: a --run-directory is not found. A
   // directory that another user owns or may write to counts for nothing.
   static std::vector<Running> RunningCoordinators();
-  // Says which job runs here, and where its coordinator, if there is one, is to be found.
-  absl::Status Describe(const std::string& job) const;
+  // Says which job runs here with which root. Where its coordinator is to be found, if it has one here, the coordinator
+  // says itself.
+  absl::Status Describe(const std::string& job, const std::string& root) const;
 
   const std::string& path() const { return path_; }
   std::string SocketDirectory(int rank) const;

@@ -93,7 +93,7 @@ TEST_F(RunDirectoryTest, RunningCoordinators_SomeAreUp_TellsThoseAndNoOthers) {
     for (const std::string job : {"team/b", "a", "without"}) {
       held.push_back(*RunDirectory::Take(RunDirectory::PathOf(job)));
       std::ofstream(held.back()->path() + "/coordinator.address") << "127.0.0.1:1\n";
-      (void)held.back()->Describe(job);  // takes the address of the last run away
+      (void)held.back()->Describe(job, "/root of " + job);  // takes the address of the last run away
       if (job != "without") std::ofstream(held.back()->path() + "/coordinator.address") << "127.0.0.1:7\n";
     }
     (void)!write(ready[1], "x", 1);
@@ -109,11 +109,36 @@ TEST_F(RunDirectoryTest, RunningCoordinators_SomeAreUp_TellsThoseAndNoOthers) {
   EXPECT_EQ(running[0].job, "a");
   EXPECT_EQ(running[1].job, "team/b");
   EXPECT_EQ(running[1].address, "127.0.0.1:7");
+  EXPECT_EQ(running[1].root, "/root of team/b");
   std::filesystem::permissions(RunDirectory::PathOf("a"), std::filesystem::perms::all);
   EXPECT_EQ(RunDirectory::RunningCoordinators().size(), 1u) << "anybody may have put the address there";
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(RunDirectory::RunningCoordinators().empty());
+  kept.empty() ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
+}
+
+// Anybody may make a directory of any name in /tmp.
+TEST_F(RunDirectoryTest, PathOf_TheUsualPlaceIsForeign_IsAPlaceOfThisUsersOwn) {
+  const char* before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
+  const std::string usual = base_ + "/cairn-" + std::to_string(geteuid());
+  std::ofstream(usual) << "in the way";
+  std::filesystem::create_directory(usual + "-000000");
+  std::filesystem::permissions(usual + "-000000", std::filesystem::perms::all);  // a trap
+  EXPECT_TRUE(RunDirectory::RunningCoordinators().empty());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(base_), {}), 2) << "to look makes nothing";
+  const std::string path = RunDirectory::PathOf("demo");
+  EXPECT_TRUE(path.starts_with(usual + "-")) << path;
+  EXPECT_FALSE(path.starts_with(usual + "-000000")) << path;
+  EXPECT_EQ(RunDirectory::PathOf("demo"), path) << "it is found again";
+  const auto taken = RunDirectory::Take(path);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  struct stat info;
+  ASSERT_EQ(stat(std::filesystem::path(path).parent_path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  EXPECT_EQ(std::filesystem::file_size(usual), 10u) << "what is in the way stays";
   kept.empty() ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
 }
 

@@ -9,6 +9,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
@@ -132,7 +133,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
   if (!arguments.timeout.empty()) {
     CAIRN_ASSIGN_OR_RETURN(timeout, ParseDuration(arguments.timeout));
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
   v1::CreateCheckpointRequest request;
   request.set_job(arguments.job);
   request.set_request_id(RandomToken());
@@ -161,7 +162,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
   if (!context.json()) {
     const std::string shared = SharedWith(*client, request, checkpoint);
     if (!shared.empty())
-      std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kYellow, "note:").c_str(), shared.c_str());
+      std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kYellow, "note:").c_str(), ForTerminal(shared).c_str());
   }
   if (arguments.no_wait) return checkpoint;
   CAIRN_ASSIGN_OR_RETURN(checkpoint, Follow(*client, std::move(checkpoint), request.request_id(), deadline));

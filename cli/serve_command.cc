@@ -22,7 +22,6 @@
 #include "cli/job_view.h"
 #include "cli/run_directory.h"
 #include "cli/timeline_view.h"
-#include "cli/web_server.h"
 #include "cli/web_site.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
@@ -193,6 +192,22 @@ class PageToken {
   std::unique_ptr<RunDirectory> directory;  // null if the user gave the file
 };
 
+// Several people may look at once, and each question asks the coordinator.
+constexpr int kWorkers = 8;
+
+absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address,
+                                                      absl::FunctionRef<WebSite(int port)> make_site) {
+  auto server = HttpServer::Start(address,
+                                  [&](int port) -> HttpServer::Handler {
+                                    auto site = std::make_shared<const WebSite>(make_site(port));
+                                    return [site](const HttpRequest& request) { return site->Answer(request); };
+                                  },
+                                  {.workers = kWorkers});
+  return server.ok()
+             ? std::move(server)
+             : WithMetadata(server.status(), {{"next", "Give --listen an address of this machine and a free port."}});
+}
+
 absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(auto client, CoordinatorClient::Connect(context));
   Questions questions(std::move(client));
@@ -200,7 +215,7 @@ absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(questions.Jobs().status());
   CAIRN_ASSIGN_OR_RETURN(const auto page_token, PageToken::Open(arguments));
   CAIRN_ASSIGN_OR_RETURN(
-      const auto server, WebServer::Start(arguments.listen, [&](int port) {
+      const auto server, Listening(arguments.listen, [&](int port) {
         return WebSite(
             {.token = page_token->token,
              .hosts = HostsOf(arguments, port),

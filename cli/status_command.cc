@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -57,7 +58,9 @@ absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
 absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job) {
   if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
   const auto listed = ListCheckpoints(client, job.job());
-  if (!listed.ok()) return LastCommitted(client, job.job());
+  const bool read = listed.ok() && std::none_of(listed->begin(), listed->end(),
+                                                [](const v1::Checkpoint& checkpoint) { return checkpoint.unread(); });
+  if (!read) return LastCommitted(client, job.job());
   std::optional<v1::Checkpoint> latest;
   bool stands = false;
   for (const v1::Checkpoint& checkpoint : *listed) {
@@ -78,7 +81,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
 
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
   const bool live = arguments.watch && !context.json() && isatty(STDOUT_FILENO);
   // The terminal gets its cursor back, whatever ends the watching.
   LiveScreen screen;

@@ -28,7 +28,7 @@ struct Arguments {
 absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_RETURN_IF_ERROR(CheckTag(arguments.tag));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, "tag"));
   v1::TagCheckpointRequest request;
   request.set_job(name.job);
@@ -54,7 +54,7 @@ absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
     return MakeError(Reason::kBadRequest, absl::StrCat("say which tag goes: ", name.job, "@NAME"),
                      {{"job", name.job}, {"next", absl::StrCat("`cairn list ", name.job, "` shows the tags.")}});
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   v1::TagCheckpointRequest request;
   request.set_job(name.job);
   request.set_name(name.tag);

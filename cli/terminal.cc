@@ -39,10 +39,12 @@ size_t Width(std::string_view text) {
 
 }  // namespace
 
+std::string ForTerminal(std::string_view text) { return Printable(text, "\n\t"); }
+
 std::string Coloured(std::FILE* stream, Colour colour, std::string_view text) {
-  if (colour == Colour::kNone || !isatty(fileno(stream)) || std::getenv("NO_COLOR") != nullptr)
-    return std::string(text);
-  return absl::StrCat(Code(colour), std::string(text), "\033[0m");
+  const std::string shown = ForTerminal(text);
+  if (colour == Colour::kNone || !isatty(fileno(stream)) || std::getenv("NO_COLOR") != nullptr) return shown;
+  return absl::StrCat(Code(colour), shown, "\033[0m");
 }
 
 void Table::Add(std::vector<std::string> row, Colour colour) {

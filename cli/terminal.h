@@ -11,13 +11,17 @@
 
 namespace cairn::cli {
 
+// Returns text of a file or of the wire as a terminal may be given it: with what is not printable
+// (common/base/printable.h) as "\xNN". Lines and tabs stay. Tables and Coloured do this by themselves.
+std::string ForTerminal(std::string_view text);
+
 enum class Colour { kNone, kRed, kGreen, kYellow, kDim, kBold };
 
-// Returns `text` in a colour if `stream` is a terminal and NO_COLOR is not set.
+// Returns `text`, as ForTerminal gives it, in a colour if `stream` is a terminal and NO_COLOR is not set.
 std::string Coloured(std::FILE* stream, Colour colour, std::string_view text);
 
 // Aligns each column by its widest cell, and numbers (cells that begin with a digit) to the right. Each row may have a
-// colour. Characters of a cell that are not printable (common/base/printable.h) are spelled as "\xNN".
+// colour. Characters of a cell that are not printable, new lines among them, are spelled as "\xNN".
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}

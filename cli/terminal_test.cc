@@ -23,6 +23,11 @@ TEST(TableTest, ToString_WhatATerminalWouldObey_IsSpelled) {
             "w\\x1b[2J\\x0a      1\n");
 }
 
+TEST(ColouredTest, Coloured_WhatATerminalWouldObey_IsSpelled) {
+  EXPECT_EQ(Coloured(stdout, Colour::kNone, "a\033[2J\nb\u202e"), "a\\x1b[2J\nb\\xe2\\x80\\xae");
+  EXPECT_EQ(ForTerminal("caf\u00e9\t\x07"), "caf\u00e9\t\\x07");
+}
+
 TEST(ProgressBarTest, ProgressBar_NothingAndAll_StaysInItsBorders) {
   EXPECT_EQ(ProgressBar(0, 0), "[                        ]   0%  0 B of 0 B");
   EXPECT_EQ(ProgressBar(5, 2), "[########################] 100%  5 B of 2 B");

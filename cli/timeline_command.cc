@@ -31,7 +31,7 @@ struct Arguments {
 
 // Returns the job's timelines, oldest first. They tell of ranks only with `ranks`.
 absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, CheckpointName name, bool ranks) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(name, WithoutTag(*client, name));
   v1::ListTimelinesRequest request;
   request.set_job(name.job);

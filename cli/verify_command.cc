@@ -12,6 +12,7 @@
 #include "cli/fault_view.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/stored_root.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/shell_word.h"
@@ -45,7 +46,7 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
 
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
   // The reason's own advice may be this command.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),

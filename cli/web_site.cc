@@ -28,14 +28,16 @@ constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
 
-WebAnswer Page(std::string_view type, std::string_view text) { return {200, std::string(type), std::string(text), {}}; }
+HttpAnswer Page(std::string_view type, std::string_view text) {
+  return {200, std::string(type), std::string(text), {}};
+}
 
-WebAnswer Json(int status, const nlohmann::ordered_json& json) {
+HttpAnswer Json(int status, const nlohmann::ordered_json& json) {
   // A name that is no UTF-8 must not end the page.
   return {status, "application/json", JsonText(json, -1), {}};
 }
 
-WebAnswer Refusal(int status, const absl::Status& error) { return Json(status, {{"error", ErrorToJson(error)}}); }
+HttpAnswer Refusal(int status, const absl::Status& error) { return Json(status, {{"error", ErrorToJson(error)}}); }
 
 int HttpStatusOf(const absl::Status& error) {
   if (absl::IsNotFound(error)) return 404;
@@ -50,7 +52,7 @@ bool WebSite::IsKnownHost(const std::string& host) const {
   return std::find(options_.hosts.begin(), options_.hosts.end(), lower) != options_.hosts.end();
 }
 
-WebAnswer WebSite::Ask(const std::string& path) const {
+HttpAnswer WebSite::Ask(const std::string& path) const {
   const size_t slash = path.find('/');
   const auto question = options_.questions.find(path.substr(0, slash));
   if (question == options_.questions.end())
@@ -60,8 +62,8 @@ WebAnswer WebSite::Ask(const std::string& path) const {
   return answer.ok() ? Json(200, *answer) : Refusal(HttpStatusOf(answer.status()), answer.status());
 }
 
-WebAnswer WebSite::Answer(const WebRequest& request) const {
-  WebAnswer answer;
+HttpAnswer WebSite::Answer(const HttpRequest& request) const {
+  HttpAnswer answer;
   const std::string& path = request.path;
   if (!IsKnownHost(request.host)) {
     answer =

@@ -6,26 +6,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/http/http_server.h"
 
 namespace cairn::cli {
-
-struct WebRequest {
-  std::string method;         // "GET"
-  std::string path;           // decoded, without a query: "/api/job/llm"
-  std::string host;           // the Host header
-  std::string authorization;  // the Authorization header
-};
-
-struct WebAnswer {
-  int status = 200;
-  std::string type;  // of the body
-  std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // besides those for type and length
-};
 
 // Thread-safe if its questions are. It only ever reads.
 class WebSite {
@@ -43,11 +29,11 @@ class WebSite {
   };
   explicit WebSite(Options options) : options_(std::move(options)) {}
 
-  WebAnswer Answer(const WebRequest& request) const;
+  HttpAnswer Answer(const HttpRequest& request) const;
 
  private:
   bool IsKnownHost(const std::string& host) const;
-  WebAnswer Ask(const std::string& path) const;
+  HttpAnswer Ask(const std::string& path) const;
 
   const Options options_;
 };

@@ -18,8 +18,8 @@ class WebSiteTest : public testing::Test {
                                 return nlohmann::ordered_json{{"job", rest}};
                               }}}}) {}
 
-  static WebRequest Get(const std::string& path) { return {"GET", path, "127.0.0.1:7430", "Bearer secret"}; }
-  static std::string HeaderOf(const WebAnswer& answer, const std::string& name) {
+  static HttpRequest Get(const std::string& path) { return {"GET", path, "127.0.0.1:7430", "Bearer secret"}; }
+  static std::string HeaderOf(const HttpAnswer& answer, const std::string& name) {
     for (const auto& [key, value] : answer.headers) {
       if (key == name) return value;
     }
@@ -33,9 +33,9 @@ class WebSiteTest : public testing::Test {
 
 TEST_F(WebSiteTest, Answer_ThePage_NeedsNoTokenAndHoldsNothingOfAJob) {
   for (const char* path : {"/", "/app.js", "/style.css"}) {
-    WebRequest request = Get(path);
+    HttpRequest request = Get(path);
     request.authorization = "";
-    const WebAnswer answer = site_.Answer(request);
+    const HttpAnswer answer = site_.Answer(request);
     EXPECT_EQ(answer.status, 200) << path;
     EXPECT_GT(answer.body.size(), 500U) << path;
     EXPECT_EQ(answer.body.find("secret"), std::string::npos);
@@ -46,9 +46,9 @@ TEST_F(WebSiteTest, Answer_ThePage_NeedsNoTokenAndHoldsNothingOfAJob) {
 TEST_F(WebSiteTest, Answer_AQuestion_NeedsTheToken) {
   EXPECT_EQ(site_.Answer(Get("/api/job/llm/a")).body, R"({"job":"llm/a"})");
   for (const char* wrong : {"", "Bearer ", "Bearer secre", "Bearer secret2", "Basic secret", "secret"}) {
-    WebRequest request = Get("/api/job/llm");
+    HttpRequest request = Get("/api/job/llm");
     request.authorization = wrong;
-    const WebAnswer answer = site_.Answer(request);
+    const HttpAnswer answer = site_.Answer(request);
     EXPECT_EQ(answer.status, 401) << wrong;
     EXPECT_NE(answer.body.find("BAD_TOKEN"), std::string::npos);
   }
@@ -57,13 +57,13 @@ TEST_F(WebSiteTest, Answer_AQuestion_NeedsTheToken) {
 
 TEST_F(WebSiteTest, Answer_AnotherHost_IsRefused) {
   for (const char* host : {"evil.example", "127.0.0.1", "127.0.0.1:7431", ""}) {
-    WebRequest request = Get("/api/job/llm");
+    HttpRequest request = Get("/api/job/llm");
     request.host = host;
     EXPECT_EQ(site_.Answer(request).status, 421) << host;
     request.path = "/";
     EXPECT_EQ(site_.Answer(request).status, 421) << host;
   }
-  WebRequest request = Get("/");
+  HttpRequest request = Get("/");
   request.host = "LocalHost:7430";
   EXPECT_EQ(site_.Answer(request).status, 200);
   EXPECT_TRUE(asked_.empty());
@@ -71,19 +71,19 @@ TEST_F(WebSiteTest, Answer_AnotherHost_IsRefused) {
 
 TEST_F(WebSiteTest, Answer_AnythingButReading_IsRefused) {
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "get"}) {
-    WebRequest request = Get("/api/job/llm");
+    HttpRequest request = Get("/api/job/llm");
     request.method = method;
     EXPECT_EQ(site_.Answer(request).status, 405) << method;
   }
   EXPECT_TRUE(asked_.empty());
-  WebRequest request = Get("/");
+  HttpRequest request = Get("/");
   request.method = "HEAD";
   EXPECT_EQ(site_.Answer(request).body, "");
 }
 
 TEST_F(WebSiteTest, Answer_Everything_ForbidsWhatThePageDoesNotNeed) {
-  for (const WebRequest& request : {Get("/"), Get("/api/job/llm"), Get("/nothing"), Get("/api/nothing")}) {
-    const WebAnswer answer = site_.Answer(request);
+  for (const HttpRequest& request : {Get("/"), Get("/api/job/llm"), Get("/nothing"), Get("/api/nothing")}) {
+    const HttpAnswer answer = site_.Answer(request);
     const std::string policy = HeaderOf(answer, "Content-Security-Policy");
     EXPECT_EQ(policy.find("default-src 'none'"), 0U) << request.path;
     EXPECT_EQ(policy.find("unsafe"), std::string::npos);
@@ -96,7 +96,7 @@ TEST_F(WebSiteTest, Answer_Everything_ForbidsWhatThePageDoesNotNeed) {
 
 TEST_F(WebSiteTest, Answer_TheQuestionFails_TellsTheErrorAndItsKind) {
   error_ = MakeError(Reason::kJobNotFound, "no job");
-  const WebAnswer answer = site_.Answer(Get("/api/job/x"));
+  const HttpAnswer answer = site_.Answer(Get("/api/job/x"));
   EXPECT_EQ(answer.status, 404);
   EXPECT_NE(answer.body.find("JOB_NOT_FOUND"), std::string::npos);
   error_ = MakeError(Reason::kCoordinatorUnreachable, "gone");
@@ -106,7 +106,7 @@ TEST_F(WebSiteTest, Answer_TheQuestionFails_TellsTheErrorAndItsKind) {
 }
 
 TEST_F(WebSiteTest, Answer_NoUtf8_IsStillJson) {
-  const WebAnswer answer = site_.Answer(Get("/api/job/\xff"));
+  const HttpAnswer answer = site_.Answer(Get("/api/job/\xff"));
   EXPECT_EQ(answer.status, 200);
   EXPECT_TRUE(nlohmann::json::accept(answer.body)) << answer.body;
 }

@@ -25,6 +25,7 @@
 #include "common/rpc/token_source.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/nested_root.h"
 #include "common/storage/root_proof.h"
 #include "coordinator/root_lock/epoch_file.h"
 #include "coordinator/server/attempt_store.h"
@@ -187,6 +188,8 @@ absl::Status Serve(Settings settings) {
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
+  // A directory that may not become a root is not even made.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(settings.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(settings.root, /*create=*/true));
   CAIRN_ASSIGN_OR_RETURN(EpochFile epoch, TakeRoot(settings, *storage, clock));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
@@ -213,6 +216,10 @@ absl::Status Serve(Settings settings) {
   if (settings.token_file.empty() && !settings.insecure) {
     copy.emplace(TokenDirectory::OfThisUser(), server->address());
     RenewCopy(*copy, *options.tokens);
+  }
+  // Whoever wants to serve the root too is told where this one does. Without that, only this help is missing.
+  if (const absl::Status told = epoch.TellAddress(server->address()); !told.ok()) {
+    Log(LogLevel::kWarn, "address_untold", {{"error", told}});
   }
   CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/tensor/difference.h"
 #include "export/item_reader.h"
 #include "export/tensor_reader.h"
 #include "import/torch_value.h"
@@ -192,17 +194,28 @@ class Comparer {
     if (std::memcmp(ours, theirs, elements * width) != 0) {
       ComparedName& name = names_[pair.name];
       if (pair.other == nullptr) pair.other = std::make_unique<RunningDigest>(pair.digest);
-      CountDifferences(ours, theirs, elements, width, static_cast<uint64_t>(part.begin), name);
+      const DType dtype = pair.first->plain.dtype;
+      CountDifferences(ours, theirs, elements, width, static_cast<uint64_t>(part.begin), name, dtype);
     }
     pair.digest.Add({ours, elements * width});
     if (pair.other != nullptr) pair.other->Add({theirs, elements * width});
   }
 
+  // The bytes of an object are no elements, and have no dtype.
   static void CountDifferences(const char* ours, const char* theirs, size_t elements, size_t width, uint64_t begin,
-                               ComparedName& name) {
+                               ComparedName& name, DType dtype = DType::kUnspecified) {
     for (size_t i = 0; i < elements; ++i) {
-      if (std::memcmp(ours + i * width, theirs + i * width, width) == 0) continue;
+      const char *our = ours + i * width, *their = theirs + i * width;
+      if (std::memcmp(our, their, width) == 0) continue;
       if (name.differing++ == 0) name.first_differing = begin + i;
+      if (dtype == DType::kUnspecified) continue;
+      const double apart = AbsoluteDifference(dtype, our, their);
+      if (std::isnan(apart)) {
+        ++name.nans;
+      } else if (!(apart <= name.largest_difference.value_or(-1))) {
+        name.largest_difference = apart;
+        name.largest_at = begin + i;
+      }
     }
     name.difference = Difference::kValues;
   }

@@ -55,6 +55,11 @@ struct ComparedName {
   // row-major.
   uint64_t differing = 0;
   uint64_t first_differing = 0;
+  // If elements of a tensor differ, the largest absolute difference, and where it is. Nothing if each pair that differs
+  // has one NaN; those pairs are counted apart.
+  std::optional<double> largest_difference;
+  uint64_t largest_at = 0;
+  uint64_t nans = 0;
 };
 
 struct CompareOptions {

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "common/base/digest.h"
 #include "common/status/reason.h"
@@ -58,6 +60,23 @@ TEST_F(ComparisonTest, CompareCheckpoints_TwoElementsDiffer_CountsElementsAndFin
   EXPECT_EQ(two.first_differing, 1u);
   EXPECT_EQ(two.first->digest, Digest("aabbccdd"));
   EXPECT_EQ(two.second->digest, Digest("aaBBccdD"));
+}
+
+TEST_F(ComparisonTest, CompareCheckpoints_FloatsDiffer_FindsTheLargestDifference) {
+  const auto bytes = [](std::vector<float> values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  };
+  const ComparedName name =
+      Compare(Write("a", "F32", "[5]", bytes({0, 1, 2, 3, 4})), Write("b", "F32", "[5]", bytes({0, 1.5, -2, 3, NAN})));
+  EXPECT_EQ(name.differing, 3u);
+  EXPECT_EQ(name.largest_difference, 4.0);
+  EXPECT_EQ(name.largest_at, 2u);
+  EXPECT_EQ(name.nans, 1u);
+  const ComparedName zeros = Compare(Write("c", "F32", "[1]", bytes({0})), Write("d", "F32", "[1]", bytes({-0.0f})));
+  EXPECT_EQ(zeros.differing, 1u);
+  EXPECT_EQ(zeros.largest_difference, 0.0) << "the bits differ, and the numbers do not";
+  const ComparedName nan = Compare(Write("e", "F32", "[1]", bytes({0})), Write("f", "F32", "[1]", bytes({NAN})));
+  EXPECT_EQ(nan.largest_difference, std::nullopt);
 }
 
 TEST_F(ComparisonTest, CompareCheckpoints_AnotherForm_IsNotRead) {

@@ -14,20 +14,19 @@ namespace {
 
 constexpr size_t kNamesTold = 5;
 
-absl::Status CheckDtypes(const std::vector<WholeTensor>& tensors, const std::function<bool(DType)>& knows,
-                         std::string_view library) {
+absl::Status CheckDtypes(const std::vector<WholeTensor>& tensors, const ExportFormat& format) {
   std::string told;
   size_t count = 0;
   for (const WholeTensor& tensor : tensors) {
-    if (knows(tensor.plain.dtype)) continue;
+    if (format.knows(tensor.plain.dtype, tensor.plain.shape)) continue;
     if (++count <= kNamesTold) {
       absl::StrAppend(&told, count == 1 ? "" : ", ", tensor.plain.name, " (", std::string(NameOf(tensor.plain.dtype)),
-                      ")");
+                      tensor.plain.shape.empty() ? ", a scalar)" : ")");
     }
   }
   if (count == 0) return absl::OkStatus();
   if (count > kNamesTold) absl::StrAppend(&told, " and ", count - kNamesTold, " more");
-  return MakeError(Reason::kUnsupported, absl::StrCat(std::string(library), " has no dtype for ", told),
+  return MakeError(Reason::kUnsupported, absl::StrCat(std::string(format.library), " has no dtype for ", told),
                    {{"names", told}, {"next", "Leave these tensors out by --exclude, or cast them by a --mapping."}});
 }
 
@@ -70,8 +69,7 @@ bool NaturallyLess(std::string_view a, std::string_view b) {
   return left_a != left_b ? left_a < left_b : a < b;
 }
 
-absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options,
-                                   const std::function<bool(DType)>& knows, std::string_view library) {
+absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options, const ExportFormat& format) {
   ExportPlan plan;
   CAIRN_ASSIGN_OR_RETURN(plan.tensors, ChooseTensors(manifest, options.choice));
   if (plan.tensors.empty()) {
@@ -79,12 +77,14 @@ absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions
                      absl::StrCat("nothing to export: none of the ", manifest.tensors.size(), " tensors is left"),
                      {{"next", "Look at --include, --exclude and the mapping: they leave out every name."}});
   }
-  CAIRN_RETURN_IF_ERROR(CheckDtypes(plan.tensors, knows, library));
-  std::sort(plan.tensors.begin(), plan.tensors.end(),
-            [](const WholeTensor& a, const WholeTensor& b) { return NaturallyLess(a.plain.name, b.plain.name); });
+  CAIRN_RETURN_IF_ERROR(CheckDtypes(plan.tensors, format));
+  const auto apart = [&](const WholeTensor& tensor) { return format.apart(tensor.plain.dtype); };
+  std::sort(plan.tensors.begin(), plan.tensors.end(), [&](const WholeTensor& a, const WholeTensor& b) {
+    return apart(a) != apart(b) ? apart(b) : NaturallyLess(a.plain.name, b.plain.name);
+  });
   for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
     const uint64_t bytes = BytesOf(plan.tensors[i].plain);
-    if (plan.files.empty() ||
+    if (plan.files.empty() || apart(plan.tensors[i]) != apart(plan.tensors[i - 1]) ||
         (plan.files.back().data_bytes > 0 && plan.files.back().data_bytes + bytes > options.max_shard_bytes)) {
       plan.files.emplace_back();
     }
@@ -96,8 +96,8 @@ absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions
 }
 
 absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options) {
-  const auto knows = [](DType dtype) { return !PlainDtypeName(dtype).empty(); };
-  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, DealOut(manifest, options, knows, "safetensors"));
+  const ExportFormat format = {"safetensors", CanBePlain, IsRecentPlainDtype};
+  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, DealOut(manifest, options, format));
   PlainIndex index;
   index.total_size = plan.total_bytes;
   for (size_t f = 0; f < plan.files.size(); ++f) {

@@ -48,14 +48,22 @@ struct ExportPlan {
   uint64_t total_bytes = 0;            // those of the tensors
 };
 
-// Chooses the tensors and deals them out to files, in the natural order of their names ("layers.2" before "layers.10"),
-// so a file holds neighbouring layers. The files have no names yet, and nothing stands between their tensors. `knows`
-// says whether the files can have a dtype; `library` names in errors who reads them. INVALID_ARGUMENT (BAD_REQUEST):
-// nothing is left to export. UNIMPLEMENTED (UNSUPPORTED): a tensor has another dtype. Also fails as ChooseTensors does.
-absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options,
-                                   const std::function<bool(DType)>& knows, std::string_view library);
+// What the files of an export can hold.
+struct ExportFormat {
+  std::string_view library;  // who reads them, for errors
+  std::function<bool(DType, const Shape&)> knows;
+  // Says whether tensors of this dtype go into files of their own.
+  std::function<bool(DType)> apart;
+};
 
-// Plans safetensors files and their index, from its arguments alone. Fails as DealOut.
+// Chooses the tensors and deals them out to files, in the natural order of their names ("layers.2" before "layers.10"),
+// so a file holds neighbouring layers; files of tensors that go apart come last. The files have no names yet, and
+// nothing stands between their tensors. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to export. UNIMPLEMENTED
+// (UNSUPPORTED): the format does not know a tensor's dtype. Also fails as ChooseTensors does.
+absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options, const ExportFormat& format);
+
+// Plans safetensors files and their index, from its arguments alone. Tensors whose dtypes earlier releases of
+// safetensors refuse have files of their own, so that these can read all others. Fails as DealOut.
 absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options);
 
 // Compares numbers within names by their value: "a2" < "a10".

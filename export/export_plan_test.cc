@@ -47,6 +47,28 @@ TEST(ExportPlanTest, MakeExportPlan_ElementsOfSeveralSizes_PutsWideOnesFirst) {
   EXPECT_THAT(NamesOf(*plan, 0), ElementsAre("b", "c", "a"));
 }
 
+TEST(ExportPlanTest, MakeExportPlan_DtypesThatOlderReadersRefuse_HaveFilesOfTheirOwn) {
+  const Manifest manifest = ManifestOf({{"a", DType::kFloat4E2m1fnX2, {4}},
+                                        {"b", DType::kFloat32, {1}},
+                                        {"c", DType::kFloat8E8m0fnu, {2}},
+                                        {"d", DType::kFloat8E4m3fn, {2}},
+                                        {"e", DType::kFloat8E4m3fnuz, {2}},
+                                        {"f", DType::kFloat8E5m2fnuz, {2}}});
+  const auto plan = MakeExportPlan(manifest, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->files.size(), 2u);
+  EXPECT_THAT(NamesOf(*plan, 0), ElementsAre("b", "d"));
+  EXPECT_THAT(NamesOf(*plan, 1), ElementsAre("a", "c", "e", "f"));
+  EXPECT_EQ(plan->total_bytes, 4u + 4 + 2 + 2 + 2 + 2);
+}
+
+TEST(ExportPlanTest, MakeExportPlan_AScalarOfTwoFourBitElements_IsRefusedByName) {
+  const auto plan = MakeExportPlan(ManifestOf({{"pair", DType::kFloat4E2m1fnX2, {}}}), {});
+  EXPECT_EQ(ReasonOf(plan.status()), Reason::kUnsupported);
+  EXPECT_NE(plan.status().message().find("pair (float4_e2m1fn_x2, a scalar)"), absl::string_view::npos)
+      << plan.status();
+}
+
 TEST(ExportPlanTest, MakeExportPlan_WithAMapping_GivesItsOutputsInTheirDtypes) {
   Manifest manifest = ManifestOf({{"opt", DType::kFloat32, {2}}, {"w", DType::kFloat32, {4, 2}}});
   manifest.aliases = {{"tied", "w"}};

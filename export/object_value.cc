@@ -20,7 +20,7 @@ namespace {
 using Kind = ObjectValue::Kind;
 
 // These are the kinds of python/cairn/_objects.py.
-constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2;
+constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2, kTaggedJsonOfClasses = 3;
 constexpr std::string_view kTag = "$cairn";
 constexpr std::string_view kTensorSerializer = "torch.Tensor";
 // The writers of objects allow 200 levels; a tagged value takes up to three of them more.
@@ -255,6 +255,10 @@ bool Reader::Untag(std::string_view tag, ObjectValue&& content, ObjectValue& val
     }
     return true;
   }
+  // A dict of a class of Python's `collections`: the class, the default factory or null, and the pairs.
+  if (tag == "mapping") {
+    return content.items.size() == 3 && Untag("dict", std::move(content.items[2]), value);
+  }
   if (tag == "user") {
     if (content.items.size() != 2 || content.items[0].kind != Kind::kText) return false;
     if (content.items[0].text == kTensorSerializer) return ReadTensor(content.items[1].text, value);
@@ -314,7 +318,7 @@ void WriteArray(const ObjectValue& value, PickleWriter& pickle) {
 
 absl::StatusOr<ObjectValue> ReadObjectValue(std::string_view bytes, std::string_view name) {
   const std::string told(name);
-  if (bytes.empty() || bytes[0] < kRawBytes || bytes[0] > kTaggedJson) {
+  if (bytes.empty() || bytes[0] < kRawBytes || bytes[0] > kTaggedJsonOfClasses) {
     return MakeError(Reason::kFormatTooNew,
                      absl::StrCat("object '", told, "' has an encoding that this version does not know"),
                      {{"object", told}});
@@ -325,7 +329,7 @@ absl::StatusOr<ObjectValue> ReadObjectValue(std::string_view bytes, std::string_
     value.text = std::string(bytes.substr(1));
     return value;
   }
-  auto value = Reader(bytes.substr(1), bytes[0] == kTaggedJson).Read();
+  auto value = Reader(bytes.substr(1), bytes[0] >= kTaggedJson).Read();
   if (value) return *std::move(value);
   return MakeError(Reason::kChecksumMismatch, absl::StrCat("object '", told, "' cannot be decoded"),
                    {{"object", told}});

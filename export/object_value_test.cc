@@ -48,6 +48,17 @@ TEST(ObjectValueTest, ReadObjectValue_TaggedValues_BecomeWhatTheyWere) {
   EXPECT_EQ(FindOpaque(value), nullptr);
 }
 
+TEST(ObjectValueTest, ReadObjectValue_DictOfAClassOfCollections_IsADict) {
+  const ObjectValue value = Read(
+      "\x03{\"$cairn\":\"mapping\",\"value\":[\"collections.defaultdict\",\"list\",[[\"b\",1],[2,{\"$cairn\":"
+      "\"mapping\",\"value\":[\"collections.Counter\",null,[]]}]]]}");
+  ASSERT_EQ(value.kind, Kind::kDict);
+  ASSERT_EQ(value.items.size(), 4u);
+  EXPECT_EQ(value.items[0].text, "b");
+  EXPECT_EQ(value.items[2].kind, Kind::kInt);
+  EXPECT_EQ(value.items[3].kind, Kind::kDict);
+}
+
 TEST(ObjectValueTest, ReadObjectValue_TagInUntaggedJson_IsADict) {
   EXPECT_EQ(Read("\x01{\"$cairn\":\"tuple\",\"value\":[1]}").kind, Kind::kDict);
 }
@@ -77,12 +88,14 @@ TEST(ObjectValueTest, ReadObjectValue_WhatIsNoValue_IsRefused) {
         "\x01"
         "1."s,
         "\x01tru"s, "\x02{\"$cairn\":\"later\",\"value\":1}"s, "\x02{\"$cairn\":\"bytes\",\"value\":\"*\"}"s,
+        "\x03{\"$cairn\":\"mapping\",\"value\":[\"collections.Counter\",null]}"s,
+        "\x03{\"$cairn\":\"mapping\",\"value\":[\"collections.Counter\",null,{}]}"s,
         "\x02{\"$cairn\":\"user\",\"value\":[\"torch.Tensor\",\"aW50MTYgMSAzCgEAAgA=\"]}"s,
         "\x01"s + std::string(100'000, '[')}) {
     EXPECT_TRUE(HasReason(ReadObjectValue(text, "x").status(), Reason::kChecksumMismatch)) << text.substr(0, 20);
   }
   EXPECT_TRUE(HasReason(ReadObjectValue("", "x").status(), Reason::kFormatTooNew));
-  EXPECT_TRUE(HasReason(ReadObjectValue("\x03", "x").status(), Reason::kFormatTooNew));
+  EXPECT_TRUE(HasReason(ReadObjectValue("\x04", "x").status(), Reason::kFormatTooNew));
 }
 
 }  // namespace

@@ -105,11 +105,11 @@ absl::StatusOr<std::optional<uint32_t>> ChecksumOf(PosixStorage& storage, const 
 OutputDirectory::~OutputDirectory() {
   if (!fd_.valid()) return;
   for (const File& file : files_) {
-    if (!file.finished || !keep_finished_ || done_) unlinkat(fd_.get(), file.temporary.c_str(), 0);
+    if ((!file.finished || !keep_finished_) && !done_) UnlinkIn(fd_.get(), file.temporary);
   }
-  for (const std::string& name : published_) unlinkat(fd_.get(), name.c_str(), 0);
+  for (const std::string& name : published_) UnlinkIn(fd_.get(), name);
   if (!keep_finished_) {
-    for (const auto& [name, found] : found_) unlinkat(fd_.get(), found.temporary.c_str(), 0);
+    for (const auto& [name, found] : found_) UnlinkIn(fd_.get(), found.temporary);
   }
   if (made_directory_ && !done_) rmdir(path_.c_str());
 }
@@ -332,10 +332,27 @@ absl::Status OutputDirectory::Publish() {
   // Only now do the temporary names go, so an export that is killed before goes on with its files.
   done_ = true;
   published_.clear();
-  return absl::OkStatus();
+  return RemoveTemporaryNames();
+}
+
+// Each is a second name of a file that is complete. Nobody would look for one that is left.
+absl::Status OutputDirectory::RemoveTemporaryNames() {
+  absl::Status left;
+  for (const File& file : files_) {
+    // The name is gone where the file system has no links.
+    const auto remove = [&] { return UnlinkIn(fd_.get(), file.temporary) == 0 || errno == ENOENT; };
+    if (remove() || remove() || !left.ok()) continue;
+    const std::string path = PathOf(file.temporary);
+    left = Annotate(ErrnoError(errno, "remove", path), absl::StrCat("the export is complete in ", path_),
+                    {{"next", absl::StrCat("Use the export as it is. Remove ", path_,
+                                           "/.tmp-export-* when the storage lets you, or run the same command again, "
+                                           "which removes them.")}});
+  }
+  return left;
 }
 
 absl::Status OutputDirectory::Abandon(const absl::Status& error) {
+  if (done_) return error;  // only second names are left
   const bool may_pass = absl::IsCancelled(error) || absl::IsResourceExhausted(error) || absl::IsUnavailable(error);
   const auto finished =
       static_cast<size_t>(std::count_if(files_.begin(), files_.end(), [](const File& file) { return file.finished; }) +

@@ -56,7 +56,8 @@ class OutputDirectory {
   absl::Status Copy(const std::string& name, const std::string& source);
 
   // Gives the files their names, in the order in which they were created. The last one gets its name when those of all
-  // others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): a name has come to be taken meanwhile.
+  // others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): a name has come to be taken meanwhile. UNAVAILABLE
+  // (STORAGE_ERROR): all is complete, and a temporary name cannot be removed.
   absl::Status Publish();
   // The export has failed. If the same command may succeed later, finished files stay, and the returned error says so.
   absl::Status Abandon(const absl::Status& error);
@@ -86,6 +87,7 @@ class OutputDirectory {
   absl::Status Sync(int fd, const std::string& name);
   absl::Status Lock();
   absl::Status SyncDirectory();
+  absl::Status RemoveTemporaryNames();
 
   const std::string path_;
   const std::string identity_;

@@ -1,19 +1,38 @@
 #include "export/output_directory.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
+
+namespace {
+
+int refused_unlinks = 0;  // of names that an export has given for a time
+
+}  // namespace
+
+extern "C" int unlinkat(int directory, const char* name, int flags) noexcept {
+  if (refused_unlinks > 0 && std::string_view(name).starts_with(".tmp-export-done-")) {
+    --refused_unlinks;
+    errno = EIO;
+    return -1;
+  }
+  return reinterpret_cast<int (*)(int, const char*, int)>(dlsym(RTLD_NEXT, "unlinkat"))(directory, name, flags);
+}
 
 namespace cairn {
 namespace {
@@ -111,6 +130,35 @@ TEST_F(OutputDirectoryTest, Open_FilesOfAKilledExport_AreRemoved) {
   OutputDirectory output(path_, kIdentity);
   ASSERT_TRUE(output.Open(NoName).ok());
   EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(OutputDirectoryTest, Publish_ASecondNameCannotBeRemoved_SaysSoAndTheNextExportRemovesIt) {
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    ASSERT_TRUE(output.Add("a.safetensors", "1").ok());
+    ASSERT_TRUE(output.Add("b.safetensors", "2").ok());
+    refused_unlinks = 1;
+    EXPECT_TRUE(output.Publish().ok()) << "it is tried again";
+  }
+  EXPECT_EQ(Names().size(), 2u);
+  std::filesystem::remove_all(path_);
+  {
+    OutputDirectory output(path_, kIdentity);
+    ASSERT_TRUE(output.Open(NoName).ok());
+    ASSERT_TRUE(output.Add("a.safetensors", "1").ok());
+    ASSERT_TRUE(output.Add("b.safetensors", "2").ok());
+    refused_unlinks = 2;
+    const absl::Status left = output.Publish();
+    EXPECT_TRUE(HasReason(left, Reason::kStorageError)) << left;
+    EXPECT_NE(left.message().find("the export is complete"), std::string::npos) << left;
+    EXPECT_NE(left.message().find(Finished("1", "a.safetensors")), std::string::npos) << left;
+    EXPECT_EQ(output.Abandon(left), left);
+  }
+  EXPECT_EQ(Names().size(), 3u);
+  EXPECT_EQ(Get("a.safetensors") + Get("b.safetensors"), "12");
+  EXPECT_EQ(ReasonOf(OutputDirectory(path_, kIdentity).Open(NoName)), Reason::kOutputExists);
+  EXPECT_EQ(Names(), (std::vector<std::string>{"a.safetensors", "b.safetensors"}));
 }
 
 TEST_F(OutputDirectoryTest, Files_BeforePublish_HaveNoNames) {

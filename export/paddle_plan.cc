@@ -189,8 +189,9 @@ std::string Metadata(const ExportPlan& plan) {
 }  // namespace
 
 absl::StatusOr<ExportPlan> MakePaddleExportPlan(const Manifest& manifest, const ExportOptions& options) {
-  const auto knows = [](DType dtype) { return !NumpyName(dtype).empty(); };
-  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, DealOut(manifest, options, knows, "Paddle"));
+  const ExportFormat format = {"Paddle", [](DType dtype, const Shape&) { return !NumpyName(dtype).empty(); },
+                               [](DType) { return false; }};
+  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, DealOut(manifest, options, format));
   for (size_t number = 0; number < plan.files.size(); ++number) {
     plan.files[number].name = absl::StrCat(number, "_0.distcp");
     WriteAround(plan.tensors, plan.files[number]);

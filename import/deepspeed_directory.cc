@@ -1,12 +1,14 @@
 #include "import/deepspeed_directory.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -42,11 +44,21 @@ constexpr char kConvert[] =
 
 using Entries = std::vector<PosixStorage::Entry>;
 
-// The entries of a directory; none if it is not there.
+// The entries of a directory; none if it is not there. A link to a directory counts as one, so that nothing that lies
+// there is left out: whoever opens a file in it looks where the link leads.
 absl::StatusOr<Entries> List(const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
-  auto entries = root->List(directory.substr(1));
+  const absl::StatusOr<std::string> real = ResolvePath(directory);
+  if (HasReason(real.status(), Reason::kFileMissing)) return Entries();
+  CAIRN_RETURN_IF_ERROR(real.status());
+  auto entries = root->List(real->substr(1));
   if (HasReason(entries.status(), Reason::kFileMissing)) return Entries();
+  CAIRN_RETURN_IF_ERROR(entries.status());
+  for (PosixStorage::Entry& entry : *entries) {
+    std::error_code unreadable;
+    entry.directory =
+        entry.directory || std::filesystem::is_directory(absl::StrCat(directory, "/", entry.name), unreadable);
+  }
   return entries;
 }
 

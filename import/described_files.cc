@@ -78,7 +78,7 @@ absl::StatusOr<uint32_t> FileNumbers::Of(PickleValue path) {
     if (!IsPathBelow(*text)) {
       return MakeError(Reason::kPathEscape,
                        absl::StrCat(what_, ": '", std::string(*text), "' is no path below the directory"),
-                       {{"file", std::string(*text)}});
+                       {{"file", std::string(*text)}, {"next", std::string(kOutsideAction)}});
     }
     names_.emplace_back(*text);
   }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/shell_word.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/status/reason.h"
@@ -30,6 +31,24 @@ bool IsPathBelow(std::string_view path) {
     if (part.empty() || part == "." || part == "..") return false;
   }
   return true;
+}
+
+bool IsInStore(const std::string& directory, std::string_view path) {
+  const auto holds = [&](std::string_view store) {
+    const std::string blobs = absl::StrCat(absl::string_view(store.data(), store.size()), "/blobs/");
+    return !store.empty() && path.starts_with(blobs) && path.size() > blobs.size() &&
+           path.find('/', blobs.size()) == std::string_view::npos;
+  };
+  constexpr std::string_view kSnapshots = "/snapshots/";
+  std::string_view around = directory;
+  for (int level = 0; level < 2; ++level) {
+    around = around.substr(0, around.find_last_of('/') == around.npos ? 0 : around.find_last_of('/'));
+    if (holds(around)) return true;
+  }
+  for (size_t at = directory.find(kSnapshots); at != directory.npos; at = directory.find(kSnapshots, at + 1)) {
+    if (holds(std::string_view(directory).substr(0, at))) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<ForeignFile> ForeignFile::Open(const std::string& path) {
@@ -54,10 +73,13 @@ absl::StatusOr<ForeignFile> ForeignFile::Open(const std::string& path) {
 
 absl::StatusOr<ForeignFile> ForeignFile::OpenBelow(const std::string& directory, std::string_view name) {
   CAIRN_ASSIGN_OR_RETURN(const std::string path, ResolvePath(absl::StrCat(directory, "/", std::string(name))));
-  if (!path.starts_with(directory == "/" ? directory : directory + "/")) {
-    return MakeError(Reason::kPathEscape,
-                     absl::StrCat(directory, "/", std::string(name), " leads to ", path, ", outside of the directory"),
-                     {{"file", path}});
+  if (!path.starts_with(directory == "/" ? directory : directory + "/") && !IsInStore(directory, path)) {
+    return MakeError(
+        Reason::kPathEscape,
+        absl::StrCat(directory, "/", std::string(name), " leads to ", path, ", outside of the directory"),
+        {{"file", path},
+         {"next", absl::StrCat("If that file is meant, copy the directory with what its links lead to, `cp -rL ",
+                               ForShell(directory), " COPY`, and give COPY.")}});
   }
   return Open(path);
 }

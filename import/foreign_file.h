@@ -19,12 +19,22 @@ absl::StatusOr<std::string> ResolvePath(const std::string& path);
 // "..", and no zero byte. Links are another matter: see ForeignFile::OpenBelow.
 bool IsPathBelow(std::string_view path);
 
+// What to do about a metadata file that names files elsewhere.
+inline constexpr std::string_view kOutsideAction =
+    "Save it again with the library that wrote it, into one directory with all of its files.";
+
+// Returns true if a path without links is that of a file in a store that a directory of links belongs to. A hub keeps
+// each file once, as STORE/blobs/NAME, and a snapshot of links to them as STORE/snapshots/REVISION; other stores have
+// `blobs` beside the directory, or beside the one around it. No other place is one to which files of others may lead:
+// whoever made the links could choose any file that the reader may read.
+bool IsInStore(const std::string& directory, std::string_view path);
+
 class ForeignFile {
  public:
   // Opens a regular file. DATA_LOSS (FILE_MISSING), UNAVAILABLE (STORAGE_ERROR): it is none, or cannot be opened.
   static absl::StatusOr<ForeignFile> Open(const std::string& path);
   // Opens a file below a directory whose path has no symbolic links. INVALID_ARGUMENT (PATH_ESCAPE): a link leads out
-  // of the directory.
+  // of the directory, and not to a file of the store that the directory belongs to (IsInStore).
   static absl::StatusOr<ForeignFile> OpenBelow(const std::string& directory, std::string_view name);
   // Opens a file that will be read as a whole, as OpenBelow does. DATA_LOSS (BAD_FOREIGN_FILE): it is larger than
   // `most_bytes`.

@@ -64,8 +64,9 @@ absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory, std::
   const std::string& real = *resolved;
   struct stat info;
   const bool file = stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-  if (file && absl::EndsWith(real, ".safetensors")) {
-    return MakeError(Reason::kBadRequest, absl::StrCat(real, " is one file of a safetensors directory"),
+  // A hub's link has the name, and the file that it leads to has another one.
+  if (file && (absl::EndsWith(real, ".safetensors") || absl::EndsWith(directory, ".safetensors"))) {
+    return MakeError(Reason::kBadRequest, absl::StrCat(directory, " is one file of a safetensors directory"),
                      {{"file", real}, {"next", "Give the directory that the file is in."}});
   }
   absl::StatusOr<Manifest> manifest = file ? ReadOneFile(real, left_out) : ReadDirectory(real);

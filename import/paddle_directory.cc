@@ -36,10 +36,10 @@ absl::StatusOr<Arrays> ReadSafetensors(const ForeignFile& file) {
   const auto header_bytes = PlainHeaderBytesFrom(first, file.bytes());
   if (!header_bytes.ok()) return annotated(header_bytes.status());
   CAIRN_ASSIGN_OR_RETURN(const std::string header, file.Read(0, *header_bytes));
-  auto tensors = ParsePlainHeader(header, file.bytes());
-  if (!tensors.ok()) return annotated(tensors.status());
+  const auto parsed = ParsePlainHeader(header, file.bytes());
+  if (!parsed.ok()) return annotated(parsed.status());
   Arrays arrays;
-  for (PlainTensor& plain : *tensors) {
+  for (const PlainTensor& plain : parsed->tensors) {
     StridedTensor& array = arrays[plain.name];
     array.dtype = plain.dtype;
     array.shape = plain.shape;

@@ -1,34 +1,29 @@
 #include "import/safetensors_directory.h"
 
-#include <re2/re2.h>
-
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
 #include "common/file/posix.h"
 #include "common/format/plain_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "import/bounded_json.h"
 #include "import/foreign_file.h"
+#include "import/numbered_files.h"
+#include "import/tied_names.h"
 
 namespace cairn {
 namespace {
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
-// These are transformers' names of the output layer, and of the embeddings that it may be tied to.
-constexpr char kHead[] = "lm_head.weight";
-constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight",
-                                       "model.language_model.embed_tokens.weight", "gpt_neox.embed_in.weight"};
-
 class Importer {
  public:
   explicit Importer(std::string directory) : directory_(std::move(directory)) {}
@@ -39,7 +34,7 @@ class Importer {
     digester.Add("cairn import 1");
     for (const std::string& name : files_) CAIRN_RETURN_IF_ERROR(ReadFile(name, digester));
     CAIRN_RETURN_IF_ERROR(CheckIndex());
-    CAIRN_RETURN_IF_ERROR(FindTiedHead(digester));
+    CAIRN_RETURN_IF_ERROR(FindTies(digester));
     manifest_.plan_digest = digester.Finish();
     for (auto& [name, found] : tensors_) {
       const auto number = static_cast<uint32_t>(manifest_.tensors.size());
@@ -88,17 +83,11 @@ class Importer {
       std::sort(files_.begin(), files_.end());
       files_.erase(std::unique(files_.begin(), files_.end()), files_.end());
     } else if (HasReason(opened.status(), Reason::kFileMissing)) {
-      CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
-      CAIRN_ASSIGN_OR_RETURN(const auto entries, root->List(directory_.substr(1)));
-      for (const PosixStorage::Entry& entry : entries) {
-        if (!entry.directory && entry.name.ends_with(".safetensors") && !entry.name.starts_with(".")) {
-          files_.push_back(entry.name);
-        }
-      }
+      CAIRN_ASSIGN_OR_RETURN(files_, FilesThere());
     } else {
       return opened.status();
     }
-    if (!index_) CAIRN_RETURN_IF_ERROR(CheckNumbered());
+    CAIRN_RETURN_IF_ERROR(index_ ? CheckListed() : CheckNumbered());
     if (files_.empty()) {
       return MakeError(Reason::kFileMissing,
                        absl::StrCat(directory_, " holds no safetensors files, and no metadata of another library"),
@@ -110,21 +99,12 @@ class Importer {
     return absl::OkStatus();
   }
 
-  // Files of one model say in their names how many they are: model-00001-of-00003.safetensors. An index would say which
-  // are missing; a writer that was killed has none.
+  // An index would say which files are missing; a writer that was killed has none.
   absl::Status CheckNumbered() const {
-    std::map<std::string, int64_t> left;  // by the name without its number
-    static const LazyRE2 kNumbered = {R"((.*-)[0-9]{1,9}(-of-([0-9]{1,9})\.safetensors))"};
-    for (const std::string& name : files_) {
-      std::string before, behind;
-      int64_t total = 0;
-      if (!RE2::FullMatch(name, *kNumbered, &before, &behind, &total)) continue;
-      --left.try_emplace(absl::StrCat(before, "*", behind), total).first->second;
-    }
-    for (const auto& [names, missing] : left) {
-      if (missing <= 0) continue;
+    for (const auto& [names, set] : FindNumberedFiles(files_)) {
+      if (set.missing() <= 0) continue;
       return MakeError(Reason::kFileMissing,
-                       absl::StrCat(directory_, " has no ", std::string(kPlainIndexName), ", and lacks ", missing,
+                       absl::StrCat(directory_, " has no ", std::string(kPlainIndexName), ", and lacks ", set.missing(),
                                     " of the files ", names, ": was whoever wrote them stopped?"),
                        {{"file", absl::StrCat(directory_, "/", names)},
                         {"next", "Copy all files of the model again, or let their writer end."}});
@@ -132,35 +112,114 @@ class Importer {
     return absl::OkStatus();
   }
 
-  absl::Status ReadFile(const std::string& name, Digester& digester) {
+  // An index that several programs wrote one after the other, or one of them alone, lists a part of a numbered set.
+  absl::Status CheckListed() const {
+    std::vector<std::string> there;  // found in the directory when it is needed first
+    for (const auto& [names, listed] : FindNumberedFiles(files_)) {
+      if (listed.missing() <= 0) continue;
+      if (there.empty()) {
+        CAIRN_ASSIGN_OR_RETURN(there, FilesThere());
+      }
+      const auto sets = FindNumberedFiles(there);
+      const auto found = sets.find(names);
+      int64_t missing = listed.missing();
+      std::vector<std::string> left_out;
+      for (const std::string& name : found == sets.end() ? std::vector<std::string>() : found->second.names) {
+        if (std::binary_search(files_.begin(), files_.end(), name)) continue;
+        --missing;
+        CAIRN_ASSIGN_OR_RETURN(const OpenedFile opened, Open(name));
+        std::vector<std::string> held;
+        for (const PlainTensor& tensor : opened.header.tensors) held.push_back(absl::StrCat("'", tensor.name, "'"));
+        if (!held.empty()) left_out.push_back(absl::StrCat(name, " with ", FirstOf(held)));
+      }
+      if (missing <= 0 && left_out.empty()) continue;  // the others hold nothing
+      return Unlisted(names, listed, left_out, missing);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Unlisted(const std::string& names, const NumberedFiles& listed, const std::vector<std::string>& left_out,
+                        int64_t missing) const {
+    const std::string index = absl::StrCat(directory_, "/", std::string(kPlainIndexName));
+    std::string lacking;
+    if (!left_out.empty()) absl::StrAppend(&lacking, "; it leaves out ", FirstOf(left_out));
+    if (missing > 0) absl::StrAppend(&lacking, "; ", missing, missing == 1 ? " is" : " are", " not there");
+    return MakeError(
+        missing > 0 ? Reason::kFileMissing : Reason::kBadSafetensors,
+        absl::StrCat(index, " lists ", listed.numbers.size(), " of the ", listed.total, " files ", names, lacking),
+        {{"file", index},
+         {"next", absl::StrCat(missing > 0 ? "Copy all files of the model and its index again."
+                                           : "If all files are of the model, remove the index: then all "
+                                             "of them are read.",
+                               " If only those that the index lists are meant, give them names without "
+                               "\"-of-\", in the index too.")}});
+  }
+
+  // Returns the first few, and how many more there are.
+  static std::string FirstOf(const std::vector<std::string>& all) {
+    constexpr size_t kTold = 5;
+    const size_t told = std::min(all.size(), kTold);
+    std::string text = absl::StrJoin(all.begin(), all.begin() + static_cast<ptrdiff_t>(told), ", ");
+    if (told < all.size()) absl::StrAppend(&text, " and ", all.size() - told, " more");
+    return text;
+  }
+
+  // Returns the names of all safetensors files of the directory, in order.
+  absl::StatusOr<std::vector<std::string>> FilesThere() const {
+    CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
+    CAIRN_ASSIGN_OR_RETURN(const auto entries, root->List(directory_.substr(1)));
+    std::vector<std::string> names;
+    for (const PosixStorage::Entry& entry : entries) {
+      if (!entry.directory && entry.name.ends_with(".safetensors") && !entry.name.starts_with(".")) {
+        names.push_back(entry.name);
+      }
+    }
+    return names;
+  }
+
+  struct OpenedFile {
+    ForeignFile file;
+    std::string bytes;  // those of the header
+    PlainHeader header;
+  };
+
+  absl::StatusOr<OpenedFile> Open(const std::string& name) const {
     CAIRN_ASSIGN_OR_RETURN(const std::string path, ResolvePath(absl::StrCat(directory_, "/", name)));
-    CAIRN_ASSIGN_OR_RETURN(const ForeignFile opened, ForeignFile::Open(path));
-    const uint64_t bytes = opened.bytes();
-    CAIRN_ASSIGN_OR_RETURN(const std::string first, opened.Read(0, std::min<uint64_t>(8, bytes)));
+    CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::Open(path));
+    const uint64_t bytes = file.bytes();
+    CAIRN_ASSIGN_OR_RETURN(const std::string first, file.Read(0, std::min<uint64_t>(8, bytes)));
     const auto annotated = [&](const absl::Status& status) {
       return Annotate(status, absl::StrCat(directory_, "/", name), {{"file", path}});
     };
     const auto header_bytes = PlainHeaderBytesFrom(first, bytes);
     if (!header_bytes.ok()) return annotated(header_bytes.status());
-    CAIRN_ASSIGN_OR_RETURN(const std::string header, opened.Read(0, *header_bytes));
-    auto tensors = ParsePlainHeader(header, bytes);
-    if (!tensors.ok()) return annotated(tensors.status());
+    CAIRN_ASSIGN_OR_RETURN(std::string text, file.Read(0, *header_bytes));
+    auto header = ParsePlainHeader(text, bytes);
+    if (!header.ok()) return annotated(header.status());
+    return OpenedFile{std::move(file), std::move(text), *std::move(header)};
+  }
+
+  absl::Status ReadFile(const std::string& name, Digester& digester) {
+    CAIRN_ASSIGN_OR_RETURN(OpenedFile opened, Open(name));
     const auto number = static_cast<uint32_t>(manifest_.files.size());
     ManifestFile& file = manifest_.files.emplace_back();
-    file.name = path;
-    file.header_bytes = *header_bytes;
-    file.data_bytes = bytes - *header_bytes;
-    file.header_crc32c = Crc32c(header.data(), header.size());
-    opened.AddTo(digester);
-    digester.Add(Digest(header));
-    for (uint32_t i = 0; i < tensors->size(); ++i) {
-      const std::string tensor = (*tensors)[i].name;
-      const auto [at, fresh] = tensors_.try_emplace(tensor, Found{std::move((*tensors)[i]), number, i});
+    file.name = opened.file.path();
+    file.header_bytes = opened.bytes.size();
+    file.data_bytes = opened.file.bytes() - opened.bytes.size();
+    file.header_crc32c = Crc32c(opened.bytes.data(), opened.bytes.size());
+    opened.file.AddTo(digester);
+    digester.Add(Digest(opened.bytes));
+    std::vector<PlainTensor>& tensors = opened.header.tensors;
+    for (uint32_t i = 0; i < tensors.size(); ++i) {
+      const std::string tensor = tensors[i].name;
+      const auto [at, fresh] = tensors_.try_emplace(tensor, Found{std::move(tensors[i]), number, i});
       if (!fresh) {
-        return Bad(absl::StrCat("'", tensor, "' stands in both ", manifest_.files[at->second.file].name, " and ", path),
-                   path);
+        return Bad(
+            absl::StrCat("'", tensor, "' stands in both ", manifest_.files[at->second.file].name, " and ", file.name),
+            file.name);
       }
     }
+    metadata_.insert(metadata_.end(), opened.header.metadata.begin(), opened.header.metadata.end());
     return absl::OkStatus();
   }
 
@@ -187,31 +246,31 @@ class Importer {
     return absl::OkStatus();
   }
 
-  // A model whose output layer is tied to its embedding is stored without it, and config.json says so.
-  absl::Status FindTiedHead(Digester& digester) {
-    if (tensors_.contains(kHead)) return absl::OkStatus();
-    const auto file = ForeignFile::Open(absl::StrCat(directory_, "/config.json"));
-    if (HasReason(file.status(), Reason::kFileMissing)) return absl::OkStatus();
-    if (!file.ok()) return file.status();
-    if (file->bytes() > kMaxConfigBytes) return absl::OkStatus();
-    CAIRN_ASSIGN_OR_RETURN(const std::string text, file->Read(0, file->bytes()));
-    const auto config = ParseBoundedJson(text);
-    if (!config.is_object() || config.value("tie_word_embeddings", nlohmann::json()) != nlohmann::json(true)) {
-      return absl::OkStatus();
-    }
-    for (const char* embedding : kEmbeddings) {
-      if (!tensors_.contains(embedding)) continue;
-      manifest_.aliases.emplace_back(kHead, embedding);
-      digester.Add(kHead).Add(embedding);
-      break;
+  absl::Status FindTies(Digester& digester) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string config, ReadConfig());
+    std::set<std::string, std::less<>> stored;
+    for (const auto& [name, found] : tensors_) stored.insert(name);
+    for (const auto& [name, target] : FindTiedNames({stored, metadata_, config})) {
+      manifest_.aliases.emplace_back(name, target);
+      digester.Add(name).Add(target);
     }
     return absl::OkStatus();
+  }
+
+  // Returns what config.json says; nothing if there is none, or none of a sensible length.
+  absl::StatusOr<std::string> ReadConfig() const {
+    const auto file = ForeignFile::Open(absl::StrCat(directory_, "/config.json"));
+    if (HasReason(file.status(), Reason::kFileMissing)) return std::string();
+    if (!file.ok()) return file.status();
+    if (file->bytes() > kMaxConfigBytes) return std::string();
+    return file->Read(0, file->bytes());
   }
 
   const std::string directory_;
   std::optional<PlainIndex> index_;
   std::vector<std::string> files_;
   std::map<std::string, Found> tensors_;
+  std::vector<std::pair<std::string, std::string>> metadata_;  // of all files
   Manifest manifest_;
 };
 

@@ -144,6 +144,58 @@ TEST_F(SafetensorsDirectoryTest, Files_NumberedAndNotAllThere_AreRefusedWithoutA
   EXPECT_EQ(manifest->tensors.size(), 4u);
 }
 
+TEST_F(SafetensorsDirectoryTest, Index_ListsAPartOfANumberedSet_OthersAreNamedWithTheirTensors) {
+  PutTensor("model-00001-of-00003.safetensors", "a", 5);
+  PutTensor("model-00002-of-00003.safetensors", "b", 5);
+  PutTensor("model-00003-of-00003.safetensors", "c", 5);
+  Put(kIndex, R"({"weight_map":{"a":"model-00001-of-00003.safetensors"}})");
+  ExpectError(
+      Reason::kBadSafetensors,
+      "lists 1 of the 3 files model-*-of-00003.safetensors; it leaves out model-00002-of-00003.safetensors with "
+      "'b', model-00003-of-00003.safetensors with 'c'");
+  std::filesystem::remove(directory_ + "/model-00003-of-00003.safetensors");
+  ExpectError(Reason::kFileMissing, "it leaves out model-00002-of-00003.safetensors with 'b'; 1 is not there");
+}
+
+TEST_F(SafetensorsDirectoryTest, Index_ListsAPartOfANumberedSet_ItsAdviceHelps) {
+  PutTensor("model-00001-of-00002.safetensors", "a", 5);
+  PutTensor("model-00002-of-00002.safetensors", "b", 5);
+  Put(kIndex, R"({"weight_map":{"a":"model-00001-of-00002.safetensors"}})");
+  const std::string next = NextActionOf(ReadSafetensorsDirectory(directory_).status());
+  EXPECT_NE(next.find("remove the index"), std::string::npos) << next;
+  EXPECT_NE(next.find("without \"-of-\""), std::string::npos) << next;
+  std::filesystem::rename(directory_ + "/model-00001-of-00002.safetensors", directory_ + "/half.safetensors");
+  Put(kIndex, R"({"weight_map":{"a":"half.safetensors"}})");
+  const auto half = ReadSafetensorsDirectory(directory_);
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_EQ(half->tensors.size(), 1u);
+  std::filesystem::rename(directory_ + "/half.safetensors", directory_ + "/model-00001-of-00002.safetensors");
+  std::filesystem::remove(directory_ + "/" + kIndex);
+  const auto whole = ReadSafetensorsDirectory(directory_);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->tensors.size(), 2u);
+}
+
+TEST_F(SafetensorsDirectoryTest, Index_LeavesOutNumberedFilesWithoutTensors_IsComplete) {
+  PutTensor("model-00001-of-00002.safetensors", "a", 5);
+  PutTensors("model-00002-of-00002.safetensors", "{}", 0);
+  PutTensor("model-00001-of-00009.safetensors", "of another save", 5);
+  Put(kIndex, R"({"weight_map":{"a":"model-00001-of-00002.safetensors"}})");
+  const auto manifest = ReadSafetensorsDirectory(directory_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->tensors.size(), 1u);
+}
+
+TEST_F(SafetensorsDirectoryTest, Header_SaysWhatIsTied_NameIsAnAlias) {
+  PutTensors("model.safetensors",
+             R"({"__metadata__":{"format":"pt","out.weight":"in.weight"},)"
+             R"("in.weight":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+             1);
+  const auto manifest = ReadSafetensorsDirectory(directory_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->aliases, (std::vector<std::pair<std::string, std::string>>{{"out.weight", "in.weight"}}));
+}
+
 TEST_F(SafetensorsDirectoryTest, Config_IsNestedWithoutEnd_SaysNothingOfTheHead) {
   PutTensor("a.safetensors", "model.embed_tokens.weight", 5);
   const std::string levels(450'000, '[');

@@ -180,7 +180,7 @@ absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleVa
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what) {
   if (archive.starts_with('{')) return EncodeSnapshotEntry(archive, what);
   if (archive.starts_with(kObjectRawBytes) || archive.starts_with(kObjectJson) ||
-      archive.starts_with(kObjectTaggedJson)) {
+      archive.starts_with(kObjectTaggedJson) || archive.starts_with(kObjectTaggedJsonOfClasses)) {
     return std::string(archive);
   }
   const ReadRange read = [&](uint64_t offset, uint64_t bytes) { return std::string(archive.substr(offset, bytes)); };
@@ -191,7 +191,8 @@ absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std
 bool HoldsOpaqueValue(std::string_view bytes) {
   // Within a text, the quotes would be escaped.
   static constexpr std::string_view kOpaque = R"({"$cairn":"opaque",)";
-  return !bytes.empty() && bytes[0] == kObjectTaggedJson && bytes.find(kOpaque) != std::string_view::npos;
+  return (bytes.starts_with(kObjectTaggedJson) || bytes.starts_with(kObjectTaggedJsonOfClasses)) &&
+         bytes.find(kOpaque) != std::string_view::npos;
 }
 
 }  // namespace cairn

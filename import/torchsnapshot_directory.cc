@@ -197,7 +197,7 @@ absl::StatusOr<const ForeignFile*> Importer::Open(const nlohmann::json& location
   if (!IsPathBelow(path)) {
     return MakeError(Reason::kPathEscape,
                      absl::StrCat(what_, ": '", path, "', where '", name, "' lies, is no path below the directory"),
-                     {{"file", path}, {"tensor", name}});
+                     {{"file", path}, {"tensor", name}, {"next", std::string(kOutsideAction)}});
   }
   if (const auto found = files_.find(path); found != files_.end()) return &found->second.first;
   CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory_, path));

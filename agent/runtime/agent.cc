@@ -27,6 +27,8 @@ constexpr char kCoordinatorHealth[] = "coordinator";
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
+// So often the agent looks how the trainer's process stands. The coordinator hears of it when that has changed.
+constexpr absl::Duration kProcessInterval = absl::Seconds(1);
 // How long libraries of CUDA and NCCL may take to open at the agent's start.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(10);
 
@@ -214,7 +216,9 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
                                                         ", this agent up to ", kProtocolVersion));
   }
   MutexLock attaching(attaching_);
-  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) -> absl::Status {
+    const absl::Status place = request.has_place() ? session.CheckPlace(request.place()) : absl::OkStatus();
+    if (!place.ok()) return place;
     return session.CheckAttach(request.trainer_incarnation(), request.previous_agent());
   }));
   v1::AttachResponse response;
@@ -230,11 +234,13 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
       page_trainer_ = request.trainer_incarnation();
     }
     response.set_control_page_descriptor(page_id_);
+    process_ = end.process == nullptr ? nullptr : ProcessStatus::Open(peer.pid, *end.process);
   }
   const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
     session.Attach(request.trainer_incarnation());
     return session.lease_ttl();
   });
+  LookAtTrainer();
   // Only now: one that has ended already is told to the session at once, which must know it by then.
   if (end.process != nullptr) {
     watch_->WatchProcess(request.trainer_incarnation(), end.process);
@@ -267,6 +273,7 @@ void Agent::TrainerGone(uint64_t incarnation, TrainerEnd how) {
       descriptors_->Withdraw(page_id_);
       page_id_ = 0;
       page_trainer_ = 0;
+      process_.reset();
     }
   }
   if (how == TrainerEnd::kUnmapped) watch_->Forget(incarnation);
@@ -362,10 +369,23 @@ void Agent::ApplyToPage(const v1::ArmOrder& order) {
   host_.Do([&](Session& session, absl::Time) { session.OnControlPage(order.number(), status); });
 }
 
-// Takes up what changes without an event: deadlines, the writer's progress, the trainer's step.
+void Agent::LookAtTrainer() {
+  uint64_t trainer = 0;
+  auto process = v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
+  {
+    MutexLock lock(mutex_);
+    if (process_ == nullptr) return;
+    trainer = page_trainer_;
+    process = process_->Look();
+  }
+  host_.Do([&](Session& session, absl::Time) { session.OnTrainerProcess(trainer, process); });
+}
+
+// Takes up what changes without an event: deadlines, the writer's progress, the trainer's step and process.
 void Agent::Tick() {
   std::optional<int64_t> told_step;
   absl::Time told_at = absl::InfinitePast();
+  absl::Time looked_at = absl::InfinitePast();
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -380,6 +400,10 @@ void Agent::Tick() {
       told_step = step;
       told_at = now;
       link_->Nudge();
+    }
+    if (now - looked_at >= kProcessInterval) {
+      looked_at = now;
+      LookAtTrainer();
     }
   }
 }

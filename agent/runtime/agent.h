@@ -23,6 +23,7 @@
 #include "agent/session/trainer_watch.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/sockets/peer.h"
+#include "agent/sockets/process_status.h"
 #include "agent/staging/control_page.h"
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
@@ -81,6 +82,8 @@ class Agent {
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
   std::optional<int64_t> CurrentStep();
+  // Tells the session how the trainer's process stands.
+  void LookAtTrainer();
   void Tick();
 
   const AgentOptions options_;
@@ -102,6 +105,7 @@ class Agent {
   std::shared_ptr<ControlPage> page_ ABSL_GUARDED_BY(mutex_);
   uint64_t page_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t page_trainer_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<ProcessStatus> process_ ABSL_GUARDED_BY(mutex_);  // of that trainer; null if it cannot be seen
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> refused_ = false;  // the coordinator will never take this agent
 

@@ -2,6 +2,7 @@
 #include "agent/runtime/agent.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,6 +75,45 @@ TEST_F(AgentTest, Attach_TheTrainerHasEndedMeanwhile_IsNotTakenForOneThatLives) 
       host.WaitForChange(version, deadline - Clock::Real().SteadyNow());
     }
   }
+}
+
+TEST_F(AgentTest, Attach_TrainerOfAnotherRank_IsRefusedAndTakesNobodysPlace) {
+  RunningAgent agent(Options());
+  FakeTrainer own(agent.address());
+  ASSERT_TRUE(own.Attach().ok());
+  v1::AttachRequest request;
+  request.set_trainer_incarnation(5);
+  request.mutable_place()->set_rank(Options().rank + 1);
+  const auto refused = agent.agent().Attach(request, {}, {});
+  EXPECT_TRUE(HasReason(refused.status(), Reason::kRankConflict)) << refused.status();
+  EXPECT_TRUE(agent.agent().host().Do(
+      [&](Session& session, absl::Time) { return session.CheckAttached(own.incarnation()).ok(); }));
+  request.mutable_place()->set_rank(Options().rank);
+  EXPECT_TRUE(agent.agent().Attach(request, {}, {}).ok());
+}
+
+TEST_F(AgentTest, TrainersProcess_IsStoppedAndGoesOn_TheCoordinatorHearsEachChange) {
+  RunningAgent agent(Options());
+  const pid_t child = fork();
+  if (child == 0) {
+    while (true) pause();
+  }
+  const auto process = std::make_shared<const UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  v1::AttachRequest request;
+  request.set_trainer_incarnation(5);
+  ASSERT_TRUE(agent.agent().Attach(request, {child, geteuid()}, {process, nullptr}).ok());
+  const auto await = [&](v1::JobRank::TrainerProcess wanted) {
+    coordinator_.Await(Options().rank,
+                       [&](const v1::AgentState& state) { return state.trainer().process() == wanted; });
+  };
+  await(v1::JobRank::RUNNING);
+  kill(child, SIGSTOP);
+  await(v1::JobRank::STOPPED);
+  kill(child, SIGCONT);
+  await(v1::JobRank::RUNNING);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  await(v1::JobRank::GONE);
 }
 
 TEST_F(AgentTest, Attach_AnotherTrainerHasTheRank_IsRefusedAndToldInTheControlPage) {

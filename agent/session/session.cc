@@ -67,6 +67,9 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   trainer.set_attached(trainer_.has_value());
   trainer.set_incarnation(trainer_.value_or(0));
   if (trainer_ && current_step) trainer.set_current_step(*current_step);
+  trainer.set_process(trainer_             ? process_
+                      : last_trainer_ != 0 ? v1::JobRank::GONE
+                                           : v1::JobRank::TRAINER_PROCESS_UNSPECIFIED);
   trainer.set_layout_digest(trainer_layout_);
   if (trainer_ && preparing_) trainer.set_prepare_calls(prepare_call_);
   *state.mutable_arm() = arm_;
@@ -212,6 +215,22 @@ absl::Status Session::CheckAttach(uint64_t trainer, uint64_t previous_agent) con
   return trainer_ || given_on ? Replaced() : absl::OkStatus();
 }
 
+absl::Status Session::CheckPlace(const v1::TrainerPlace& place) const {
+  const SessionOptions& own = context_.options;
+  if (place.may_be_alone() && own.world_size == 1) return absl::OkStatus();
+  const bool other_world = place.world_size() != 0 && place.world_size() != own.world_size;
+  if (!other_world && place.rank() == own.rank) return absl::OkStatus();
+  return MakeError(other_world ? Reason::kWorldSizeMismatch : Reason::kRankConflict,
+                   absl::StrCat("this agent is that of rank ", own.rank, " of ", own.world_size, " of job ", own.job,
+                                ", and the trainer says that it is rank ", place.rank(),
+                                place.world_size() != 0 ? absl::StrCat(" of ", place.world_size()) : ""),
+                   {{"job", own.job},
+                    {"rank", absl::StrCat(place.rank())},
+                    {"agent_rank", absl::StrCat(own.rank)},
+                    {"agent_world_size", absl::StrCat(own.world_size)},
+                    {"next", "Let the trainer connect to the agent of its own rank."}});
+}
+
 void Session::Attach(uint64_t trainer) {
   if (trainer_ == trainer) return;
   if (trainer_) {
@@ -221,9 +240,16 @@ void Session::Attach(uint64_t trainer) {
   }
   trainer_ = trainer;
   last_trainer_ = trainer;
+  process_ = v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
   trainer_layout_.clear();
   prepare_call_ = known_prepare_call_ = 0;
   preparing_ = false;
+  context_.Changed();
+}
+
+void Session::OnTrainerProcess(uint64_t trainer, v1::JobRank::TrainerProcess process) {
+  if (trainer_ != trainer || process_ == process) return;
+  process_ = process;
   context_.Changed();
 }
 

@@ -95,8 +95,13 @@ class Session {
   // Checks whether this trainer may have the rank. `previous_agent` is the incarnation of the agent to which it was
   // attached last, or 0: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
   absl::Status CheckAttach(uint64_t trainer, uint64_t previous_agent) const;
+  // ALREADY_EXISTS (RANK_CONFLICT), FAILED_PRECONDITION (WORLD_SIZE_MISMATCH): the trainer says that it is another
+  // rank, or of a job with another number of ranks.
+  absl::Status CheckPlace(const v1::TrainerPlace& place) const;
   // Gives the rank to this trainer in place of the one that is attached. CheckAttach must have allowed it.
   void Attach(uint64_t trainer);
+  // Says how the trainer's process stands now.
+  void OnTrainerProcess(uint64_t trainer, v1::JobRank::TrainerProcess process);
   // Is called when a trainer has ended or detached, also one that was replaced. Staged saves go on.
   void OnTrainerGone(uint64_t trainer, TrainerEnd how);
   // FAILED_PRECONDITION (NOT_REGISTERED): no trainer is attached. ABORTED (STALE_INCARNATION): another one has taken
@@ -158,6 +163,7 @@ class Session {
   std::optional<uint64_t> trainer_;
   uint64_t last_trainer_ = 0;      // that was attached, though it may have ended; 0 for none
   std::deque<uint64_t> replaced_;  // trainers whose place another one has taken, the newest last
+  v1::JobRank::TrainerProcess process_ = v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;  // of the attached trainer
   std::string trainer_layout_;
   uint64_t prepare_call_ = 0;  // the last one of this trainer, by its count
   bool preparing_ = false;     // the trainer waits in it

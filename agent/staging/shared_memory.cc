@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
 #include "common/file/retry.h"
+#include "common/process/log.h"
 #include "common/process/quantity.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -31,7 +32,27 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPiece = uint64_t{16} << 20;
 
+// A trainer that attaches needs one descriptor for its connection and one for its page of memory. The log says in the
+// same words which of the two is the first that is missing (common/rpc/acceptor.h).
+std::atomic<bool> no_descriptors = false;
+
+void NoteDescriptors(const absl::Status& missing) {
+  if (no_descriptors.exchange(!missing.ok()) == !missing.ok()) return;
+  if (missing.ok()) {
+    Log(LogLevel::kInfo, "descriptors_free");
+  } else {
+    Log(LogLevel::kError, "no_descriptors", {{"error", missing}, {"next", NextActionOf(missing)}});
+  }
+}
+
 absl::Status Refused(std::string_view what, uint64_t bytes, int error) {
+  if (error == EMFILE || error == ENFILE) {
+    const std::string of =
+        absl::StrCat(absl::string_view(what.data(), what.size()), " of ", FormatSize(static_cast<int64_t>(bytes)));
+    const absl::Status missing = ErrnoError(error, "make", of);
+    NoteDescriptors(missing);
+    return missing;
+  }
   return MakeError(
       Reason::kMemoryLimit,
       absl::StrCat(absl::string_view(what.data(), what.size()), " of ", FormatSize(static_cast<int64_t>(bytes)),
@@ -60,6 +81,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::st
   bytes = (bytes + kPage - 1) / kPage * kPage;
   UniqueFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Refused("shared memory", bytes, errno);
+  NoteDescriptors(absl::OkStatus());
   if (fchmod(fd.get(), 0600) != 0 || Truncate(fd.get(), bytes) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Refused("shared memory", bytes, errno);

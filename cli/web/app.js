@@ -120,9 +120,14 @@ function showJob(job) {
   }
   byId("running").replaceChildren(...(running.length > 0 ? running : [element("p", "nothing")]));
   fill(byId("ranks"), ["rank", "node", "trainer", "step"],
-       job.agents.map((agent) => [agent.rank, agent.node, agent.trainer_attached ? "attached" : "none",
-                                  agent.current_step ?? ""]));
+       job.agents.map((agent) => [agent.rank, agent.node, trainerText(agent), agent.current_step ?? ""]),
+       (row) => (["attached", "none", "gone"].includes(row[2]) ? "" : "late"));
   byId("job").hidden = false;
+}
+
+function trainerText(agent) {
+  if (!agent.trainer_attached) return agent.trainer_state === "gone" ? "gone" : "none";
+  return [null, "running"].includes(agent.trainer_state) ? "attached" : agent.trainer_state;
 }
 
 function showCheckpoints(checkpoints) {

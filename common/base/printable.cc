@@ -1,5 +1,6 @@
 #include "common/base/printable.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
@@ -7,8 +8,8 @@
 namespace cairn {
 namespace {
 
-// Returns the bytes of the character that `text` begins with; 0 if it is not printable, or not well-formed.
-size_t PrintableBytes(std::string_view text) {
+// Returns the bytes of the character that `text` begins with; 0 if it is a control character, or not well-formed.
+size_t PlainBytes(std::string_view text) {
   const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto within = [&](size_t i, unsigned low, unsigned high) { return at(i) >= low && at(i) <= high; };
   const unsigned lead = at(0);
@@ -26,7 +27,24 @@ size_t PrintableBytes(std::string_view text) {
   return 0;
 }
 
+// Does the same, and returns 0 also if the character does not print as what it is.
+size_t PrintableBytes(std::string_view text) {
+  const size_t bytes = PlainBytes(text);
+  if (bytes == 3 && text.starts_with("\xe2\x80") && text[2] >= '\xa8' && text[2] <= '\xae') return 0;
+  if (bytes == 3 && text.starts_with("\xe2\x81") && text[2] >= '\xa6' && text[2] <= '\xa9') return 0;
+  return bytes;
+}
+
 }  // namespace
+
+bool IsPlainText(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = PlainBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
 
 bool IsPrintable(std::string_view text) {
   while (!text.empty()) {
@@ -50,6 +68,29 @@ std::string Printable(std::string_view text, std::string_view kept) {
       printable.append(text.substr(0, bytes));
     }
     text.remove_prefix(bytes);
+  }
+  return printable;
+}
+
+std::string PrintableJson(std::string_view json) {
+  std::string printable;
+  printable.reserve(json.size());
+  while (!json.empty()) {
+    size_t bytes = json.front() == '\n' ? 1 : PrintableBytes(json);
+    if (bytes > 0) {
+      printable.append(json.substr(0, bytes));
+    } else {
+      // A control character has one or two bytes, and a character that turns the direction has three. The bytes of what
+      // is no UTF-8 are shown one by one.
+      const auto at = [&](size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(json[i])); };
+      const bool control = json.front() == '\xc2' && json.size() > 1 && at(1) >= 0x80 && at(1) < 0xa0;
+      bytes = control ? 2 : std::max<size_t>(PlainBytes(json), 1);
+      const unsigned code = bytes == 3   ? (at(0) & 0xf) << 12 | (at(1) & 0x3f) << 6 | (at(2) & 0x3f)
+                            : bytes == 2 ? (at(0) & 0x1f) << 6 | (at(1) & 0x3f)
+                                         : at(0);
+      absl::StrAppend(&printable, "\\u", absl::Hex(code, absl::kZeroPad4));
+    }
+    json.remove_prefix(bytes);
   }
   return printable;
 }

@@ -21,15 +21,15 @@ std::string Encoded(uint32_t code) {
   return bytes;
 }
 
-TEST(PrintableTest, IsPrintable_EachCodePoint_RefusesControlsAndWhatIsNone) {
+TEST(PrintableTest, IsPrintable_EachCodePoint_RefusesControlsTurnsAndWhatIsNone) {
   for (uint32_t code = 0; code < 0x120000; ++code) {
     const bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
     const bool character = code < 0xd800 || (code >= 0xe000 && code < 0x110000);
     const std::string text = "a" + Encoded(code) + "z";
-    ASSERT_EQ(IsPrintable(text), character && !control) << std::hex << code;
-    if (character && !control) {
-      ASSERT_EQ(Printable(text), text) << std::hex << code;
-    }
+    const bool turn = (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    ASSERT_EQ(IsPlainText(text), character && !control) << std::hex << code;
+    ASSERT_EQ(IsPrintable(text), character && !control && !turn) << std::hex << code;
+    ASSERT_EQ(Printable(text) == text, IsPrintable(text)) << std::hex << code;
   }
 }
 
@@ -52,6 +52,18 @@ TEST(PrintableTest, Printable_WhatATerminalWouldObey_IsSpelled) {
   EXPECT_EQ(Printable(""), "");
 }
 
+TEST(PrintableTest, Printable_WhatTurnsTheDirectionOfText_IsSpelled) {
+  EXPECT_EQ(Printable("safe\u202egnp.exe"), "safe\\xe2\\x80\\xaegnp.exe");
+  EXPECT_EQ(Printable("\u2066a\u2069\u2028"), "\\xe2\\x81\\xa6a\\xe2\\x81\\xa9\\xe2\\x80\\xa8");
+  EXPECT_EQ(Printable("\u05d0\u200f\u20ac"), "\u05d0\u200f\u20ac") << "right-to-left text itself stays";
+}
+
+TEST(PrintableTest, PrintableJson_WhatATerminalWouldObey_IsEscapedAsInJson) {
+  EXPECT_EQ(PrintableJson("{\n  \"a\u202e\": \"\u009b\x7f\u2067\u20ac\"\n}"),
+            "{\n  \"a\\u202e\": \"\\u009b\\u007f\\u2067\u20ac\"\n}");
+  EXPECT_EQ(PrintableJson("\xc2"), "\\u00c2") << "what is no UTF-8 is shown byte by byte";
+}
+
 TEST(PrintableTest, Printable_AnyBytes_IsPrintable) {
   std::mt19937 random(7);
   for (int round = 0; round < 20'000; ++round) {
@@ -60,6 +72,7 @@ TEST(PrintableTest, Printable_AnyBytes_IsPrintable) {
     const std::string printable = Printable(text);
     ASSERT_TRUE(IsPrintable(printable));
     ASSERT_EQ(printable == text, IsPrintable(text));
+    ASSERT_TRUE(IsPrintable(PrintableJson("\"" + printable + "\"")));
   }
 }
 

@@ -55,6 +55,23 @@ absl::Status PublishError(int error, std::string_view operation, const std::stri
   return ErrnoError(error, operation, path);
 }
 
+bool HasName(int directory, const std::string& name, const struct stat& file) {
+  struct stat named;
+  return StatIn(directory, name, named) == 0 && named.st_dev == file.st_dev && named.st_ino == file.st_ino;
+}
+
+// Calls renameat2(RENAME_NOREPLACE). Returns the errno, or 0, also if an interrupted call has done its work.
+int TryRename(int directory, const std::string& from, const std::string& to) {
+  struct stat file;
+  if (StatIn(directory, from, file) != 0) return errno;
+  const auto renamed = [&] { return renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE); };
+  if (renamed() == 0) return 0;
+  if (errno != EINTR) return errno;
+  if (RetryInterrupted(renamed) == 0) return 0;
+  const int error = errno;
+  return (error == EEXIST || error == ENOENT) && HasName(directory, to, file) ? 0 : error;
+}
+
 }  // namespace
 
 PutResult WriteAtomically(int directory, const std::string& name, std::string_view bytes,
@@ -111,26 +128,25 @@ absl::Status SyncDirectoryOf(const std::string& path) {
 int LinkNoReplace(int directory, const std::string& from, const std::string& to) {
   // A call that a signal interrupts may have done its work all the same, and then the next one finds the name taken, by
   // this very file, or no file under the old name.
-  struct stat file, named;
-  const auto has_name = [&] {
-    return StatIn(directory, to, named) == 0 && named.st_dev == file.st_dev && named.st_ino == file.st_ino;
-  };
+  struct stat file;
   const auto linked = [&] { return linkat(directory, from.c_str(), directory, to.c_str(), 0); };
   if (linked() == 0) return 0;
   if (errno == EINTR) {
     if (StatIn(directory, from, file) != 0) return errno;
     if (RetryInterrupted(linked) == 0) return 0;
-    if (errno == EEXIST) return has_name() ? 0 : EEXIST;
+    if (errno == EEXIST) return HasName(directory, to, file) ? 0 : EEXIST;
   }
   if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return errno;
   // This file system has no hard links (FUSE, some network file systems).
-  if (StatIn(directory, from, file) != 0) return errno;
-  const auto renamed = [&] { return renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE); };
-  if (renamed() == 0) return 0;
-  if (errno != EINTR) return errno;
-  if (RetryInterrupted(renamed) == 0) return 0;
-  const int error = errno;
-  return (error == EEXIST || error == ENOENT) && has_name() ? 0 : error;
+  return TryRename(directory, from, to);
+}
+
+int RenameNoReplace(int directory, const std::string& from, const std::string& to) {
+  const int error = TryRename(directory, from, to);
+  if (error != EINVAL && error != ENOSYS && error != EOPNOTSUPP) return error;
+  const int linked = LinkNoReplace(directory, from, to);
+  if (linked == 0) UnlinkIn(directory, from);
+  return linked;
 }
 
 bool IsRefusedName(int error) {

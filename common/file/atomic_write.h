@@ -58,6 +58,11 @@ absl::Status SyncDirectoryOf(const std::string& path);
 // success the caller unlinks `from`; on file systems without hard links it has gone already.
 int LinkNoReplace(int directory, const std::string& from, const std::string& to);
 
+// Renames a file within one directory, unless something has the name `to`. Returns as LinkNoReplace does; on success
+// `from` has gone. It has both names for a moment only where the file system cannot rename without replacing (NFS). If
+// `from` cannot be unlinked there, it stays beside `to`.
+int RenameNoReplace(int directory, const std::string& from, const std::string& to);
+
 // Returns true if this errno means that the file system refused to make a name, so the name will not appear later. Any
 // other errno (EIO, ESTALE, a time-out of a network file system) leaves this open.
 bool IsRefusedName(int error);

@@ -25,7 +25,9 @@ std::string failing;
 
 // The next call that gives a file a name does its work or not, and then a signal interrupts it.
 enum class Interruption { kNone, kBefore, kAfter } interruption = Interruption::kNone;
-bool no_links = false;  // as on a file system without hard links
+bool no_links = false;    // as on a file system without hard links
+bool only_links = false;  // as on one that cannot rename without replacing
+bool no_unlink = false;   // a file's name cannot be removed
 
 template <typename Function, typename... Arguments>
 int MakeName(const char* name, Arguments... arguments) {
@@ -57,8 +59,19 @@ extern "C" int linkat(int from_directory, const char* from, int to_directory, co
 
 extern "C" int renameat2(int from_directory, const char* from, int to_directory, const char* to,
                          unsigned flags) noexcept {
+  if (only_links) {
+    errno = EINVAL;
+    return -1;
+  }
   using Function = int(int, const char*, int, const char*, unsigned);
   return MakeName<Function>("renameat2", from_directory, from, to_directory, to, flags);
+}
+
+extern "C" int unlinkat(int directory, const char* name, int flags) noexcept {
+  if (!no_unlink)
+    return reinterpret_cast<int (*)(int, const char*, int)>(dlsym(RTLD_NEXT, "unlinkat"))(directory, name, flags);
+  errno = EIO;
+  return -1;
 }
 
 extern "C" int renameat(int from_directory, const char* from, int to_directory, const char* to) noexcept {
@@ -79,7 +92,7 @@ class AtomicWriteTest : public testing::Test {
     synced.clear();
     failing.clear();
     interruption = Interruption::kNone;
-    no_links = false;
+    no_links = only_links = no_unlink = false;
   }
   ~AtomicWriteTest() override { std::filesystem::remove_all(directory_); }
 
@@ -124,6 +137,40 @@ TEST_F(AtomicWriteTest, WriteAtomically_NamingIsInterrupted_GivesTheNameOnce) {
     }
   }
   EXPECT_EQ(Files(), 2u);
+}
+
+// The old name must not stay beside the new one where nobody looks for it.
+TEST_F(AtomicWriteTest, RenameNoReplace_NoNameCanBeRemoved_LeavesOneName) {
+  std::ofstream(directory_ + "/a.partial") << "x";
+  const int directory = open(directory_.c_str(), O_RDONLY | O_DIRECTORY);
+  no_unlink = true;
+  EXPECT_EQ(RenameNoReplace(directory, "a.partial", "a"), 0);
+  no_unlink = false;
+  EXPECT_EQ(Read("a"), "x");
+  EXPECT_EQ(Files(), 1u);
+  close(directory);
+}
+
+TEST_F(AtomicWriteTest, RenameNoReplace_InEachFileSystem_RenamesOnce) {
+  const int directory = open(directory_.c_str(), O_RDONLY | O_DIRECTORY);
+  for (const bool links : {false, true}) {
+    only_links = links;
+    for (const auto when : {Interruption::kNone, Interruption::kBefore, Interruption::kAfter}) {
+      SCOPED_TRACE(testing::Message() << links << ", " << static_cast<int>(when));
+      std::ofstream(directory_ + "/from") << "new";
+      interruption = when;
+      EXPECT_EQ(RenameNoReplace(directory, "from", "to"), 0);
+      interruption = Interruption::kNone;
+      EXPECT_EQ(Read("to"), "new");
+      EXPECT_EQ(Files(), 1u);
+      std::ofstream(directory_ + "/from") << "newer";
+      EXPECT_EQ(RenameNoReplace(directory, "from", "to"), EEXIST);
+      EXPECT_EQ(Read("to") + Read("from"), "newnewer");
+      EXPECT_EQ(RenameNoReplace(directory, "none", "other"), ENOENT);
+      std::filesystem::remove(directory_ + "/to");
+    }
+  }
+  close(directory);
 }
 
 TEST_F(AtomicWriteTest, WriteAtomically_ReplacingIsInterrupted_IsDoneOrInDoubt) {

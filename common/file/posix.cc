@@ -9,7 +9,6 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/random_id.h"
 #include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
@@ -150,7 +149,10 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
     const UniqueFd fd = OpenIn(directory.get(), file, O_WRONLY | O_CREAT | O_EXCL);
     if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
     if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
-    return durable_.Sync(unsynced, Full(path));
+    CAIRN_RETURN_IF_ERROR(durable_.Sync(unsynced, Full(path)));
+    // The sync of what is above has mostly written the journal that this one needs.
+    if (Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+    return absl::OkStatus();
   };
   const absl::Status written = write();
   if (written.ok()) return Put::kCreated;
@@ -177,7 +179,8 @@ PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::span<con
 
 absl::Status PosixStorage::ProbeAtomicCreate() {
   CAIRN_RETURN_IF_ERROR(MakeDirectories(".cairn"));
-  const std::string path = absl::StrCat(".cairn/probe-", RandomToken(8));
+  // The name is that of an unfinished file, so the next coordinator removes what a kill leaves of it.
+  const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
   const auto first = PutIfAbsent(path, "1");
   const auto second = first.ok() ? PutIfAbsent(path, "2") : first;
   const auto content = first.ok() ? ReadFile(path, 16) : absl::StatusOr<std::string>("");
@@ -236,10 +239,9 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
     return {ErrnoError(EXDEV, "rename", Full(to))};
   }
   to_leaf = std::string(to.substr(to.rfind('/') + 1));
-  const int error = LinkNoReplace(directory->get(), from_leaf, to_leaf);
+  const int error = RenameNoReplace(directory->get(), from_leaf, to_leaf);
   if (error == EEXIST) return {Put::kExists};
   if (error != 0) return {ErrnoError(error, "rename", Full(to)), !IsRefusedName(error)};
-  UnlinkIn(directory->get(), from_leaf);
   if (Fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
   return {Put::kCreated};
 }
@@ -301,21 +303,26 @@ absl::Status PosixStorage::RemoveAllOf(std::string_view directory, const std::ve
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl::Time before) {
+absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl::Time before,
+                                                    bool (*is_temporary)(std::string_view name)) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
-  int removed = 0;
-  absl::Status error;
+  // All are looked at before the first one goes: two of them may be names of one file, which changes with each.
+  std::vector<std::string> left;
   for (const Entry& entry : entries) {
     struct stat info;
-    if (!IsTemporaryName(entry.name) || StatIn(directory.get(), entry.name, info) != 0 || !S_ISREG(info.st_mode) ||
-        info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
-      continue;
+    if (is_temporary(entry.name) && StatIn(directory.get(), entry.name, info) == 0 && S_ISREG(info.st_mode) &&
+        info.st_uid == geteuid() && absl::TimeFromTimespec(info.st_ctim) < before) {
+      left.push_back(entry.name);
     }
-    if (UnlinkIn(directory.get(), entry.name) == 0) {
+  }
+  int removed = 0;
+  absl::Status error;
+  for (const std::string& name : left) {
+    if (UnlinkIn(directory.get(), name) == 0) {
       ++removed;
     } else if (errno != ENOENT && error.ok()) {
-      error = ErrnoError(errno, "remove", absl::StrCat(Full(path), "/", entry.name));
+      error = ErrnoError(errno, "remove", absl::StrCat(Full(path), "/", name));
     }
   }
   if (!error.ok()) return error;

@@ -47,11 +47,11 @@ class PosixStorage {
   absl::Status MakeDirectories(std::string_view path);
   using Put = cairn::Put;
   using PutResult = cairn::PutResult;
-  // Makes a directory that does not exist yet, and one file in it. It makes the parents too, and these survive a power
-  // cut when it returns. The directory's own name survives once its parent is synced, for example by a put beside it.
-  // The file is never synced, so it can say whose the directory is while somebody works there, but not after a power
-  // cut. kExists: something stands there and was left as it is. After an error it has removed what it made, as far as
-  // that was possible.
+  // Makes a directory that does not exist yet, and one file in it. It makes the parents too. All these directories
+  // survive a power cut when it returns. Else a verdict that is put beside it later could survive a cut without it,
+  // because a file system may keep no order of the names in a directory. The file is never synced, so it can say whose
+  // the directory is while somebody works there, but not after a power cut. kExists: something stands there and was
+  // left as it is. After an error it has removed what it made, as far as that was possible.
   absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
 
   // Calls open(2) with O_CLOEXEC and O_NOFOLLOW.
@@ -103,8 +103,9 @@ class PosixStorage {
   absl::Status RemoveAllOf(std::string_view directory, const std::vector<std::string>& names);
   // Removes what is left in a directory of our own writing of files: regular files with such a name, of this process's
   // user, unchanged since `before`, by the clock of the storage. Not durable: one that comes back is removed another
-  // time. Returns how many went; the first error, after having tried all.
-  absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before);
+  // time. Returns how many went; the first error, after having tried all. `is_temporary` says which names are such.
+  absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before,
+                                        bool (*is_temporary)(std::string_view name) = IsTemporaryName);
   // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it.
   // The kernel reports a failed fsync once and then takes the pages for clean, so an entry is made and removed first,
   // which this fsync must write.

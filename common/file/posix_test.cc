@@ -103,6 +103,7 @@ TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOne
                                    ".tmp-0123", "0001.verdict", "tmp-0123456789abcdef",  ".tmp-0123456789abcdef0"};
   make(old);
   make(".tmp-0123456789abcde0");
+  std::filesystem::create_hard_link(job + old, job + ".tmp-0123456789abcde1");
   for (const std::string& name : kept) make(name);
   std::filesystem::create_directory(job + ".tmp-00000000000000cc");
   std::filesystem::create_symlink("marker", job + ".tmp-00000000000000dd");
@@ -121,7 +122,7 @@ TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOne
     before = changed > absl::TimeFromTimespec(info.st_ctim) ? changed : absl::InfinitePast();
   } while (before == absl::InfinitePast());
   EXPECT_EQ(storage_->RemoveTemporaries("job", absl::InfinitePast()).value(), 0);
-  EXPECT_EQ(storage_->RemoveTemporaries("job", before).value(), given ? 2 : 3);
+  EXPECT_EQ(storage_->RemoveTemporaries("job", before).value(), given ? 3 : 4);
   std::vector<std::string> left;
   const auto entries = storage_->List("job");
   for (const PosixStorage::Entry& entry : *entries) left.push_back(entry.name);

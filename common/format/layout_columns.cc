@@ -121,6 +121,7 @@ std::optional<ObjectFields> ParseObject(std::string_view bytes) {
     } else {
       if (field == ObjectDeclaration::kSlotBytesFieldNumber) object.slot_bytes = reader.number();
       if (field == ObjectDeclaration::kPerRankFieldNumber) object.per_rank = reader.number() != 0;
+      if (field == ObjectDeclaration::kWishFieldNumber) object.wish = static_cast<uint32_t>(reader.number());
     }
   }
   return reader.ok() ? std::optional(object) : std::nullopt;

@@ -48,6 +48,7 @@ struct ObjectFields {
   uint64_t slot_bytes = 0;
   bool per_rank = false;
   std::string_view content_digest;
+  uint32_t wish = 0;  // an ObjectWish, or a number that this version does not know
 };
 
 // Returns true if an object may declare a slot of so many bytes: a multiple of 4096 up to 1 TiB, and not 0.

@@ -120,7 +120,7 @@ void AppendObjectString(std::string_view text, std::string& json) {
 }
 
 std::string CanonicalObject(std::string_view bytes) {
-  if (bytes.empty() || (bytes[0] != kObjectJson && bytes[0] != kObjectTaggedJson)) return std::string(bytes);
+  if (bytes.empty() || bytes[0] < kObjectJson || bytes[0] > kObjectTaggedJsonOfClasses) return std::string(bytes);
   std::string json(1, bytes[0]);
   json.reserve(bytes.size());
   for (size_t at = 1; at < bytes.size();) {

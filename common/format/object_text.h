@@ -9,7 +9,7 @@
 namespace cairn {
 
 // The first byte of an object.
-inline constexpr char kObjectRawBytes = 0, kObjectJson = 1, kObjectTaggedJson = 2;
+inline constexpr char kObjectRawBytes = 0, kObjectJson = 1, kObjectTaggedJson = 2, kObjectTaggedJsonOfClasses = 3;
 
 // Returns a number as Python's repr does: the shortest text that reads as the same float, never as an int.
 std::string ObjectFloat(double number);

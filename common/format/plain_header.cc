@@ -46,6 +46,19 @@ bool ReadNumbers(simdjson::simdjson_result<dom::element> element, Shape& numbers
   return true;
 }
 
+// Returns how many elements of a header are one of Cairn's, along the last dimension.
+int64_t PairsOf(DType dtype) { return dtype == DType::kFloat4E2m1fnX2 ? 2 : 1; }
+
+// Reads what stands under "__metadata__". The format has texts there; what is none is left out.
+void ReadMetadata(dom::element value, PlainHeader& header) {
+  dom::object entries;
+  if (value.get(entries) != simdjson::SUCCESS) return;
+  for (const auto& [key, entry] : entries) {
+    std::string_view text;
+    if (entry.get(text) == simdjson::SUCCESS) header.metadata.emplace_back(key, text);
+  }
+}
+
 // Returns the name as JSON.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
@@ -65,9 +78,30 @@ std::string Quoted(std::string_view text) {
 }  // namespace
 
 std::string_view PlainDtypeName(DType dtype) {
-  if (dtype == DType::kFloat8E8m0fnu) return "F8_E8M0";
-  const DTypeInfo& info = InfoOf(dtype);
-  return info.safetensors == "U8" && dtype != DType::kUint8 ? std::string_view() : info.safetensors;
+  switch (dtype) {
+    case DType::kFloat8E8m0fnu:
+      return "F8_E8M0";
+    case DType::kFloat8E4m3fnuz:
+      return "F8_E4M3FNUZ";
+    case DType::kFloat8E5m2fnuz:
+      return "F8_E5M2FNUZ";
+    case DType::kFloat4E2m1fnX2:
+      return "F4";
+    case DType::kComplex32:
+    case DType::kComplex128:
+      return "";
+    default:
+      return InfoOf(dtype).safetensors;
+  }
+}
+
+bool CanBePlain(DType dtype, const Shape& shape) {
+  return !PlainDtypeName(dtype).empty() && (PairsOf(dtype) == 1 || !shape.empty());
+}
+
+bool IsRecentPlainDtype(DType dtype) {
+  return dtype == DType::kFloat8E8m0fnu || dtype == DType::kFloat8E4m3fnuz || dtype == DType::kFloat8E5m2fnuz ||
+         dtype == DType::kFloat4E2m1fnX2;
 }
 
 absl::StatusOr<uint64_t> PlainHeaderBytesFrom(std::string_view first_8_bytes, uint64_t file_bytes) {
@@ -80,16 +114,20 @@ absl::StatusOr<uint64_t> PlainHeaderBytesFrom(std::string_view first_8_bytes, ui
   return length + 8;
 }
 
-absl::StatusOr<std::vector<PlainTensor>> ParsePlainHeader(std::string_view header, uint64_t file_bytes) {
+absl::StatusOr<PlainHeader> ParsePlainHeader(std::string_view header, uint64_t file_bytes) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t header_bytes, PlainHeaderBytesFrom(header, file_bytes));
   if (header.size() < header_bytes) return Bad("it is cut off");
   dom::parser parser;
   dom::object top;
   if (parser.parse(header.data() + 8, header_bytes - 8).get(top) != simdjson::SUCCESS) return Bad("no JSON object");
-  std::vector<PlainTensor> tensors;
+  PlainHeader parsed;
+  std::vector<PlainTensor>& tensors = parsed.tensors;
   absl::flat_hash_set<std::string> seen;
   for (const auto& [name, value] : top) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      ReadMetadata(value, parsed);
+      continue;
+    }
     PlainTensor tensor;
     tensor.name = std::string(name);
     if (absl::Status status = CheckName(tensor.name); !status.ok()) return Bad(std::string(status.message()));
@@ -110,6 +148,15 @@ absl::StatusOr<std::vector<PlainTensor>> ParsePlainHeader(std::string_view heade
                        {{"tensor", tensor.name}});
     }
     tensor.dtype = *known;
+    if (const int64_t pairs = PairsOf(*known); pairs > 1) {
+      if (tensor.shape.empty() || tensor.shape.back() % pairs != 0) {
+        return MakeError(Reason::kUnsupported,
+                         absl::StrCat("'", tensor.name, "' has the dtype ", View(dtype), " and the shape ",
+                                      ShapeToString(tensor.shape), ", but its last dimension must be even here"),
+                         {{"tensor", tensor.name}});
+      }
+      tensor.shape.back() /= pairs;
+    }
     tensor.begin = static_cast<uint64_t>(range[0]);
     tensor.end = static_cast<uint64_t>(range[1]);
     const auto elements = ElementCount(tensor.shape);
@@ -133,7 +180,7 @@ absl::StatusOr<std::vector<PlainTensor>> ParsePlainHeader(std::string_view heade
     return MakeError(Reason::kFileTruncated, absl::StrCat("the tensors need ", header_bytes + end,
                                                           " bytes with the header, the file has ", file_bytes));
   }
-  return tensors;
+  return parsed;
 }
 
 std::string RenderPlainHeader(std::span<const PlainTensor> tensors) {
@@ -144,7 +191,10 @@ std::string RenderPlainHeader(std::span<const PlainTensor> tensors) {
     const uint64_t end = begin + static_cast<uint64_t>(*ElementCount(tensor.shape) * BytesOf(tensor.dtype));
     absl::StrAppend(&text, ",", Quoted(tensor.name), ":{\"dtype\":\"", View(PlainDtypeName(tensor.dtype)),
                     "\",\"shape\":[");
-    for (size_t d = 0; d < tensor.shape.size(); ++d) absl::StrAppend(&text, d == 0 ? "" : ",", tensor.shape[d]);
+    for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      absl::StrAppend(&text, d == 0 ? "" : ",",
+                      tensor.shape[d] * (d + 1 == tensor.shape.size() ? PairsOf(tensor.dtype) : 1));
+    }
     absl::StrAppend(&text, "],\"data_offsets\":[", begin, ",", end, "]}");
     begin = end;
   }

@@ -30,11 +30,17 @@ struct PlainTensor {
 // (BAD_SAFETENSORS): it is more than the format or the file allows.
 absl::StatusOr<uint64_t> PlainHeaderBytesFrom(std::string_view first_8_bytes, uint64_t file_bytes);
 
-// Returns the tensors of a file by position. `header` is untrusted; its length bounds the memory. DATA_LOSS
-// (BAD_SAFETENSORS): it is no header, a length does not fit its shape, there is a gap or overlap, or no tensor of
-// Cairn's can have such a name; (FILE_TRUNCATED): the tensors end elsewhere than the file. UNIMPLEMENTED (UNSUPPORTED):
-// this version does not know a dtype.
-absl::StatusOr<std::vector<PlainTensor>> ParsePlainHeader(std::string_view header, uint64_t file_bytes);
+struct PlainHeader {
+  std::vector<PlainTensor> tensors;  // by position
+  // What the writer says beside the tensors, in the order of the header.
+  std::vector<std::pair<std::string, std::string>> metadata;
+};
+
+// Reads the header of a file, which is untrusted; its length bounds the memory. DATA_LOSS (BAD_SAFETENSORS): it is no
+// header, a length does not fit its shape, there is a gap or overlap, or no tensor of Cairn's can have such a name;
+// (FILE_TRUNCATED): the tensors end elsewhere than the file. UNIMPLEMENTED (UNSUPPORTED): this version does not know a
+// dtype.
+absl::StatusOr<PlainHeader> ParsePlainHeader(std::string_view header, uint64_t file_bytes);
 
 // Returns the header of a file that holds `tensors` in this order without gaps, padded with blanks to a multiple of 64
 // bytes. It does not look at begin and end. The metadata is {"format": "pt"}, because transformers refuses a file
@@ -43,6 +49,13 @@ std::string RenderPlainHeader(std::span<const PlainTensor> tensors);
 
 // Returns the name that stands in a header; empty for dtypes that have none.
 std::string_view PlainDtypeName(DType dtype);
+
+// Returns whether a file can have a tensor of this dtype and shape. Headers count four-bit elements one by one and not
+// in pairs, so they have no scalar of a pair.
+bool CanBePlain(DType dtype, const Shape& shape);
+
+// Returns whether earlier releases of safetensors than 0.8 refuse a whole file for a tensor of this dtype.
+bool IsRecentPlainDtype(DType dtype);
 
 // Holds a model.safetensors.index.json: {"metadata": {"total_size"}, "weight_map": {tensor: file}}.
 struct PlainIndex {

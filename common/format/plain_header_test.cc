@@ -31,11 +31,41 @@ TEST(PlainHeaderTest, ParsePlainHeader_WhatIsRendered_IsParsed) {
   EXPECT_EQ(header.size() % 64, 0u);
   const auto parsed = ParsePlainHeader(header, header.size() + 24);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  ASSERT_EQ(parsed->size(), 4u);
-  EXPECT_EQ((*parsed)[0].name, "b\"quoted\\");
-  EXPECT_EQ((*parsed)[0].shape, (Shape{2, 3}));
-  EXPECT_EQ((*parsed)[1].begin, 12u);
-  EXPECT_EQ((*parsed)[1].dtype, DType::kFloat8E4m3fn);
+  ASSERT_EQ(parsed->tensors.size(), 4u);
+  EXPECT_EQ(parsed->tensors[0].name, "b\"quoted\\");
+  EXPECT_EQ(parsed->tensors[0].shape, (Shape{2, 3}));
+  EXPECT_EQ(parsed->tensors[1].begin, 12u);
+  EXPECT_EQ(parsed->tensors[1].dtype, DType::kFloat8E4m3fn);
+  EXPECT_EQ(parsed->metadata, (std::vector<std::pair<std::string, std::string>>{{"format", "pt"}}));
+}
+
+TEST(PlainHeaderTest, ParsePlainHeader_EveryDtypeThatHasAName_ComesBack) {
+  int count = 0;
+  for (const DTypeInfo& info : DTypeTable()) {
+    const PlainTensor tensor{"t", info.dtype, {2, 4}, 0, 0};
+    ASSERT_EQ(CanBePlain(info.dtype, tensor.shape), info.dtype != DType::kComplex32 && info.dtype != DType::kComplex128)
+        << info.name;
+    if (!CanBePlain(info.dtype, tensor.shape)) continue;
+    ++count;
+    const std::string header = RenderPlainHeader({{tensor}});
+    const auto parsed = ParsePlainHeader(header, header.size() + 8 * static_cast<uint64_t>(info.bytes));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->tensors[0].dtype, info.dtype);
+    EXPECT_EQ(parsed->tensors[0].shape, tensor.shape);
+  }
+  EXPECT_EQ(count, 20);
+}
+
+TEST(PlainHeaderTest, ParsePlainHeader_FourBitElements_AreCountedInPairs) {
+  const std::string header = FileOf(R"({"a":{"dtype":"F4","shape":[3,8],"data_offsets":[0,12]}})");
+  const auto pairs = ParsePlainHeader(header, header.size() + 12);
+  ASSERT_TRUE(pairs.ok()) << pairs.status();
+  EXPECT_EQ(pairs->tensors[0].shape, (Shape{3, 4}));
+  EXPECT_EQ(ReasonFor(R"({"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}})", 3), "UNSUPPORTED");
+  EXPECT_EQ(ReasonFor(R"({"a":{"dtype":"F4","shape":[],"data_offsets":[0,1]}})", 1), "UNSUPPORTED");
+  EXPECT_EQ(ReasonFor(R"({"a":{"dtype":"F4","shape":[3,8],"data_offsets":[0,24]}})", 24), "BAD_SAFETENSORS");
+  EXPECT_FALSE(CanBePlain(DType::kFloat4E2m1fnX2, {}));
+  EXPECT_TRUE(CanBePlain(DType::kFloat32, {}));
 }
 
 TEST(PlainHeaderTest, ParsePlainHeader_HostileHeaders_AreRefused) {

@@ -32,7 +32,7 @@ absl::Status CheckName(std::string_view name) {
     fault = "is empty";
   } else if (name.size() > kMaxNameBytes) {
     fault = "is longer than 1024 bytes";
-  } else if (!IsPrintable(name)) {
+  } else if (!IsPlainText(name)) {
     fault = "is not UTF-8 without control characters";
   } else if (name == "__metadata__") {
     fault = "is reserved by safetensors";

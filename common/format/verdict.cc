@@ -3,6 +3,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -12,6 +13,7 @@
 #include "common/base/crc32c.h"
 #include "common/format/corrupt_verdict.h"
 #include "common/format/manifest_record.h"
+#include "common/format/record_meter.h"
 #include "common/format/wire.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -44,6 +46,66 @@ uint64_t LittleEndian(std::string_view bytes) {
 // A deletion is a few hundred bytes; its cause may be longer.
 constexpr uint64_t kMaxDeletionBytes = uint64_t{1} << 20;
 
+// A record may take this memory, whatever its length, ...
+constexpr uint64_t kFreeMemory = uint64_t{128} << 20;
+// ... or so many times the bytes of its frame. A shard takes some hundred bytes, and its checksum, which zstd cannot
+// make smaller, is four bytes of the frame.
+constexpr uint64_t kMemoryOfFrameByte = 256;
+// zstd takes a window of this size at most: eight times that of frames that are written here.
+constexpr int kWindowLog = 24;
+// A decoder skips such a frame (RFC 8878, 3.1.2).
+constexpr uint32_t kSkippableMagic = 0x184d2a50;
+
+uint64_t AllowedMemory(uint64_t frame_bytes) { return std::max(kFreeMemory, frame_bytes * kMemoryOfFrameByte); }
+
+absl::Status TooMuchMemory(std::string_view frame, uint64_t memory) {
+  return CorruptVerdict(absl::StrCat("its ", frame.size(), " bytes stand for a record of ", memory,
+                                     " bytes or more in memory, which no checkpoint needs"));
+}
+
+// Returns what the names of objects take beyond what a RecordMeter sees: each entry has a copy of its object's name.
+uint64_t CopiedNames(const v1::VerdictRecord& record) {
+  const v1::ManifestRecord& manifest = record.manifest();
+  uint64_t bytes = 0;
+  for (int n = 0; n < std::min(manifest.object_names_size(), manifest.object_entry_counts_size()); ++n) {
+    bytes += uint64_t{manifest.object_entry_counts(n)} * manifest.object_names(n).size();
+  }
+  return bytes;
+}
+
+struct FreeContext {
+  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+using Context = std::unique_ptr<ZSTD_DCtx, FreeContext>;
+
+// Returns null if there is no memory.
+Context NewContext() {
+  Context context(ZSTD_createDCtx());
+  if (context != nullptr) ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kWindowLog);
+  return context;
+}
+
+// Unpacks the record and forgets it again piece by piece, and returns what memory it will take: no more than the frame
+// allows. Throws std::bad_alloc.
+absl::StatusOr<uint64_t> WeighRecord(std::string_view frame, uint64_t record_bytes) {
+  const Context context = NewContext();
+  if (context == nullptr) throw std::bad_alloc();
+  RecordMeter meter(*v1::VerdictRecord::descriptor());
+  std::string piece(ZSTD_DStreamOutSize(), '\0');
+  ZSTD_inBuffer in = {frame.data(), frame.size(), 0};
+  for (uint64_t unpacked = 0; unpacked < record_bytes;) {
+    ZSTD_outBuffer out = {piece.data(), piece.size(), 0};
+    const size_t before = in.pos;
+    const size_t left = ZSTD_decompressStream(context.get(), &out, &in);
+    if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation) throw std::bad_alloc();
+    if (ZSTD_isError(left) || (out.pos == 0 && in.pos == before)) return CorruptVerdict("its zstd frame");
+    unpacked += out.pos;
+    if (!meter.Add({piece.data(), out.pos})) return CorruptVerdict("its record is no VerdictRecord");
+    if (meter.memory() > AllowedMemory(frame.size())) return TooMuchMemory(frame, meter.memory());
+  }
+  return meter.memory();
+}
+
 // Unpacks the record of bytes that CheckVerdict has accepted. Throws std::bad_alloc.
 absl::StatusOr<v1::VerdictRecord> UnpackChecked(std::string_view bytes, uint64_t max_record_bytes) {
   const std::string_view frame = bytes.substr(kPrefixBytes);
@@ -51,12 +113,16 @@ absl::StatusOr<v1::VerdictRecord> UnpackChecked(std::string_view bytes, uint64_t
   if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR)
     return CorruptVerdict("no zstd frame of known length");
   if (size > max_record_bytes || size > INT32_MAX) return CorruptVerdict(absl::StrCat("a record of ", size, " bytes"));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t memory, WeighRecord(frame, size));
   std::string plain(size, '\0');
   const size_t unpacked = ZSTD_decompress(plain.data(), plain.size(), frame.data(), frame.size());
   if (ZSTD_getErrorCode(unpacked) == ZSTD_error_memory_allocation) throw std::bad_alloc();
   if (unpacked != size) return CorruptVerdict("its zstd frame");
   v1::VerdictRecord record;
   if (!record.ParseFromString(plain)) return CorruptVerdict("its record is no VerdictRecord");
+  if (const uint64_t all = memory + CopiedNames(record); all > AllowedMemory(frame.size())) {
+    return TooMuchMemory(frame, all);
+  }
   return record;
 }
 
@@ -83,11 +149,22 @@ absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_recor
 
 std::string Pack(v1::VerdictRecord record) {
   const std::string plain = record.SerializeAsString();
+  RecordMeter meter(*v1::VerdictRecord::descriptor());
+  meter.Add(plain);
+  const uint64_t memory = meter.memory() + CopiedNames(record);
   record.Clear();
   std::string bytes(kPrefixBytes + ZSTD_compressBound(plain.size()), '\0');
-  const size_t frame = ZSTD_compress(bytes.data() + kPrefixBytes, bytes.size() - kPrefixBytes, plain.data(),
-                                     plain.size(), kCompressionLevel);
+  size_t frame = ZSTD_compress(bytes.data() + kPrefixBytes, bytes.size() - kPrefixBytes, plain.data(), plain.size(),
+                               kCompressionLevel);
   bytes.resize(kPrefixBytes + frame);
+  if (memory > AllowedMemory(frame)) {
+    // All of its tensors are equal, so that it becomes shorter than a reader allows. What follows is skipped.
+    const uint64_t lacking = memory / kMemoryOfFrameByte + 1 - frame;
+    AppendLittleEndian(kSkippableMagic, 4, bytes);
+    AppendLittleEndian(lacking, 4, bytes);
+    bytes.append(lacking, '\0');
+    frame = bytes.size() - kPrefixBytes;
+  }
   std::string prefix(kMagic);
   AppendLittleEndian(kVersion, 4, prefix);
   AppendLittleEndian(frame, 8, prefix);
@@ -183,7 +260,7 @@ bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step,
   const std::string_view frame = bytes.substr(kPrefixBytes);
   // This is more than the first fields take. zstd gives a block's bytes only after it has read the whole block.
   std::string plain(ZSTD_DStreamOutSize(), '\0');
-  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  const Context context = NewContext();
   if (context == nullptr) return false;
   ZSTD_inBuffer in = {frame.data(), frame.size(), 0};
   ZSTD_outBuffer out = {plain.data(), plain.size(), 0};

@@ -1,6 +1,6 @@
 // Serves metrics to Prometheus over HTTP.
 //
-// prometheus-cpp throws where Cairn returns a status, so only this room and what makes metrics include its headers.
+// Only this room and what makes metrics include the headers of prometheus-cpp.
 #ifndef CAIRN_COMMON_METRICS_METRICS_SERVER_H_
 #define CAIRN_COMMON_METRICS_METRICS_SERVER_H_
 

@@ -21,6 +21,8 @@ constexpr int kMaxMetadataBytes = 64 << 10;
 // Says in words why a peer could not be called, in place of gRPC's own text, which is made for programmers of gRPC.
 std::string UnreachableText(const absl::Status& error) {
   if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
+  if (absl::StrContains(error.message(), "Failed parsing HTTP/2"))
+    return "is not there: something else answers at that address";
   // The connection stood when the call began. These are texts of gRPC. Of Unix sockets, which gRPC connects itself,
   // python/cairn/_agent.py has a longer table.
   for (const char* text : {"keepalive", "Ping timeout", "imeout", "timed out"}) {
@@ -112,7 +114,10 @@ absl::Status CallError(const grpc::Status& status, ServerRole role, std::string_
   }
   if (absl::IsCancelled(error))
     return MakeError(Reason::kInterrupted, absl::StrCat("the call to ", who, " was cancelled"));
-  return MakeError(Reason::kInternal, absl::StrCat(who, ": ", error.message()));
+  // Every error of our own servers has a reason, so this is none of theirs.
+  return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
+                   absl::StrCat(who, " is not there: something else answers at that address"),
+                   {{"address", std::string(peer)}, {"detail", std::string(error.message())}});
 }
 
 }  // namespace cairn

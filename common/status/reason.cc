@@ -26,7 +26,10 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kBadStep, "BAD_STEP", absl::StatusCode::kInvalidArgument,
      "A step is negative or has more than twelve digits.", "Give a step from 0 to 999999999999."},
     {Reason::kBadName, "BAD_NAME", absl::StatusCode::kInvalidArgument,
-     "A tensor's or object's name is empty, too long, or not printable UTF-8.", "Rename it."},
+     "A tensor's or object's name is empty, too long, or not printable UTF-8, or one of its keys is no text and no "
+     "integer.",
+     "Rename it: a name is printable text of up to 1024 bytes, and a key of a dict with tensors is text or an "
+     "integer."},
     {Reason::kBadQuantity, "BAD_QUANTITY", absl::StatusCode::kInvalidArgument, "A duration or size cannot be read.",
      "Write durations as 90s or 10m, sizes as 512MiB or 5GB."},
     {Reason::kBadRequest, "BAD_REQUEST", absl::StatusCode::kInvalidArgument,
@@ -59,9 +62,9 @@ constexpr ReasonInfo kTable[] = {
      "Use one dtype, or load through a mapping that casts."},
     {Reason::kReplicaMismatch, "REPLICA_MISMATCH", absl::StatusCode::kFailedPrecondition,
      "Ranks that declared the same shard hold different bytes.",
-     "If each rank holds a slice of its own, declare it with its offset. If they should be equal, load a step from "
-     "before "
-     "they parted, and look at the ranks that the message names: seeds, data order, hardware."},
+     "If each rank holds a slice of its own, declare it with its offset. If each rank has a tensor of its own, wrap it "
+     "in cairn.per_rank, or give it a name for each rank if it is larger than 1 MiB. If they should be equal, load a "
+     "step from before they parted, and look at the ranks that the message names: seeds, data order, hardware."},
     {Reason::kNamesDropped, "NAMES_DROPPED", absl::StatusCode::kFailedPrecondition,
      "The last committed step had names that this save lacks.",
      "Put them back (offloaded optimizer states?), or save with allow_dropped_names=True."},
@@ -77,8 +80,8 @@ constexpr ReasonInfo kTable[] = {
      "Compare the names with `cairn show JOB@STEP --tensors`, those of other values with `cairn show JOB@STEP "
      "--objects`, and map those that have changed; strict=False leaves what is missing as it is."},
     {Reason::kUnexpectedNames, "UNEXPECTED_NAMES", absl::StatusCode::kFailedPrecondition,
-     "The checkpoint has tensors that the target does not want.",
-     "Load with strict=False, or remove them by a mapping."},
+     "The checkpoint has tensors, or values in dicts with tensors, that the target does not want.",
+     "Give the state a place for them, load with strict=False, or remove tensors by a mapping."},
     {Reason::kEmptyLayout, "EMPTY_LAYOUT", absl::StatusCode::kInvalidArgument, "No rank declared any tensor or object.",
      "Pass a state that holds something."},
     {Reason::kLayoutChanged, "LAYOUT_CHANGED", absl::StatusCode::kAborted,
@@ -168,7 +171,8 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kFormatTooNew, "FORMAT_TOO_NEW", absl::StatusCode::kFailedPrecondition,
      "A newer version of Cairn wrote this.", "Use that version or a later one."},
     {Reason::kNoSpace, "NO_SPACE", absl::StatusCode::kResourceExhausted, "The file system or a quota is full.",
-     "Free space, for example by `cairn delete` of old steps; the partial files are gone already."},
+     "Free space, for example by `cairn delete` of old steps. What a failed save has written goes when its agents have "
+     "stopped, and the files of a deleted step when no load can read them: that may take two leases, 20 s by default."},
     {Reason::kStorageReadOnly, "STORAGE_READ_ONLY", absl::StatusCode::kFailedPrecondition,
      "The storage cannot be written.", "Mount it writable, or correct its permissions."},
     {Reason::kStorageError, "STORAGE_ERROR", absl::StatusCode::kUnavailable, "The storage failed with another error.",
@@ -194,8 +198,9 @@ constexpr ReasonInfo kTable[] = {
      "Nothing that is left of a damaged verdict proves that the step was ever committed.",
      "If you know that it was, run `cairn repair JOB@STEP --root ROOT --assume-committed`."},
     {Reason::kMemoryLimit, "MEMORY_LIMIT", absl::StatusCode::kResourceExhausted,
-     "Memory or a thread that is needed is above --memory-budget or a limit of container or process.",
-     "Raise what the message names: --memory-budget, the container's memory or pids, ulimit -u or -v."},
+     "Memory, a thread or a file descriptor that is needed is above --memory-budget or a limit of container or "
+     "process.",
+     "Raise what the message names: --memory-budget, the container's memory or pids, ulimit -n, -u or -v."},
     {Reason::kMemoryUnsealed, "MEMORY_UNSEALED", absl::StatusCode::kFailedPrecondition,
      "Memory that was lent for reading could still be written by others, so it is not read.",
      "Use agents of this version, on Linux 5.3 or newer."},

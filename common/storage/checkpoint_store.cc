@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -150,6 +151,15 @@ bool IsProvenDamage(const absl::Status& status) {
          HasReason(status, Reason::kFileTruncated);
 }
 
+bool IsReadFailure(const absl::Status& status) {
+  if (status.ok() || IsProvenDamage(status)) return false;
+  const auto reason = ReasonOf(status);
+  if (reason == Reason::kFormatTooNew || reason == Reason::kPathEscape || reason == Reason::kMessageTooLarge) {
+    return false;
+  }
+  return MetadataOf(status)["errno"] != absl::StrCat(EISDIR);
+}
+
 const AttemptRecord* StepRecord::deciding() const {
   const AttemptRecord* found = nullptr;
   for (const AttemptRecord& record : attempts) {
@@ -173,6 +183,11 @@ StepRecord::State StepRecord::state() const {
 absl::Status StepRecord::damage() const {
   if (!unlisted.ok()) return unlisted;
   return state() == State::kDamaged ? deciding()->error : absl::OkStatus();
+}
+
+absl::Status StepRecord::unread() const {
+  const absl::Status why = damage();
+  return IsReadFailure(why) ? why : absl::OkStatus();
 }
 
 absl::Status StepRecord::Protection(std::string_view job) const {
@@ -454,7 +469,9 @@ absl::StatusOr<std::optional<int64_t>> CheckpointStore::StepOf(const CheckpointN
   if (name.tag.empty()) return name.step;
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCheckpoints(name.job));
   std::vector<StepTags> tags;
-  for (const StepRecord& record : records) tags.push_back({record.step, record.tags});
+  for (const StepRecord& record : records) {
+    tags.push_back({record.step, record.tags, IsReadFailure(record.unlisted) ? record.unlisted : absl::OkStatus()});
+  }
   CAIRN_ASSIGN_OR_RETURN(const int64_t step, FindTag(name.job, name.tag, tags));
   return step;
 }

@@ -32,6 +32,11 @@ inline constexpr uint64_t kMaxVerdictBytes = uint64_t{1} << 30;
 // did not answer, or a version that is too old to read the record, proves nothing.
 bool IsProvenDamage(const absl::Status& status);
 
+// Returns true if storage has failed to tell what stands there (EIO, ESTALE, EACCES, EMFILE ...): the next look may
+// find a checkpoint. What is no readable record, such as a link or a version that is too new, is so for everybody who
+// looks.
+bool IsReadFailure(const absl::Status& status);
+
 // Tells a file from every other that had or will have its name.
 struct FileIdentity {
   uint64_t device = 0;
@@ -103,6 +108,8 @@ struct StepRecord {
   const AttemptRecord* deciding() const;
   // Says why the step is damaged; OK if it is not.
   absl::Status damage() const;
+  // Says why nobody knows whether the step is committed: its damage, if that is a failure to read; else OK.
+  absl::Status unread() const;
 };
 
 // Returns the lineage of the committed ones of a job's steps. `steps` must be all of them.

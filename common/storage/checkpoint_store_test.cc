@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/file/testing/failing_calls.h"
 #include "common/file/testing/watched_pread.h"
 #include "common/format/testing/newer_verdict.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/listed_checkpoint.h"
 
 namespace cairn {
 namespace {
@@ -75,6 +77,62 @@ TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndTombstones_CountsManifes
   EXPECT_EQ(twenty.attempts[0].kind, AttemptRecord::Kind::kTombstone);
   EXPECT_TRUE(HasReason(twenty.attempts[0].error, Reason::kRankLate));
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
+}
+
+// The next opens of a name fail with an errno.
+void FailOpens(const std::string& name, int error, int count = 1) {
+  failing_calls.missing_file = name;
+  failing_calls.open_error = error;
+  failing_calls.opens_that_miss_it = count;
+}
+
+TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
+  Put(10, 1, Commit(10, 1));
+  CheckpointStore store(*storage_);
+  for (const int error : {EIO, ESTALE, EACCES, EMFILE, ENFILE}) {
+    for (const std::string& name : {std::string("0001.deleted"), std::string("0001.verdict")}) {
+      FailOpens(name, error);
+      const StepRecord step = store.ReadStep("a/b", 10);
+      EXPECT_FALSE(step.unread().ok()) << error;
+      const v1::Checkpoint listed = ListedCheckpoint("a/b", step, LinesOf({step}));
+      EXPECT_EQ(listed.state(), v1::Checkpoint::DAMAGED) << error;
+      EXPECT_TRUE(listed.unread()) << error;
+      EXPECT_EQ(listed.attempt(), 1u) << "its tags are known";
+    }
+    FailOpens("000000000010", error);
+    const StepRecord unlisted = store.ReadStep("a/b", 10);
+    EXPECT_FALSE(unlisted.unread().ok()) << error;
+    EXPECT_EQ(ListedCheckpoint("a/b", unlisted, LinesOf({unlisted})).attempt(), 0u);
+    const StepRecord again = store.ReadStep("a/b", 10);
+    EXPECT_TRUE(again.unread().ok()) << again.unread();
+    EXPECT_FALSE(ListedCheckpoint("a/b", again, LinesOf({again})).unread());
+    EXPECT_EQ(again.state(), StepRecord::State::kCommitted);
+  }
+}
+
+TEST_F(CheckpointStoreTest, Unread_WhatIsNoReadableRecord_IsSoForEverybodyWhoLooks) {
+  std::string bytes = Commit(20, 1);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  Put(20, 1, bytes);
+  std::filesystem::create_directories(std::filesystem::path(root_) / VerdictPath("a/b", 30, 1));
+  std::filesystem::create_directory_symlink("elsewhere", std::filesystem::path(root_) / "a/b/000000000040");
+  CheckpointStore store(*storage_);
+  for (const int64_t step : {20, 30, 40}) {
+    const StepRecord record = store.ReadStep("a/b", step);
+    EXPECT_FALSE(record.damage().ok()) << step;
+    EXPECT_TRUE(record.unread().ok()) << record.unread();
+  }
+}
+
+TEST_F(CheckpointStoreTest, StepOf_StorageFailsToListAStep_IsNoStepWithoutTheTag) {
+  Put(10, 1, Commit(10, 1));
+  ASSERT_TRUE(storage_->PutIfAbsent(TagPath("a/b", 10, "paper"), "{}").ok());
+  CheckpointStore store(*storage_);
+  const CheckpointName name = *ParseCheckpointName("a/b@paper");
+  EXPECT_EQ(store.StepOf(name).value(), 10);
+  FailOpens("000000000010", EIO);
+  const auto unknown = store.StepOf(name);
+  EXPECT_TRUE(HasReason(unknown.status(), Reason::kStorageError)) << unknown.status();
 }
 
 TEST_F(CheckpointStoreTest, ReadManifest_StepIsNotCommitted_NamesTheLatest) {

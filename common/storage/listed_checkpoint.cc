@@ -23,6 +23,7 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, 
   if (step.state() != StepRecord::State::kCommitted) {
     listed.set_state(v1::Checkpoint::DAMAGED);
     *listed.mutable_error() = StatusToProto(step.damage());
+    listed.set_unread(!step.unread().ok());
     return listed;
   }
   listed.set_state(lines.superseded().contains(step.step) ? v1::Checkpoint::SUPERSEDED : v1::Checkpoint::COMMITTED);

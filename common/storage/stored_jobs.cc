@@ -8,6 +8,7 @@
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {
@@ -35,6 +36,8 @@ absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
     // A job may be removed while this looks.
     if (HasReason(entries.status(), Reason::kFileMissing) && !directory.empty()) continue;
     CAIRN_RETURN_IF_ERROR(entries.status());
+    // A root within this one has jobs of its own, under other names.
+    if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn/epoch"))) continue;
     bool is_job = false;
     for (const PosixStorage::Entry& entry : *entries) {
       if (ParseStepName(entry.name).has_value() || entry.name == ".retention") {
@@ -52,6 +55,14 @@ absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
 }
 
 void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job) {
+  for (const StepRecord& step : steps) {
+    if (step.unread().ok()) continue;
+    // It may be the latest one. What the coordinator remembers is better than a guess.
+    *job.mutable_error() =
+        StatusToProto(Annotate(step.unread(), absl::StrCat(job.job(), "@", step.step, " cannot be read"),
+                               {{"job", job.job()}, {"step", absl::StrCat(step.step)}}));
+    if (job.has_last_committed_step()) return;
+  }
   const std::optional<int64_t> latest = LinesOf(steps).latest();
   job.clear_last_committed_step();
   for (const StepRecord& step : steps) {

@@ -18,7 +18,8 @@ namespace cairn {
 absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage);
 
 // Says which step the job has committed last and when, and how many ranks made it if that is not known yet. `steps`:
-// those of the job that are committed or damaged.
+// those of the job that are committed or damaged. Of a step that storage has failed to tell of, it gives the error, and
+// leaves what is known already.
 void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job);
 
 }  // namespace cairn

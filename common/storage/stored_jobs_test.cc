@@ -45,6 +45,14 @@ TEST_F(StoredJobsTest, FindJobs_JobsWithinEachOther_AreAllFound) {
   EXPECT_THAT(*jobs, ElementsAre("demo", "team", "team/large", "team/large/small"));
 }
 
+TEST_F(StoredJobsTest, FindJobs_JobsOfAnInnerRoot_AreNotOfThisOne) {
+  Make("demo/000000000010");
+  Make("inner/demo/000000000010");
+  Make("inner/.cairn");
+  std::ofstream(root_ / "inner/.cairn/epoch") << "epoch 1";
+  EXPECT_THAT(*FindJobs(*storage_), ElementsAre("demo"));
+}
+
 TEST_F(StoredJobsTest, FindJobs_WhatIsNoJob_IsPassedOver) {
   Make(".cairn/000000000010");
   Make("empty");
@@ -64,6 +72,30 @@ TEST_F(StoredJobsTest, FindJobs_ALinkToADirectory_IsNotFollowed) {
   const auto jobs = FindJobs(*storage_);
   ASSERT_TRUE(jobs.ok()) << jobs.status();
   EXPECT_THAT(*jobs, ElementsAre("demo"));
+}
+
+TEST(DescribeStoredTest, StorageFailsToTellOfAStep_SaysSoAndKeepsWhatTheCoordinatorKnows) {
+  StepRecord committed;
+  committed.step = 10;
+  AttemptRecord& manifest = committed.attempts.emplace_back();
+  manifest.attempt = 1;
+  manifest.kind = AttemptRecord::Kind::kManifest;
+  StepRecord unread;
+  unread.step = 20;
+  unread.unlisted = MakeError(Reason::kStorageError, "list 20: Input/output error");
+  v1::JobSummary stored;
+  stored.set_job("demo");
+  DescribeStored({committed, unread}, stored);
+  EXPECT_EQ(stored.last_committed_step(), 10) << "nobody knows better";
+  EXPECT_NE(stored.error().message().find("demo@20 cannot be read"), std::string::npos) << stored.ShortDebugString();
+  v1::JobSummary served;
+  served.set_job("demo");
+  served.set_last_committed_step(20);
+  DescribeStored({committed, unread}, served);
+  EXPECT_EQ(served.last_committed_step(), 20);
+  EXPECT_TRUE(served.has_error());
+  DescribeStored({committed}, served);
+  EXPECT_EQ(served.last_committed_step(), 10) << "what stands in storage counts where it can be read";
 }
 
 TEST_F(StoredJobsTest, FindJobs_TooManyDirectories_IsRefused) {

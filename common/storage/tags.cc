@@ -34,6 +34,11 @@ absl::StatusOr<int64_t> FindTag(const std::string& job, const std::string& tag, 
   }
   if (found.size() == 1) return found.front();
   const std::string name = absl::StrCat(job, "@", tag);
+  for (const StepTags& step : steps) {
+    if (!found.empty() || step.unread.ok()) continue;
+    return Annotate(step.unread, absl::StrCat(name, ": the tags of step ", step.step, " cannot be read"),
+                    {{"job", job}, {"tag", tag}, {"step", absl::StrCat(step.step)}});
+  }
   if (found.empty()) {
     return MakeError(Reason::kNotCommitted,
                      absl::StrCat("no checkpoint of ", job, " has the tag \"", tag, "\"; ", Shown(all)),

@@ -23,6 +23,15 @@ TEST(TagsTest, FindTag_NoStepHasIt_NamesTheTagsThatThereAre) {
   EXPECT_THAT(FindTag("demo", "best", {}).status().message(), HasSubstr("it has no tags"));
 }
 
+TEST(TagsTest, FindTag_StorageDoesNotTellTheTagsOfAStep_IsThatErrorUnlessAnotherStepHasTheTag) {
+  const absl::Status failed = MakeError(Reason::kStorageError, "list 40: Input/output error");
+  const std::vector<StepTags> steps = {{40, {}, failed}, {60, {"best"}, absl::OkStatus()}};
+  const absl::Status unknown = FindTag("demo", "paper", steps).status();
+  EXPECT_TRUE(HasReason(unknown, Reason::kStorageError)) << unknown;
+  EXPECT_THAT(unknown.message(), HasSubstr("demo@paper: the tags of step 40 cannot be read"));
+  EXPECT_EQ(*FindTag("demo", "best", steps), 60);
+}
+
 TEST(TagsTest, FindTag_APartOfTheName_IsNotTheTag) {
   EXPECT_TRUE(HasReason(FindTag("demo", "be", {{60, {"best"}}}).status(), Reason::kNotCommitted));
 }

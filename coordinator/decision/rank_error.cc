@@ -94,6 +94,44 @@ std::string SilenceOf(const Member& member, const JobContext& context) {
   return unheard > absl::Seconds(1) ? absl::StrCat(", agent last heard ", DurationText(unheard), " ago") : "";
 }
 
+std::string HaltOf(const Member& member, const JobContext& context) {
+  if (!member.halted()) return "";
+  const std::string time = DurationText(context.now - member.process_since);
+  switch (member.state.trainer().process()) {
+    case v1::JobRank::STOPPED:
+      return absl::StrCat("its trainer's process has been stopped for ", time, " (SIGSTOP or a debugger)");
+    case v1::JobRank::UNINTERRUPTIBLE:
+      return absl::StrCat("its trainer's process has waited in the kernel for ", time, " (for storage or a device)");
+    default:
+      return absl::StrCat("the main thread of its trainer's process ended ", time, " ago");
+  }
+}
+
+bool AnyHalted(const std::vector<int>& ranks, const JobContext& context) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+    const Member* member = context.members.Find(rank);
+    return member != nullptr && member->halted();
+  });
+}
+
+std::vector<int> HoldingUp(std::vector<int> ranks, const JobContext& context) {
+  if (!AnyHalted(ranks, context)) return ranks;
+  std::erase_if(ranks, [&](int rank) {
+    const Member* member = context.members.Find(rank);
+    return member != nullptr && member->has_trainer() && !member->halted() && !IsSilent(*member, context);
+  });
+  return ranks;
+}
+
+std::vector<NamedRank> HoldingUp(std::vector<NamedRank> named_ranks, const JobContext& context) {
+  std::vector<int> ranks;
+  for (const NamedRank& named : named_ranks) ranks.push_back(named.rank);
+  const std::vector<int> kept = HoldingUp(std::move(ranks), context);
+  const std::set<int> holding(kept.begin(), kept.end());
+  std::erase_if(named_ranks, [&](const NamedRank& named) { return !holding.contains(named.rank); });
+  return named_ranks;
+}
+
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what) {
   ErrorMetadata metadata = Metadata(context, operation);
@@ -124,6 +162,12 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
   metadata.emplace_back("ranks", JoinRanks(ranks));
   metadata.emplace_back("phase", phase);
   AddLastCommitted(context, metadata);
+  const bool waits = reason == Reason::kRankLate || reason == Reason::kSaveInProgress;
+  if (waits && AnyHalted(ranks, context)) {
+    metadata.emplace_back("next",
+                          "Look at the named ranks' trainers on their machines: SIGCONT lets a stopped process go on, "
+                          "and one that waits in the kernel waits for storage or a device. Then try again.");
+  }
   return MakeError(reason, message, metadata);
 }
 

@@ -39,7 +39,19 @@ bool IsSilent(const Member& member, const JobContext& context);
 // answered for 8s", ", agent last heard 2s ago", "".
 std::string SilenceOf(const Member& member, const JobContext& context);
 
-// The same for an error of the coordinator's own, without ranks.
+// Says why nothing can be expected of a trainer that is halted(): "its trainer has been stopped for 12s (...)"; empty
+// for another one.
+std::string HaltOf(const Member& member, const JobContext& context);
+
+// Of ranks that are waited for because their trainers have not come, returns those that hold up the others. A trainer
+// that runs may itself wait for one that is halted, so if one of them is, those that run are left out. Ranks without an
+// agent or a trainer, and silent ones, stay. Looks at each of them.
+std::vector<int> HoldingUp(std::vector<int> ranks, const JobContext& context);
+std::vector<NamedRank> HoldingUp(std::vector<NamedRank> named_ranks, const JobContext& context);
+// Returns whether one of these ranks is halted.
+bool AnyHalted(const std::vector<int>& ranks, const JobContext& context);
+
+// As ErrorNaming, for an error of the coordinator's own, without ranks.
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what);
 

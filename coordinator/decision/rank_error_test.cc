@@ -49,6 +49,35 @@ TEST_F(RankErrorTest, SilenceOf_EachTime_SaysOnlyWhatIsKnown) {
   EXPECT_EQ(SilenceOf(member, context_), ", its agent has not answered for 7s");
 }
 
+TEST_F(RankErrorTest, HoldingUp_ATrainerIsStopped_LeavesOutThoseThatMayWaitForIt) {
+  RegisterAll(5, 4);
+  for (int rank = 0; rank < 3; ++rank) PartTest::Report(rank, Trainer(50));
+  EXPECT_EQ(HoldingUp(std::vector<int>{0, 1, 2, 3, 4}, context_), (std::vector<int>{0, 1, 2, 3, 4})) << "all run";
+  v1::AgentState stopped = Trainer(50);
+  stopped.mutable_trainer()->set_process(v1::JobRank::STOPPED);
+  PartTest::Report(1, stopped);
+  EXPECT_EQ(HoldingUp(std::vector<int>{0, 1, 2, 3, 4}, context_), (std::vector<int>{1, 3, 4}))
+      << "rank 3 has no trainer, and rank 4 no agent";
+  EXPECT_EQ(HoldingUp(std::vector<int>{0, 2}, context_), (std::vector<int>{0, 2})) << "nobody waits for rank 1";
+  EXPECT_FALSE(AnyHalted({0, 2, 3, 4}, context_));
+}
+
+TEST_F(RankErrorTest, HaltOf_EachProcess_SaysWhatItIsAndForHowLong) {
+  RegisterAll(1);
+  const auto halt = [&](v1::JobRank::TrainerProcess process) {
+    v1::AgentState state = Trainer(50);
+    state.mutable_trainer()->set_process(process);
+    const Member& member = PartTest::Report(0, state);
+    Pass(absl::Seconds(12));
+    return HaltOf(member, context_);
+  };
+  EXPECT_EQ(halt(v1::JobRank::RUNNING), "");
+  EXPECT_EQ(halt(v1::JobRank::STOPPED), "its trainer's process has been stopped for 12s (SIGSTOP or a debugger)");
+  EXPECT_EQ(halt(v1::JobRank::UNINTERRUPTIBLE),
+            "its trainer's process has waited in the kernel for 12s (for storage or a device)");
+  EXPECT_EQ(halt(v1::JobRank::GONE), "the main thread of its trainer's process ended 12s ago");
+}
+
 TEST_F(RankErrorTest, MemberFaults_ATrainerIsLost_NamesNobodyElse) {
   RegisterAll(4);
   Pass(context_.options.lease_ttl * 0.8);

@@ -149,11 +149,13 @@ v1::JobSummary Job::Summary(const Moment& moment) const {
   summary.set_job(name_);
   summary.set_world_size(static_cast<uint32_t>(members_.world_size()));
   summary.set_agents(static_cast<uint32_t>(members_.size()));
-  uint32_t trainers = 0;
+  uint32_t trainers = 0, halted = 0;
   for (const auto& [rank, member] : members_.members()) {
-    if (member.reported && member.state.trainer().attached()) ++trainers;
+    trainers += member.has_trainer() ? 1 : 0;
+    halted += member.halted() ? 1 : 0;
   }
   summary.set_trainers(trainers);
+  summary.set_trainers_halted(halted);
   summary.set_saves_running(static_cast<uint32_t>(saves_.running()));
   summary.set_loads_running(static_cast<uint32_t>(loads_.running()));
   const absl::Time oldest = std::min(saves_.oldest_running(), loads_.oldest_running());
@@ -178,8 +180,8 @@ ShownRanks Job::Noteworthy(const JobContext& context) const {
   if (!members_.complete()) add(members_.Absent());
   std::vector<int> idle;
   for (const auto& [rank, member] : members_.members()) {
-    if (context.now - member.heard > options_.lease_ttl / 2) ranks.push_back(rank);
-    if (!member.reported || !member.state.trainer().attached()) idle.push_back(rank);
+    if (context.now - member.heard > options_.lease_ttl / 2 || member.halted()) ranks.push_back(rank);
+    if (!member.has_trainer()) idle.push_back(rank);
   }
   add(idle);
   add(save.awaited);
@@ -203,7 +205,7 @@ v1::Job Job::View(const Moment& moment, const std::optional<v1::RankPage>& page)
   if (page.has_value() && shown.end() < members_.world_size()) view.set_next_rank(static_cast<uint32_t>(shown.end()));
   uint32_t trainers = 0;
   for (const auto& [rank, member] : members_.members()) {
-    const bool attached = member.reported && member.state.trainer().attached();
+    const bool attached = member.has_trainer();
     const std::optional<int64_t> step = member.current_step();
     trainers += attached ? 1 : 0;
     if (step.has_value() && (!view.has_lowest_step() || *step < view.lowest_step())) view.set_lowest_step(*step);
@@ -214,7 +216,14 @@ v1::Job Job::View(const Moment& moment, const std::optional<v1::RankPage>& page)
     entry.set_node(member.node);
     entry.set_address(member.transfer_address);
     entry.set_trainer_attached(attached);
-    if (step.has_value()) entry.set_current_step(*step);
+    if (step.has_value()) {
+      entry.set_current_step(*step);
+      SetDuration(context.now - member.stepped, *entry.mutable_trainer_step_age());
+    }
+    if (const auto process = member.state.trainer().process(); process != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED) {
+      entry.set_trainer_process(process);
+      SetDuration(context.now - member.process_since, *entry.mutable_trainer_process_age());
+    }
     SetDuration(context.now - member.heard, *entry.mutable_last_heard());
   }
   view.set_trainers(trainers);

@@ -198,9 +198,11 @@ SaveRequests::Awaited SaveRequests::LookAtRanks(SaveRequest& request, const JobC
     // A trainer on its way to the step is slow, not late; one that has passed it will not come.
     const bool coming = request.step.has_value() && member.current_step().value_or(-1) <= *request.step;
     const absl::Time progress = coming ? std::max(request.progress, member.stepped) : request.progress;
+    const std::string halt = HaltOf(member, context);
     const std::string detail =
         absl::StrCat("no progress for ", DurationText(context.now - progress), ", last reported step ",
-                     member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none");
+                     member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none",
+                     halt.empty() ? "" : ", ", halt);
     awaited.ranks.push_back({rank, v1::RankProgress::WAITING, detail});
     if (context.now - progress >= phase_timeout) awaited.late.push_back(awaited.ranks.back());
   }
@@ -214,7 +216,9 @@ void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobCo
     return;
   }
   if (EndAsStalled(request, context)) return;
-  const std::vector<NamedRank>& named = awaited.late.empty() ? awaited.ranks : awaited.late;
+  // Who is late may wait for a trainer that was stopped a moment later.
+  std::vector<NamedRank> named = HoldingUp(awaited.ranks, context);
+  if (!awaited.late.empty() && named.size() == awaited.ranks.size()) named = awaited.late;
   if (awaited.late.empty() && 2 * request.blocked > context.now - request.created) {
     // The ranks had little time left: they are not to blame.
     End(request,
@@ -363,10 +367,16 @@ const SaveRequest* SaveRequests::Shown() const {
 
 NoteworthyRanks SaveRequests::Noteworthy(const SaveRequest& request, const JobContext& context) const {
   NoteworthyRanks ranks;
+  for (const auto& [rank, member] : context.members.members()) {
+    if (Waits(request) && member.halted()) ranks.late.push_back(rank);
+  }
   if (request.agreed) return ranks;
   for (const NamedRank& named_rank : agreement_.Awaited(context)) ranks.awaited.push_back(named_rank.rank);
   const bool late = Waits(request) && context.now - request.progress > context.options.phase_timeout / 2;
-  if (late) ranks.late = ranks.awaited;
+  if (!late) return ranks;
+  ranks.late.insert(ranks.late.end(), ranks.awaited.begin(), ranks.awaited.end());
+  std::sort(ranks.late.begin(), ranks.late.end());
+  ranks.late.erase(std::unique(ranks.late.begin(), ranks.late.end()), ranks.late.end());
   return ranks;
 }
 
@@ -374,7 +384,9 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
   if (ShownRanks::FitsWhole(static_cast<size_t>(context.members.world_size()))) {
     return View(request, context, ShownRanks::All());
   }
-  return View(request, context, ShownRanks::Of(Noteworthy(request, context).awaited));
+  NoteworthyRanks ranks = Noteworthy(request, context);
+  ranks.late.insert(ranks.late.end(), ranks.awaited.begin(), ranks.awaited.end());
+  return View(request, context, ShownRanks::Of(ranks.late));
 }
 
 v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& context,
@@ -396,17 +408,20 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
   RankTally tally;
   for (int rank = 0; rank < context.members.world_size(); ++rank) {
     const auto found = awaited_rank.find(rank);
-    const bool is_late = late && Waits(request) && found != awaited_rank.end();
+    const Member* member = context.members.Find(rank);
+    const std::string halt = member == nullptr || !Waits(request) ? "" : HaltOf(*member, context);
+    const bool is_late = Waits(request) && (!halt.empty() || (late && found != awaited_rank.end()));
     tally.Add(v1::RankProgress::WAITING, 0, 0, is_late);
     if (!shown.contains(rank)) continue;
     v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(rank));
     progress.set_phase(v1::RankProgress::WAITING);
-    if (const Member* member = context.members.Find(rank); member != nullptr) {
+    if (member != nullptr) {
       progress.set_node(member->node);
       SetDuration(context.now - member->stepped, *progress.mutable_idle());
     }
     if (found != awaited_rank.end()) progress.set_note(found->second->detail);
+    if (!halt.empty()) progress.set_note(halt);
     progress.set_late(is_late);
   }
   tally.WriteTo(view);

@@ -78,6 +78,24 @@ TEST_F(SaveRequestsTest, Advance_RanksAgree_TheSaveOfThatStepAnswersIt) {
   EXPECT_FALSE(requests_.waiting());
 }
 
+TEST_F(SaveRequestsTest, Advance_ATrainerIsStopped_ItAloneIsBlamedAtTheTimeout) {
+  ASSERT_TRUE(Ask("r", std::nullopt, 8).ok());
+  Agree();
+  v1::AgentState stopped = Trainer(50, "", 10);
+  stopped.mutable_trainer()->set_process(v1::JobRank::STOPPED);
+  Report(1, stopped);
+  PassSlowly(absl::Seconds(2));
+  EXPECT_TRUE(ViewOf("r").ranks(1).late());
+  EXPECT_NE(ViewOf("r").ranks(1).note().find("stopped for 2s"), std::string::npos) << ViewOf("r").ranks(1).note();
+  EXPECT_FALSE(ViewOf("r").ranks(0).late()) << "it may wait for rank 1";
+  Report(0, Trainer(50, "", 10));
+  PassSlowly(absl::Seconds(6));
+  const absl::Status error = StatusFromProto(ViewOf("r").error());
+  EXPECT_TRUE(HasReason(error, Reason::kRankLate)) << error;
+  EXPECT_EQ(MetadataOf(error)["ranks"], "1") << error;
+  EXPECT_NE(error.message().find("its trainer's process has been stopped for 8s"), std::string::npos) << error;
+}
+
 TEST_F(SaveRequestsTest, Add_StepThatARankHasPassed_IsRefused) {
   Step(1, 20);
   const absl::Status refused = Ask("r", 15);

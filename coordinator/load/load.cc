@@ -313,6 +313,8 @@ void Load::Advance(JobContext& context) {
     if (context.now - ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
   }
   if (!late.empty()) {
+    // Who is late may wait for a trainer that was stopped a moment later.
+    if (!AllBegun(context) && AnyHalted(awaited, context)) late = HoldingUp(awaited, context);
     Fail(ErrorNaming(Reason::kRankLate, context, operation(), late.size() == 1 ? "is late" : "are late",
                      NamedRanks(late, context)),
          context);

@@ -63,6 +63,15 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
         absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                         FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
       }
+      if (const std::string halt = HaltOf(*member, context);
+          !halt.empty() && rank.state.phase() != v1::LoadState::DONE) {
+        absl::StrAppend(&detail, ", ", halt);
+      }
+      if (const absl::Duration gone = context.now - rank.trainer_gone; !rank.begun && gone >= absl::ZeroDuration()) {
+        absl::StrAppend(&detail, ", its trainer ended ", DurationText(gone), " ago, and the next one has ",
+                        DurationText(std::max(kNextTrainerGrace - gone, absl::ZeroDuration())),
+                        " left to attach before the load is given up");
+      }
       absl::StrAppend(&detail, SilenceOf(*member, context));
       if (!member->node.empty()) absl::StrAppend(&detail, ", node ", member->node);
     }
@@ -179,7 +188,7 @@ bool Load::CheckErrors(JobContext& context) {
   }
   if (all_are({Reason::kTimedOut, Reason::kRankLate}) && !owing.empty() && !owes_itself) {
     Fail(ErrorNaming(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
-                     NamedRanks(owing, context)),
+                     NamedRanks(AllBegun(context) ? owing : HoldingUp(owing, context), context)),
          context);
   } else {
     absl::Status error = ErrorFromRanks(context, operation(), errors);

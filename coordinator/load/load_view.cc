@@ -12,6 +12,10 @@ namespace {
 // so people are told much earlier whom they wait for.
 constexpr absl::Duration kNoteAfter = absl::Seconds(2);
 
+// A load that wants little finds the names of whole models unexpected. Every rank is told them, in one message, so they
+// have a bound.
+constexpr size_t kMostUnexpectedBytes = size_t{64} << 10;
+
 }  // namespace
 
 uint64_t Load::Line() const {
@@ -52,7 +56,12 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
   }
   if (has_plan() && !ended()) {
     for (const std::string& name : plan_.missing) order.add_missing_names(name);
-    for (const std::string& name : plan_.unexpected) order.add_unexpected_names(name);
+    size_t unexpected_bytes = 0;
+    for (const std::string& name : plan_.unexpected) {
+      unexpected_bytes += name.size();
+      if (unexpected_bytes > kMostUnexpectedBytes) break;
+      order.add_unexpected_names(name);
+    }
     order.set_world_size(plan_.world_size);
     for (const auto& [step, error] : plan_.passed_over) {
       v1::PassedOver& passed_over = *order.add_passed_over_steps();
@@ -78,7 +87,11 @@ NoteworthyRanks Load::Noteworthy(const JobContext& context) const {
   if (ended()) return ranks;
   ranks.awaited = Awaited(context);
   for (const int rank : ranks.awaited) {
-    if (context.now - ProgressOf(rank, context) > context.options.phase_timeout / 2) ranks.late.push_back(rank);
+    const Member* member = context.members.Find(rank);
+    if ((member != nullptr && member->halted()) ||
+        context.now - ProgressOf(rank, context) > context.options.phase_timeout / 2) {
+      ranks.late.push_back(rank);
+    }
   }
   return ranks;
 }
@@ -124,7 +137,7 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
     const absl::Duration idle = context.now - ProgressOf(index, context);
     SetDuration(idle, *progress.mutable_idle());
     progress.set_late(late);
-    if (progress.late() || (!rank.begun && idle >= kNoteAfter)) {
+    if (progress.late() || (!rank.begun && (idle >= kNoteAfter || rank.trainer_gone <= context.now))) {
       progress.set_note(NamedRanks({index}, context).front().detail);
     }
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);

@@ -30,6 +30,12 @@ std::optional<int64_t> Member::current_step() const {
   return state.trainer().current_step();
 }
 
+bool Member::halted() const {
+  if (!has_trainer()) return false;
+  const v1::JobRank::TrainerProcess process = state.trainer().process();
+  return process == v1::JobRank::STOPPED || process == v1::JobRank::UNINTERRUPTIBLE || process == v1::JobRank::GONE;
+}
+
 absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& request, absl::Time now) {
   const v1::AgentIdentity& agent = request.agent();
   if (agent.incarnation() == 0) return MakeError(Reason::kBadRequest, "an agent's incarnation must not be 0");
@@ -72,7 +78,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   if (slot == nullptr) {
     slot = std::make_unique<Member>();
     slot->rank = rank;
-    slot->stepped = now;
+    slot->stepped = slot->process_since = now;
     slot->by_silence = by_silence_.insert(by_silence_.end(), rank);
     ++size_;
   }
@@ -161,6 +167,7 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
                 then_trainer.current_step() != now_trainer.current_step() ||
                 member.state.arm().number() != state.arm().number() ||
                 member.state.arm().status() != state.arm().status();
+  if (!same_trainer || then_trainer.process() != now_trainer.process()) member.process_since = now;
   ++member.changes;
   Count(member, -1);
   member.report = std::move(report);

@@ -51,6 +51,13 @@ struct Member {
   absl::Time uploaded = absl::InfinitePast();
 
   std::optional<int64_t> current_step() const;
+  // Returns whether a trainer is attached, as far as the agent has reported.
+  bool has_trainer() const { return reported && state.trainer().attached(); }
+  // Returns whether it has one whose process is stopped, or does not move for another reason: nothing can be expected
+  // of it.
+  bool halted() const;
+  // The trainer's process stands as `state` says since then.
+  absl::Time process_since;
 
  private:
   friend class Membership;

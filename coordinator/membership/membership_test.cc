@@ -42,6 +42,36 @@ TEST(MembershipTest, Register_AnotherIncarnation_OnlyAfterTheLease) {
   EXPECT_TRUE(members.Authenticate(Request(1, 8).agent(), later).ok());
 }
 
+TEST(MembershipTest, Report_TrainersProcess_IsHaltedUnlessItRunsAndSinceWhenIsKept) {
+  Membership members("demo", kLease);
+  LayoutTable layouts;
+  ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
+  Member& member = **members.Authenticate(Request(1, 7).agent(), kStart);
+  v1::AgentState state;
+  uint64_t sequence = 0;
+  const auto report = [&](v1::JobRank::TrainerProcess process, int second) {
+    state.mutable_trainer()->set_process(process);
+    members.Report(member, state, ++sequence, layouts, kStart + absl::Seconds(second));
+  };
+  state.mutable_trainer()->set_attached(true);
+  state.mutable_trainer()->set_incarnation(5);
+  report(v1::JobRank::TRAINER_PROCESS_UNSPECIFIED, 1);
+  EXPECT_FALSE(member.halted()) << "nobody knows";
+  report(v1::JobRank::RUNNING, 2);
+  EXPECT_FALSE(member.halted());
+  for (const auto process : {v1::JobRank::STOPPED, v1::JobRank::UNINTERRUPTIBLE, v1::JobRank::GONE}) {
+    report(process, 3 + process);
+    EXPECT_TRUE(member.halted()) << process;
+    EXPECT_EQ(member.process_since, kStart + absl::Seconds(3 + process));
+  }
+  state.mutable_trainer()->set_current_step(9);
+  report(v1::JobRank::GONE, 20);
+  EXPECT_EQ(member.process_since, kStart + absl::Seconds(3 + v1::JobRank::GONE)) << "it stands as before";
+  state.mutable_trainer()->set_attached(false);
+  report(v1::JobRank::GONE, 21);
+  EXPECT_FALSE(member.halted()) << "there is no trainer, and its successor is waited for";
+}
+
 TEST(MembershipTest, Register_SuccessorOfTheHolder_TakesItsPlaceAtOnce) {
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());

@@ -20,6 +20,7 @@
 #include "common/file/retry.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/nested_root.h"
 #include "common/storage/uncached_file.h"
 
 namespace cairn {
@@ -69,11 +70,32 @@ absl::StatusOr<std::string> ReadOnceMore(PosixStorage& storage) {
   return record;
 }
 
-// For people.
-std::string HolderIn(const std::string& record) {
-  const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  if (words.size() < 4) return "an unknown process";
-  return absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")");
+// Where the coordinator of an epoch serves: "EPOCH HOST:PORT". It is a file of its own, because a coordinator knows its
+// address only when it serves, and the record must not change without need.
+constexpr char kAddressPath[] = ".cairn/address";
+
+std::vector<std::string> WordsOf(const std::string& text) {
+  return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+}
+
+EpochFile::Holder HolderIn(PosixStorage& storage, const std::string& record) {
+  const std::vector<std::string> words = WordsOf(record);
+  if (words.size() < 4) return {"an unknown process", "", ""};
+  EpochFile::Holder holder = {absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")"), words[3],
+                              ""};
+  const std::vector<std::string> told = WordsOf(storage.ReadFile(kAddressPath, kMaxFileBytes).value_or(""));
+  if (told.size() == 2 && told[0] == words[1]) holder.address = told[1];
+  return holder;
+}
+
+absl::Status InUse(const std::string& root, const EpochFile::Holder& holder) {
+  ErrorMetadata metadata = {{"root", root}, {"holder", holder.text}};
+  std::string where;
+  if (!holder.address.empty()) {
+    where = absl::StrCat(" at ", holder.address);
+    metadata.emplace_back("address", holder.address);
+  }
+  return MakeError(Reason::kRootInUse, absl::StrCat(root, " is served by ", holder.text, where), metadata);
 }
 
 }  // namespace
@@ -81,6 +103,8 @@ std::string HolderIn(const std::string& record) {
 absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
                                              const std::function<void(const std::string& holder)>& waiting) {
   const std::string path = absl::StrCat(storage.root(), "/", kPath);
+  // What a coordinator leaves behind would make this directory a root, so the check comes before.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(storage.root()));
   CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
   CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, storage.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
   const absl::Time deadline = clock.SteadyNow() + patience;
@@ -89,12 +113,9 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", path);
     const auto record = Read(fd.get(), path);
-    const std::string holder = HolderIn(record.value_or(""));
-    if (clock.SteadyNow() >= deadline) {
-      return MakeError(Reason::kRootInUse, absl::StrCat(storage.root(), " is served by ", holder),
-                       {{"root", storage.root()}, {"holder", holder}});
-    }
-    if (!told) waiting(holder);
+    const Holder holder = HolderIn(storage, record.value_or(""));
+    if (clock.SteadyNow() >= deadline) return InUse(storage.root(), holder);
+    if (!told) waiting(holder.text);
     told = true;
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
   }
@@ -105,7 +126,7 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   uint64_t epoch = 0;
   std::string format = kFirstFormat;
   if (!record.empty()) {
-    const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+    const std::vector<std::string> words = WordsOf(record);
     if (!words.empty() && words[0] == kDeletionsFormat) format = kDeletionsFormat;
     if (!words.empty() && words[0] != format && words[0].starts_with("epoch/")) {
       return MakeError(Reason::kFormatTooNew,
@@ -132,6 +153,21 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   struct stat info;
   if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
   return EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim));
+}
+
+absl::StatusOr<std::optional<EpochFile::Holder>> EpochFile::HolderOf(PosixStorage& storage) {
+  auto opened = storage.OpenFile(kPath, O_RDONLY);
+  if (HasReason(opened.status(), Reason::kFileMissing)) return std::nullopt;
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, std::move(opened));
+  // A shared lock is given back at once, so two that look do not take each other for the holder. A coordinator that
+  // starts at this moment tries again.
+  if (RetryInterrupted([&] { return flock(fd.get(), LOCK_SH | LOCK_NB); }) == 0) return std::nullopt;
+  if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", absl::StrCat(storage.root(), "/", kPath));
+  return HolderIn(storage, Read(fd.get(), kPath).value_or(""));
+}
+
+absl::Status EpochFile::TellAddress(const std::string& address) const {
+  return storage_->PutReplacing(kAddressPath, absl::StrCat(epoch_, " ", address, "\n"));
 }
 
 absl::Status EpochFile::Check() const {
@@ -179,7 +215,7 @@ absl::Status EpochFile::CheckRecord() const {
       return GaveOtherBytes(absl::StrCat(storage_->root(), "/", kPath), kQuestion);
     }
   }
-  const std::string holder = HolderIn(standing);
+  const std::string holder = HolderIn(*storage_, standing).text;
   const std::string next =
       "Look which coordinators were started with this --root, and end all but one; the one that stays has to be "
       "started again if it has ended.";

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,11 +24,25 @@ class EpochFile {
  public:
   // `storage` must outlive it. Takes the lock and counts up; this is durable when it returns. If another process holds
   // the lock, it tells `waiting` once who that is, and tries for `patience`. FAILED_PRECONDITION (ROOT_IN_USE): still
-  // held; (FORMAT_TOO_NEW): the root holds what this version does not know; DATA_LOSS (FILE_TRUNCATED): the file does
-  // not hold an epoch; UNAVAILABLE (STORAGE_ERROR): it gave different bytes when it was read twice; and the other
-  // errors of storage.
+  // held; the metadata's "address" says where its holder serves, if that is known; (FORMAT_TOO_NEW): the root holds
+  // what this version does not know; INVALID_ARGUMENT (BAD_REQUEST): the root lies within another one, or around one
+  // (common/storage/nested_root.h), and nothing was written; DATA_LOSS (FILE_TRUNCATED): the file does not hold an
+  // epoch; UNAVAILABLE (STORAGE_ERROR): it gave different bytes when it was read twice; and the other errors of
+  // storage.
   static absl::StatusOr<EpochFile> Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
                                            const std::function<void(const std::string& holder)>& waiting);
+
+  // Describes the process that holds a root's lock.
+  struct Holder {
+    std::string text;     // for people: "process 7 on node3 (epoch 12)"
+    std::string host;     // the name of its machine; empty if the record does not say it
+    std::string address;  // where it serves, host:port; empty if it has not said so
+  };
+  // Returns who holds the lock of a root now; nothing if nobody does. The errors of storage.
+  static absl::StatusOr<std::optional<Holder>> HolderOf(PosixStorage& storage);
+
+  // Writes down, for HolderOf, where this process serves. It counts for as long as the process holds the root.
+  absl::Status TellAddress(const std::string& address) const;
 
   uint64_t epoch() const { return epoch_; }
   // Returns when the record was written, by the clock of the storage. Files that were last changed before belong to a

@@ -54,6 +54,39 @@ TEST_F(EpochFileTest, Acquire_HeldLock_NamesItsHolder) {
   EXPECT_NE(holder_.find("(epoch 1)"), std::string::npos) << holder_;
 }
 
+TEST_F(EpochFileTest, HolderOf_ACoordinatorThatHasToldItsAddress_IsToldWithIt) {
+  EXPECT_FALSE(EpochFile::HolderOf(*storage_)->has_value()) << "there is no lock yet";
+  {
+    const auto file = Acquire();
+    ASSERT_TRUE(file.ok());
+    const auto starting = EpochFile::HolderOf(*storage_);
+    ASSERT_TRUE(starting.ok() && starting->has_value()) << starting.status();
+    EXPECT_EQ((*starting)->address, "");
+    ASSERT_TRUE(file->TellAddress("127.0.0.1:4711").ok());
+    const auto serving = EpochFile::HolderOf(*storage_);
+    EXPECT_EQ((*serving)->address, "127.0.0.1:4711");
+    EXPECT_NE((*serving)->text.find("process " + std::to_string(getpid())), std::string::npos);
+    EXPECT_NE((*serving)->host, "");
+    const absl::Status refused = Acquire().status();
+    EXPECT_EQ(MetadataOf(refused)["address"], "127.0.0.1:4711");
+    EXPECT_NE(refused.message().find("(epoch 1) at 127.0.0.1:4711"), std::string::npos) << refused;
+    EXPECT_TRUE(file->Check().ok());
+  }
+  EXPECT_FALSE(EpochFile::HolderOf(*storage_)->has_value()) << "it has ended";
+  const auto next = Acquire();
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ((*EpochFile::HolderOf(*storage_))->address, "") << "the address is that of an earlier epoch";
+}
+
+TEST_F(EpochFileTest, Acquire_WithinAnotherRoot_WritesNothing) {
+  ASSERT_TRUE(Acquire().ok());
+  const auto inner = PosixStorage::Open(root_ + "/inner", true);
+  ASSERT_TRUE(inner.ok()) << inner.status();
+  const auto refused = EpochFile::Acquire(**inner, absl::ZeroDuration(), Clock::Real(), [](const std::string&) {});
+  EXPECT_TRUE(HasReason(refused.status(), Reason::kBadRequest)) << refused.status();
+  EXPECT_TRUE(std::filesystem::is_empty(root_ + "/inner"));
+}
+
 TEST_F(EpochFileTest, Acquire_DamagedFile_IsNotTakenForANewRoot) {
   ASSERT_TRUE(Acquire().ok());
   std::ofstream(root_ + "/.cairn/epoch") << "rubbish";

@@ -209,12 +209,12 @@ void Save::SetPhase(Phase phase, JobContext& context) {
   context.Log(error_.ok() ? LogLevel::kInfo : LogLevel::kWarn, "save_state", std::move(fields));
 }
 
-void Save::Advance(JobContext& context) {
+void Save::Advance(JobContext& context, const Save* earlier) {
   if (ended()) return;
   attention_ = false;
   Fit(context);  // the world's size may have become known
   if (phase_ == Phase::kCollecting || phase_ == Phase::kWriting) {
-    if (CheckMembers(context) && CheckErrors(context) && CheckDeadlines(context)) AdvanceForward(context);
+    if (CheckMembers(context) && CheckErrors(earlier, context) && CheckDeadlines(context)) AdvanceForward(context);
   }
   if (phase_ == Phase::kCommitting) AdvanceCommit(context);
   if (phase_ == Phase::kAborting) AdvanceAbort(context);

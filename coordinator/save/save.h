@@ -75,7 +75,8 @@ class Save {
   void OnMember(int rank, JobContext& context);
   // Does everything that follows from the state and the time. It looks at every rank, so the caller does it not after
   // every event, but when `attention()` says so, after the result of an action, and every moment for what time brings.
-  void Advance(JobContext& context);
+  // `earlier` is the save that began first of those that may still commit, if it began before this one; else null.
+  void Advance(JobContext& context, const Save* earlier = nullptr);
   // Returns whether a report or a member has made a step possible since the last Advance. Costs the same, however many
   // ranks there are.
   bool attention() const { return attention_; }
@@ -181,6 +182,8 @@ class Save {
   std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
   // The ranks that the save waits for now.
   std::vector<int> Awaited(const JobContext& context) const;
+  // Of ranks that are awaited, those at fault: see HoldingUp.
+  std::vector<int> AtFault(std::vector<int> ranks, const JobContext& context) const;
   // Returns whether the rank, one of those that are awaited, is late.
   bool IsLate(int rank, const JobContext& context) const;
   // `ranks` without those that wait for another rank to stage shards that they write for it, or to stage at all before
@@ -218,7 +221,10 @@ class Save {
   // Is called before the save ends because ranks or trainers were lost. A trainer that took the place of a lost one is
   // released, so that its call begins a new attempt.
   void ReleaseSuccessors();
-  bool CheckErrors(JobContext& context);
+  bool CheckErrors(const Save* earlier, JobContext& context);
+  // The error of a later save of `step`, for which ranks had no memory because this save goes on: it names the ranks
+  // for which this one waits. OK if it waits for none.
+  absl::Status WhyHeldUp(const Operation& later, const JobContext& context) const;
   // Puts whoever is at fault for a failed exchange in place of the ranks that lack its bytes. Returns false while that
   // may still be said.
   bool NameExchangeFault(std::vector<RankError>& errors, const JobContext& context) const;

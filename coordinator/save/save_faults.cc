@@ -100,7 +100,16 @@ void Save::ReleaseSuccessors() {
   }
 }
 
-bool Save::CheckErrors(JobContext& context) {
+absl::Status Save::WhyHeldUp(const Operation& later, const JobContext& context) const {
+  const std::vector<int> awaited = AtFault(WithoutExcused(Awaited(context)), context);
+  if (awaited.empty()) return absl::OkStatus();
+  return ErrorNaming(Reason::kSaveInProgress, context, later,
+                     absl::StrCat(awaited.size() == 1 ? "holds" : "hold", " up the save of step ", step_,
+                                  ", which takes the memory that this save needs,"),
+                     NamedRanks(awaited, context));
+}
+
+bool Save::CheckErrors(const Save* earlier, JobContext& context) {
   std::vector<RankError> errors;
   bool all_done = true;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -121,6 +130,15 @@ bool Save::CheckErrors(JobContext& context) {
   const bool timed_out = !has_plan() && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
     return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
   });
+  const bool held_up = earlier != nullptr && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
+                         return HasReason(error.error, Reason::kSaveInProgress);
+                       });
+  if (held_up) {
+    if (absl::Status named = earlier->WhyHeldUp(operation(), context); !named.ok()) {
+      Abort(std::move(named), context);
+      return false;
+    }
+  }
   if (timed_out) {
     std::vector<int> awaited;
     for (int rank : Awaited(context)) {
@@ -128,7 +146,7 @@ bool Save::CheckErrors(JobContext& context) {
     }
     if (!awaited.empty()) {
       Abort(ErrorNaming(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
-                        NamedRanks(awaited, context)),
+                        NamedRanks(AtFault(awaited, context), context)),
             context);
       return false;
     }
@@ -177,6 +195,8 @@ bool Save::CheckDeadlines(JobContext& context) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
     if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
   }
+  // Who is late may wait for a trainer that was stopped a moment later.
+  if (!late.empty() && AnyHalted(awaited, context)) late = AtFault(awaited, context);
   if (const auto storage = StorageStall(late, context); !late.empty() && storage.has_value()) {
     Abort(*storage, context);
     return false;
@@ -208,7 +228,7 @@ bool Save::CheckDeadlines(JobContext& context) {
     }
     Abort(!awaited.empty()
               ? ErrorNaming(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
-                            NamedRanks(awaited, context))
+                            NamedRanks(AtFault(awaited, context), context))
               : OperationError(reserve_ticket_ != 0 ? Reason::kStorageStalled : Reason::kTimedOut, context, operation(),
                                reserve_ticket_ != 0
                                    ? "storage has not given the attempt a directory before the request's timeout"

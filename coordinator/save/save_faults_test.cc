@@ -75,6 +75,76 @@ TEST_F(SaveFaultsTest, Deadline_OneRankHasNotBegun_NamesThatRank) {
   EXPECT_EQ(RanksNamed(), "1");
 }
 
+TEST_F(SaveFaultsTest, Deadline_ATrainerIsStopped_IsNamedAndNotThoseThatMayWaitForIt) {
+  Report(0, v1::SaveState::BEGUN);
+  v1::AgentState stopped = Trainer(TrainerOf(1), LayoutOf(1), 3);
+  Pass(absl::Seconds(9));
+  stopped.mutable_trainer()->set_process(v1::JobRank::STOPPED);
+  PartTest::Report(1, stopped);
+  PartTest::Report(2, Trainer(TrainerOf(2), LayoutOf(2), 3));
+  const v1::Checkpoint view = save_.View(context_);
+  EXPECT_TRUE(view.ranks(1).late()) << "nothing can be expected of it";
+  EXPECT_FALSE(view.ranks(2).late());
+  // With a step towards the save, which it made before it was stopped, rank 2 alone would be late.
+  stopped.mutable_trainer()->set_current_step(kStep);
+  PartTest::Report(1, stopped);
+  Pass(absl::Seconds(7));
+  PartTest::Report(2, Trainer(TrainerOf(2), LayoutOf(2), 3));
+  PassAndAdvance(absl::Seconds(4));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "1");
+  EXPECT_NE(save_.error().message().find("its trainer's process has been stopped for 11s"), std::string::npos)
+      << save_.error();
+  EXPECT_NE(NextActionOf(save_.error()).find("SIGCONT"), std::string::npos) << NextActionOf(save_.error());
+}
+
+TEST_F(SaveFaultsTest, Errors_AnEarlierSaveHoldsTheMemory_NamesTheRankThatOneWaitsFor) {
+  Save later(kStep + 1, 1, context_.now, context_.wall);
+  for (const int rank : {0, 2}) {
+    v1::SaveState staged = In(v1::SaveState::STAGED, rank);
+    v1::SaveState waits = In(v1::SaveState::FAILED, rank);
+    waits.set_step(kStep + 1);
+    *waits.mutable_error() = StatusToProto(MakeError(Reason::kSaveInProgress, "the slab was held"));
+    v1::AgentState agent = Trainer(TrainerOf(rank), LayoutOf(rank), kStep);
+    *agent.add_saves() = staged;
+    *agent.add_saves() = waits;
+    const Member& member = PartTest::Report(rank, agent);
+    save_.Report(member, staged, context_);
+    later.Report(member, waits, context_);
+  }
+  later.Advance(context_, &save_);
+  Pass(kSaveFailureGrace);
+  later.Advance(context_, &save_);
+  EXPECT_TRUE(HasReason(later.error(), Reason::kSaveInProgress)) << later.error();
+  EXPECT_EQ(MetadataOf(later.error())["ranks"], "1") << later.error();
+  EXPECT_EQ(MetadataOf(later.error())["phase"], "waiting");
+  EXPECT_NE(later.error().message().find("rank 1 holds up the save of step 4"), std::string::npos) << later.error();
+}
+
+TEST_F(SaveFaultsTest, View_ARankDoesNotComeForSeconds_SaysWhatIsKnownOfIt) {
+  Report(0, v1::SaveState::BEGUN);
+  EXPECT_EQ(save_.View(context_).ranks(1).note(), "") << "ranks come within a second or two of each other";
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(save_.View(context_).ranks(1).note(),
+            "no progress for 5s, its trainer has not begun the save, last reported step 3, agent last heard 5s ago");
+  EXPECT_FALSE(save_.View(context_).ranks(1).late());
+}
+
+TEST_F(SaveFaultsTest, View_AnIdleTrainerHasEnded_SaysForWhatTheSaveWaits) {
+  Report(0, v1::SaveState::BEGUN);
+  save_.Advance(context_);
+  PartTest::Report(1, v1::AgentState());
+  save_.Advance(context_);
+  Pass(absl::Seconds(3));
+  EXPECT_NE(
+      save_.View(context_).ranks(1).note().find("its trainer ended 3s ago, and the next one has 7s left to attach "
+                                                "before the save is given up"),
+      std::string::npos)
+      << save_.View(context_).ranks(1).note();
+  PassAndAdvance(absl::Seconds(7));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kTrainerLost)) << save_.error();
+}
+
 TEST_F(SaveFaultsTest, Deadline_ARankSavesAnotherStep_SaysWhich) {
   Report(0, v1::SaveState::BEGUN);
   Report(2, v1::SaveState::BEGUN);

@@ -28,6 +28,9 @@ std::optional<int64_t> OtherStepOf(const Member* member, int64_t step) {
   return other;
 }
 
+// A rank that has not begun is worth a word after this time.
+constexpr absl::Duration kNoteAfter = absl::Seconds(5);
+
 bool IsInALoad(const Member& member) {
   const auto& loads = member.state.loads();
   return std::any_of(loads.begin(), loads.end(), [](const v1::LoadState& load) {
@@ -99,10 +102,20 @@ std::string Save::DetailOf(int index, const Rank& rank, const JobContext& contex
       absl::StrAppend(&text, ", its trainer has not begun the save");
     }
     if (member->current_step().has_value()) absl::StrAppend(&text, ", last reported step ", *member->current_step());
-    if (member->reported && !member->state.trainer().attached()) absl::StrAppend(&text, ", no trainer attached");
+    if (const absl::Duration gone = context.now - rank.trainer_gone; gone >= absl::ZeroDuration()) {
+      // A launcher starts all trainers of a job anew, one after the other: the save is theirs as well as anybody's.
+      const absl::Duration left = std::max(context.options.lease_ttl - gone, absl::ZeroDuration());
+      absl::StrAppend(&text, ", its trainer ended ", DurationText(gone), " ago, and the next one has ",
+                      DurationText(left), " left to attach before the save is given up");
+    } else if (member->reported && !member->state.trainer().attached()) {
+      absl::StrAppend(&text, ", no trainer attached");
+    }
   } else if (rank.state.bytes_total() > 0) {
     absl::StrAppend(&text, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                     FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
+  }
+  if (const std::string halt = HaltOf(*member, context); !halt.empty() && !Staged(rank.state)) {
+    absl::StrAppend(&text, ", ", halt);
   }
   if (const std::string others = AwaitedShards(rank.state); !others.empty()) absl::StrAppend(&text, ", ", others);
   absl::StrAppend(&text, SilenceOf(*member, context));
@@ -128,6 +141,12 @@ std::vector<int> Save::Awaited(const JobContext& context) const {
   return ranks;
 }
 
+std::vector<int> Save::AtFault(std::vector<int> ranks, const JobContext& context) const {
+  // Only a rank that has not begun may wait for another one's trainer; what comes then is its agent's work, or its own
+  // copy.
+  return AllBegun(context) ? ranks : HoldingUp(std::move(ranks), context);
+}
+
 std::vector<NamedRank> Save::NamedRanks(const std::vector<int>& ranks, const JobContext& context) const {
   std::vector<NamedRank> named_ranks;
   for (int rank : ranks) {
@@ -141,6 +160,7 @@ bool Save::IsLate(int index, const JobContext& context) const {
   if (ended()) return false;
   const Member* member = context.members.Find(index);
   if (member == nullptr || context.now - member->heard > context.options.lease_ttl / 2) return true;
+  if (member->halted() && !Staged(ranks_[static_cast<size_t>(index)].state)) return true;
   const absl::Duration idle = context.now - ProgressOf(index, ranks_[static_cast<size_t>(index)], context);
   return idle > context.options.phase_timeout / 2;
 }
@@ -218,13 +238,17 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
     progress.set_bytes_done(rank.state.bytes_done());
     progress.set_bytes_total(rank.state.bytes_total());
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
-    SetDuration(context.now - ProgressOf(index, rank, context), *progress.mutable_idle());
+    const absl::Duration idle = context.now - ProgressOf(index, rank, context);
+    SetDuration(idle, *progress.mutable_idle());
     progress.set_late(late);
     if (late) {
       progress.set_note(DetailOf(index, rank, context));
     } else if (!rank.begun) {
-      if (const auto other = OtherStepOf(context.members.Find(index), step_))
+      if (const auto other = OtherStepOf(context.members.Find(index), step_)) {
         progress.set_note(absl::StrCat("saves step ", *other));
+      } else if (!ended() && (idle >= kNoteAfter || rank.trainer_gone <= context.now)) {
+        progress.set_note(DetailOf(index, rank, context));
+      }
     } else {
       progress.set_note(AwaitedShards(rank.state));
     }

@@ -170,6 +170,7 @@ void Saves::Cancel(const CheckpointKey& key, JobContext& context) {
 bool Saves::Advance(JobContext& context) {
   bool moved = false;
   context.earlier_step.reset();
+  const Save* earlier = nullptr;
   for (Save& save : saves_) {  // in the order in which they began
     if (save.ended()) {
       save.AnswerOwed(context);
@@ -177,10 +178,12 @@ bool Saves::Advance(JobContext& context) {
     }
     const Save::Phase before = save.phase();
     do {
-      save.Advance(context);
+      save.Advance(context, earlier);
     } while (save.attention() && !save.ended());  // one step makes the next one possible
     moved = moved || save.phase() != before;
-    if (IsUndecided(save)) context.earlier_step = std::min(context.earlier_step.value_or(save.step()), save.step());
+    if (!IsUndecided(save)) continue;
+    context.earlier_step = std::min(context.earlier_step.value_or(save.step()), save.step());
+    if (earlier == nullptr) earlier = &save;
   }
   return moved;
 }

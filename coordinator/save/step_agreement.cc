@@ -257,9 +257,11 @@ std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
   for (const auto& [rank, member] : context.members.members()) {
     const std::string heard = absl::StrCat("agent last heard ", DurationText(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
+      const std::string halt = HaltOf(member, context);
       named_ranks.push_back({rank, v1::RankProgress::ARMING,
-                             member.reported && member.state.trainer().attached() ? "its trainer has reported no step"
-                                                                                  : "no trainer attached"});
+                             member.has_trainer()
+                                 ? absl::StrCat("its trainer has reported no step", halt.empty() ? "" : ", ", halt)
+                                 : "no trainer attached"});
     } else if (state_ != State::kIdle) {
       const auto answer = AnswerOf(member, number_);
       const bool done =

@@ -90,6 +90,13 @@ absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t s
 void Catalog::RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps) {
   for (const StepRecord& step : steps) {
     if (step.temporaries) storage_.RemoveTemporaries(StepDirectory(job, step.step), began_).IgnoreError();
+    for (const AttemptRecord& attempt : step.attempts) {
+      // The directory of an attempt that was aborted goes as a whole. To list that of a commit takes about as long as
+      // to read its manifest, which was done just now.
+      if (attempt.kind != AttemptRecord::Kind::kManifest || !attempt.directory) continue;
+      storage_.RemoveTemporaries(AttemptDirectory(job, step.step, attempt.attempt), began_, IsPartialBinName)
+          .IgnoreError();
+    }
   }
   // Directories of which a name was made durable: the job's, and those above it.
   for (std::string directory = job; !directory.empty();) {

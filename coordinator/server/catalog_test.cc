@@ -228,6 +228,19 @@ TEST_F(SoundCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
   EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
 }
 
+// A second name of a bin stays where an agent could not remove it.
+TEST_F(SoundCheckpointTest, Recover_SecondNamesBesideCommittedBins_AreGone) {
+  CommitWithFiles(10);
+  const std::string partial = std::filesystem::path(Bin(10)).replace_extension(".partial");
+  std::filesystem::create_hard_link(Bin(10), partial);
+  ASSERT_TRUE(catalog().Recover("demo").ok());
+  EXPECT_TRUE(std::filesystem::exists(partial)) << "may be of this coordinator's time";
+  Catalog later(*storage_, absl::Now() + absl::Hours(1));
+  ASSERT_EQ(later.Recover("demo")->verdict.size(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(partial));
+  EXPECT_TRUE(later.IsSound("demo", 10));
+}
+
 // Storage is not asked for what is known: here it is known that 30 is superseded, which its record does not say.
 TEST_F(SoundCheckpointTest, FindSound_StepsAreKnown_LooksAtTheNewestOneAlone) {
   for (int64_t step : {10, 20, 30}) CommitWithFiles(step);

@@ -136,6 +136,8 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   prometheus::MetricFamily world = gauge("cairn_job_world_size", "Ranks that the job has; 0 if not known.");
   prometheus::MetricFamily agents = gauge("cairn_job_agents", "Agents of the job that are registered.");
   prometheus::MetricFamily trainers = gauge("cairn_job_trainers", "Training processes attached to these agents.");
+  prometheus::MetricFamily halted =
+      gauge("cairn_job_trainers_halted", "Of these, processes that are stopped or do not move in the kernel.");
   prometheus::MetricFamily running = gauge("cairn_operations_running", "Saves and loads that are under way.");
   prometheus::MetricFamily oldest =
       gauge("cairn_oldest_operation_seconds", "How long the oldest of these goes on; 0 if there is none.");
@@ -149,11 +151,12 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
     AddMeasured(world, {{kJobLabel, label}}, job.world_size());
     AddMeasured(agents, {{kJobLabel, label}}, job.agents());
     AddMeasured(trainers, {{kJobLabel, label}}, job.trainers());
+    AddMeasured(halted, {{kJobLabel, label}}, job.trainers_halted());
     AddMeasured(running, {{kJobLabel, label}, {"operation", "save"}}, job.saves_running());
     AddMeasured(running, {{kJobLabel, label}, {"operation", "load"}}, job.loads_running());
     AddMeasured(oldest, {{kJobLabel, label}}, absl::ToDoubleSeconds(DurationOf(job.oldest_running())));
   }
-  for (auto* family : {&world, &agents, &trainers, &running, &oldest}) families.push_back(std::move(*family));
+  for (auto* family : {&world, &agents, &trainers, &halted, &running, &oldest}) families.push_back(std::move(*family));
   families.push_back(MeasuredGauge("cairn_stalled_storage_calls",
                                    "Threads that have waited for storage longer than --storage-timeout.",
                                    now.stalled_storage_calls));

@@ -18,6 +18,7 @@
 #include "common/storage/stored_progress.h"
 #include "import/import_directory.h"
 #include "planner/load/misspelt_names.h"
+#include "planner/save/dropped_names.h"
 
 namespace cairn {
 namespace {
@@ -109,16 +110,7 @@ absl::Status Executor::CheckNames(const std::string& job, const ReserveAttempt& 
                          catalog_.ReadNewestReadable(job, plan.digest(), action.left_behind));
   // The names of an import are those that another program chose. What a trainer makes of them is no accident.
   if (last == nullptr || IsImport(last->writer)) return absl::OkStatus();
-  std::vector<std::string> before;
-  for (const ManifestTensor& tensor : last->tensors) before.push_back(tensor.name);
-  for (const ManifestObject& object : last->objects) {
-    if (before.empty() || before.back() != object.name) before.push_back(object.name);
-  }
-  for (const auto& [alias, target] : last->aliases) before.push_back(alias);
-  std::sort(before.begin(), before.end());
-  const std::vector<std::string> now = plan.names();
-  std::vector<std::string> dropped;
-  std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(dropped));
+  const std::vector<std::string> dropped = DroppedNames(*last, plan);
   if (dropped.empty()) return absl::OkStatus();
   return MakeError(Reason::kNamesDropped,
                    absl::StrCat("the save lacks names of step ", last->step, ": ", JoinNames(dropped)),
@@ -274,7 +266,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   }
   if (action.strict && !plan.unexpected().empty()) {
     return fault(Reason::kUnexpectedNames, plan.unexpected(),
-                 absl::StrCat("has ", plan.unexpected().size(), plan.unexpected().size() == 1 ? " tensor" : " tensors",
+                 absl::StrCat("has ", plan.unexpected().size(), plan.unexpected().size() == 1 ? " name" : " names",
                               " that the target does not want",
                               wish.mapping != nullptr ? " (the statement 'NAME -> _' leaves one out)" : ""));
   }

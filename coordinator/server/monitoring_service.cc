@@ -8,6 +8,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/stored_jobs.h"
 
@@ -50,7 +51,11 @@ absl::StatusOr<v1::ListJobsResponse> MonitoringService::AllJobs() {
   v1::ListJobsResponse response;
   for (auto& [name, job] : jobs) {
     // If one job cannot be read, what is known of the others is worth telling all the same.
-    if (const auto steps = catalog_.Checkpoints(name); steps.ok()) DescribeStored(*steps, job);
+    if (const auto steps = catalog_.Checkpoints(name); steps.ok()) {
+      DescribeStored(*steps, job);
+    } else {
+      *job.mutable_error() = StatusToProto(steps.status());
+    }
     *response.add_jobs() = std::move(job);
   }
   return response;

@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <atomic>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -45,6 +46,14 @@ std::string LoopbackAddress(const std::string& address) {
   return address;
 }
 
+// Earlier versions have named the file by which they probed a root "probe-" and 16 digits.
+bool IsOldProbeName(std::string_view name) {
+  constexpr std::string_view kPrefix = "probe-";
+  constexpr size_t kDigits = 16;
+  return name.size() == kPrefix.size() + kDigits && name.starts_with(kPrefix) &&
+         name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+}
+
 }  // namespace
 
 class CoordinatorServer::Impl {
@@ -76,6 +85,7 @@ class CoordinatorServer::Impl {
     for (const char* directory : {"", ".cairn", ".cairn/plans"}) {
       storage_.RemoveTemporaries(directory, options_.began).IgnoreError();
     }
+    storage_.RemoveTemporaries(".cairn", options_.began, IsOldProbeName).IgnoreError();
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
     layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });

@@ -75,8 +75,9 @@ class BpeEncoder final : public Encoder {
       }
       if (begin > done) CAIRN_RETURN_IF_ERROR(piece(text.substr(done, begin - done)));
       ids.push_back(token.id);
+      // As in Hugging Face, the search goes on behind the token itself: the next token may begin in the white space
+      // that rstrip took, and what follows that token is then text again.
       done = end;
-      from = std::max(from, end);
     }
     if (done < text.size()) return piece(text.substr(done));
     return absl::OkStatus();

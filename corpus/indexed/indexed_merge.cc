@@ -15,6 +15,7 @@
 #include "corpus/io/copied_file.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -152,6 +153,7 @@ class Merger {
   }
 
   absl::StatusOr<std::unique_ptr<CopiedFile>> CopyTokens() {
+    CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(output_)));
     CAIRN_ASSIGN_OR_RETURN(auto bin, CopiedFile::Create(BinPath(output_)));
     CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& reader) { return CopyBin(reader, *bin); }));
     report_.kernel_bytes = bin->kernel_bytes();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -55,6 +56,7 @@ IndexedWriter::IndexedWriter(std::string prefix, Options options, std::unique_pt
       modes_spool_(std::move(modes)) {}
 
 absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::string& prefix, Options options) {
+  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(prefix)));
   CAIRN_ASSIGN_OR_RETURN(auto bin, OutputFile::Create(BinPath(prefix), {}));
   const std::string directory = DirectoryOf(prefix);
   auto writer = std::unique_ptr<IndexedWriter>(

@@ -14,7 +14,7 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/hidden_file.h"
-#include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -24,7 +24,8 @@ constexpr size_t kBufferBytes = 4 << 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CopiedFile>> CopiedFile::Create(std::string path) {
-  CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
+  CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindReplaceable(path));
+  path = std::move(place.path);
   RemoveLeftHidden(path, [](std::string_view) { return false; });
   std::string partial;
   UniqueFd fd;

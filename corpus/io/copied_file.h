@@ -17,7 +17,7 @@ namespace cairn::corpus {
 // Only one thread may use it. The destructor removes the hidden file unless it was committed.
 class CopiedFile {
  public:
-  // BAD_REQUEST: as CheckReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+  // BAD_REQUEST: as FindReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
   static absl::StatusOr<std::unique_ptr<CopiedFile>> Create(std::string path);
   ~CopiedFile();
   CopiedFile(const CopiedFile&) = delete;

@@ -1,6 +1,8 @@
 #include "corpus/io/output_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,11 +16,13 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
-#include "corpus/io/file_kind.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
+
+constexpr int kStopLookMs = 100;
 
 // Opens with O_DIRECT where it is wanted and possible.
 UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
@@ -32,46 +36,35 @@ UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
 
 }  // namespace
 
-absl::Status CheckReplaceable(const std::string& path) {
-  struct stat target = {};
-  const bool there = stat(path.c_str(), &target) == 0;
-  if (path.ends_with('/') || (there && S_ISDIR(target.st_mode))) {
-    const std::string inside = absl::StrCat(path, path.ends_with('/') ? "" : "/", "NAME");
-    return MakeError(Reason::kBadRequest, absl::StrCat("write ", path, ": it is a directory, and the output is a file"),
-                     {{"file", path}, {"next", absl::StrCat("Give the file's name too: ", inside)}});
-  }
-  if (!there || S_ISREG(target.st_mode)) return absl::OkStatus();
-  // The rename would take the name away from it: root would lose /dev/null, and the reader of a FIFO would wait
-  // forever.
-  return MakeError(Reason::kBadRequest,
-                   absl::StrCat("write ", path, ": it is ", std::string(FileKind(target.st_mode)),
-                                ", and a whole file would take its place"),
-                   {{"file", path}, {"next", "Give another name: a regular file's, or one that nothing has yet."}});
-}
-
 absl::Status RemoveReplaced(std::span<const std::string> paths) {
   for (const std::string& path : paths) {
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) return OutputError("replace", path, errno);
+    CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindReplaceable(path));
+    if (unlink(place.path.c_str()) != 0 && errno != ENOENT) return OutputError("replace", path, errno);
   }
   // After a power cut too, no old file may stand beside a new one.
   return paths.empty() ? absl::OkStatus() : SyncDirectoryOf(paths.front());
 }
 
-OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes,
-                       int buffers)
+OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, const Options& options)
     : path_(std::move(path)),
       partial_path_(std::move(partial_path)),
       fd_(std::move(fd)),
-      buffer_bytes_(buffer_bytes),
+      buffer_bytes_(RoundUpToIo(options.buffer_bytes)),
+      stop_(options.stop),
       direct_(direct),
-      current_(buffer_bytes) {
-  for (int i = 1; i < std::max(buffers, 2); ++i) free_.emplace_back(buffer_bytes);
+      current_(buffer_bytes_) {
+  for (int i = 1; i < std::max(options.buffers, 2); ++i) free_.emplace_back(buffer_bytes_);
   // Where the system refuses a thread, the caller writes.
   if (auto thread = StartThread("to write", [this] { WriteLoop(); }); thread.ok()) thread_ = *std::move(thread);
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
-  CAIRN_RETURN_IF_ERROR(CheckReplaceable(path));
+  CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, options.stream ? FindOutputPlace(path) : FindReplaceable(path));
+  if (place.stream) {
+    CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenStream(place));
+    return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), "", std::move(fd), false, options));
+  }
+  path = place.path;
   if (options.partial_path.empty()) RemoveLeftHidden(path, [](std::string_view) { return false; });
   bool direct = options.direct;
   std::string partial;
@@ -81,8 +74,7 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path,
     fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
     if (!fd.valid()) return OutputError("create", partial, errno);
   } while (!LockHidden(fd.get()) && options.partial_path.empty());
-  return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), partial, std::move(fd), direct,
-                                                    RoundUpToIo(options.buffer_bytes), options.buffers));
+  return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), partial, std::move(fd), direct, options));
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Resume(std::string path, Options options,
@@ -97,8 +89,8 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Resume(std::string path,
                      absl::StrCat(options.partial_path, " lacks bytes that were written before the interruption"),
                      {{"file", options.partial_path}});
   }
-  auto file = std::unique_ptr<OutputFile>(new OutputFile(std::move(path), options.partial_path, std::move(fd), direct,
-                                                         RoundUpToIo(options.buffer_bytes), options.buffers));
+  auto file = std::unique_ptr<OutputFile>(
+      new OutputFile(std::move(path), options.partial_path, std::move(fd), direct, options));
   file->written_ = position.durable_bytes;
   CAIRN_RETURN_IF_ERROR(file->Append(position.tail));
   return file;
@@ -112,10 +104,32 @@ OutputFile::~OutputFile() {
     changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
-  if (!committed_ && !keep_) unlink(partial_path_.c_str());
+  if (!committed_ && !keep_ && !stream()) unlink(partial_path_.c_str());
+}
+
+absl::Status OutputFile::WriteNext(const char* data, size_t size) {
+  struct stat found = {};
+  // A pipe that is ready takes PIPE_BUF bytes without waiting (pipe(7)). The descriptor may be shared with others, so
+  // it is not made non-blocking.
+  const bool file = fstat(fd_.get(), &found) == 0 && S_ISREG(found.st_mode);
+  const size_t piece = file ? buffer_bytes_ : PIPE_BUF;
+  while (size > 0) {
+    pollfd ready{fd_.get(), POLLOUT, 0};
+    const int count = poll(&ready, 1, kStopLookMs);
+    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed))
+      return MakeError(Reason::kInterrupted, "interrupted");
+    if (count == 0 || (count < 0 && errno == EINTR)) continue;
+    const ssize_t done = write(fd_.get(), data, std::min(size, piece));
+    if (done < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (done <= 0) return OutputError("write", path_, done == 0 ? ENOSPC : errno);
+    data += done;
+    size -= static_cast<size_t>(done);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset) {
+  if (stream()) return WriteNext(data, size);
   while (size > 0) {
     const ssize_t done = pwrite(fd_.get(), data, size, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
@@ -137,16 +151,19 @@ absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset)
 void OutputFile::WriteLoop() {
   while (true) {
     Pending pending;
+    absl::Status status;
     {
       MutexLock lock(mutex_);
       while (queue_.empty() && !stopping_) changed_.Wait(mutex_);
       if (queue_.empty()) return;
       pending = std::move(queue_.front());
       queue_.pop_front();
+      status = error_;
     }
-    const absl::Status status = WriteAt(pending.buffer.data(), pending.size, pending.offset);
+    // Nothing follows what was not written: in a stream it would stand in its place.
+    if (status.ok()) status = WriteAt(pending.buffer.data(), pending.size, pending.offset);
     MutexLock lock(mutex_);
-    if (error_.ok()) error_ = status;
+    if (error_.ok()) error_ = std::move(status);
     free_.push_back(std::move(pending.buffer));
     --unwritten_;
     changed_.NotifyAll();
@@ -154,14 +171,15 @@ void OutputFile::WriteLoop() {
 }
 
 absl::Status OutputFile::SubmitBuffer() {
+  const size_t size = stream() ? filled_ : RoundUpToIo(filled_);
   MutexLock lock(mutex_);
   if (!thread_.joinable()) {
-    if (error_.ok()) error_ = WriteAt(current_.data(), RoundUpToIo(filled_), written_);
+    if (error_.ok()) error_ = WriteAt(current_.data(), size, written_);
     written_ += filled_;
     filled_ = 0;
     return error_;
   }
-  queue_.push_back({std::move(current_), RoundUpToIo(filled_), written_});
+  queue_.push_back({std::move(current_), size, written_});
   current_ = AlignedBuffer();
   ++unwritten_;
   written_ += filled_;
@@ -204,6 +222,8 @@ absl::Status OutputFile::Finish() {
     CAIRN_RETURN_IF_ERROR(SubmitBuffer());
   }
   CAIRN_RETURN_IF_ERROR(WaitForWrites());
+  finished_ = stream();
+  if (finished_) return absl::OkStatus();
   if (ftruncate(fd_.get(), static_cast<off_t>(written_)) != 0) return OutputError("truncate", partial_path_, errno);
   if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
   finished_ = true;
@@ -212,6 +232,7 @@ absl::Status OutputFile::Finish() {
 
 absl::Status OutputFile::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
+  if (stream()) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(PublishFile(partial_path_, path_, AtomicWriteOptions::Durable::kBytes));
   committed_ = true;
   return SyncDirectoryOf(path_);

@@ -1,12 +1,13 @@
 // Writes a file that gets its name only when it is whole: bytes are appended to a hidden file beside it, which is
-// synced and renamed at the end. Writes go around the page cache (O_DIRECT) where the file system allows it, from a
-// thread of their own, so the caller computes while the disk writes. Buffered writing would cost about three seconds of
-// kernel time per gigabyte.
+// synced and renamed at the end. A link is followed, and stays (output_place.h). Writes go around the page cache
+// (O_DIRECT) where the file system allows it, from a thread of their own, so the caller computes while the disk writes.
+// Buffered writing would cost about three seconds of kernel time per gigabyte.
 #ifndef CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 #define CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -32,6 +33,10 @@ class OutputFile {
     size_t buffer_bytes = 1 << 20;  // a multiple of kIoAlignment
     int buffers = 3;                // at least 2; together they take buffers * buffer_bytes
     std::string partial_path;       // the hidden file; if empty, a fresh name beside the output
+    // Takes a device, a FIFO or an open descriptor too, into which the bytes go in order as they come. There is no
+    // hidden file then, and neither Checkpoint nor Resume.
+    bool stream = false;
+    const std::atomic<bool>* stop = nullptr;  // once it is set, a stream that takes nothing is given up; may be null
   };
   // Says where a file stood at a Checkpoint. Resume needs it.
   struct Position {
@@ -39,9 +44,9 @@ class OutputFile {
     std::string tail;            // the bytes after them, less than one buffer
   };
 
-  // BAD_REQUEST: as CheckReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created
-  // (for example, the directory is missing). Removes what killed runs have left beside `path`, unless the options name
-  // a hidden file.
+  // BAD_REQUEST: as FindReplaceable, or FindOutputPlace and OpenStream if the options allow a stream. NO_SPACE,
+  // STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (for example, the directory is missing).
+  // Removes what killed runs have left beside the file, unless the options name a hidden file.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(std::string path, Options options);
   // Goes on with the hidden file `options.partial_path` from `position`, and cuts off what lies behind it.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Resume(std::string path, Options options,
@@ -50,7 +55,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // The next call reports errors of earlier writes: NO_SPACE, STORAGE_ERROR.
+  // The next call reports errors of earlier writes: NO_SPACE, STORAGE_ERROR; INTERRUPTED of a stream.
   absl::Status Append(std::string_view bytes);
 
   // Waits until all whole buffers are on disk. FSYNC_FAILED, NO_SPACE, STORAGE_ERROR.
@@ -59,15 +64,17 @@ class OutputFile {
   // Writes the rest, cuts the file to its length and syncs it. The file keeps its hidden name, and nothing can be
   // appended.
   absl::Status Finish();
-  // Calls Finish if that was not done, renames the file to its path, replacing what stood there (of a symbolic link,
-  // the link and not what it leads to), and syncs the directory.
+  // Calls Finish if that was not done, renames the file to its path, replacing the file that stood there, and syncs the
+  // directory.
   absl::Status Commit();
   // Makes the destructor leave the hidden file, because another process will resume it.
   void Keep() { keep_ = true; }
 
   uint64_t bytes() const { return written_ + filled_; }
   bool direct() const { return direct_; }
+  // Returns where the file stands or will stand, without links; of a stream, the name that was given.
   const std::string& path() const { return path_; }
+  // Empty: a stream.
   const std::string& partial_path() const { return partial_path_; }
   // Returns what keeps the hidden file from being taken for one that was left, also when this object is gone.
   UniqueFd Hold() const { return UniqueFd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)); }
@@ -79,16 +86,19 @@ class OutputFile {
     uint64_t offset;
   };
 
-  OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes, int buffers);
+  OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, const Options& options);
   void WriteLoop();
   absl::Status SubmitBuffer();
   absl::Status WaitForWrites();
   absl::Status WriteAt(const char* data, size_t size, uint64_t offset);
+  absl::Status WriteNext(const char* data, size_t size);
+  bool stream() const { return partial_path_.empty(); }
 
   const std::string path_;
   const std::string partial_path_;
   const UniqueFd fd_;
   const size_t buffer_bytes_;
+  const std::atomic<bool>* const stop_;
   bool direct_;
   bool finished_ = false;
   bool committed_ = false;
@@ -107,14 +117,11 @@ class OutputFile {
   std::thread thread_;
 };
 
-// Says whether a file may take the place of what stands at `path`: nothing, a regular file, or a link to one or to
-// nothing. BAD_REQUEST: a directory, a device, a FIFO, a socket, or a link to one.
-absl::Status CheckReplaceable(const std::string& path);
-
 // Removes the files of one directory that a new set is about to replace, in this order; those that are not there do not
-// matter. Sets of files that belong together are replaced so: all new ones are written and synced, the old ones go, the
-// new ones get their names. So a full disk changes nothing, and a kill leaves a set that lacks files, which its readers
-// can see, but never a mixture of two. STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED.
+// matter. Of a link, the file goes that it leads to. Sets of files that belong together are replaced so: all new ones
+// are written and synced, the old ones go, the new ones get their names. So a full disk changes nothing, and a kill
+// leaves a set that lacks files, which its readers can see, but never a mixture of two. STORAGE_READ_ONLY,
+// STORAGE_ERROR, FSYNC_FAILED.
 absl::Status RemoveReplaced(std::span<const std::string> paths);
 
 }  // namespace cairn::corpus

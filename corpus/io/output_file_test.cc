@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/file/unique_fd.h"
@@ -135,16 +137,79 @@ TEST_F(OutputFileTest, Append_SystemRefusesThreads_TheCallerWrites) {
   }
 }
 
-TEST_F(OutputFileTest, Commit_LinkToAFile_ReplacesTheLink) {
+TEST_F(OutputFileTest, Commit_LinkToAFile_ReplacesTheFileAndKeepsTheLink) {
+  fs::create_directory(Path("disk"));
+  std::ofstream(Path("disk/old")) << "old";
+  ASSERT_EQ(symlink("disk/old", Path("link").c_str()), 0);
+  for (const char* const text : {"new", "newer"}) {
+    auto file = OutputFile::Create(Path("link"), {});
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE((*file)->Append(text).ok());
+    EXPECT_EQ(fs::path((*file)->partial_path()).parent_path(), fs::path(Path("disk"))) << "the disk may be another one";
+    ASSERT_TRUE((*file)->Commit().ok());
+    EXPECT_TRUE(fs::is_symlink(Path("link")));
+    EXPECT_EQ(ReadAll(Path("disk/old")), text);
+  }
+}
+
+TEST_F(OutputFileTest, RemoveReplaced_Link_RemovesTheFileAndKeepsTheLink) {
   std::ofstream(Path("old")) << "old";
   ASSERT_EQ(symlink("old", Path("link").c_str()), 0);
-  auto file = OutputFile::Create(Path("link"), {});
+  ASSERT_TRUE(RemoveReplaced({{Path("link")}}).ok());
+  EXPECT_TRUE(fs::is_symlink(Path("link")));
+  EXPECT_FALSE(fs::exists(Path("old")));
+}
+
+TEST_F(OutputFileTest, Append_StreamIsADescriptor_WritesBehindWhatItHasAndKeepsTheFile) {
+  std::ofstream(Path("file")) << "before ";
+  const UniqueFd fd(open(Path("file").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const std::string text(100'000, 'x');
+  auto file = OutputFile::Create("/dev/fd/" + std::to_string(fd.get()), {.buffer_bytes = 8192, .stream = true});
   ASSERT_TRUE(file.ok()) << file.status();
-  ASSERT_TRUE((*file)->Append("new").ok());
+  ASSERT_TRUE((*file)->Append(text).ok());
   ASSERT_TRUE((*file)->Commit().ok());
-  EXPECT_FALSE(fs::is_symlink(Path("link")));
-  EXPECT_EQ(ReadAll(Path("link")), "new");
-  EXPECT_EQ(ReadAll(Path("old")), "old");
+  EXPECT_EQ(ReadAll(Path("file")), "before " + text);
+  EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(OutputFileTest, Append_StreamIsAFifo_ItsReaderGetsAll) {
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  std::string text;
+  for (int i = 0; i < 60'000; ++i) text += std::to_string(i) + "\n";
+  std::string read;
+  std::thread reader([&] { read = ReadAll(Path("fifo")); });
+  {
+    auto file = OutputFile::Create(Path("fifo"), {.buffer_bytes = 8192, .stream = true});
+    EXPECT_TRUE(file.ok()) << file.status();
+    if (file.ok()) {
+      EXPECT_TRUE((*file)->Append(text).ok());
+      EXPECT_TRUE((*file)->Commit().ok());
+    }
+  }
+  reader.join();
+  EXPECT_TRUE(read == text);
+  EXPECT_TRUE(fs::is_fifo(Path("fifo")));
+}
+
+TEST_F(OutputFileTest, Append_NobodyReadsTheStream_EndsWhenItIsStopped) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd unread(ends[0]), writing(ends[1]);
+  const std::atomic<bool> stop = true;
+  auto file = OutputFile::Create("/dev/fd/" + std::to_string(writing.get()),
+                                 {.buffer_bytes = 8192, .stream = true, .stop = &stop});
+  ASSERT_TRUE(file.ok()) << file.status();
+  absl::Status status = (*file)->Append(std::string(1 << 20, 'x'));  // more than a pipe takes
+  if (status.ok()) status = (*file)->Commit();
+  EXPECT_TRUE(HasReason(status, Reason::kInterrupted)) << status;
+}
+
+TEST_F(OutputFileTest, Append_StreamIsFull_FailsAndWritesNothingMore) {
+  auto file = OutputFile::Create("/dev/full", {.buffer_bytes = 8192, .stream = true});
+  ASSERT_TRUE(file.ok()) << file.status();
+  absl::Status status = (*file)->Append(std::string(100'000, 'x'));
+  if (status.ok()) status = (*file)->Commit();
+  EXPECT_TRUE(HasReason(status, Reason::kNoSpace)) << status;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/process/quantity.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -16,7 +17,9 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kReadBytes = 1 << 20;
-constexpr size_t kMaxLine = std::numeric_limits<uint32_t>::max() - kLinePadding;
+static_assert(kMaxLineBytes + kLinePadding <= std::numeric_limits<uint32_t>::max());
+// A buffer that is this many times too large is given back.
+constexpr size_t kFarMore = 4;
 
 // Returns the place behind the last line end in `text` that is surely whole: a CR at the end may be half of CR LF.
 size_t LastLineEnd(std::string_view text) {
@@ -30,7 +33,7 @@ size_t LastLineEnd(std::string_view text) {
 }  // namespace
 
 void GrowingBuffer::Reserve(size_t capacity, size_t keep) {
-  if (capacity <= capacity_ && data_ != nullptr) return;
+  if (capacity <= capacity_ && data_ != nullptr && (keep != 0 || capacity_ / kFarMore <= capacity)) return;
   auto larger = std::make_unique_for_overwrite<char[]>(capacity + kLinePadding);
   std::memset(larger.get() + capacity, 0, kLinePadding);
   if (keep != 0) std::memcpy(larger.get(), data_.get(), keep);
@@ -66,8 +69,9 @@ struct LineBatches::Source {
   }
 };
 
-LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes, const std::atomic<bool>* stop)
-    : files_(std::move(files)), batch_bytes_(batch_bytes), stop_(stop) {}
+LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes, size_t max_line,
+                         const std::atomic<bool>* stop)
+    : files_(std::move(files)), batch_bytes_(batch_bytes), max_line_(std::min(max_line, kMaxLineBytes)), stop_(stop) {}
 LineBatches::~LineBatches() = default;
 
 absl::Status LineBatches::Open() {
@@ -76,6 +80,15 @@ absl::Status LineBatches::Open() {
   source_ = std::make_unique<Source>();
   source_->bytes = std::move(bytes);
   return absl::OkStatus();
+}
+
+absl::Status LineBatches::TooLong() const {
+  return MakeError(
+      Reason::kBadJsonLine,
+      fmt::format("{}: line {} is longer than {}", files_[file_], line_, FormatSize(static_cast<int64_t>(max_line_))),
+      {{"file", files_[file_]},
+       {"line", std::to_string(line_)},
+       {"next", "Cut the document into several lines, or raise --max-line."}});
 }
 
 absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
@@ -88,11 +101,8 @@ absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
     bool ended = false;
     while (!ended && whole == 0) {
       if (size == batch.buffer.capacity()) {
-        if (size > kMaxLine) {
-          return MakeError(Reason::kBadJsonLine, fmt::format("{}: line {} is longer than 4 GiB", files_[file_], line_),
-                           {{"file", files_[file_]}, {"line", std::to_string(line_)}});
-        }
-        batch.buffer.Reserve(size * 2, size);
+        if (size > max_line_) return TooLong();
+        batch.buffer.Reserve(std::min(size * 2, std::max(size, max_line_) + batch_bytes_), size);
       }
       const size_t before = size;
       while (!ended && size < batch.buffer.capacity()) {
@@ -106,6 +116,9 @@ absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
       const size_t end = LastLineEnd({batch.buffer.data() + from, size - from});
       whole = ended ? size : (end == 0 ? 0 : from + end);
     }
+    // Only the first line can be longer than a batch.
+    if (whole > max_line_ && std::string_view(batch.buffer.data(), whole).find_first_of("\r\n") > max_line_)
+      return TooLong();
     if (!ended) carry_.assign(batch.buffer.data() + whole, size - whole);
     batch.file = file_;
     batch.first_line = line_;

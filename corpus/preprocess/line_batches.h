@@ -22,7 +22,7 @@ class GrowingBuffer {
   char* data() { return data_.get(); }
   const char* data() const { return data_.get(); }
   size_t capacity() const { return capacity_; }
-  // Makes room for `capacity` bytes and keeps the first `keep` bytes.
+  // Makes room for `capacity` bytes and keeps the first `keep` bytes. Gives back what is far more than `capacity`.
   void Reserve(size_t capacity, size_t keep);
 
  private:
@@ -43,14 +43,15 @@ struct LineBatch {
 // Lines end at LF, CR LF or CR, as in Python's text mode. Not thread-safe.
 class LineBatches {
  public:
-  // The `files` are read one after the other; *.gz and *.zst are decompressed. Once `stop` is set (it may be null),
-  // reading ends with INTERRUPTED.
-  LineBatches(std::vector<std::string> files, size_t batch_bytes, const std::atomic<bool>* stop = nullptr);
+  // The `files` are read one after the other; *.gz and *.zst are decompressed. A line has at most `max_line` bytes.
+  // Once `stop` is set (it may be null), reading ends with INTERRUPTED.
+  LineBatches(std::vector<std::string> files, size_t batch_bytes, size_t max_line,
+              const std::atomic<bool>* stop = nullptr);
   ~LineBatches();
 
   // Gets the next lines, all of one file: about batch_bytes, or one line if that is longer. Returns false at the end.
   // NOT_FOUND (INPUT_UNREADABLE): a file cannot be read, or is damaged. INVALID_ARGUMENT (BAD_JSON_LINE): a line is
-  // longer than 4 GiB.
+  // longer than max_line; its metadata name file and line. Then little more than max_line was read of it.
   absl::StatusOr<bool> Next(LineBatch& batch);
 
   const std::vector<std::string>& files() const { return files_; }
@@ -61,9 +62,11 @@ class LineBatches {
   struct Source;
 
   absl::Status Open();
+  absl::Status TooLong() const;
 
   std::vector<std::string> files_;
   size_t batch_bytes_;
+  size_t max_line_;
   const std::atomic<bool>* stop_;
   std::unique_ptr<Source> source_;
   size_t file_ = 0;
@@ -93,6 +96,9 @@ absl::Status ForEachLine(std::string_view text, Visit&& visit) {
 }
 
 uint64_t CountLines(std::string_view text);
+
+// A line and its padding must be counted by 32 bits.
+inline constexpr size_t kMaxLineBytes = (size_t{1} << 32) - 1024;
 
 }  // namespace cairn::corpus
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string_view>
@@ -30,11 +31,13 @@ struct OrderedSteps {
   std::function<absl::StatusOr<Result>(int thread, Item&)> work;
   // One thread at a time calls it, in the order of the items.
   std::function<absl::Status(Result)> deliver;
+  // Says what an item adds to the window; without it, each adds 1. Called like `next`, with what that has filled.
+  std::function<uint64_t(const Item&)> cost = {};
 };
 
-// Runs the steps on `threads` threads, of which the caller's is one. At most `window` (>= 1) items are between `next`
-// and the end of `deliver`. The thread that finishes the item whose turn it is delivers that item and those that wait
-// behind it.
+// Runs the steps on `threads` threads, of which the caller's is one. The next item is taken only while those between
+// `next` and the end of `deliver` cost less than `window` (>= 1) together. The thread that finishes the item whose turn
+// it is delivers that item and those that wait behind it.
 template <typename Item, typename Result>
 class OrderedWork {
  public:
@@ -69,7 +72,7 @@ class OrderedWork {
   // Returns false when there is nothing more to take.
   bool Take(Item& item, uint64_t& place) {
     mutex_.Lock();
-    while (!ended_ && (taking_ || taken_ - delivered_ >= window_)) changed_.Wait(mutex_);
+    while (!ended_ && (taking_ || under_way_ >= window_)) changed_.Wait(mutex_);
     if (ended_) {
       mutex_.Unlock();
       return false;
@@ -77,11 +80,14 @@ class OrderedWork {
     taking_ = true;
     mutex_.Unlock();
     absl::StatusOr<bool> more = WithMemory(kWhat, [&] { return steps_.next(item); });
+    const uint64_t cost = more.ok() && *more && steps_.cost ? steps_.cost(item) : 1;
     mutex_.Lock();
     taking_ = false;
     place = taken_;
     if (more.ok() && *more) {
       ++taken_;
+      costs_.push_back(cost);
+      under_way_ += cost;
     } else {
       ended_ = true;
     }
@@ -105,6 +111,10 @@ class OrderedWork {
       mutex_.Lock();
       delivering_ = false;
       ++delivered_;
+      if (!costs_.empty()) {  // else it was the failure of `next`
+        under_way_ -= costs_.front();
+        costs_.pop_front();
+      }
       if (!status.ok()) {
         outcome_ = std::move(status);
         ended_ = true;
@@ -124,6 +134,8 @@ class OrderedWork {
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<uint64_t> costs_ ABSL_GUARDED_BY(mutex_);  // of the items under way, in order
+  uint64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;      // the sum of costs_
   uint64_t delivered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, absl::StatusOr<Result>> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::Status outcome_;  // written under the mutex, and read when all threads have ended

@@ -60,6 +60,30 @@ TEST(OrderedWorkTest, Run_ManyItems_DeliversInOrderWithinTheWindow) {
   }
 }
 
+TEST(OrderedWorkTest, Run_ItemsOfDifferentCosts_TakesTheNextOnlyBelowTheWindow) {
+  int next = 0;
+  std::atomic<int64_t> open = 0;
+  OrderedSteps<int, int> steps;
+  const auto cost = [](int item) { return item % 10 == 9 ? 100 : item % 3; };
+  steps.next = [&](int& item) -> absl::StatusOr<bool> {
+    EXPECT_LT(open.load(), 6) << "item " << next;
+    if (next == 500) return false;
+    item = next++;
+    open += cost(item);
+    return true;
+  };
+  steps.cost = [&](const int& item) { return static_cast<uint64_t>(cost(item)); };
+  steps.work = [](int, int& item) -> absl::StatusOr<int> { return item; };
+  int delivered = 0;
+  steps.deliver = [&](int item) {
+    EXPECT_EQ(item, delivered++);
+    open -= cost(item);
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE((OrderedWork<int, int>(4, 6, steps).Run().ok()));
+  EXPECT_EQ(delivered, 500);
+}
+
 TEST(OrderedWorkTest, Run_AStepHasNoMemory_IsAnError) {
   int next = 0, delivered = 0;
   OrderedSteps<int, int> steps;

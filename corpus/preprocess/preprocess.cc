@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -79,7 +80,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
                                                          options.new_splitter ? options.new_splitter() : nullptr));
   }
 
-  LineBatches batches(options.inputs, options.batch_bytes, options.interrupted);
+  LineBatches batches(options.inputs, options.batch_bytes, options.max_line, options.interrupted);
   PreprocessProgress progress;
   OrderedSteps<LineBatch, EncodedBatch> steps;
   steps.next = [&](LineBatch& batch) -> absl::StatusOr<bool> {
@@ -88,9 +89,11 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
     }
     return batches.Next(batch);
   };
+  steps.cost = [&](const LineBatch& batch) { return std::max<uint64_t>(batch.size, options.batch_bytes); };
   steps.work = [&](int thread, LineBatch& batch) -> absl::StatusOr<EncodedBatch> {
     EncodedBatch out{batch.lines_before, batch.size, std::vector<EncodedDocuments>(options.keys.size())};
     CAIRN_RETURN_IF_ERROR(EncodeBatch(batch, batches.files()[batch.file], *encoders[static_cast<size_t>(thread)], out));
+    batch.buffer.Reserve(options.batch_bytes, 0);  // that of a long line would stay until this thread's next batch
     return out;
   };
   steps.deliver = [&](EncodedBatch batch) -> absl::Status {
@@ -103,7 +106,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
     if (options.progress) options.progress(progress);
     return absl::OkStatus();
   };
-  const auto window = kBatchesPerWorker * static_cast<uint64_t>(options.workers);
+  const auto window = kBatchesPerWorker * static_cast<uint64_t>(options.workers) * options.batch_bytes;
   CAIRN_RETURN_IF_ERROR((OrderedWork<LineBatch, EncodedBatch>(options.workers, window, std::move(steps)).Run()));
 
   for (size_t i = 0; i < writers.size(); ++i) {

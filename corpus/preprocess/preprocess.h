@@ -30,6 +30,7 @@ struct PreprocessOptions {
   int partitions = 1;
   bool keep_sequential = false;  // keeps the order of the documents whatever the partitions are
   size_t batch_bytes = 1 << 20;
+  size_t max_line = size_t{32} << 20;  // a longer line is refused; at most kMaxLineBytes
   // If it is null, a text is one sentence.
   std::function<std::unique_ptr<SentenceSplitter>()> new_splitter;
   // One thread at a time calls it after each batch; may be null.
@@ -49,12 +50,13 @@ struct PreprocessReport {
   uint64_t documents = 0, input_bytes = 0;
 };
 
-// Takes memory for about 12 batches per worker, and a few times that of the longest document. After an error, nothing
-// that this call wrote stands under the output's names.
+// Takes memory for about 12 batches per worker, and ten to twenty times that of the longest line: while one is under
+// way that is longer than three batches per worker, no other is taken. After an error, nothing that this call wrote
+// stands under the output's names.
 //
 // BAD_REQUEST: there is no key, a key is given twice, or workers or partitions are below 1. INPUT_UNREADABLE.
-// BAD_JSON_LINE: names the first bad line by its file and number. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY,
-// STORAGE_ERROR: the output cannot be written.
+// BAD_JSON_LINE: names the first line that is bad or too long by its file and number. INTERRUPTED. NO_SPACE,
+// STORAGE_READ_ONLY, STORAGE_ERROR: the output cannot be written.
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                                             const Framing& framing);
 

@@ -16,6 +16,7 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/open_source.h"
+#include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle_job.h"
 
 namespace cairn::corpus {
@@ -46,8 +47,7 @@ uint64_t ResidentBytes() {
 absl::Status Validate(const ShuffleOptions& options) {
   const auto bad = [](std::string_view message) { return MakeError(Reason::kBadRequest, message); };
   if (options.inputs.empty()) return bad("no input is given");
-  if (options.output.empty() || options.output == "-")
-    return bad("--output must be a file: it gets its name when it is whole");
+  if (options.output.empty()) return bad("no output is given");
   if ((options.split_lines > 0) + (options.split_bytes > 0) + (options.split_files > 0) > 1) {
     return bad("give one of --split-lines, --split-bytes and --split-files");
   }
@@ -59,6 +59,27 @@ absl::Status Validate(const ShuffleOptions& options) {
         absl::StrCat("--memory is ", FormatSize(static_cast<int64_t>(options.memory)), "; a shuffle needs 32 MiB"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindOutputPlace(options.output));
+  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  if (place.stream && (splits || options.resume)) {
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat(place.path, " is a stream, which ",
+                     splits ? "has no parts" : "cannot be gone on with after an interruption"),
+        {{"next", absl::StrCat("Give --output a file's name, or leave ", splits ? "the split" : "--resume", " out.")}});
+  }
+  // The parts' names are made of the one that was given, whatever stands there.
+  if (splits) place.path = options.output;
+  return place;
+}
+
+std::string TemporaryDirectory() {
+  std::error_code error;
+  const std::string directory = fs::temp_directory_path(error).string();
+  return error ? "/tmp" : directory;
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -174,7 +195,7 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   const std::string partial_prefix = output_options.partial_prefix;
   const absl::Status status = ShuffleThroughScratch(job, std::move(output_options), journal.get(), state);
   if (HasReason(status, Reason::kNoSpace)) {
-    // The usual advice says that the partial files are gone, but here they stay.
+    // The usual advice is about checkpoints. Here the partial files stay, and the same command goes on from them.
     return WithMetadata(
         status, {{"next", absl::StrCat("Free space and give the same command again, which goes on from what this run "
                                        "has kept in ",
@@ -201,7 +222,9 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   job.progress = progress != nullptr ? progress : &unseen;
   job.source.direct = options.direct;
   job.source.stop = &stop;
-  if (options.temp_dir.empty()) job.options.temp_dir = DirectoryOf(options.output);
+  CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
+  job.options.output = place.path;
+  if (options.temp_dir.empty()) job.options.temp_dir = place.stream ? TemporaryDirectory() : DirectoryOf(place.path);
 
   CAIRN_ASSIGN_OR_RETURN(job.inputs, ListInputs(options.inputs));
   for (const InputFile& input : job.inputs) {
@@ -219,7 +242,8 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   CAIRN_RETURN_IF_ERROR(Plan(job));
 
   ShuffleOutputOptions output;
-  output.path = options.output;
+  output.path = place.path;
+  output.stream = place.stream;
   output.split_lines = options.split_lines;
   output.split_bytes = options.split_bytes;
   output.split_files = options.split_files;

@@ -57,6 +57,8 @@ ShuffleOutput::ShuffleOutput(ShuffleOutputOptions options) : options_(std::move(
 OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
   OutputFile::Options file;
   file.direct = options_.direct;
+  file.stream = options_.stream;
+  file.stop = options_.stop;
   if (!options_.partial_prefix.empty()) {
     file.partial_path = absl::StrCat(options_.partial_prefix, ".", part);
   } else if (Splits()) {
@@ -67,6 +69,7 @@ OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
 
 // Removes the hidden parts that killed runs have left, and makes the file by which others see that this run is alive.
 absl::Status ShuffleOutput::HoldParts() {
+  if (options_.stream) return absl::OkStatus();
   RemoveLeftHidden(options_.path, [&](std::string_view name) { return IsPartOf(options_.path, name); });
   while (Splits()) {
     token_ = FreshHiddenToken();
@@ -79,7 +82,6 @@ absl::Status ShuffleOutput::HoldParts() {
 }
 
 absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Create(ShuffleOutputOptions options) {
-  CAIRN_RETURN_IF_ERROR(CheckReplaceable(options.path));
   auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
   if (output->options_.partial_prefix.empty()) CAIRN_RETURN_IF_ERROR(output->HoldParts());
   // The part is opened now, so that a missing directory or missing permissions show before the work.
@@ -141,7 +143,7 @@ void ShuffleOutput::RemovePartials(const ShuffleOutputOptions& options) {
 
 ShuffleOutput::~ShuffleOutput() {
   if (keep_ && file_ != nullptr) file_->Keep();
-  if (!committed_ && !keep_) {
+  if (!committed_ && !keep_ && !options_.stream) {
     file_.reset();
     for (const Part& part : parts_) unlink(part.partial.c_str());
   }
@@ -159,8 +161,13 @@ absl::Status ShuffleOutput::OpenPart() {
     return MakeError(Reason::kInterrupted, "interrupted");
   }
   const uint64_t part = parts_.size();
-  CAIRN_ASSIGN_OR_RETURN(
-      file_, OutputFile::Create(Splits() ? PartPath(options_.path, part) : options_.path, FileOptions(part)));
+  const std::string path = Splits() ? PartPath(options_.path, part) : options_.path;
+  CAIRN_ASSIGN_OR_RETURN(file_, OutputFile::Create(path, FileOptions(part)));
+  // The hidden files of all parts stand in one directory, from which a rename may not reach where a link leads.
+  if (Splits() && file_->path() != path) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("write ", path, ": it is a link, and parts do not follow links"),
+                     {{"file", path}, {"next", "Remove the link, or give the parts another name."}});
+  }
   part_lines_ = part_bytes_ = 0;
   return Write(options_.header);
 }
@@ -172,7 +179,7 @@ absl::Status ShuffleOutput::ClosePart() {
   direct_ = direct_ && file_->direct();
   parts_.push_back({file_->partial_path(), file_->path()});
   file_->Keep();  // parts_ removes it if necessary
-  if (!Splits()) held_ = file_->Hold();
+  if (!Splits() && !options_.stream) held_ = file_->Hold();
   file_.reset();
   return absl::OkStatus();
 }
@@ -292,6 +299,7 @@ absl::Status ShuffleOutput::RemoveOlderParts(const std::vector<const Part*>& rep
 
 absl::Status ShuffleOutput::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
+  if (options_.stream) return absl::OkStatus();
   const bool resumed = !options_.partial_prefix.empty();
   std::vector<const Part*> unnamed;
   for (const Part& part : parts_) {

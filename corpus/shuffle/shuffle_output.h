@@ -26,7 +26,8 @@ namespace cairn::corpus {
 inline constexpr size_t kFrameBytes = 1 << 20;
 
 struct ShuffleOutputOptions {
-  std::string path;
+  std::string path;     // no link, unless it is a stream
+  bool stream = false;  // the path is a device, a FIFO or a descriptor (output_place.h), so there are no parts
   // At most one of the three may be set. Bytes count before compression, with separators and header. A part has more
   // only if a single line does.
   uint64_t split_lines = 0;
@@ -50,6 +51,7 @@ std::string PartPath(const std::string& path, uint64_t part);
 // removes the hidden files unless Keep was called. Errors: NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, INTERRUPTED.
 class ShuffleOutput {
  public:
+  // BAD_REQUEST: also a part's name is a link, a directory or no file at all.
   static absl::StatusOr<std::unique_ptr<ShuffleOutput>> Create(ShuffleOutputOptions options);
   // Goes on where Checkpoint stood. Also FILE_TRUNCATED, MANIFEST_CORRUPT: the hidden files are not what they were.
   static absl::StatusOr<std::unique_ptr<ShuffleOutput>> Resume(ShuffleOutputOptions options,

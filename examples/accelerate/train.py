@@ -38,7 +38,6 @@ def main() -> None:
     with (cairn.connect() as client,
           cairn.torch.CheckpointManager(client, every_steps=arguments.save_steps, keep_last=3) as manager):
         step = manager.restore_or_initialize(state) or 0
-        cairn.torch.set_rng_state(state["rng"])
         while step < arguments.steps:
             for batch in loader:
                 logits = model(batch[:, :-1])

@@ -60,6 +60,7 @@ std::string SerializeLayout(const LayoutDescription& layout) {
     inner.String(v1::ObjectDeclaration::kNameFieldNumber, object.name);
     inner.Number(v1::ObjectDeclaration::kSlotBytesFieldNumber, object.slot_bytes);
     inner.Number(v1::ObjectDeclaration::kPerRankFieldNumber, object.per_rank);
+    inner.Number(v1::ObjectDeclaration::kWishFieldNumber, object.wish);
     writer.Bytes(v1::Layout::kObjectsFieldNumber, nested);
   }
   for (const auto& [name, target] : layout.aliases) {

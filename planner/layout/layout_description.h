@@ -29,6 +29,7 @@ struct ObjectDescription {
   std::string name;
   uint64_t slot_bytes = 0;
   bool per_rank = false;
+  uint32_t wish = 0;  // an ObjectWish
 };
 struct LayoutDescription {
   std::vector<TensorDescription> tensors;

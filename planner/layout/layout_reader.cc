@@ -315,7 +315,9 @@ void LayoutSet::Reader::GrowTable(size_t size) {
 void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   const std::optional<ObjectFields> fields = ParseObject(bytes);
   if (!fields.has_value()) return Malformed(layout, "an object's bytes cannot be read");
-  const auto [name, slot, per_rank, content] = *fields;
+  const auto [name, slot, per_rank, content, number] = *fields;
+  // A wish of a later version is refused where the object is missing, as one of a version before wishes.
+  const Wish wish = number <= static_cast<uint32_t>(Wish::kPlace) ? static_cast<Wish>(number) : Wish::kWhole;
   CheckName(layout, name);
   const std::vector<int> ranks = RanksOfLayout(layout);
   if (!IsSlotSize(slot)) {
@@ -330,12 +332,13 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   }
   const auto [found, is_new] = object_ids_.try_emplace(std::string(name), static_cast<uint32_t>(set_.objects_.size()));
   if (is_new) {
-    set_.objects_.push_back({std::string(name), per_rank, slot});
+    set_.objects_.push_back({std::string(name), per_rank, slot, wish});
     object_layout_.push_back(layout);
     object_content_.emplace_back(content);
     object_conflicts_.emplace_back();
   }
   const uint32_t object = found->second;
+  set_.objects_[object].wish = std::min(set_.objects_[object].wish, wish);
   std::vector<ObjectItem>& items = set_.layouts_[layout].objects;
   const bool twice =
       std::any_of(items.begin(), items.end(), [&](const ObjectItem& item) { return item.object == object; });

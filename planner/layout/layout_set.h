@@ -34,10 +34,13 @@ class LayoutSet {
     // True if shards of the tensor were left out because of a reported fault. A gap in the tensor then means nothing.
     bool disputed = false;
   };
+  // What a target asks for under an object's name; see ObjectWish in layout.proto.
+  enum class Wish : uint8_t { kWhole, kInParts, kIfThere, kPlace };
   struct Object {
     std::string name;
     bool per_rank = false;
     uint64_t slot_bytes = 0;  // for a shared object
+    Wish wish = Wish::kWhole;
   };
   struct ObjectItem {
     uint32_t object;

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "mapping/state_key.h"
+#include "planner/load/object_match.h"
 
 namespace cairn {
 namespace {
@@ -84,7 +85,7 @@ class Mapper {
     NameMatch& match = result.match;
     match.source_of.assign(targets_.tensors().size(), NameMatch::kNone);
     for (uint32_t i = 0; i < targets_.tensors().size(); ++i) MapTensor(*mapped, i, match);
-    MatchObjects(match);
+    for (std::string& name : MissingObjects(source_, targets_)) match.missing.push_back(std::move(name));
     FindUnexpected(*mapped, match);
     std::sort(match.missing.begin(), match.missing.end());
     std::sort(match.unexpected.begin(), match.unexpected.end());
@@ -171,14 +172,6 @@ class Mapper {
     for (AxisMap& link : *links) {
       link.target = number;
       match.links.push_back(std::move(link));
-    }
-  }
-
-  void MatchObjects(NameMatch& match) {
-    absl::flat_hash_set<std::string> objects;
-    for (const ManifestObject& object : source_.objects) objects.insert(object.name);
-    for (const LayoutSet::Object& object : targets_.objects()) {
-      if (!objects.contains(object.name)) match.missing.push_back(object.name);
     }
   }
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "planner/load/object_match.h"
 
 namespace cairn {
 namespace {
@@ -131,11 +131,8 @@ NameMatch MatchNames(const Manifest& source, const LayoutSet& targets, FaultList
       match.source_of[i] = *found;
     }
   }
-  absl::flat_hash_set<std::string> objects;
-  for (const ManifestObject& object : source.objects) objects.insert(object.name);
-  for (const LayoutSet::Object& object : targets.objects()) {
-    if (!objects.contains(object.name)) match.missing.push_back(object.name);
-  }
+  for (std::string& name : MissingObjects(source, targets)) match.missing.push_back(std::move(name));
+  for (std::string& name : UnexpectedObjects(source, targets)) match.unexpected.push_back(std::move(name));
   for (uint32_t i = 0; i < source.tensors.size(); ++i) {
     if (!used[i] && !matcher.Expected(source.tensors[i].name)) match.unexpected.push_back(source.tensors[i].name);
   }

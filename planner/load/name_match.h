@@ -20,8 +20,9 @@ struct NameMatch {
   std::vector<uint32_t> source_of;
   // A mapping fills this: the boxes that become parts of those targets that equal no stored tensor.
   std::vector<AxisMap> links;
-  std::vector<std::string> missing;     // sorted; tensors and objects
-  std::vector<std::string> unexpected;  // sorted; tensors
+  std::vector<std::string> missing;  // sorted; tensors and objects
+  // Sorted; tensors, and objects in dicts with tensors.
+  std::vector<std::string> unexpected;
 };
 
 // A wanted name means the first of these that exists: the stored tensor of that name; the tensor that the checkpoint's

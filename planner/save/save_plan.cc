@@ -58,6 +58,13 @@ std::vector<std::string> SavePlan::names() const {
   return names;
 }
 
+std::vector<std::string> SavePlan::object_names() const {
+  std::vector<std::string> names;
+  for (const LayoutSet::Object& object : impl_->set->objects()) names.push_back(object.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::string SavePlan::PartFor(int rank) const {
   const auto r = impl_->IndexOf(rank);
   return r ? impl_->Part(*r) : std::string();

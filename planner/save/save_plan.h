@@ -92,6 +92,8 @@ class SavePlan {
   uint64_t SoleBytes(int rank) const;
   // Returns all names of tensors, objects and aliases, sorted.
   std::vector<std::string> names() const;
+  // Returns those of objects, sorted.
+  std::vector<std::string> object_names() const;
 
   // Returns the serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.
   std::string PartFor(int rank) const;

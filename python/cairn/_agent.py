@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -42,7 +43,9 @@ def target_of(address: str) -> str:
 
 # These are texts of gRPC and of the system, from most to least telling, and what they mean for a person.
 # common/rpc/peer_dial.cc says the same of the connections that commands and agents make.
+_SOMETHING_ELSE = "it is not there: something else answers at that address"
 _WHY = (
+    ("Failed parsing HTTP/2", _SOMETHING_ELSE),
     ("Too many open files", "it cannot be reached: the caller has no file descriptor left (ulimit -n)"),
     ("Connection refused", "it is not there: nothing listens at that address"),
     ("No such file or directory", "it is not there: there is no such socket"),
@@ -62,20 +65,27 @@ _WHY = (
 )
 
 
-def _why_unreachable(code: grpc.StatusCode, details: str) -> str:
-    """Says in words why an agent could not be called."""
+_NO_DESCRIPTOR = (str(errno.EMFILE), str(errno.ENFILE))
+# A connection that ends before the agent has answered anything on it.
+CLOSES_AT_ONCE = "it closes each new connection at once: it has no file descriptor left (its log says so), or it ends"
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY")
+
+
+def _why_unreachable(code: grpc.StatusCode, details: str, answered: bool = True) -> str:
+    """Says in words why an agent could not be called. `answered`: it has answered a call on this channel before."""
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return "it did not answer in time: it is stopped, frozen or very busy"
     if code == grpc.StatusCode.CANCELLED:
         return "the call was given up"
-    # A connection that is closed before it served any call.
-    if "failed to connect" in details and ("Socket closed" in details or "Connection reset" in details):
-        return "it closes each new connection at once: it has no file descriptor left (its log says so), or it ends"
+    # gRPC says only at times that it was still connecting.
+    if (not answered or "failed to connect" in details) and any(text in details for text in _CLOSED):
+        return CLOSES_AT_ONCE
     return next((why for part, why in _WHY if part in details), "it cannot be reached")
 
 
-def error_of(call_error: grpc.RpcError, what: str) -> Error:
-    """Returns the Error that a failed call carries; an error of the connection itself becomes AGENT_UNREACHABLE."""
+def error_of(call_error: grpc.RpcError, what: str, answered: bool = True) -> Error:
+    """Returns the Error that a failed call carries; an error of the connection itself becomes AGENT_UNREACHABLE.
+    `answered`: the agent has answered a call on this channel before."""
     details = dict(call_error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if details:
         try:
@@ -86,13 +96,22 @@ def error_of(call_error: grpc.RpcError, what: str) -> Error:
             return _wire.error_from_status(status)
     code = call_error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-        return Error("AGENT_UNREACHABLE", f"{what}: {_why_unreachable(code, call_error.details() or '')}",
+        return Error("AGENT_UNREACHABLE", f"{what}: {_why_unreachable(code, call_error.details() or '', answered)}",
                      {"detail": f"{code.name}: {call_error.details()}"})
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Error("MESSAGE_TOO_LARGE", f"{what}: {call_error.details()}")
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return Error("UNSUPPORTED", f"{what}: the other side does not know this call: {call_error.details()}")
-    return Error("INTERNAL", f"{what}: {code.name}: {call_error.details()}")
+    # Every error of our own servers has a reason, so this is none of theirs.
+    return Error("AGENT_UNREACHABLE", f"{what}: {_SOMETHING_ELSE}", {"detail": f"{code.name}: {call_error.details()}"})
+
+
+def _as_unreachable(error: Error, what: str) -> Error:
+    """Returns the error; AGENT_UNREACHABLE in place of what an agent says that took its last descriptor for this
+    connection: whether it has that one decides chance, and it cannot be used either way."""
+    if error.reason != "MEMORY_LIMIT" or error.metadata.get("errno") not in _NO_DESCRIPTOR:
+        return error
+    return Error("AGENT_UNREACHABLE", f"{what}: {error.message}", error.metadata)
 
 
 def make_channel(address: str) -> grpc.Channel:
@@ -117,6 +136,7 @@ class Agent:
         self.address = address
         self.channel = make_channel(address)
         self._process = os.getpid()
+        self._answered = False
         self._calls = {
             name: self.channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             for name, method in _wire.LOCAL_AGENT.items()
@@ -135,9 +155,11 @@ class Agent:
         if max_wait is not None:
             _wire.set_duration(request.max_wait, max_wait)
         try:
-            return self._calls[name](request, timeout=(max_wait or 0.0) + GRACE if timeout is None else timeout)
+            answer = self._calls[name](request, timeout=(max_wait or 0.0) + GRACE if timeout is None else timeout)
+            self._answered = True
+            return answer
         except grpc.RpcError as error:
-            raise error_of(error, f"agent {self.address}, {name}") from None
+            raise error_of(error, f"agent {self.address}, {name}", self._answered) from None
         except ValueError as error:  # the channel was closed, in this or another thread
             raise Error("AGENT_UNREACHABLE", f"agent {self.address}, {name}: {error}") from None
 
@@ -148,9 +170,10 @@ class Agent:
         while True:
             try:
                 return self.call(name, request)
-            except Error as error:
+            except Error as refused:
+                error = _as_unreachable(refused, f"agent {self.address}, {name}")
                 if error.reason != "AGENT_UNREACHABLE" or time.monotonic() + pause > deadline:
-                    raise
+                    raise error from None
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 

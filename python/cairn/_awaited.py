@@ -27,6 +27,8 @@ ANSWER = 2.0
 LOOK = 1.0
 # An agent that goes on is heard three times in a lease.
 _SILENT_PART = 2 / 3
+# Agents report progress this often at least, by seconds for each rank of the job (ProgressInterval of agent/runtime).
+_REPORT_SECONDS = 0.0004
 # No more ranks than these are named.
 _MOST = 8
 
@@ -70,10 +72,13 @@ class Teller:
         """Returns after how many seconds look() may have something to tell."""
         return max(self._next - self._clock(), 0.05)
 
-    def look(self, remaining: float = math.inf) -> None:
-        """Tells whom the call waits for, if it waits for long and that is news. Never raises.
+    def look(self, remaining: float = math.inf, stalled: Error | None = None) -> None:
+        """Tells whom or what the call waits for, if it waits for long and that is news. Never raises.
 
         A call that has fewer than ANSWER seconds left is not kept by this beyond its end: its error tells.
+
+        Args:
+          stalled: what keeps the call from its end, if the agent has said that.
         """
         now = self._clock()
         if now < self._next:
@@ -84,10 +89,18 @@ class Teller:
         pause = max(self._pause, self._shortest_pause)
         self._next = now + pause * (1 + _JITTER * (2 * self._chance() - 1))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        if stalled is not None:  # nobody else knows more, and the coordinator may be away
+            if stalled.reason != self._told:
+                self._told = stalled.reason
+                _LOG.warning("rank %d has waited %.0f s in %s: %s: %s", self._rank, now - self._begun, self._what,
+                             stalled.reason, stalled.message)
+            return
         try:
-            text = awaited(self._ask(), self._what, self._rank, self._step, self._lease)
+            job = self._ask()
         except Error:
             return # the call itself says what is wrong
+        text = (awaited(job, self._what, self._rank, self._step, self._lease)
+                or str(_not_moving(job, self._what, self._step)))
         if text and text != self._told:
             self._told = text
             _LOG.warning("rank %d has waited %.0f s in %s for %s", self._rank, now - self._begun, self._what, text)
@@ -109,6 +122,19 @@ class Teller:
                          metadata)
         text, named = self._named(job)
         return Error("TIMED_OUT", f"{what}; {goes_on} waits for {text}", {**metadata, **named})
+
+    def blame(self, error: Error) -> Error:
+        """Returns the error of a save that an earlier one has held up, with the ranks for which that one waits, if the
+        coordinator says them within ANSWER seconds. Never raises."""
+        if "ranks" in error.metadata:
+            return error
+        try:
+            text, named = self._named(self._ask())
+        except Error:
+            return error
+        if not named:
+            return error
+        return Error(error.reason, f"{error.message}; that save waits for {text}", {**error.metadata, **named})
 
     def _named(self, job: _wire.Message) -> tuple[str, dict[str, str]]:
         """Returns whom the call waits for, as text and as metadata."""
@@ -178,7 +204,7 @@ def _waited_for(job: _wire.Message, what: str, rank: int, step: int | None, leas
         elif progress.rank not in members:
             note = "no agent is registered"
         elif not members[progress.rank].trainer_attached:
-            note = "no trainer is attached"
+            note = progress.note or "no trainer is attached"
         else:
             note = _silence(members[progress.rank], lease) or progress.note or f"which has not called {what}"
         notes.append((progress.rank, note))
@@ -210,7 +236,7 @@ def _behind(job: _wire.Message, what: str, step: int | None) -> tuple[_Waited, s
         phase = min((count.phase for count in one.phase_counts if count.ranks), default=last)
         if phase >= last:
             continue
-        name = _wire.enum_text("cairn.v1.RankProgress.Phase", phase)
+        name = _phase_name(phase)
         notes = [(progress.rank, about + (progress.note or f"{name}, {_done(progress)}"))
                  for progress in one.ranks if progress.phase == phase]
         counted = sum(count.ranks for count in one.phase_counts if count.phase == phase)
@@ -218,6 +244,42 @@ def _behind(job: _wire.Message, what: str, step: int | None) -> tuple[_Waited, s
     if what == "save" and job.HasField("checkpoint") and job.checkpoint.state in (*_SAVING, _COMMITTING):
         return _Waited(whole=f"storage to commit step {job.checkpoint.step}, which all ranks have written"), ""
     return _Waited(), ""
+
+
+# What a rank does in the phases in which storage may hold it up.
+_AT_STORAGE = {_PHASES["WRITING"]: "writes to storage", _PHASES["READING"]: "reads from storage"}
+
+
+def _not_moving(job: _wire.Message, what: str, step: int | None) -> _Waited:
+    """Returns the ranks that are farthest behind in what all have begun, if they make no progress: else the wait is
+    only long. Of a save it may be storage, of the coordinator, that is waited for."""
+    if what == "prepare":
+        return _Waited()
+    waited, _ = _behind(job, what, step)
+    if waited.whole:
+        return waited
+    stuck = []
+    still = max(_PATIENCE, 2 * _REPORT_SECONDS * job.world_size)
+    for one in _operations(job, what):
+        phase = min((count.phase for count in one.phase_counts if count.ranks), default=_PHASES["DONE"])
+        if phase <= _PHASES["WAITING"]:
+            continue  # ranks that have not begun are named already
+        behind = [progress for progress in one.ranks if progress.phase == phase and _idle(progress) >= still]
+        if what == "save" and phase == _PHASES["STAGED"] and one.attempt == 0:
+            # All have staged, and no rank is at fault.
+            return _Waited(whole=f"the coordinator, which plans step {one.step} and makes its directory in storage"
+                           if behind else "")
+        stuck += [(progress.rank, f"{_AT_STORAGE.get(phase, _phase_name(phase))}, {_done(progress)}, no progress for "
+                   f"{_idle(progress):.0f} s") for progress in behind]
+    return _Waited(stuck)
+
+
+def _idle(progress: _wire.Message) -> float:
+    return float(progress.idle.seconds + progress.idle.nanos / 1e9)
+
+
+def _phase_name(phase: int) -> str:
+    return _wire.enum_text("cairn.v1.RankProgress.Phase", phase)
 
 
 def _done(progress: _wire.Message) -> str:

@@ -1,4 +1,4 @@
-"""Finds the address of the agent beside this process, from what launchers leave in the environment."""
+"""Finds the agent beside this process, and which rank it is, from what launchers leave in the environment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Mapping
 
 from cairn._errors import Error
@@ -17,6 +18,8 @@ _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK
 _WORLD = {"RANK": ("WORLD_SIZE",), "SLURM_PROCID": ("SLURM_NTASKS", "SLURM_NPROCS"),
           "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE",), "PMI_RANK": ("PMI_SIZE",),
           "LOCAL_RANK": ("LOCAL_WORLD_SIZE",)}
+# Of an agent that was not chosen by LOCAL_RANK nobody knows whether it is of this machine's job alone.
+_GLOBAL_RANK = tuple(variable for variable in _RANK if variable != "LOCAL_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _FIELD = re.compile(r"\{(\w*)\}")
 
@@ -26,10 +29,12 @@ class Found:
     """An agent's address.
 
     Attributes:
-      rank: the rank whose agent must be there; None if the address was not chosen by rank.
+      rank: the rank whose agent must be there; None if nobody says it.
       variable: the variable that gave the rank.
       world: how many ranks the launcher that gave the rank has started; None if it does not say so.
       world_variable: the variable that gave the world.
+      given: the address was not chosen by the rank. Then a job of one rank takes any process, because a launcher may
+        start many such jobs.
     """
 
     address: str
@@ -37,10 +42,29 @@ class Found:
     variable: str = ""
     world: int | None = None
     world_variable: str = ""
+    given: bool = False
+
+    def placed(self, environment: Mapping[str, str] = os.environ) -> Found:
+        """Returns the same with the rank that torch.distributed or the launcher says, if the address was not chosen by
+        a rank.
+
+        Raises:
+          Error: BAD_REQUEST (a rank or a number of ranks is no number).
+        """
+        if self.rank is not None:
+            return self
+        if (of_torch := _of_torch()) is not None:
+            return dataclasses.replace(self, rank=of_torch[0], variable="torch.distributed.get_rank()",
+                                       world=of_torch[1], world_variable="torch.distributed.get_world_size()",
+                                       given=True)
+        rank = _number(environment, _GLOBAL_RANK)
+        return dataclasses.replace(_found(self.address, rank, environment), given=True)
 
     def check(self, rank: int, world: int, job: str) -> None:
         """Raises WORLD_SIZE_MISMATCH or RANK_CONFLICT if the agent that was found there, which is that of `rank` of a
         job of `world` ranks, cannot be that of this process."""
+        if self.given and world == 1:
+            return
         if self.world is not None and world != self.world:
             # Without this, the ranks that have an agent would commit checkpoints that lack the state of the others.
             raise Error("WORLD_SIZE_MISMATCH", f"the agent at {self.address} is that of rank {rank} of {world} of job "
@@ -49,12 +73,27 @@ class Found:
                         {"job": job, "rank": str(self.rank),
                          "next": "Start as many agents as trainers: `cairn run --ranks` and `cairn up --ranks` take "
                          "the number of trainers of one machine. A trainer that is a job by itself, whatever the "
-                         "launcher says, gives its agent's address to cairn.connect."})
+                         "launcher says, gives its agent's address to cairn.connect; and one whose job has other ranks "
+                         "than its launcher's gives its rank= and world_size= as well."})
         if self.rank is not None and rank != self.rank:
+            # Without this, each of the two would be given the other's random state, objects and shards.
             raise Error("RANK_CONFLICT", f"the agent at {self.address} is that of rank {rank} of job {job}, and this "
                         f"process has {self.variable}={self.rank}",
                         {"job": job, "rank": str(self.rank),
-                         "next": "Let CAIRN_AGENT name the agent of this rank, for example by {rank} in its path."})
+                         "next": f"Let rank {self.rank} connect to the agent of rank {self.rank}: CAIRN_AGENT with "
+                         "{rank} in its path, or a directory of agents, leads each rank to its own. If the launcher "
+                         "gives the numbers as its processes come, give each agent that of its machine's processes. A "
+                         "trainer whose rank is not the launcher's says it by cairn.connect(rank=...)."})
+
+    def refused(self, error: Error) -> Error:
+        """Returns the error of an agent that has refused this process for its place, in the words of check()."""
+        rank, world = error.metadata.get("agent_rank", ""), error.metadata.get("agent_world_size", "")
+        if error.reason in ("RANK_CONFLICT", "WORLD_SIZE_MISMATCH") and rank.isdigit() and world.isdigit():
+            try:
+                self.check(int(rank), int(world), error.metadata.get("job", ""))
+            except Error as said:
+                return said
+        return error
 
 
 def find(environment: Mapping[str, str] = os.environ) -> Found:
@@ -77,6 +116,20 @@ def find(environment: Mapping[str, str] = os.environ) -> Found:
     if (given.startswith(("/", "unix:"))) and os.path.isdir(path):
         return _in_directory(pathlib.Path(path), environment)
     return Found(given)
+
+
+def _of_torch() -> tuple[int, int] | None:
+    """Returns rank and number of ranks of this process's group in torch, if it has one with other processes.
+
+    A launcher may have started a process that starts others, each of which inherits its variables and gets another
+    rank: the group knows better.
+    """
+    distributed = sys.modules.get("torch.distributed")  # cairn itself does not import torch
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    if distributed.get_world_size() == 1 or distributed.get_backend() == "fake":
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
 
 
 def _number(environment: Mapping[str, str], variables: tuple[str, ...],

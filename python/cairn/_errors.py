@@ -6,8 +6,21 @@ import re
 
 from cairn._reasons import NEXT_ACTIONS
 
+# A terminal would obey these characters, which names in a file of somebody else may have: control characters but new
+# lines and tabs, and those that turn the direction of text. common/base/printable.h has the same list.
+_UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+
 # These words of the table's commands are replaced.
 _PLACEHOLDER = re.compile(r"JOB@STEP| JOB`|--root ROOT")
+
+
+def shown(value: object) -> str:
+    """Returns repr() of what a caller gave, for a message; of an integer that Python does not write, its size."""
+    try:
+        return repr(value)
+    except ValueError:  # sys.set_int_max_str_digits()
+        size = f" of {value.bit_length()} bits" if isinstance(value, int) else ""
+        return f"<{type(value).__name__}{size}>"
 
 
 class Error(Exception):
@@ -35,10 +48,16 @@ class Error(Exception):
     def __str__(self) -> str:
         text = f"{self.reason}: {self.message}"
         action = next_action(self.reason, self.metadata)
-        return f"{text}\nnext: {action}" if action else text
+        return printable(f"{text}\nnext: {action}" if action else text)
 
     def __reduce__(self) -> tuple[type[Error], tuple[str, str, dict[str, str]]]:
         return (Error, (self.reason, self.message, self.metadata))
+
+
+def printable(text: str) -> str:
+    """Returns the text with each byte of a character that is not printable as "\\xNN"."""
+    return _UNPRINTABLE.sub(
+        lambda found: "".join(f"\\x{byte:02x}" for byte in found.group().encode("utf-8", "surrogatepass")), text)
 
 
 def next_action(reason: str, metadata: dict[str, str]) -> str:

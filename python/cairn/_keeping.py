@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 from cairn import _wire
-from cairn._errors import Error
+from cairn._errors import Error, shown
 
 _MAX_STEP = 999_999_999_999
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}")
@@ -35,10 +35,11 @@ class PruneChoice:
 def checked_step(step: SupportsIndex) -> int:
     """Raises BAD_STEP."""
     if isinstance(step, bool) or not hasattr(step, "__index__"):
-        raise Error("BAD_STEP", f"a step is an integer, not {step!r}")
+        raise Error("BAD_STEP", f"a step is an integer, not {shown(step)}")
     number = step.__index__()
     if not 0 <= number <= _MAX_STEP:
-        raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
+        text = shown(number)
+        raise Error("BAD_STEP", f"step {text} is not between 0 and {_MAX_STEP}", {"step": text})
     return number
 
 
@@ -58,7 +59,7 @@ def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
         try:
             checked[name] = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise Error("BAD_REQUEST", f"the metric {name!r} is no number: {str(value)[:80]}") from None
+            raise Error("BAD_REQUEST", f"the metric {name!r} is no number: {shown(value)[:80]}") from None
     return checked
 
 
@@ -82,7 +83,7 @@ def set_rules(policy: _wire.Message, keep_last: SupportsIndex | None, keep_every
         if value is None:
             continue
         if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value.__index__() < 2**63:
-            raise Error("BAD_REQUEST", f"{name} is an integer from 1, not {value!r}")
+            raise Error("BAD_REQUEST", f"{name} is an integer from 1, not {shown(value)}")
         setattr(policy, name, value.__index__())
     if keep_best is None:
         return
@@ -92,7 +93,7 @@ def set_rules(policy: _wire.Message, keep_last: SupportsIndex | None, keep_every
         words = list(keep_best) if isinstance(keep_best, (tuple, list)) else []
     if len(words) != 2 or not _METRIC_NAME.fullmatch(str(words[0])) or words[1] not in ("min", "max"):
         raise Error("BAD_REQUEST", f"keep_best is a metric and \"min\" or \"max\", as in \"loss:min\", not "
-                    f"{keep_best!r}")
+                    f"{shown(keep_best)}")
     policy.keep_best.metric, policy.keep_best.highest = str(words[0]), words[1] == "max"
 
 

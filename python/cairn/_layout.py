@@ -12,15 +12,16 @@ import numpy
 
 from cairn import _device, _device_array, _dtypes, _objects, _wire
 from cairn._device_array import DeviceArray
-from cairn._errors import Error
-from cairn._state import Alias, Array, PerRank, Shard
+from cairn._errors import Error, shown
+from cairn._state import Alias, Array, PerRank, Shard, Wanted, Wish
 
 _SLOT_BYTES = 4096
 _LENGTH_BYTES = 8
 # All that a layout says about a shard: name, dtype, global shape, offset, shape, flat range.
 _Key = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
-# All that a layout says about an object: name, bytes of its slot, whether each rank has its own, digest of its content.
-_Slot = tuple[str, int, bool, bytes]
+# All that a layout says about an object: name, bytes of its slot, whether each rank has its own, digest of its content,
+# how a load wants it.
+_Slot = tuple[str, int, bool, bytes, int]
 
 
 @dataclasses.dataclass
@@ -38,6 +39,7 @@ class DeclaredObject:
     name: str
     data: bytes
     per_rank: bool
+    wish: Wish = Wish.WHOLE
 
 
 @dataclasses.dataclass
@@ -126,7 +128,8 @@ class LayoutBuilder:
         """Raises Error for what no layout can say. All else is for the coordinator to judge, for all ranks.
 
         Args:
-          state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value.
+          state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value; of
+            a load also Wanted.
           writable: the arrays are to be loaded into.
           length_prefix: of a reshard's source: objects begin with their length, which a layout does not tell (see
             without_length), and their digests are in the layout.
@@ -159,6 +162,8 @@ class LayoutBuilder:
                     keys.append(_shard_key(name, part, shards[-1].array, writable))
             elif isinstance(value, Alias):
                 aliases.append((name, value.target))
+            elif isinstance(value, Wanted):
+                objects.append(DeclaredObject(name, b"", value.per_rank, value.wish))
             elif isinstance(value, PerRank):
                 objects.append(DeclaredObject(name, _objects.encode(value.value, name), True))
             else:
@@ -168,9 +173,10 @@ class LayoutBuilder:
                 entry.data = len(entry.data).to_bytes(_LENGTH_BYTES, "little") + entry.data
         objects.sort(key=lambda entry: entry.name.encode())
         aliases.sort()
-        # A reshard takes a shared object from one rank, so the layouts must say whether all ranks hold the same.
-        slots = [(entry.name, slot_bytes(len(entry.data)), entry.per_rank,
-                  hashlib.sha256(entry.data).digest() if length_prefix and not entry.per_rank else b"")
+        # A reshard takes a shared object from one rank, so the layouts must say whether all ranks hold the same. What a
+        # target has under an object's name does not matter, and may differ between ranks.
+        slots = [(entry.name, _SLOT_BYTES if writable else slot_bytes(len(entry.data)), entry.per_rank,
+                  hashlib.sha256(entry.data).digest() if length_prefix and not entry.per_rank else b"", int(entry.wish))
                  for entry in objects]
         signature = (keys, slots, aliases)
         with self._lock:
@@ -192,7 +198,7 @@ def without_length(slot: bytearray, name: str) -> bytes:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise Error("BAD_NAME", f"names must be strings, not {name!r}")
+        raise Error("BAD_NAME", f"names must be strings, not {shown(name)}")
     if not name:
         raise Error("BAD_NAME", "a name is empty")
     try:
@@ -235,8 +241,8 @@ def _serialize(keys: list[_Key], slots: list[_Slot],
             layout.flat_begins.append(flat[0])
             layout.flat_ends.append(flat[1])
     layout.tensor_schema = schema.SerializeToString(deterministic=True)
-    for name, slot, per_rank, content in sorted(slots, key=lambda entry: entry[0].encode()):
-        layout.objects.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content)
+    for name, slot, per_rank, content, wish in sorted(slots, key=lambda entry: entry[0].encode()):
+        layout.objects.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content, wish=wish)
     for name, target in sorted(aliases, key=lambda entry: entry[0].encode()):
         layout.aliases.add(name=name, target=target)
     return layout.SerializeToString(deterministic=True), order

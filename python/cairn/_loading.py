@@ -104,7 +104,7 @@ class Loader:
                 self.lend(number, source, begun)
             data, device = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
                                               self._session.owner, self._session.lease(),
-                                              self._session.agent_incarnation)
+                                              self._session.agent_incarnation, self._session.teller("load"))
             return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):
@@ -118,6 +118,7 @@ class Loader:
     def _await_end(self, end: _wire.Message, what: str, timeout: float) -> _wire.Message:
         """Returns the answer to EndLoad when all ranks are done."""
         deadline = time.monotonic() + timeout
+        teller = self._session.teller("load")
         while True:
             max_wait = _receiving.within(deadline)
             ended = self._session.agent.call("EndLoad", end, max_wait,
@@ -125,8 +126,8 @@ class Loader:
             if not ended.pending:
                 return ended
             if time.monotonic() > deadline:
-                raise self._session.teller("load").late(f"the other ranks did not end the {what} within {timeout:g} s",
-                                                        {})
+                raise teller.late(f"the other ranks did not end the {what} within {timeout:g} s", {})
+            teller.look(deadline - time.monotonic())
 
     def lend(self, number: int, source: _layout.Declared, begun: _wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import numpy
 
-from cairn import _native, _wire
+from cairn import _agent, _native, _wire
 from cairn._errors import Error
 
 _SOCKET_TIMEOUT = 10.0
@@ -65,7 +65,7 @@ class Lender:
         if status == bytes([errno.ENOENT]):
             return  # an agent of an older version, which knows the question no more than a wrong id
         if status != b"\x00":
-            _refuse("did not say whose it is", 0, status)
+            _refuse(path, "did not say whose it is", 0, status)
         incarnation, rank, length = _SOCKET_OWNER.unpack(_receive_exactly(channel, _SOCKET_OWNER.size))
         job = _receive_exactly(channel, min(length, _MAX_JOB_BYTES)).decode(errors="replace")
         if incarnation == self.incarnation:
@@ -83,15 +83,16 @@ def _receive_exactly(channel: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = channel.recv(size - len(data))
         if not part:
-            raise OSError("the connection was closed")
+            raise ConnectionResetError(_agent.CLOSES_AT_ONCE)
         data += part
     return data
 
 
-def _refuse(what: str, descriptor_id: int, answer: bytes) -> NoReturn:
+def _refuse(path: str, what: str, descriptor_id: int, answer: bytes) -> NoReturn:
     code = answer[0] if answer else 0
-    raise Error("AGENT_UNREACHABLE", f"the agent {what}{f' {descriptor_id:#x}' if descriptor_id else ''}: "
-                f"{os.strerror(code) if code else 'the connection was closed'}")
+    raise Error("AGENT_UNREACHABLE", f"the agent of the descriptor socket {path} {what}"
+                f"{f' {descriptor_id:#x}' if descriptor_id else ''}: "
+                f"{os.strerror(code) if code else _agent.CLOSES_AT_ONCE}")
 
 
 def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float = math.inf) -> int:
@@ -112,7 +113,7 @@ def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: 
         return descriptors[0]
     for descriptor in descriptors:
         os.close(descriptor)
-    _refuse("gave no memory for descriptor", descriptor_id, data)
+    _refuse(path, "gave no memory for descriptor", descriptor_id, data)
 
 
 def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Lender, patience: float) -> None:
@@ -126,14 +127,17 @@ def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Le
     except OSError as error:
         raise _unreachable(path, error) from None
     if answer != b"\x00":
-        _refuse("does not take descriptors for", descriptor_id, answer)
+        _refuse(path, "does not take descriptors for", descriptor_id, answer)
 
 
 def _unreachable(path: str, error: OSError) -> Error:
     """Returns an error of which _agent.frozen() knows whether the agent is there."""
     if isinstance(error, TimeoutError):
         return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: it did not answer in time: it is "
-                     "stopped, frozen or very busy", {"detail": f"DEADLINE_EXCEEDED: {error}"})
+                     "stopped, frozen or very busy, or it has no file descriptor left",
+                     {"detail": f"DEADLINE_EXCEEDED: {error}"})
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
+        return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {_agent.CLOSES_AT_ONCE}")
     return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: {error}")
 
 

@@ -220,12 +220,14 @@ def _add_spans(value: Any, spans: list[tuple[int, int]]) -> None:
 def _add_spans_of(value: Any, spans: list[tuple[int, int]], tensors: Any) -> None:
     """Optimizers have thousands of tensors, so these are looked for first. `tensors` is their class."""
     if isinstance(value, tensors):
-        local = value.to_local() if hasattr(type(value), "to_local") else value
-        if local.is_cuda and (size := local.nbytes):
-            if not local.is_contiguous():
-                last = sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
-                size = (last + 1) * local.element_size()
-            begin = local.data_ptr()
+        if hasattr(type(value), "__tensor_flatten__"):  # DTensors, and others that have no memory of their own
+            for name in value.__tensor_flatten__()[0]:
+                _add_spans_of(getattr(value, name), spans, tensors)
+        elif value.is_cuda and (size := value.nbytes):
+            if not value.is_contiguous():
+                last = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
+                size = (last + 1) * value.element_size()
+            begin = value.data_ptr()
             spans.append((begin, begin + size))
     elif isinstance(value, (dict, list, tuple, Mapping)):
         for part in value.values() if isinstance(value, Mapping) else value:

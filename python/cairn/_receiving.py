@@ -6,7 +6,7 @@ import time
 
 import numpy
 
-from cairn import _agent, _device, _layout, _memory, _native, _wire
+from cairn import _agent, _awaited, _device, _layout, _memory, _native, _wire
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport
@@ -17,7 +17,8 @@ _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 
 def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun: _wire.Message,
-            timeout: float, owner: int, lease: float, own: int) -> tuple[list[bytearray], DeviceReport | None]:
+            timeout: float, owner: int, lease: float, own: int,
+            teller: _awaited.Teller) -> tuple[list[bytearray], DeviceReport | None]:
     """Copies batch after batch into the arrays. Returns the objects' bytes, and how arrays on devices were filled.
 
     Args:
@@ -26,6 +27,7 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
       owner: the user of the agents whose memory is read.
       lease: seconds without a word after which an agent counts as lost.
       own: the incarnation of `agent`.
+      teller: says for whom it waits.
     """
     targets: list[_Target] = [_Target(entry.array, entry.name) for entry in declared.shards]
     report: DeviceReport | None = None
@@ -66,6 +68,8 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
             break
         if time.monotonic() > deadline:
             raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
+        if not response.batches:
+            teller.look(deadline - time.monotonic())
     last = _device.DeviceCopyList()
     for target in targets:
         target.finish(last)

@@ -38,25 +38,58 @@ def change(session: _session.Session, name: str, request: _wire.Message) -> _wir
     return session.call(_LOCAL[name], wrapped).response
 
 
-def committed(session: _session.Session) -> list[Checkpoint]:
-    """Returns the committed checkpoints of the session's job, by ascending step."""
+def _listed(session: _session.Session) -> list[_wire.Message]:
     request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
-    response = session.call("ListLocalCheckpoints", request)
+    return list(session.call("ListLocalCheckpoints", request).checkpoints)
+
+
+def _unread(session: _session.Session, listed: _wire.Message, what: str) -> Error:
+    """Returns why something is not known of a step: a list without the step would be taken for the truth by one rank,
+    while another rank, for which storage has answered, decides otherwise."""
+    error = _wire.error_from_status(listed.error)
+    return Error(error.reason, f"{session.job}@{listed.step}: {what} is not known, because storage did not tell: "
+                 f"{error.message}",
+                 {**error.metadata, "job": session.job, "step": str(listed.step),
+                  "next": "Ask again. If it stays so, mend the storage, or move the step's directory away."})
+
+
+def committed(session: _session.Session) -> list[Checkpoint]:
+    """Returns the committed checkpoints of the session's job, by ascending step.
+
+    Raises:
+      Error: as Client.checkpoints.
+    """
+    listed = _listed(session)
+    for one in listed:
+        if one.unread:
+            raise _unread(session, one, "whether it is committed")
     state = _wire.CHECKPOINT_STATES["COMMITTED"]
-    return [Checkpoint.from_wire(message) for message in response.checkpoints if message.state == state]
+    return [Checkpoint.from_wire(message) for message in listed if message.state == state]
+
+
+def _tags(listed: list[_wire.Message]) -> dict[str, int]:
+    return {tag: checkpoint.step for checkpoint in listed for tag in checkpoint.tags}
+
+
+def _check_tags(session: _session.Session, listed: list[_wire.Message]) -> None:
+    for one in listed:
+        if one.unread and one.attempt == 0:
+            raise _unread(session, one, "which tags it has")
 
 
 def tags(session: _session.Session) -> dict[str, int]:
     """See Client.tags."""
-    request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
-    listed = session.call("ListLocalCheckpoints", request).checkpoints
-    return {tag: checkpoint.step for checkpoint in listed for tag in checkpoint.tags}
+    listed = _listed(session)
+    _check_tags(session, listed)
+    return _tags(listed)
 
 
 def tagged(session: _session.Session, name: str) -> int:
-    """Returns the step of a tag. Raises NOT_COMMITTED."""
-    known = tags(session)
+    """Returns the step of a tag. Raises NOT_COMMITTED, and as Client.tags."""
+    listed = _listed(session)
+    known = _tags(listed)
     if name not in known:
+        _check_tags(session, listed)
         raise Error("NOT_COMMITTED", f"no checkpoint of {session.job} has the tag {name!r}; "
                     + (f"its tags are {', '.join(sorted(known))}" if known else "it has no tags"),
                     {"job": session.job, "tag": name})

@@ -10,6 +10,11 @@ from cairn import _wire
 from cairn._errors import Error
 
 
+def listed(names: list[str]) -> str:
+    """Returns names for people: the first ones, and how many more there are."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """A committed checkpoint.
@@ -114,7 +119,8 @@ class LoadReport:
     Attributes:
       step: that was loaded; None of an import or a reshard.
       objects: name -> value of all objects of the checkpoint (of the source), declared or not.
-      missing, unexpected: tensor and object names that only the target, only the checkpoint had (strict=False).
+      missing, unexpected: tensor and object names that only the target, only the checkpoint had (strict=False). Of the
+        unexpected ones these are the first 64 KiB, in the order of the alphabet.
       bytes_read: payload planned for this rank to read from storage.
       total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
         and what the disk really gave, with alignment and verification.

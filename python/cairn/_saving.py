@@ -149,7 +149,7 @@ class Saving:
                 raise self._late(timeout, teller)
             max_wait = min(_agent.MAX_WAIT, remaining, teller.wait())
             self._poll(max_wait, _agent.patience(max_wait, remaining))
-            teller.look(deadline - time.monotonic())
+            teller.look(deadline - time.monotonic(), self._stalled)
 
     def done(self) -> bool:
         """Returns whether wait() would return at once.

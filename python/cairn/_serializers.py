@@ -13,7 +13,7 @@ from cairn._errors import Error
 from cairn._opaque import Opaque
 
 # Arrays in an object are stored as text, which takes a third more and is not sharded.
-_MAX_ARRAY_BYTES = 1 << 20
+MAX_ARRAY_BYTES = 1 << 20
 _PLAIN_KINDS = "biufc"  # booleans and numbers
 
 
@@ -53,23 +53,44 @@ def register_serializer(kind: type, name: str, to_bytes: Callable[[Any], bytes],
     _by_type[kind] = _by_name[name] = serializer
 
 
+def knows(kind: type) -> bool:
+    """Returns whether values of a class have a registered serializer."""
+    return kind in _by_type
+
+
 def encode(value: Any, path: str) -> tuple[str, Any] | None:
     """Returns the kind and the JSON value of what has a serializer; None of what has none. Raises BAD_REQUEST."""
     serializer = _by_type.get(type(value))
     if serializer is not None:
-        data = serializer.to_bytes(value)
+        try:
+            data = serializer.to_bytes(value)
+        except Error as error:
+            raise _at(path, error) from None
         if not isinstance(data, bytes):
             raise Error("BAD_REQUEST", f"{path!r}: the serializer {serializer.name!r} made a {type(data).__name__}, "
                         "not bytes", {"object": path[:200]})
         return "user", [serializer.name, base64.b64encode(data).decode()]
     # A masked array or a matrix would come back as another type.
     if type(value) is numpy.ndarray and value.dtype.kind in _PLAIN_KINDS:
-        if value.nbytes > _MAX_ARRAY_BYTES:
-            raise Error("BAD_REQUEST", f"{path!r} is an array of {value.nbytes} bytes within an object: make it an "
-                        "entry of the state's dicts, which is stored as a tensor", {"object": path[:200]})
+        if value.nbytes > MAX_ARRAY_BYTES:
+            raise _at(path, too_large("an array", value.nbytes))
         array = value.astype(value.dtype.newbyteorder("<"), copy=False)
         return "array", [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
     return None
+
+
+def _at(path: str, error: Error) -> Error:
+    """Returns the error of a part of a value with the part's place."""
+    return Error(error.reason, f"{path!r}: {error.message}", {"object": path[:200], **error.metadata})
+
+
+def too_large(what: str, size: int) -> Error:
+    """Returns the error for an array or tensor that is no part of a value because it is too large."""
+    return Error("BAD_REQUEST", f"{what} of {size} bytes is within a value (a tuple, or cairn.per_rank), which takes "
+                 f"{MAX_ARRAY_BYTES} at most",
+                 {"next": "Store it as a tensor: as an entry of the state's own dicts and lists if all ranks have the "
+                          "same. If each rank has its own, give it a name for each rank, such as "
+                          "{f'replay.rank{client.rank}': tensor}, without cairn.per_rank."})
 
 
 def decode(kind: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from cairn import _agent, _awaited, _layout, _memory, _wire
+from cairn import _agent, _awaited, _discovery, _layout, _memory, _wire
 from cairn._errors import Error
 
 _PROTOCOL = 1
@@ -62,9 +62,11 @@ class Session:
       page: the control page; None before it is attached.
     """
 
-    def __init__(self, agent: _agent.Agent, on_new_agent: Callable[[], None], on_replaced: Callable[[], None]):
+    def __init__(self, agent: _agent.Agent, on_new_agent: Callable[[], None], on_replaced: Callable[[], None],
+                 found: _discovery.Found | None = None):
         """
         Args:
+          found: says which rank this trainer is, where somebody says it.
           on_new_agent: called whenever it is attached to another process than before, which knows nothing of the last.
           on_replaced: called once, when another trainer has taken the rank.
         """
@@ -76,6 +78,7 @@ class Session:
         self.owner = 0
         self.page: _memory.ControlPage | None = None
         self.agent = agent
+        self._found = found
         self._on_new_agent = on_new_agent
         self._on_replaced = on_replaced
         self._path = _agent.target_of(agent.address).removeprefix("unix:")
@@ -93,7 +96,7 @@ class Session:
     def attach(self, patience: float) -> None:
         """Makes sure that the session is attached to the agent's current process, for which it waits.
 
-        Raises AGENT_UNREACHABLE, RANK_CONFLICT, STALE_INCARNATION.
+        Raises AGENT_UNREACHABLE, RANK_CONFLICT, WORLD_SIZE_MISMATCH, STALE_INCARNATION.
         """
         with self._lock:
             self.check()
@@ -141,9 +144,19 @@ class Session:
         request = _wire.LOCAL_AGENT["Attach"].request(
             trainer_incarnation=self.incarnation, pid=os.getpid(), client_version=_VERSION, protocol=_PROTOCOL,
             previous_agent=self.agent_incarnation)
+        found = self._found
+        if found is not None and found.rank is not None:
+            # The agent checks it, before another trainer loses the rank.
+            request.place.rank = found.rank
+            request.place.world_size = found.world or 0
+            request.place.may_be_alone = found.given
         try:
             return self.agent.call_patiently("Attach", request, patience)
         except Error as error:
+            if found is not None:
+                refused = found.refused(error)
+                if refused is not error:
+                    raise refused from None
             if error.reason == "STALE_INCARNATION" and self.agent_incarnation:
                 self._lose_rank()
                 self.check()
@@ -272,7 +285,13 @@ class Session:
             agent = self.agent_incarnation
             max_wait = min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait())
             renew()
-            response = self.call(name, request, max_wait, timeout=_agent.patience(max_wait, remaining), renew=renew)
+            try:
+                response = self.call(name, request, max_wait, timeout=_agent.patience(max_wait, remaining),
+                                     renew=renew)
+            except Error as error:
+                if error.reason == "SAVE_IN_PROGRESS":
+                    raise teller.blame(error) from None
+                raise
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []
@@ -293,7 +312,7 @@ class Session:
             if not response.pending:
                 return response, agent
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
-            teller.look(deadline - time.monotonic())
+            teller.look(deadline - time.monotonic(), stalled)
 
     def teller(self, what: str, step: int | None = None) -> _awaited.Teller:
         """Returns who tells whom a "save" of `step`, a "load" or a "prepare" waits for that begins now."""

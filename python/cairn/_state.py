@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
@@ -10,7 +11,7 @@ import numpy
 
 from cairn import _device_array
 from cairn._device_array import DeviceArray
-from cairn._errors import Error
+from cairn._errors import Error, shown
 
 Array = numpy.ndarray[Any, Any]
 
@@ -84,13 +85,13 @@ def _integers(values: Iterable[SupportsIndex], what: str) -> tuple[int, ...]:
     try:
         given = tuple(values)
     except TypeError:
-        raise Error("BAD_SHAPE", f"a shard's {what} must be a sequence of integers, not {values!r}") from None
+        raise Error("BAD_SHAPE", f"a shard's {what} must be a sequence of integers, not {shown(values)}") from None
     try:
         result = tuple(value if type(value) is int else value.__index__() for value in given)
     except AttributeError:
-        raise Error("BAD_SHAPE", f"a shard's {what} must hold integers: {values!r}") from None
+        raise Error("BAD_SHAPE", f"a shard's {what} must hold integers: {shown(values)}") from None
     if any(not -(2**63) <= value < 2**63 for value in result):
-        raise Error("SHAPE_OVERFLOW", f"a shard's {what} {result} leaves 64 bits")
+        raise Error("SHAPE_OVERFLOW", f"a shard's {what} {shown(result)} leaves 64 bits")
     return result
 
 
@@ -108,6 +109,23 @@ class PerRank:
     value: Any
 
 
+class Wish(enum.IntEnum):
+    """What a load asks for under the name of a value, as ObjectWish of the wire contract says it."""
+
+    WHOLE = 0
+    IN_PARTS = 1
+    IF_THERE = 2
+    PLACE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Stands in the target of a load for a value, of which nothing but the wish for it counts there."""
+
+    wish: Wish
+    per_rank: bool = False
+
+
 class PerRankValues(list[Any]):
     """The values of all ranks, in order of rank, that a load gives for a per_rank() value of another number of ranks.
 
@@ -122,7 +140,7 @@ def alias(name: str) -> Alias:
       Error: BAD_NAME (`name` is no string). That the state has such a tensor is checked when it is saved.
     """
     if not isinstance(name, str):
-        raise Error("BAD_NAME", f"an alias names its tensor by a string, not {name!r}")
+        raise Error("BAD_NAME", f"an alias names its tensor by a string, not {shown(name)}")
     return Alias(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cairn._errors import Error
+from cairn._errors import Error, shown
 
 # "As long as it takes" means a year: long enough for everybody, and within what clocks and messages can hold.
 LONGEST = 365 * 86400.0
@@ -22,7 +22,7 @@ def seconds(timeout: float, what: str) -> float:
     except OverflowError:  # an integer beyond what a float holds
         value = math.inf if timeout > 0 else -math.inf
     except (TypeError, ValueError):
-        raise Error("BAD_REQUEST", f"{what}: timeout={timeout!r} is no number of seconds") from None
+        raise Error("BAD_REQUEST", f"{what}: timeout={shown(timeout)} is no number of seconds") from None
     if math.isnan(value) or value < 0:
-        raise Error("BAD_REQUEST", f"{what}: timeout={timeout!r}: a timeout is 0 seconds or more")
+        raise Error("BAD_REQUEST", f"{what}: timeout={shown(timeout)}: a timeout is 0 seconds or more")
     return min(value, LONGEST)

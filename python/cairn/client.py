@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import time
 import weakref
@@ -29,11 +30,12 @@ from cairn import (
     _wire,
 )
 from cairn._errors import Error
-from cairn._results import LoadReport
+from cairn._results import LoadReport, listed
 from cairn._saving import Saving
 
 __all__ = ["Client", "Saving", "connect"]
 
+_log = logging.getLogger("cairn")
 # close() waits this long until another thread's call has ended.
 _CLOSE_PATIENCE = 1.0
 
@@ -50,36 +52,59 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def connect(address: str | None = None, timeout: float = _session.PATIENCE, *,
-            share_gpu_memory: bool = False) -> Client:
-    """Connects to one agent.
+def connect(address: str | None = None, timeout: float = _session.PATIENCE, *, share_gpu_memory: bool = False,
+            rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> Client:
+    """Connects to one agent, which must be that of this trainer's rank.
 
     Args:
       address: the agent's, such as "unix:/run/cairn/0.sock". By default the environment's CAIRN_AGENT gives it: an
         address, one with "{rank}" in it, or a directory; the rank is RANK, SLURM_PROCID or LOCAL_RANK.
       timeout: seconds for which an agent that is just starting is waited for.
       share_gpu_memory: the agent copies arrays of saves from GPUs itself, where it can (docs/gpu.md).
+      rank: of this trainer in its job, where it is another one than the launcher says, or no launcher says it.
+      world_size: number of ranks of the job; it goes with `rank`.
 
     Returns:
       The client, whose session has begun.
 
     Raises:
       Error: AGENT_UNREACHABLE (no address is known, or nobody answers there), BAD_REQUEST (an argument is of the wrong
-        kind), RANK_CONFLICT (the agent that the environment leads to is that of another rank), WORLD_SIZE_MISMATCH
-        (its job has another number of ranks than the launcher, by WORLD_SIZE, SLURM_NTASKS and the like, has started),
-        STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or MEMORY_UNSEALED (who listens there
-        is not an agent of the socket's owner).
+        kind), RANK_CONFLICT (the agent is that of another rank than this process has by `rank`, by torch's process
+        group, or by RANK, SLURM_PROCID and the like), WORLD_SIZE_MISMATCH (its job has another number of ranks than the
+        launcher has started, by WORLD_SIZE, SLURM_NTASKS and the like; only a job of one rank whose agent's address is
+        given takes such a process), STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or
+        MEMORY_UNSEALED (who listens there is not an agent of the socket's owner).
     """
     if not isinstance(address, str | None):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
-    found = _discovery.find() if address is None else _discovery.Found(address)
-    client = Client(found.address, _timeouts.seconds(timeout, "connect"), bool(share_gpu_memory))
+    found = _find(address, _natural(rank, "rank", 0), _natural(world_size, "world_size", 1))
+    client = Client(found.address, _timeouts.seconds(timeout, "connect"), bool(share_gpu_memory), found)
     try:
-        found.check(client.rank, client.world_size, client.job)
+        found.check(client.rank, client.world_size, client.job)  # an agent of an earlier version has not done it
     except Error:
         client.close()
         raise
     return client
+
+
+def _natural(value: SupportsIndex | None, name: str, lowest: int) -> int | None:
+    """Raises BAD_REQUEST if it is neither None nor an integer from `lowest`."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not lowest <= value.__index__() < 2**31:
+        raise Error("BAD_REQUEST", f"connect: {name} is an integer from {lowest}, not {value!r}")
+    return value.__index__()
+
+
+def _find(address: str | None, rank: int | None, world_size: int | None) -> _discovery.Found:
+    """Returns where the agent is, and which rank this process is by its caller, else by its launcher."""
+    if rank is None:
+        if world_size is not None:
+            raise Error("BAD_REQUEST", "connect: world_size needs rank")
+        return (_discovery.find() if address is None else _discovery.Found(address)).placed()
+    if address is None:
+        address = _discovery.find({**os.environ, "RANK": str(rank)}).address
+    return _discovery.Found(address, rank, "rank", world_size, "world_size")
 
 
 class Client(_keeping.Keeper):
@@ -96,7 +121,8 @@ class Client(_keeping.Keeper):
       world_size: number of ranks of the job.
     """
 
-    def __init__(self, address: str, timeout: float, share_gpu_memory: bool = False) -> None:
+    def __init__(self, address: str, timeout: float, share_gpu_memory: bool = False,
+                 found: _discovery.Found | None = None) -> None:
         """See connect()."""
         self._agent = _agent.Agent(address)
         # There is one slab at a time; what is mapped here is given to nobody else.
@@ -105,7 +131,7 @@ class Client(_keeping.Keeper):
         self._operation = _operation.Operation(_weakly(self._leave))
         self._left = False
         self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
-                                         on_replaced=_weakly(self._leave))
+                                         on_replaced=_weakly(self._leave), found=found)
         self._line = _line.Line()
         sharing = _device_sharing.Sharing(self._session, self._devices) if share_gpu_memory else None
         self._saver = _saver.Saver(self._session, self._slabs, self._devices, sharing)
@@ -299,7 +325,8 @@ class Client(_keeping.Keeper):
           step: None or "latest" for the latest committed one; or the name that tag() gave to one.
           mapping: statements of the mapping language (docs/mapping.md) by which the state's tensors are made of the
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
-          strict: refuse names that only the checkpoint or only the state has.
+          strict: refuse names that only the checkpoint or only the state has. Without it, a warning in the log "cairn"
+            of rank 0 says what was not found.
           source: the path of what another library wrote (docs/import.md: Hugging Face, PyTorch, Megatron-core,
             DeepSpeed, torchsnapshot, Paddle), to be loaded instead of a checkpoint. All ranks and the coordinator must
             see it.
@@ -319,6 +346,14 @@ class Client(_keeping.Keeper):
             damaged); RANK_LATE, RANK_LOST, TIMED_OUT; BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE
             (arguments); INPUT_UNREADABLE (the mapping's file, the source). All reasons: docs/errors.md.
         """
+        report = self._load(state, step, mapping, strict, source, fallback, timeout)
+        if not strict:
+            self._tell_unfilled(report)
+        return report
+
+    def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: _mapping.Mapping | None,
+              strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float) -> LoadReport:
+        """Does what load() does, without a word in the log about what it did not fill."""
         if step is not None and source is not None:
             raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
         if step == "latest":
@@ -331,6 +366,13 @@ class Client(_keeping.Keeper):
         with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
             self._saver.settle(time.monotonic() + timeout)
             return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
+
+    def _tell_unfilled(self, report: LoadReport) -> None:
+        """Warns of what a load that is not strict left as it was. All ranks have the same names, so one says it."""
+        if report.missing and self.rank == 0:
+            _log.warning("%s: the load%s with strict=False did not find %d of the state's names, so these stay as they "
+                         "were: %s", self.job, "" if report.step is None else f" of step {report.step}",
+                         len(report.missing), listed(report.missing))
 
     # Resharding.
 
@@ -376,17 +418,21 @@ class Client(_keeping.Keeper):
         """The names that checkpoints of this job have, and their steps.
 
         Raises:
-          Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).
+          Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now); STORAGE_ERROR, STORAGE_READ_ONLY and
+            the like (storage did not tell which names a step has).
         """
         return _requests.tags(self._session)
 
     def checkpoints(self) -> list[int]:
         """The committed steps of this job on which its training builds, ascending; load() takes the last one.
 
-        Superseded ones, which a training has left behind when it went on from an older step, are not among them.
+        Superseded ones, which a training has left behind when it went on from an older step, are not among them, nor
+        are those that are proven to be damaged.
 
         Raises:
-          Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).
+          Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now); STORAGE_ERROR, STORAGE_READ_ONLY and
+            the like (storage did not tell whether a step is committed, which `metadata["step"]` names: a list without
+            it might differ from that of another rank).
         """
         return [checkpoint.step for checkpoint in _requests.committed(self._session)]
 

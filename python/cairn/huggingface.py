@@ -38,7 +38,8 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
     """Saves what a Trainer trains when the Trainer would save, and besides on request and on SIGTERM. Resumes it.
 
     Every rank has one. Saved are the model, the optimizer, the scheduler, the random number generators, and the
-    Trainer's own state; only the model with `save_only_model`. `save_total_limit` becomes the job's rule of what is
+    Trainer's own state, with that of its callbacks if resume_directory() was called; only the model with
+    `save_only_model`. `save_total_limit` becomes the job's rule of what is
     kept. With `load_best_model_at_end` the model of the best evaluation is loaded when the training ends; no checkpoint
     is deleted then by a rule of the callback, because the callback itself says which one is the best. After SIGTERM
     the training stops when the save has ended.
@@ -62,6 +63,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         self._wanted = False  # this step is saved after its evaluation
         self._saved = -1  # the last step
         self._best_step: int | None = None
+        self._trainer: Any = None  # that resume_directory() was given, which alone knows the other callbacks
 
     def resume_directory(self, trainer: Any) -> str | None:
         """Makes a directory for Trainer.train(resume_from_checkpoint=...), by which the Trainer finds its place in the
@@ -76,6 +78,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
           Error: UNSUPPORTED (the Trainer uses accelerate's FSDP or DeepSpeed, which read files of their own), and as
             Client.load, but for NOT_COMMITTED.
         """
+        self._trainer = trainer
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
             raise Error("UNSUPPORTED", "CairnCallback cannot resume a Trainer with FSDP or DeepSpeed of accelerate",
                         {"job": self._client.job})
@@ -198,6 +201,8 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
 
     def _state_of(self, args: Any, state: Any, parts: dict[str, Any]) -> dict[str, Any]:
         trainer = {name: value for name, value in dataclasses.asdict(state).items() if name != "stateful_callbacks"}
+        if self._trainer is not None:
+            trainer["stateful_callbacks"] = _states_of_callbacks(self._trainer)
         # Ranks measure times of their own, which stand in the history of the log.
         result = {"model": parts["model"], "trainer": per_rank(json.loads(json.dumps(trainer, default=float)))}
         if not args.save_only_model:
@@ -219,6 +224,16 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
             return False
         state.best_metric = value
         return True
+
+
+def _states_of_callbacks(trainer: Any) -> dict[str, Any]:
+    """Returns what the Trainer saves of its callbacks, in the form in which it restores them
+    (restore_callback_states_from_checkpoint)."""
+    states: dict[str, Any] = {}
+    for callback in [*trainer.callback_handler.callbacks, trainer.control]:
+        if callable(getattr(callback, "state", None)):
+            states.setdefault(type(callback).__name__, []).append(callback.state())
+    return {name: each if len(each) > 1 else each[0] for name, each in states.items()}
 
 
 def _best_rule(args: Any) -> str:

@@ -11,14 +11,18 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from cairn import _lightning_hooks as _hooks
 from cairn._state import PerRankValues, per_rank
 from cairn.client import Client
 from cairn.torch import _rng
 from cairn.torch._manager import CheckpointManager
+from cairn.torch._stateful import Described
 
 try:
+    from lightning.pytorch import __version__ as _version
     from lightning.pytorch.callbacks import Checkpoint
 except ImportError:
+    from pytorch_lightning import __version__ as _version
     from pytorch_lightning.callbacks import Checkpoint
 
 __all__ = ["CairnCheckpoint"]
@@ -30,8 +34,9 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
     """Saves what Trainer.fit trains when a CheckpointManager would, and resumes it from the latest checkpoint.
 
     Every rank has one. Saved are the module, the optimizers, the schedulers, the precision plugin, the progress of the
-    loops with the positions of data loaders that have a state, the other callbacks, and the random number generators. A
-    step is the Trainer's `global_step`. What a module's on_save_checkpoint hook adds is not saved.
+    loops with the positions of data loaders that have a state, the other callbacks, the random number generators, and
+    what module, callbacks and data module keep by their hooks (on_save_checkpoint, on_load_checkpoint). A step is the
+    Trainer's `global_step`.
 
     fit(ckpt_path=...) resumes from that file instead. After SIGTERM the training stops when the save has ended.
     """
@@ -49,15 +54,23 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
         self._rng: Any = None  # to be put back when the loaders are at their place
         self._seen = -1  # the last step that was reported
 
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Comes before the other callbacks until all is loaded, because Lightning calls their hooks that load before
+        their on_fit_start. They are called from another list now."""
+        if stage == "fit":
+            trainer.callbacks = [self, *(each for each in trainer.callbacks if each is not self)]
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Loads the latest checkpoint, if there is one."""
+        # A step is saved after all other callbacks have seen it.
+        trainer.callbacks = [*(each for each in trainer.callbacks if each is not self), self]
         # The Trainer's own handler would end the training at once, and is not there yet.
         self._manager = CheckpointManager(self._client, **{**self._options, "handle_sigterm": False,
                                                            "chain_sigterm": False})
         self._seen = trainer.global_step
         if trainer.ckpt_path is not None:
             return
-        state = self._state_of(trainer, pl_module)
+        state = {**self._state_of(trainer, pl_module), "hooks": Described({})}
         step = self._manager.restore_or_initialize(state)
         if step is None:
             return
@@ -70,9 +83,8 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             loops = {**loops[0], "state_dict": {}}
             callbacks = callbacks[0]
         trainer.fit_loop.load_state_dict(loops)
-        for callback in trainer.callbacks:
-            if callback is not self and callback.state_key in callbacks:
-                callback.load_state_dict(callbacks[callback.state_key])
+        checkpoint = _hooks.checkpoint_of(trainer, pl_module, _version)
+        _hooks.call_load_hooks(trainer, pl_module, {**checkpoint, "callbacks": callbacks}, state["hooks"])
         if loops["epoch_loop.batch_progress"]["is_last_batch"]:
             self._restore_rng()  # the loaders draw from the generators when they begin the next epoch
 
@@ -96,7 +108,9 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             return  # gradients are accumulated
         self._seen = trainer.global_step
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self._manager.step(self._seen, lambda: self._state_of(trainer, pl_module), metrics)
+        self._manager.step(self._seen, lambda: {
+            **self._state_of(trainer, pl_module),
+            "hooks": _hooks.changes_by_hooks(trainer, pl_module, _version)}, metrics)
         if self._manager.should_stop:
             trainer.should_stop = True
 

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from cairn import _agent, _peer, _token, _wire
-from cairn._errors import Error
+from cairn._errors import Error, shown
 from cairn.client import Client, connect
 
 _START_TIMEOUT = 30.0
@@ -294,8 +294,9 @@ class Cluster:
           Error: RANK_OUT_OF_RANGE, and as cairn.connect().
         """
         if not 0 <= rank < self.ranks:
-            raise Error("RANK_OUT_OF_RANGE", f"rank {rank} of a cluster of {self.ranks}")
-        client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory)
+            raise Error("RANK_OUT_OF_RANGE", f"rank {shown(rank)} of a cluster of {self.ranks}")
+        client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory, rank=rank,
+                         world_size=self.ranks)
         self._clients.append(client)
         return client
 

@@ -304,6 +304,27 @@ def test_added_tokens(pair, tmp_path):
     same_as_peer(path, [random_text(r, r.randrange(1, 9), pieces) for _ in range(1500)])
 
 
+def test_a_token_may_begin_in_the_white_space_that_another_took(pair, tmp_path):
+    """The search goes on behind the token itself, not behind the blanks that belong to it by its flags."""
+    tokens = [
+        added("<right>", 6000, rstrip=True),
+        added("<both>", 6001, lstrip=True, rstrip=True),
+        added(" mid", 6002),
+        added("    ", 6003),
+        added("\t<tab>", 6004, lstrip=True),
+        added(" word", 6005, single_word=True),
+        added("  norm", 6006, special=False, normalized=True),
+        added("<end>", 6007, rstrip=True, special=False, normalized=True),
+        added(" ", 6008, special=False, normalized=True, rstrip=True),
+    ]
+    r = rng(13)
+    pieces = [t["content"] for t in tokens] + [" ", "  ", "   ", "\t", "\u3000", "x", "é", "mid", "<tab>"]
+    for kept in (tokens, tokens[:4], tokens[4:]):
+        path = build(pair, tmp_path, lambda tokenizer: tokenizer.update(added_tokens=kept))
+        same_as_peer(path, ["a<right> mid b", "a<right>  mid b", "a<right>     b"]
+                     + [random_text(r, r.randrange(1, 9), pieces) for _ in range(1500)])
+
+
 def test_ids_of_added_tokens_are_hugging_faces(pair, tmp_path):
     """Hugging Face numbers added tokens anew: as the vocabulary has them, else one after the other behind it."""
     known = json.loads((pair / "vocab.json").read_text())

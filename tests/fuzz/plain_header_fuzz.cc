@@ -10,15 +10,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = cairn::ParsePlainIndex(cairn::RenderPlainIndex(*index));
     if (!again.ok() || again->weight_map != index->weight_map) std::abort();
   }
-  const auto tensors = cairn::ParsePlainHeader(bytes, size);
-  if (!tensors.ok()) return 0;
+  const auto parsed = cairn::ParsePlainHeader(bytes, size);
+  if (!parsed.ok()) return 0;
   uint64_t end = 0;
-  for (const cairn::PlainTensor& tensor : *tensors) {
+  for (const cairn::PlainTensor& tensor : parsed->tensors) {
     if (tensor.begin != end) std::abort();
     end = tensor.end;
   }
-  const std::string header = cairn::RenderPlainHeader(*tensors);
+  const std::string header = cairn::RenderPlainHeader(parsed->tensors);
   const auto again = cairn::ParsePlainHeader(header, header.size() + end);
-  if (!again.ok() || again->size() != tensors->size()) std::abort();
+  if (!again.ok() || again->tensors.size() != parsed->tensors.size()) std::abort();
   return 0;
 }

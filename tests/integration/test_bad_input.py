@@ -105,6 +105,15 @@ def test_missing_and_unexpected_names(root):
         assert reasons(answers) == ["SHAPE_MISMATCH"] * 2
 
 
+def test_Load_ManyNamesAreUnexpected_TellsTheFirstOnes(root):
+    names = [f"{number:05}.{'weight' * 20}" for number in range(36_000)]  # more than a message to an agent holds
+    with cairn.local.Cluster(ranks=1, root=root) as cluster, cluster.connect(0) as client:
+        zero = np.zeros(1, np.uint8)
+        client.save(1, dict.fromkeys(names, zero), timeout=120).wait()
+        report = client.load({}, strict=False, timeout=60)
+    assert report.unexpected == names[:(64 << 10) // len(names[0])]
+
+
 def test_step_that_was_never_saved(root):
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         for step in (None, 7):

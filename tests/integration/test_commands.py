@@ -237,6 +237,8 @@ def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):
         table = command("status", "demo", address).stdout
         assert "demo: 2 of 2 agents, " in table, table
         assert "load 1: nothing to load: the job has no checkpoint yet" in table, table
+        (load,) = command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")["loads"]
+        assert load["state"] == "NOTHING_TO_LOAD" and load["error"] is None, load
         assert "state=NOTHING_TO_LOAD" in cluster.coordinator.log.read_text()
         answers = on_ranks(cluster, lambda rank, client: client.load({"w": np.zeros(2)}, step=7), errors=True)
         assert reasons(answers) == ["NOT_COMMITTED"] * 2
@@ -335,6 +337,13 @@ def test_mistakes_are_answered_with_what_to_do(arguments, tmp_path, monkeypatch)
     assert done.returncode in (1, 2)
     said = done.stderr.partition("\n  next: ")[2]
     assert len(said) > 20 and not EMPTY.search(said), done.stderr
+
+
+def test_help_is_what_the_option_says():
+    for words in ([], ["save"], ["corpus", "bpe"]):
+        assert command("help", *words).stdout == command(*words, "--help").stdout
+    assert "  help " in command("--help").stdout
+    assert "nosuch" in command("help", "nosuch", expect=2).stderr
 
 
 def test_coordinator_that_is_not_there_is_told_in_words():

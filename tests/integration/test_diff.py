@@ -80,6 +80,34 @@ def test_each_kind_of_difference_is_named(roots, tmp_path):
     assert "ONLY_SECOND" in table and "7 of 10 names differ" in table
 
 
+def test_the_largest_difference_is_told_and_many_names_are_put_together(tmp_path):
+    whole = {f"layers.{n}.w": np.arange(12, dtype=np.float32).reshape(3, 4) for n in range(60)}
+    changed = {name: array.copy() for name, array in whole.items()}
+    for n, array in enumerate(changed.values()):
+        array[1, 2] += 1 + n / 64
+        array[0, 0] -= 0.5
+    changed["layers.7.w"][2, 3] = np.nan
+    changed["bias"] = np.ones(3)
+    save(tmp_path / "a", whole, 2, 1, "rows")
+    save(tmp_path / "b", changed, 2, 1, "rows")
+    roots = ["--root", str(tmp_path / "a"), "--second-root", str(tmp_path / "b")]
+    answer = command_json("diff", "demo@1", "demo@1", *roots, expect=1)
+    for number in (3, 7):
+        (name,) = [name for name in answer["names"] if name["name"] == f"layers.{number}.w"]
+        apart = np.abs(changed[name["name"]] - whole[name["name"]])
+        assert (name["largest_difference"], name["largest_at"]) == (np.nanmax(apart), np.nanargmax(apart))
+        assert name["nan_on_one_side"] == np.count_nonzero(np.isnan(apart))
+    assert answer["groups"] == [
+        {"pattern": "bias", "kind": "tensor", "difference": "ONLY_SECOND", "names": 1},
+        {"pattern": "layers.*.w", "kind": "tensor", "difference": "VALUES", "names": 60, "differing": 121,
+         "largest_difference": 1 + 59 / 64, "largest_in": "layers.59.w", "nan_on_one_side": 1}]
+    table = command("diff", "demo@1", "demo@1", *roots, expect=1).stdout
+    assert "layers.*.w (60 names)" in table and "largest difference 1.92188 in layers.59.w at 6" in table, table
+    assert "layers.3.w" not in table and "61 of 61 names differ" in table
+    table = command("diff", "demo@1", "demo@1", *roots, "--all", expect=1).stdout
+    assert "2 elements, from 0, largest difference 1.04688 at 6" in table, table
+
+
 def test_files_of_hugging_face_are_compared_through_a_mapping(roots, tmp_path, monkeypatch):
     source = tmp_path / "model"
     source.mkdir()

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -119,7 +120,7 @@ def test_run_with_torchrun_takes_the_number_of_ranks_from_it(runtime, scripts):
     pytest.importorskip("torch.distributed.run")
     root = scripts / "checkpoints"
     done = run("run", f"--root={root}", "--", sys.executable, "-m", "torch.distributed.run", "--standalone",
-               "--nproc-per-node=2", str(scripts / "train.py"), "3")
+               "--local-addr=127.0.0.1", "--nproc-per-node=2", str(scripts / "train.py"), "3")
     assert done.returncode == 0, done.stderr
     assert committed(root) == [3]
 
@@ -128,7 +129,7 @@ def test_run_with_fewer_agents_than_trainers_commits_nothing(runtime, scripts):
     pytest.importorskip("torch.distributed.run")
     root = scripts / "checkpoints"
     done = run("run", f"--root={root}", "--ranks=1", "--", sys.executable, "-m", "torch.distributed.run",
-               "--standalone", "--nproc-per-node=2", str(scripts / "train.py"), "3")
+               "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", str(scripts / "train.py"), "3")
     assert done.returncode != 0 and "WORLD_SIZE_MISMATCH" in done.stderr and "WORLD_SIZE=2" in done.stderr
     assert "JOB_NOT_FOUND" in run("list", JOB, f"--root={root}").stderr
 
@@ -150,10 +151,67 @@ def test_run_of_a_command_without_dashes_says_where_it_stands(runtime, tmp_path)
     assert done.returncode == 2 and "must stand behind --" in done.stderr
 
 
-def test_second_job_on_a_root_is_told_how_to_share_the_coordinator(runtime, tmp_path):
-    with cairn.local.Cluster(ranks=1, root=tmp_path):
-        done = run("run", f"--root={tmp_path}", "--job=other", "--", "true")
-        assert done.returncode == 1 and "ROOT_IN_USE" in done.stderr and "--no-coordinator" in done.stderr
+def test_second_job_on_a_root_is_told_the_whole_command_which_works(runtime, scripts):
+    root = scripts / "root with a blank"
+    with cairn.local.Cluster(ranks=1, root=root) as cluster:
+        done = run("run", "--root", str(root), "--job=other", "--coordinator=127.0.0.1:1", "--", sys.executable,
+                   str(scripts / "launch.py"), "1", str(scripts / "train.py"), "5")
+        assert done.returncode == 1 and "ROOT_IN_USE" in done.stderr, done.stderr
+        assert f"at {cluster.coordinator.address}" in done.stderr
+        told = re.search(r"type: cairn (.*) \(for as long", done.stderr)[1]
+        assert f"--no-coordinator --coordinator {cluster.coordinator.address} " in told
+        again = run(*shlex.split(told))
+        assert again.returncode == 0, again.stderr
+        listed = run("--format=json", "list", "other", f"--root={root}")
+        assert [step["step"] for step in json.loads(listed.stdout)["checkpoints"]] == [5]
+
+
+def test_commands_ask_the_coordinator_that_knows_the_job(runtime, tmp_path):
+    roots = {job: tmp_path / job for job in ("a", "b")}
+    try:
+        for job, root in roots.items():
+            assert run("up", "--detach", "--ranks=1", f"--job={job}", f"--root={root}").returncode == 0
+        for job in roots:
+            status = run("--format=json", "status", job)
+            assert status.returncode == 0 and json.loads(status.stdout)["job"] == job, status.stderr
+            assert run("list", job).returncode == 0
+        unknown = run("status", "nobody")
+        assert unknown.returncode == 2 and "Here run those of a (" in unknown.stderr and ", b (" in unknown.stderr
+        assert "Here run those of a (" in run("jobs").stderr, "no job is named"
+    finally:
+        for job in roots:
+            run("down", f"--job={job}")
+
+
+def test_up_finds_a_place_beside_a_directory_of_another_user(runtime, tmp_path):
+    squatted = runtime / f"cairn-{os.geteuid()}"
+    squatted.write_text("anybody may have made this")
+    try:
+        done = run("up", "--detach", "--ranks=1", "--job=demo", f"--root={tmp_path}/root")
+        assert done.returncode == 0, done.stderr
+        (place,) = runtime.glob(f"cairn-{os.geteuid()}-*")
+        assert place.stat().st_mode & 0o777 == 0o700 and (place / "up-demo").is_dir()
+        status = run("--format=json", "status", "demo")
+        assert status.returncode == 0 and json.loads(status.stdout)["job"] == "demo", status.stderr
+    finally:
+        assert run("down").returncode == 0
+    assert squatted.read_text() == "anybody may have made this"
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--standalone"], True),
+                                             (["--standalone", "--local-addr=127.0.0.1"], False), ([], False)])
+def test_run_says_that_this_machines_name_has_no_address(runtime, tmp_path, words, said):
+    launcher = tmp_path / "torchrun"
+    launcher.write_text("#!/bin/sh\nsleep 1\n")
+    launcher.chmod(0o755)
+    without_name = ["unshare", "--uts", "--map-root-user", "sh", "-c", 'hostname no-such-name.invalid; exec "$@"', "-"]
+    if subprocess.run([*without_name, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("not run: the system gives no namespace of its own for a name")
+    done = subprocess.run([*without_name, CAIRN, "run", f"--root={tmp_path}/root", "--", str(launcher), *words],
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("no-such-name.invalid, has no address" in done.stderr) == said, done.stderr
+    assert ("--local-addr 127.0.0.1" in done.stderr) == said
 
 
 def test_run_of_prune_ends_when_the_files_are_gone(runtime, scripts):

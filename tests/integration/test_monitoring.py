@@ -1,6 +1,7 @@
 """Tests what an operator sees of saves and loads from outside: timelines, metrics, alerts and the dashboard."""
 
 import collections
+import contextlib
 import http
 import itertools
 import json
@@ -163,6 +164,16 @@ def expressions() -> list[str]:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     return [target["expr"].replace("$__rate_interval", "1m").replace("$job_name", ".*")
             for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def test_metrics_are_given_beside_clients_that_say_nothing(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root", coordinator_flags=LISTEN, agent_flags=LISTEN) as cluster:
+        for service in (cluster.coordinator, cluster.agents[0]):
+            port = int(metrics_address(service).rpartition(":")[2])
+            with contextlib.ExitStack() as stack:
+                for _ in range(300):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                assert "process_open_fds" in scrape(service)
 
 
 def test_every_panel_and_alert_speaks_of_metrics_that_exist(tmp_path, prometheus):

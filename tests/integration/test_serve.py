@@ -105,13 +105,23 @@ def test_the_page_answers_beside_connections_that_say_nothing(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, Page(cluster) as page:
         for _ in range(5):
             with contextlib.ExitStack() as stack:
-                silent = [stack.enter_context(socket.create_connection(("127.0.0.1", page.port))) for _ in range(31)]
+                silent = [stack.enter_context(socket.create_connection(("127.0.0.1", page.port))) for _ in range(200)]
                 assert page.ask("/")[0] == 200
                 ended, _, _ = select.select(silent, [], [], 0)
             if not ended:
                 return
             # They have had their time, as on a busy machine: the answer may have come only after their end.
         raise AssertionError("no answer came before silent connections were ended")
+
+
+def test_the_page_answers_when_all_connections_are_taken(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, Page(cluster) as page:
+        with contextlib.ExitStack() as stack:
+            for _ in range(600):
+                silent = stack.enter_context(socket.create_connection(("127.0.0.1", page.port)))
+                silent.sendall(b"GET / HTTP/1.1\r\n")
+            assert page.ask("/")[0] == 200
+            assert len(os.listdir(f"/proc/{page.process.pid}/fd")) < 320
 
 
 def test_a_name_and_a_token_of_the_users_own_are_taken(tmp_path):

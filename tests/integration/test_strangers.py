@@ -16,7 +16,7 @@ from testing.ranks import noise, on_ranks, rows, until
 RANKS = 2
 STATE = noise((3000, 64), np.float32, 7)
 MOST_GROWTH = 16 << 20
-SECONDS = 3.0
+SECONDS = 1.5
 
 
 def save(cluster, step: int) -> None:

@@ -90,6 +90,30 @@ def test_Callback_NoDirectoryIsGiven_GoesOnFromTheLatestStep(client, tmp_path, c
     assert "begins its data anew" in caplog.text and "resume_directory" in caplog.text
 
 
+class Counter(transformers.TrainerCallback, transformers.trainer_callback.ExportableState):
+    """Counts steps in a state of its own, as EarlyStoppingCallback counts evaluations."""
+
+    def __init__(self, start=0):
+        self.count = start
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.count += 1
+
+    def state(self):
+        return {"args": {"start": 0}, "attributes": {"count": self.count}}
+
+
+def test_Callback_AnotherCallbackHasAState_TheTrainerRestoresIt(client, tmp_path):
+    def run(counter, stop):
+        callback = CairnCallback(client)
+        trained = trainer(tmp_path, [counter, Spy(stop=stop), callback], restore_callback_states_from_checkpoint=True)
+        trained.train(resume_from_checkpoint=callback.resume_directory(trained))
+        return next(each.count for each in trained.callback_handler.callbacks if isinstance(each, Counter))
+
+    assert run(Counter(start=100), stop=10) == 110
+    assert run(Counter(), stop=12) == 108 + 4, "step 8 was saved"
+
+
 def test_Callback_NoCheckpoint_TrainsFromTheBeginning(client, tmp_path):
     callback, spy = CairnCallback(client), Spy()
     made = trainer(tmp_path, [spy, callback], num_train_epochs=1)

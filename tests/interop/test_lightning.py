@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ lightning = pytest.importorskip("lightning.pytorch")
 
 import cairn
 from cairn.lightning import CairnCheckpoint
+from cairn.torch import CheckpointManager
 from testing.ranks import until
 
 pytestmark = pytest.mark.interop
@@ -115,3 +117,120 @@ def test_Checkpoint_Sigterm_StopsAfterASave(client):
     finally:
         signal.signal(signal.SIGTERM, before)
     assert client.checkpoints() == [trainer.global_step] and trainer.global_step > 3
+
+
+@pytest.fixture
+def average():
+    callbacks = pytest.importorskip("lightning.pytorch.callbacks")
+    if not hasattr(callbacks, "EMAWeightAveraging"):
+        pytest.skip("this version of lightning has no averages of weights")
+    return lambda: callbacks.EMAWeightAveraging(decay=0.8)
+
+
+def test_Checkpoint_ACallbackAveragesTheWeights_TheAverageGoesOn(client, average):
+    reference, _ = fit([average()])
+    fit([average(), At(12, stop), CairnCheckpoint(client, every_steps=6)])
+    second, _ = fit([CairnCheckpoint(client, every_steps=6), average()])
+    assert min(second.seen) == 13
+    for step, weight in second.seen.items():
+        assert torch.equal(weight, reference.seen[step]), step
+    assert torch.equal(second.layer.weight, reference.layer.weight)  # the average, at the end
+
+
+class Keeper(lightning.Callback):
+    """Keeps a sum of what it saw, of which nothing is there before the first step, and notes when it is called."""
+
+    def __init__(self):
+        self.sum, self.notes, self.called = None, {}, []
+
+    def on_fit_start(self, trainer, module):
+        self.called.append("fit start")
+
+    def on_train_batch_end(self, trainer, module, *rest):
+        self.sum = module.layer.weight.detach().clone() + (0 if self.sum is None else self.sum)
+        self.notes[trainer.global_step] = "seen"
+
+    def state_dict(self):
+        return {"steps": len(self.notes)}
+
+    def load_state_dict(self, state):
+        self.called.append(f"load state {state['steps']}")
+
+    def on_save_checkpoint(self, trainer, module, checkpoint):
+        checkpoint["keeper"] = {"sum": self.sum, "notes": [dict(self.notes), trainer.global_rank]}
+        checkpoint["keeper_notes"] = dict(self.notes)
+
+    def on_load_checkpoint(self, trainer, module, checkpoint):
+        self.called.append(f"load hook {checkpoint['global_step']} {checkpoint['epoch']}")
+        if "keeper" in checkpoint:
+            self.sum, self.notes = checkpoint["keeper"]["sum"], checkpoint["keeper_notes"]
+            assert checkpoint["keeper"]["notes"] == [self.notes, trainer.global_rank]
+
+
+class HookedModule(Module):
+    """A module that keeps something by its hooks, too."""
+
+    extra = None
+
+    def on_save_checkpoint(self, checkpoint):
+        assert "keeper" in checkpoint, "the hooks of callbacks come first"
+        checkpoint["extra"] = {"seen": torch.tensor(max(self.seen))}
+        del checkpoint["state_dict"]["layer.bias"]
+
+    def on_load_checkpoint(self, checkpoint):
+        self.extra = checkpoint["extra"]["seen"].item()
+        self.names = set(checkpoint["state_dict"])
+
+
+class Data(lightning.LightningDataModule):
+    position = 0
+
+    def train_dataloader(self):
+        chance = torch.Generator().manual_seed(1)
+        return torch.utils.data.DataLoader(torch.randn(24, 3, generator=chance), batch_size=4)
+
+    def state_dict(self):
+        return {"position": self.trainer.global_step}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+def test_Checkpoint_HooksOfCallbackModuleAndData_GetWhatTheySaved(client):
+    def run(*callbacks):
+        torch.manual_seed(0)
+        module, keeper, data = HookedModule(), Keeper(), Data()
+        trainer = lightning.Trainer(accelerator="cpu", max_epochs=3, callbacks=[*callbacks, keeper], logger=False,
+                                    enable_progress_bar=False, enable_model_summary=False)
+        trainer.fit(module, data)
+        return module, keeper, data
+
+    _, reference, _ = run(CairnCheckpoint(client))
+    run(At(12, stop), CairnCheckpoint(client, every_steps=6))
+    module, keeper, data = run(CairnCheckpoint(client, every_steps=6))
+    assert keeper.called == ["load hook 12 1", "load state 12", "fit start"]
+    assert torch.equal(keeper.sum, reference.sum) and keeper.notes == reference.notes
+    assert module.extra == 11 and data.position == 12  # the module sees a step after the callbacks
+    assert module.names == {"layer.weight"}  # of what the hook took away
+
+
+def test_Checkpoint_OfAnEarlierVersion_HasNothingOfHooksAndIsLoaded(client, average, monkeypatch):
+    class Earlier(CheckpointManager):
+        def step(self, step, state, metrics=None):
+            return super().step(step, lambda: {key: value for key, value in state().items() if key != "hooks"}, metrics)
+
+    monkeypatch.setattr("cairn.lightning.CheckpointManager", Earlier)
+    fit([At(12, stop), CairnCheckpoint(client, every_steps=6)])
+    monkeypatch.undo()
+    second, _ = fit([CairnCheckpoint(client, every_steps=6), average()])
+    assert min(second.seen) == 13
+
+
+def test_Checkpoint_AHookKeepsWhatCannotBeStored_IsToldAtTheFirstSave(client):
+    class Bad(lightning.Callback):
+        def on_save_checkpoint(self, trainer, module, checkpoint):
+            checkpoint["bad"] = threading.Lock()
+
+    with pytest.raises(cairn.Error) as caught:
+        fit([Bad(), CairnCheckpoint(client, every_steps=6)])
+    assert caught.value.reason == "BAD_REQUEST" and "bad" in caught.value.message

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import dtensor_worker
 
 import cairn
-from testing.ranks import command
+from testing.ranks import command, command_json
 
 pytestmark = pytest.mark.interop
 
@@ -27,7 +27,8 @@ RANKS.set_forkserver_preload([dtensor_worker.__name__])
 def modules_for_the_fork_server():
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        (str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parent)))
+        (str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parent),
+         str(pathlib.Path(__file__).parents[1])))
     yield
     if before is None:
         del os.environ["PYTHONPATH"]
@@ -67,6 +68,14 @@ def test_every_layout_loads_what_another_saved(tmp_path):
     for layout, world in (("fsdp", 3), ("tensor", 2), ("replicated+fsdp", 4), ("plain", 1)):
         loaded = run(root, "load", layout, world)
         assert loaded == saved, (layout, world)
+
+
+def test_Load_TensorsMadeOfOthersWithinDTensors_AreEqualBitForBit(tmp_path):
+    run(tmp_path / "root", "save", "scaled", 2)
+    run(tmp_path / "root", "load", "scaled", 2)
+    shown = command_json("show", "demo@7", "--tensors", "--root", str(tmp_path / "root"))
+    names = [tensor["name"] for tensor in shown["tensors"]]
+    assert {"state.0.cut.scale.at_0_0", "state.0.cut.scale.at_2_0", "state.0.whole.scale"} <= set(names)
 
 
 def test_every_layout_loads_what_torch_saved(tmp_path):

@@ -1,6 +1,7 @@
 """Tests what the log says of whom a save or load waits for."""
 
 import collections
+import datetime
 import logging
 import random
 
@@ -213,3 +214,80 @@ def test_teller_leaves_errors_to_the_call(caplog):
     now[0] += 10
     teller.look()
     assert not caplog.records
+
+
+def stuck(phase, idle, attempt=1, what="save"):
+    """What the log says of a job in which rank 1 is in a phase and has made no progress for so many seconds."""
+    view = job(save=("WRITTEN", phase)) if what == "save" else job(load=("DONE", phase))
+    operation = view.checkpoint if what == "save" else view.loads[0]
+    if what == "save":
+        operation.state, operation.step, operation.attempt = SAVES["WRITING"], 9, attempt
+    operation.ranks[1].bytes_done, operation.ranks[1].bytes_total = 3, 8
+    operation.ranks[1].idle.FromTimedelta(datetime.timedelta(seconds=idle))
+    operation.phase_counts.add(phase=PHASES[phase], ranks=1)
+    operation.phase_counts.add(phase=PHASES["WRITTEN" if what == "save" else "DONE"], ranks=1)
+    return view
+
+
+def told(view, what="save", stalled=None, caplog=None, seconds=8, ask=None):
+    """What the log says within so many seconds of waiting."""
+    now = [100.0]
+    teller = _awaited.Teller(ask or (lambda: view), what, 0, 2, 9 if what == "save" else None, clock=lambda: now[0],
+                             chance=lambda: 1.0)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "cairn"):
+        while now[0] <= 100.0 + seconds:
+            teller.look(stalled=stalled)
+            now[0] += teller.wait()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_commit_that_storage_does_not_answer_is_told_within_seconds(caplog):
+    view = job(save=("WRITTEN", "WRITTEN"))
+    view.checkpoint.state, view.checkpoint.step = SAVES["COMMITTING"], 9
+    assert told(view, caplog=caplog) == [
+        "rank 0 has waited 3 s in save for storage to commit step 9, which all ranks have written"]
+
+
+def test_rank_whose_storage_does_not_move_is_told_and_one_that_moves_is_not(caplog):
+    assert told(stuck("WRITING", 4), caplog=caplog) == [
+        "rank 0 has waited 3 s in save for rank 1 (writes to storage, 3 of 8 bytes, no progress for 4 s)"]
+    assert told(stuck("WRITING", 1), caplog=caplog) == []
+    assert told(stuck("READING", 4, what="load"), "load", caplog=caplog) == [
+        "rank 0 has waited 3 s in load for rank 1 (reads from storage, 3 of 8 bytes, no progress for 4 s)"]
+    large = stuck("WRITING", 10)
+    large.world_size = 16384
+    assert told(large, caplog=caplog) == [], "its agents report their progress less often than that"
+    unnumbered = stuck("STAGED", 4, attempt=0)
+    assert told(unnumbered, caplog=caplog) == ["rank 0 has waited 3 s in save for the coordinator, which plans step 9 "
+                                               "and makes its directory in storage"]
+
+
+def test_what_the_agent_knows_of_a_stall_is_told_once(caplog):
+    def ask():
+        raise AssertionError("the coordinator knows no more")
+    stalled = Error("STORAGE_STALLED", "storage has not said for 3s whether the commit stands")
+    assert told(None, stalled=stalled, caplog=caplog, seconds=30, ask=ask) == [
+        "rank 0 has waited 3 s in save: STORAGE_STALLED: storage has not said for 3s whether the commit stands"]
+
+
+def test_save_that_an_earlier_one_holds_up_blames_the_rank_that_one_waits_for():
+    view = job(save=("STAGED", "WAITING"))
+    view.checkpoint.step = 8
+    held = Error("SAVE_IN_PROGRESS", "rank 0: the slab was held by the save of step 8", {"rank": "0", "step": "9"})
+    blamed = _awaited.Teller(lambda: view, "save", 0, 2, 9).blame(held)
+    assert blamed.reason == "SAVE_IN_PROGRESS"
+    assert blamed.message == f"{held.message}; that save waits for rank 1 (which has not called save)"
+    assert blamed.metadata == {"rank": "0", "step": "9", "ranks": "1", "phase": "waiting"}
+    named = Error("SAVE_IN_PROGRESS", "rank 3 holds up the save", {"ranks": "3"})
+    assert _awaited.Teller(lambda: view, "save", 0, 2, 9).blame(named) is named, "the coordinator has said it"
+
+    def away():
+        raise Error("COORDINATOR_UNREACHABLE", "it is not there")
+    assert _awaited.Teller(away, "save", 0, 2, 9).blame(held) is held
+
+
+def test_note_of_a_rank_whose_trainer_has_ended_says_how_long_the_next_one_has():
+    view = job(trainers=(0,), save=("STAGED", "WAITING"))
+    view.checkpoint.ranks[1].note = "its trainer ended 3s ago, and the next one has 7s left to attach"
+    assert _awaited.awaited(view, "save", 0) == f"rank 1 ({view.checkpoint.ranks[1].note})"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _native
+from cairn import _native, _requests
 from testing.fake_agent import Refusal
 
 
@@ -264,6 +264,24 @@ def test_client_of_another_process_is_refused(agent, client):
     os.waitpid(child, 0)
     assert os.read(reader, 100) == b"BAD_REQUEST"
     assert client.checkpoints() == []
+
+
+def test_list_without_a_step_of_which_storage_does_not_tell_is_an_error(agent, client):
+    agent.committed.update({1: (), 2: ()})
+    agent.tags = {1: ["old"], 2: ["paper"]}
+    assert client.checkpoints() == [1, 2] and client.tags() == {"old": 1, "paper": 2}
+    agent.unread = {2: 1}
+    with pytest.raises(cairn.Error, match=r"demo@2: whether it is committed is not known, because storage did not "
+                       r"tell: open 0001\.deleted: EIO") as unknown:
+        client.checkpoints()
+    assert unknown.value.reason == "STORAGE_ERROR" and unknown.value.metadata["step"] == "2"
+    assert client.tags() == {"old": 1, "paper": 2}, "its verdict is not needed for that"
+    agent.unread = {2: 0}
+    for look in (client.tags, lambda: client.load({}, step="paper")):
+        with pytest.raises(cairn.Error, match="demo@2: which tags it has is not known") as unknown:
+            look()
+        assert unknown.value.reason == "STORAGE_ERROR"
+    assert _requests.tagged(client._session, "old") == 1, "another step has it"
 
 
 def test_close_detaches_and_later_calls_are_refused(agent):

@@ -2,13 +2,16 @@
 
 import os
 import pathlib
+import sys
 import tempfile
+import types
 
+import grpc
 import pytest
 
 import cairn
 from cairn import _discovery
-from testing.fake_agent import FakeAgent
+from testing.fake_agent import FakeAgent, Refusal
 
 
 def find(**environment: str) -> str:
@@ -109,6 +112,93 @@ def test_world_is_that_of_the_launcher_that_gave_the_rank(tmp_path, rank, world)
         assert (found.rank, found.variable, found.world, found.world_variable) == (3, rank, 8, world)
     for where in ({"CAIRN_AGENT": "unix:/run/3"}, {"CAIRN_AGENT": "/run/{local_rank}", "LOCAL_RANK": "0"}):
         assert _discovery.find({**environment, **where}).world is None, "chosen by something else than the rank"
+
+
+# Where the address does not follow from the rank, the rank is what the launcher says all the same.
+@pytest.mark.parametrize(("rank", "world"), LAUNCHERS[:-1])
+@pytest.mark.parametrize("where", ["argument", "variable"])
+def test_agent_whose_address_is_given_must_be_that_of_the_rank(monkeypatch, rank, world, where):
+    for variable in {name for pair in LAUNCHERS for name in pair}:
+        monkeypatch.delenv(variable, raising=False)
+    with tempfile.TemporaryDirectory(prefix="cairn-") as base:
+        agent = FakeAgent(pathlib.Path(base), rank=1, world_size=2)
+        monkeypatch.setenv(rank, "0")
+        monkeypatch.setenv(world, "2")
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        if where == "variable":
+            monkeypatch.setenv("CAIRN_AGENT", agent.address)
+        address = agent.address if where == "argument" else None
+        try:
+            refusal = f"is that of rank 1 of job demo, and this process has {rank}=0"
+            with pytest.raises(cairn.Error, match=refusal) as said:
+                cairn.connect(address)
+            assert said.value.reason == "RANK_CONFLICT" and "cairn.connect(rank=...)" in str(said.value)
+            assert agent.places == [(0, 2, True)], "the agent is told before it takes the trainer"
+            monkeypatch.setenv(rank, "1")
+            cairn.connect(address).close()
+            monkeypatch.setenv(world, "4")
+            with pytest.raises(cairn.Error, match=r"WORLD_SIZE_MISMATCH: .* rank 1 of 2 of job demo"):
+                cairn.connect(address)
+            cairn.connect(address, rank=1, world_size=2).close()
+            assert agent.places[-1] == (1, 2, False), "who says it himself may not be wrong either"
+        finally:
+            agent.close()
+
+
+def test_rank_that_the_caller_says_is_the_one_that_counts(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with tempfile.TemporaryDirectory(prefix="cairn-") as base:
+        (pathlib.Path(base) / "rank1").mkdir()
+        agent = FakeAgent(pathlib.Path(base) / "rank1", rank=1, world_size=2)
+        try:
+            monkeypatch.setenv("CAIRN_AGENT", base)
+            with cairn.connect(rank=1) as client:
+                assert client.rank == 1
+            assert agent.places == [(1, 0, False)]
+            with pytest.raises(cairn.Error, match="is that of rank 1 of job demo, and this process has rank=0"):
+                cairn.connect(agent.address, rank=0)
+            with pytest.raises(cairn.Error, match=r"WORLD_SIZE_MISMATCH: .*rank=1 of world_size=1"):
+                cairn.connect(agent.address, rank=1, world_size=1)
+        finally:
+            agent.close()
+    for options in ({"rank": "1"}, {"rank": -1}, {"rank": True}, {"rank": 0, "world_size": 0}, {"world_size": 2}):
+        with pytest.raises(cairn.Error, match="BAD_REQUEST: connect: "):
+            cairn.connect("unix:/nowhere", **options)
+
+
+def test_rank_of_the_process_group_counts_before_that_of_the_launcher(monkeypatch):
+    group = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1,
+                                  get_world_size=lambda: 2, get_backend=lambda: "gloo")
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+    environment = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    of_group = _discovery.Found("unix:/run/agent.sock").placed(environment)
+    assert (of_group.rank, of_group.world, of_group.given) == (1, 2, True)
+    with pytest.raises(cairn.Error, match=r"rank 0 of job demo, and this process has torch.distributed.get_rank\(\)=1"):
+        of_group.check(0, 2, "demo")
+    for change in ({"is_initialized": lambda: False}, {"get_world_size": lambda: 1}, {"get_backend": lambda: "fake"},
+                   {"is_available": lambda: False}):
+        with monkeypatch.context() as patch:
+            for name, value in change.items():
+                patch.setattr(group, name, value)
+            assert _discovery.Found("unix:/run/agent.sock").placed(environment).rank == 0, "that of the launcher"
+
+
+def test_agent_that_refuses_a_place_is_told_in_the_words_of_the_launcher(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with tempfile.TemporaryDirectory(prefix="cairn-") as base:
+        agent = FakeAgent(pathlib.Path(base), rank=1, world_size=2)
+        agent.refuse["Attach"] = [Refusal(grpc.StatusCode.ALREADY_EXISTS, "RANK_CONFLICT", "another rank",
+                                          {"agent_rank": "1", "agent_world_size": "2", "job": "demo"}),
+                                  Refusal(grpc.StatusCode.ALREADY_EXISTS, "RANK_CONFLICT", "for another reason")]
+        try:
+            with pytest.raises(cairn.Error, match="is that of rank 1 of job demo, and this process has RANK=0"):
+                cairn.connect(agent.address)
+            with pytest.raises(cairn.Error, match="for another reason"):
+                cairn.connect(agent.address)
+        finally:
+            agent.close()
 
 
 def test_world_that_is_no_number_is_refused_and_one_that_is_absent_is_not_looked_for():

@@ -47,6 +47,13 @@ def test_whoever_made_the_error_may_know_better():
     assert str(error) == "TIMED_OUT: text\nnext: Wait for JOB@STEP."
 
 
+def test_text_of_an_error_is_printable():
+    error = cairn.Error("BAD_NAME", "a\x1b[2J\u202e\u2067\ud800 of\ncaf\u00e9", {"next": "Rename \x9b."})
+    assert str(error) == (r"BAD_NAME: a\x1b[2J\xe2\x80\xae\xe2\x81\xa7\xed\xa0\x80 of" "\ncaf\u00e9\n"
+                          r"next: Rename \xc2\x9b.")
+    assert error.message.startswith("a\x1b")  # programs get what was said
+
+
 def test_reason_of_a_newer_version_has_no_next_action():
     assert str(cairn.Error("NOT_INVENTED_YET", "text", ALL)) == "NOT_INVENTED_YET: text"
 

@@ -1,12 +1,13 @@
 """Tests what objects of a state may hold, and what is said about the rest."""
 
+import collections
 import random
 
 import numpy as np
 import pytest
 
 import cairn
-from cairn import _objects
+from cairn import _keeping, _objects, _timeouts
 
 
 class Vocabulary:
@@ -50,6 +51,20 @@ def test_Objects_StatesOfGenerators_AreTakenAsTheyAre():
     assert np.random.rand(3).tolist() == numbers
 
 
+@pytest.mark.parametrize("value", [
+    collections.OrderedDict(b=1, a=[2]), collections.Counter("aab"), collections.defaultdict(None, {1: 2}),
+    collections.defaultdict(list, {(1, 2): collections.OrderedDict(x=collections.Counter())}),
+    *[collections.defaultdict(factory) for factory in (int, float, bool, str, bytes, list, tuple, dict, set)],
+], ids=repr)
+def test_Objects_DictsOfClassesOfCollections_ComeBack(value):
+    for loaded in (again(value), again([{"v": (value,)}])[0]["v"][0]):
+        assert loaded == value and repr(loaded) == repr(value)
+
+
+class Settings(dict):
+    pass
+
+
 def test_Objects_RegisteredClass_ComesBack(vocabulary):
     assert again({"v": [vocabulary], 1: vocabulary}) == {"v": [vocabulary], 1: vocabulary}
 
@@ -85,6 +100,8 @@ class WithState:
     (np.array([object()]), "register_serializer"),
     (np.zeros((1 << 17) + 1), "entry of the state"),
     (np.ma.masked_array([1], [True]), "register_serializer"),
+    (Settings(a=1), "Give dict(value)"),
+    (collections.defaultdict(lambda: 3), "default_factory"),
 ])
 def test_Objects_ValueOfNoKnownType_IsRefusedWithItsPathAndWhatToDo(value, words):
     with pytest.raises(cairn.Error) as caught:
@@ -105,3 +122,24 @@ def test_LoadReport_IsPrinted_InOneShortLine():
                               "cached")
     assert repr(report) == "LoadReport(step=7, 10 bytes, 20 read (cached), 50 objects, 3 names unexpected)"
     assert str(report) == repr(report)
+
+
+@pytest.mark.parametrize("value", [10**4300, {"a": [-(10**4300)]}, {10**5000: 1}], ids=["plain", "nested", "key"])
+def test_Objects_IntegerThatPythonDoesNotWrite_IsRefused(value):
+    with pytest.raises(cairn.Error) as caught:
+        _objects.encode(value, "x")
+    assert caught.value.reason == "BAD_REQUEST" and "x" in caught.value.metadata["object"]
+    assert again([10**4299, -(10**4299)]) == [10**4299, -(10**4299)]
+
+
+@pytest.mark.parametrize("call, reason", [
+    (lambda: _keeping.checked_step(10**5000), "BAD_STEP"),
+    (lambda: _keeping.checked_metrics({"loss": 10**5000}), "BAD_REQUEST"),
+    (lambda: _timeouts.seconds(-(10**5000), "save"), "BAD_REQUEST"),
+    (lambda: cairn.Shard(np.zeros(1), (10**5000,), (0,)), "SHAPE_OVERFLOW"),
+], ids=["step", "metric", "timeout", "shape"])
+def test_Arguments_IntegerThatPythonDoesNotWrite_AreRefusedByReason(call, reason):
+    with pytest.raises(cairn.Error) as caught:
+        call()
+    assert caught.value.reason == reason
+    assert " bits>" in caught.value.message or "<tuple>" in caught.value.message

@@ -459,3 +459,15 @@ def test_covered_memory_is_that_of_its_spans():
     for address, size, inside in [(100, 210, True), (99, 5, False), (309, 2, False), (400, 100, True),
                                   (400, 101, False), (350, 10, False), (250, 60, True)]:
         assert covered.holds(array(address, size)) == inside, (address, size)
+
+
+def test_memory_of_tensors_that_are_made_of_others_is_that_of_these(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from testing.scaled_tensor import ScaledTensor
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
+    tensor = ScaledTensor.random(4, 4, 0)
+    spans = []
+    _overlap._add_spans({"state": [tensor]}, spans)
+    assert spans == [(part.data_ptr(), part.data_ptr() + part.nbytes)
+                     for part in (tensor.codes, tensor.scale, tensor.table)]

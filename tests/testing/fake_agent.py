@@ -83,11 +83,14 @@ class FakeAgent:
         self.verdicts: dict[
             int, Refusal | None
         ] = {}  # by attempt: of saves that this process does not know; None: committed
+        self.unread: dict[int, int] = {}  # steps of which storage does not tell, and the attempt; 0: nor their tags
+        self.tags: dict[int, list[str]] = {}  # by step
         self.saved_world = world_size
         self.per_rank_objects: dict[str, dict[int, bytes]] = {}
         # These record what was seen.
         self.calls: list[str] = []
         self.previous_agents: list[int] = []  # as trainers that attached told
+        self.places: list[tuple[int, int, bool] | None] = []  # likewise: rank, world size, whether it may be alone
         self.asked_attempts: list[int] = []   # as those that waited for a verdict told
         self.asked_waits: list[float | None] = []
         self.layout_uploads = 0
@@ -225,6 +228,8 @@ class FakeAgent:
 
     def Attach(self, request):
         self.previous_agents.append(request.previous_agent)
+        self.places.append((request.place.rank, request.place.world_size, request.place.may_be_alone)
+                           if request.HasField("place") else None)
         self._attached.add(request.trainer_incarnation)
         lease = {"lease_ttl": {"seconds": int(self.lease_ttl)}} if self.lease_ttl else {}
         return self._response("Attach", **lease, job="demo", rank=self.rank, world_size=self.world_size,
@@ -326,7 +331,12 @@ class FakeAgent:
     def ListLocalCheckpoints(self, request):
         return self._response("ListLocalCheckpoints", checkpoints=[
             {"job": "demo", "step": step, "state": _wire.CHECKPOINT_STATES["COMMITTED"],
-             "world_size": self.saved_world} for step in sorted(self.committed)])
+             "world_size": self.saved_world, "tags": self.tags.get(step, [])}
+            if step not in self.unread else
+            {"job": "demo", "step": step, "state": _wire.CHECKPOINT_STATES["DAMAGED"], "unread": True,
+             "attempt": self.unread[step], "tags": self.tags.get(step, []) if self.unread[step] else [],
+             "error": Refusal(grpc.StatusCode.UNAVAILABLE, "STORAGE_ERROR", "open 0001.deleted: EIO").status}
+            for step in sorted({*self.committed, *self.unread})])
 
     def BeginLoad(self, request):
         layout = self._layout(request.layout)

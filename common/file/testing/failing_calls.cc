@@ -34,7 +34,7 @@ extern "C" int openat(int directory, const char* name, int flags, ...) {
   static const auto real = reinterpret_cast<int (*)(int, const char*, int, ...)>(dlsym(RTLD_NEXT, "openat"));
   if (cairn::failing_calls.opens_that_miss_it > 0 && cairn::failing_calls.missing_file == name) {
     --cairn::failing_calls.opens_that_miss_it;
-    errno = ENOENT;
+    errno = cairn::failing_calls.open_error;
     return -1;
   }
   va_list list;

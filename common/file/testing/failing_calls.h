@@ -4,6 +4,7 @@
 #define CAIRN_COMMON_FILE_TESTING_FAILING_CALLS_H_
 
 #include <atomic>
+#include <cerrno>
 #include <string>
 
 namespace cairn {
@@ -14,9 +15,10 @@ struct FailingCalls {
   std::atomic<int> directory_syncs_to_pass = 0;
   // If it is not negative, the next pwrite writes so many bytes and then fails with EIO.
   std::atomic<int> bytes_of_next_pwrite = -1;
-  // So many of the next calls of openat for the name `missing_file` fail with ENOENT.
+  // So many of the next calls of openat for the name `missing_file` fail with `open_error`, an errno.
   std::string missing_file;
   std::atomic<int> opens_that_miss_it = 0;
+  std::atomic<int> open_error = ENOENT;
 };
 extern FailingCalls failing_calls;
 

@@ -15,6 +15,7 @@ void SimulatedAgent::Restart(uint64_t new_incarnation, uint64_t new_trainer) {
   fresh.rank = rank;
   fresh.step = step;
   fresh.incarnation = new_incarnation;
+  fresh.predecessor = incarnation;
   fresh.trainer = new_trainer;
   *this = fresh;
 }

@@ -14,6 +14,7 @@ namespace cairn {
 struct SimulatedAgent {
   int rank = 0;
   uint64_t incarnation = 0;
+  uint64_t predecessor = 0;  // the process before this one
   uint64_t trainer = 0;
   // The coordinator has told it these last.
   uint64_t epoch = 0;

@@ -18,6 +18,14 @@ bool SimulatedStorage::HasFiles(AttemptKey attempt) const {
   return true;
 }
 
+bool SimulatedStorage::WrittenBy(AttemptKey attempt, const std::string& plan) const {
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const auto file = files_.find({attempt, rank});
+    if (file == files_.end() || file->second != plan) return false;
+  }
+  return true;
+}
+
 Recovered SimulatedStorage::ReadAll() const {
   Recovered recovered;
   for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);

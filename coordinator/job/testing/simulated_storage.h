@@ -24,10 +24,12 @@ class SimulatedStorage {
   // Plants a fault: a later verdict takes the place of the one that stands.
   void PlantOverwrittenVerdicts() { overwrites_verdicts_ = true; }
 
-  // A rank's agent has written its bin.
-  void Write(AttemptKey attempt, int rank) { files_.insert({attempt, rank}); }
+  // A rank's agent has written its bin, by this plan.
+  void Write(AttemptKey attempt, int rank, const std::string& plan = "") { files_[{attempt, rank}] = plan; }
   bool HasFile(AttemptKey attempt, int rank) const { return files_.contains({attempt, rank}); }
   bool HasFiles(AttemptKey attempt) const;
+  // Returns whether all ranks have written by this plan.
+  bool WrittenBy(AttemptKey attempt, const std::string& plan) const;
 
   // Returns what stands there of a step, or of all. Only the latter says what is left over.
   Recovered ReadAll() const;
@@ -67,7 +69,7 @@ class SimulatedStorage {
   bool overwrites_verdicts_ = false;
   std::map<AttemptKey, VerdictSummary> verdicts_;
   std::set<AttemptKey> directories_;
-  std::set<std::pair<AttemptKey, int>> files_;
+  std::map<std::pair<AttemptKey, int>, std::string> files_;  // the plan by which each was written
   std::set<AttemptKey> overwrites_;
   int deletions_ = 0;
 };

@@ -73,6 +73,8 @@ void SimulatedWorld::StartCoordinator() {
   options.storage_timeout = kStorageTimeout;
   decisions_ = std::make_unique<Decisions>(options);
   listening_ = ListeningClock();
+  protocol_ = std::make_unique<ProtocolInvariants>(kLease, now_);
+  plan_variant_ = Pick(2);
   ++generation_;
 }
 
@@ -93,8 +95,12 @@ void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
   // The bookkeeping of every event must be what follows from looking at everything.
   if (Job* job = decisions_->Find(kJob); job != nullptr) Check(job->Inconsistency());
   std::vector<CoreAction> actions = decisions_->TakeActions();
-  for (const LogEvent& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
+  for (const LogEvent& line : decisions_->TakeLog()) {
+    Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
+    protocol_->Logged(line, now_);
+  }
   for (CoreAction& action : actions) {
+    Check(protocol_->Before(action, agents_, now_));
     const absl::Duration delay = StorageDelay();
     if (delay == absl::InfiniteDuration()) ++never_;
     After(delay, [this, generation = generation_, action = std::move(action)] { Execute(generation, action); });
@@ -132,7 +138,7 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
       job.OnStepRead(read.step, read.ticket, step, moment);
     };
   } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
-    std::string digest = "plan:";
+    std::string digest = absl::StrCat("plan", plan_variant_, ":");
     for (const std::string& layout : plan->layout) absl::StrAppend(&digest, layout);
     answer = [key = plan->key, digest](Job& job, const Moment& moment) {
       job.OnSavePlanned(key, PlannedSave{digest, 1}, moment);
@@ -140,8 +146,8 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
   } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
     answer = Reserve(*reserve, failure, orphaned);
   } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
-    answer = [step = make->step, ticket = make->ticket](Job& job, const Moment& moment) {
-      job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, moment);
+    answer = [step = make->step, ticket = make->ticket, plan = make->plan_digest](Job& job, const Moment& moment) {
+      job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>(plan), 1}, moment);
     };
   } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
     answer = Put(*put, failure);
@@ -169,6 +175,9 @@ SimulatedWorld::Answer SimulatedWorld::Reserve(const ReserveAttempt& reserve, co
 VerdictSummary SimulatedWorld::PutInStorage(const PutVerdict& put) {
   const auto [standing, taken] = storage_.PutIfAbsent(put);
   if (taken) Check(invariants_.AfterPut(standing));
+  if (taken && put.manifest != nullptr && !storage_.WrittenBy({put.step, put.attempt}, *put.manifest)) {
+    Violation(absl::StrCat("step ", put.step, " is committed by a plan by which a rank has not written"));
+  }
   return standing;
 }
 
@@ -234,12 +243,15 @@ void SimulatedWorld::Register(SimulatedAgent& agent) {
   v1::RegisterAgentRequest request;
   *request.mutable_agent() = agent.Identity(kJob);
   request.set_world_size(static_cast<uint32_t>(agents_.size()));
+  // On the same machine it knows the process before it, and takes the rank at once.
+  if (Chance(0.5)) request.set_predecessor(agent.predecessor);
   Send([this, &agent, incarnation = agent.incarnation, request] {
     if (request.agent().coordinator_epoch() > epoch_) return;
     InCore([&](const Moment& moment) {
       const auto job = decisions_->JobFor(kJob, moment);
       const auto response = (*job)->Register(request, moment);
       if (!response.ok()) return;
+      protocol_->Registered(static_cast<int>(request.agent().rank()), request.agent().incarnation());
       for (const SimulatedAgent& other : agents_) decisions_->AddLayout(other.Layout(), 1, moment);
       Send([&agent, incarnation, answer = *response] {
         if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
@@ -264,7 +276,10 @@ void SimulatedWorld::Synchronize(SimulatedAgent& agent) {
                                   : job == nullptr ? MakeError(Reason::kNotRegistered, "job")
                                                    : job->Synchronize(request, moment);
       v1::SynchronizeAgentResponse orders;
-      if (status.ok()) orders = job->OrdersFor(agent.rank, moment);
+      if (status.ok()) {
+        orders = job->OrdersFor(agent.rank, moment);
+        Check(protocol_->AfterReport(request, orders, now_));
+      }
       Send([this, &agent, incarnation, status, orders] {
         if (agent.incarnation != incarnation || now_ < agent.frozen_until) return;
         if (HasReason(status, Reason::kStaleIncarnation)) {
@@ -300,12 +315,18 @@ void SimulatedWorld::Obey(SimulatedAgent& agent, const v1::SaveOrder& order) {
   switch (order.action()) {
     case v1::SaveOrder::STAGE:
     case v1::SaveOrder::WRITE:
-      save.set_plan_digest(order.plan_digest());
       save.set_request_id(order.request_id());
+      // One that has staged stages again by another plan. In the storm it may write what it has, and says so.
+      if (save.phase() == v1::SaveState::BEGUN ||
+          (save.phase() == v1::SaveState::STAGED && save.attempt() == 0 && (!stormy() || Chance(0.5)))) {
+        save.set_plan_digest(order.plan_digest());
+      }
       if (save.phase() == v1::SaveState::BEGUN) Move(agent, order.step(), save.phase(), v1::SaveState::STAGED);
       if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
         save.set_attempt(order.attempt());
         save.set_attempt_nonce(order.attempt_nonce());
+        // An order that names another plan may have come between.
+        if (stormy() && Chance(0.02)) save.set_plan_digest("another plan");
         Move(agent, order.step(), save.phase(), v1::SaveState::WRITTEN);
       }
       break;
@@ -337,26 +358,39 @@ void SimulatedWorld::Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Ph
         *save.mutable_error() = StatusToProto(MakeError(Reason::kNoSpace, "disk full"));
         return;
       }
-      const bool early = planted_ == PlantedFault::kWrittenTooEarly && Chance(0.2);
-      if (!early) storage_.Write({step, save.attempt()}, agent.rank);
+      Write(agent, save);
     }
     save.set_phase(to);
   });
 }
 
+void SimulatedWorld::Write(SimulatedAgent& agent, v1::SaveState& save) {
+  const bool early = planted_ == PlantedFault::kWrittenTooEarly && Chance(0.2);
+  if (!early) storage_.Write({save.step(), save.attempt()}, agent.rank, save.plan_digest());
+  save.clear_result();
+  save.mutable_result()->add_files()->set_header_crc32c(static_cast<uint32_t>(agent.rank) + 1);
+}
+
 // A trainer makes a step, and saves at every 40th and where the job agreed to.
 void SimulatedWorld::Train(SimulatedAgent& agent) {
   After(absl::Milliseconds(20 + Pick(20)), [this, &agent] { Train(agent); });
-  if (now_ < agent.frozen_until || !agent.calls.empty() || !agent.registered) return;
+  if (now_ < agent.frozen_until || !agent.registered) return;
+  // Training goes on when the slab is free: the verdict may come late.
+  for (const auto& [step, call] : agent.calls) {
+    if (call.state.phase() != v1::SaveState::WRITTEN) return;
+  }
   // Ranks of one job run in step: nobody is more than one ahead.
   for (const SimulatedAgent& other : agents_) {
     if (other.step < agent.step) return;
   }
   if (!agent.TryStep()) return;
   const bool agreed = agent.IsAtAgreedStep();
-  if ((stormy() && agent.step % 40 == 0) || agreed) agent.BeginSave(agent.step, /*overwrite=*/false, now_);
+  const bool due = (stormy() && agent.step % 40 == 0) || agreed;
+  if (due && !agent.calls.contains(agent.step)) agent.BeginSave(agent.step, /*overwrite=*/false, now_);
   // The step before is saved again, whether it was committed or not.
-  if (stormy() && !agreed && agent.step % 80 == 20) agent.BeginSave(agent.step - 20, /*overwrite=*/true, now_);
+  if (stormy() && !agreed && agent.step % 80 == 20 && !agent.calls.contains(agent.step - 20)) {
+    agent.BeginSave(agent.step - 20, /*overwrite=*/true, now_);
+  }
 }
 
 void SimulatedWorld::Ask() {

@@ -15,6 +15,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/listening_clock.h"
 #include "coordinator/job/decisions.h"
+#include "coordinator/job/testing/protocol_invariants.h"
 #include "coordinator/job/testing/save_invariants.h"
 #include "coordinator/job/testing/simulated_agent.h"
 #include "coordinator/job/testing/simulated_storage.h"
@@ -85,6 +86,7 @@ class SimulatedWorld : private Simulation {
   void Obey(SimulatedAgent& agent, const v1::SynchronizeAgentResponse& orders);
   void Obey(SimulatedAgent& agent, const v1::SaveOrder& order);
   void Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to);
+  void Write(SimulatedAgent& agent, v1::SaveState& save);
   void Train(SimulatedAgent& agent);
 
   // People ask for saves, and delete checkpoints.
@@ -100,6 +102,8 @@ class SimulatedWorld : private Simulation {
   const PlantedFault planted_;
   SimulatedStorage storage_;
   SaveInvariants invariants_;
+  std::unique_ptr<ProtocolInvariants> protocol_;  // of the coordinator
+  int plan_variant_ = 0;                          // coordinators that were started with other flags plan otherwise
   absl::Time stormy_until_;
   uint64_t next_id_ = 100;
 

@@ -4,8 +4,9 @@
     model_state, optimizer_state = get_state_dict(model, optimizer)
     cairn.torch.save(client, step, {"model": model_state, "optimizer": optimizer_state}).wait()
 
-Keys become one name, joined by "."; a load fills the same nested dict in place, so its keys, their types and their
-order stay. A tensor that is no DTensor is whole and the same on all ranks, as for torch.distributed.checkpoint.
+The keys of dicts with tensors become one name, joined by "."; a load fills the same dicts in place, so their keys, the
+types of these and their order stay. A dict or list without tensors is one value, which a load replaces as a whole.
+A tensor that is no DTensor is whole and the same on all ranks, as for torch.distributed.checkpoint.
 Everything that is no tensor becomes an object that is the same on all ranks; wrap it in cairn.per_rank where it is not.
 CheckpointManager saves models, optimizers and data loaders while they train, when it is due.
 """

@@ -75,7 +75,10 @@ class Blocks:
             if (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or width not in RAW_DTYPE or not pointer
                     or pointer in block.names):
                 return
-            name = f"{prefix}{key}"
+            try:
+                name = f"{prefix}{key}"
+            except ValueError:  # an integer that Python does not write, which flatten() refuses
+                return
             block.names[pointer] = name
             block.state[name] = Shard._of_lasting(_array_of(tensor, width, copies),
                                                   str(tensor.dtype).removeprefix("torch."))
@@ -98,7 +101,8 @@ def _signature(container: dict[Any, Any], copies: DeviceCopies) -> Any:
     tensors = container.values()
     if not container or not _PLAIN.issuperset(map(type, tensors)):
         return None
-    if not all([each.layout is torch.strided and not each.is_neg() and not each.is_conj() for each in tensors]):
+    if not all([each.layout is torch.strided and not each.is_neg() and not each.is_conj() and not each.is_nested
+                for each in tensors]):
         return None
     devices = [each.device for each in tensors]
     streams = {}

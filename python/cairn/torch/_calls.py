@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
+import logging
 import os
 import sys
 import weakref
@@ -10,12 +12,14 @@ from typing import Any, SupportsIndex
 
 from cairn._errors import Error
 from cairn._mapping import Mapping
-from cairn._results import LoadReport
+from cairn._results import LoadReport, listed
 from cairn._state import PerRank
 from cairn.client import Client, Saving
 from cairn.torch._blocks import Blocks
-from cairn.torch._flatten import flatten, is_dcp_directory
+from cairn.torch._flatten import Form, flatten, forms_of
+from cairn.torch._values import unplaced_error
 
+_log = logging.getLogger("cairn")
 _blocks: weakref.WeakKeyDictionary[Client, Blocks] = weakref.WeakKeyDictionary()
 
 
@@ -88,39 +92,78 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
     Returns:
       What was loaded, the objects, and how many bytes were read.
 
-    Raises:
-      Error: as save() of what the state dict holds, as Client.load, and UNSUPPORTED (a value of the source is an object
-        that only another library's code could make). Tensors on the host may be partly filled then,
-        those on devices and other values are as they were.
-    """
-    def attempt(as_dcp: bool) -> LoadReport:
-        flat = flatten(state_dict, as_dcp=as_dcp)
-        report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
-        flat.put(report.objects)
-        return report
+    A dict or list without tensors is one value, and gets all that was saved there, whatever it has before; it is found
+    also where another library, or an earlier version, has stored each of its items. Without `strict`, a warning in the
+    log "cairn" of rank 0 says how many names were not filled, with the first of them.
 
-    try:
-        return attempt(source is not None and is_dcp_directory(source))
-    except Error as error:
-        if error.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
-            raise
-        if source is not None:
-            if is_dcp_directory(source):
-                _advise_on_ranks_own(error, state_dict)
-        else:
-            # A step that was imported from torch.distributed.checkpoint has its names. All ranks have this error.
-            try:
-                return attempt(as_dcp=True)
-            except Error as other:
-                if other.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
-                    raise
-                # The names of one of the two are the checkpoint's; the other error would name what is there.
-                if _count(other) < _count(error):
-                    _advise(other, state_dict)
-                    _advise_on_ranks_own(other, state_dict)
-                    raise other from None
-        _advise(error, state_dict)
-        raise
+    Raises:
+      Error: as save() of what the state dict holds, as Client.load; UNEXPECTED_NAMES also if the checkpoint has values
+        in a dict with tensors for which the dict has no key, or whose keys cannot be told from their names; UNSUPPORTED
+        (a value of the source is an object that only another library's code could make). Tensors on the host may be
+        partly filled then, those on devices and other values are as they were.
+    """
+    report = fill(client, state_dict, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    if not strict:
+        client._tell_unfilled(report)
+    return report
+
+
+def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None, mapping: Mapping | None,
+         strict: bool, *, source: str | os.PathLike[str] | None, fallback: bool = True,
+         timeout: float = 1800) -> LoadReport:
+    """Does what load() does, without a word in the log about what it did not fill."""
+    def attempt(form: Form, strict_names: bool) -> LoadReport:
+        flat = flatten(state_dict, to_load=True, form=form)
+        report = client._load(flat.state, step, mapping, strict_names, source, fallback, timeout)
+        missing, unplaced = flat.put(report.objects, report.missing)
+        if strict and (missing or unplaced):
+            where = os.fspath(source) if source is not None else f"{client.job}@{report.step}"
+            raise names_error("MISSING_NAMES", missing, where) if missing else unplaced_error(unplaced, where)
+        if unplaced and client.rank == 0:
+            _log.warning("%s: the load left out %d values of dicts that the state does not have the keys of, and their "
+                         "names do not tell them: %s", client.job, len(unplaced), listed(unplaced))
+        return dataclasses.replace(report, missing=missing, unexpected=[*report.unexpected, *unplaced])
+
+    # A mapping says the names of the checkpoint by itself.
+    forms = forms_of(state_dict) if mapping is None else [Form()]
+    if not strict and len(forms) == 1:
+        return attempt(forms[0], False)
+    refused: list[tuple[Form, Error]] = []
+    for form in forms:
+        try:
+            return attempt(form, True)
+        except Error as error:
+            if error.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
+                _advise_on_shape(error)
+                raise
+            refused.append((form, error))  # all ranks have this error
+    nearest, refusal = min(refused, key=lambda each: _distance(each[1]))
+    if not strict:
+        return attempt(nearest, False)
+    _advise(refusal, state_dict)
+    _advise_on_ranks_own(refusal, state_dict)
+    raise refusal
+
+
+def names_error(reason: str, names: list[str], where: str) -> Error:
+    """Returns the error for names that a checkpoint lacks."""
+    return Error(reason, f"{where} lacks {len(names)} names that the state wants: {listed(names)}",
+                 {"names": listed(names), "count": str(len(names))})
+
+
+def _distance(error: Error) -> tuple[bool, int]:
+    """Returns how far the names of a state are from those of the checkpoint; what is missing weighs more."""
+    return error.reason == "MISSING_NAMES", _count(error)
+
+
+def _advise_on_shape(error: Error) -> None:
+    """Says what to do if the shape of a tensor is not the checkpoint's."""
+    if error.reason == "SHAPE_MISMATCH":
+        error.metadata.setdefault("next", (
+            "If the shape follows from the configuration, compare that with the checkpoint's (`cairn show JOB@STEP "
+            "--tensors`). If it changes as the training goes on, make the tensor in the checkpoint's shape before the "
+            "load, as in `module.seen = torch.empty(9)` for [9], or let the module return it by get_extra_state(): "
+            "that comes back in the shape in which it was saved."))
 
 
 def _count(error: Error) -> int:
@@ -138,10 +181,11 @@ def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
         is_optimizer = "param_groups" in value and value.keys() <= {"state", "param_groups"}
         if is_optimizer and _names_parameters(error, name, value):
             error.metadata["next"] = (
-                f"The source names the tensors of {name!r} by parameters, as torch's get_state_dict does, and this "
-                "state numbers them, as optimizer.state_dict() does: load it once by cairn.torch.load into what "
-                "get_state_dict returns, and call set_state_dict (docs/import.md). strict=False would leave these "
-                "tensors of the optimizer out.")
+                f"This state numbers the tensors of {name!r}, as optimizer.state_dict() does. If the source names them "
+                "by parameters, as torch's get_state_dict and cairn.torch.CheckpointManager do, load it by "
+                "cairn.torch.load into what get_state_dict returns, and call set_state_dict (docs/import.md), or give "
+                "the model and the optimizer themselves to CheckpointManager. strict=False would leave these tensors "
+                "of the optimizer out.")
             return
         if is_optimizer and not value.get("state", True):
             error.metadata["next"] = (
@@ -153,16 +197,16 @@ def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
 
 def _names_parameters(error: Error, name: str, state_of_optimizer: dict[str, Any]) -> bool:
     """Returns whether the state lacks tensors of an optimizer because the source names them by parameters."""
-    numbered = all(isinstance(key, int) for key in state_of_optimizer.get("state", {}))
-    if error.reason != "UNEXPECTED_NAMES" or not numbered:
+    if not all(isinstance(key, int) for key in state_of_optimizer.get("state", {})):
         return False
     begin = f"{name}.state."
-    return any(each.startswith(begin) and not each[len(begin):].partition(".")[0].isdigit()
-               for each in error.metadata.get("names", "").split(", "))
+    kept = [each[len(begin):] for each in error.metadata.get("names", "").split(", ") if each.startswith(begin)]
+    numbered = [each.partition(".")[0].isdigit() for each in kept]
+    return any(numbered) if error.reason == "MISSING_NAMES" else not all(numbered)
 
 
 def _advise_on_ranks_own(error: Error, state_dict: dict[str, Any]) -> None:
-    """Says what to do if the names that a foreign checkpoint lacks are values of cairn.per_rank."""
+    """Says what to do if the names that the checkpoint of another library lacks are values of cairn.per_rank."""
     wanted = [str(key) for key, value in state_dict.items()
               if isinstance(value, PerRank) and str(key) in error.metadata.get("names", "").split(", ")]
     if error.reason == "MISSING_NAMES" and wanted:

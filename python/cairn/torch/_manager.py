@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 import threading
 import time
@@ -16,7 +17,7 @@ from cairn._results import Checkpoint, LoadReport
 from cairn.client import Client, Saving
 from cairn.torch import _calls
 from cairn.torch._schedule import Schedule
-from cairn.torch._stateful import Gathered, is_stateful
+from cairn.torch._stateful import Gathered, is_described, is_stateful
 from cairn.torch._termination import Termination
 
 _log = logging.getLogger("cairn")
@@ -61,7 +62,7 @@ class CheckpointManager:
                  keep_best: str | tuple[str, str] | None = None,
                  on_commit: Callable[[Checkpoint, Mapping[str, float] | None], None] | None = None,
                  on_failure: Callable[[Error], None] | None = None, handle_sigterm: bool = True,
-                 chain_sigterm: bool = True, save_timeout: float = 60,
+                 chain_sigterm: bool = True, save_timeout: float = 60, allow_dropped_names: bool = False,
                  clock: Callable[[], float] = time.monotonic) -> None:
         """
         Args:
@@ -80,6 +81,8 @@ class CheckpointManager:
             its own, that is called at once, and the process is not ended. Only in the main thread.
           chain_sigterm: call the program's own handler. Without it, only should_stop tells of the signal.
           save_timeout: as `timeout` of Client.save.
+          allow_dropped_names: as for Client.save, of every save: a state that lacks names of the last committed step is
+            no mistake of this program.
           clock: seconds since any moment, never backwards.
 
         Raises:
@@ -90,6 +93,7 @@ class CheckpointManager:
         self._schedule = Schedule(every_steps, every_minutes, clock)
         self._on_commit = on_commit
         self._on_failure = on_failure
+        self._allow_dropped_names = allow_dropped_names
         self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
         self._waiting: list[threading.Thread] = []
@@ -169,6 +173,9 @@ class CheckpointManager:
         If the latest one turns out to be damaged, the next older one is loaded, and a warning names both.
 
         Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.
+        Optimizers get the states that were saved, of the parameters that had one, without a step. The iterators of
+        torchdata's loaders are made, and then, last of all, the generators of an rng_state() are put back, because
+        making an iterator draws from them.
 
         Args:
           state: as for step(), but no function.
@@ -185,21 +192,37 @@ class CheckpointManager:
         Raises:
           Error: as cairn.torch.load; NOT_COMMITTED only if `step` is given.
         """
-        def load(step: SupportsIndex | str | None, make: bool) -> tuple[Gathered, LoadReport]:
-            gathered = Gathered(state, to_load=True, make=make)
+        def load(step: SupportsIndex | str | None) -> tuple[Gathered, LoadReport]:
+            stored: dict[str, Any] = {}
+            passed_over: list[dict[str, Any]] = []
+            if isinstance(state, dict) and is_described(state):
+                # It wants no tensor, and brings the values of the checkpoint.
+                values = self._client._load({}, step, None, False, source, fallback, timeout)
+                if source is None:
+                    step, passed_over = values.step, values.passed_over
+                if mapping is None:  # which may give what was described other names
+                    stored = values.objects
+            gathered, report = fill(step, stored, make=True)
+            return gathered, dataclasses.replace(report, passed_over=passed_over or report.passed_over)
+
+        def fill(step: SupportsIndex | str | None, stored: dict[str, Any],
+                 make: bool) -> tuple[Gathered, LoadReport]:
+            gathered = Gathered(state, to_load=True, make=make, stored=stored)
             try:
-                return gathered, _calls.load(self._client, gathered.state, step, mapping, strict, source=source,
-                                             fallback=fallback, timeout=timeout)
-            except BaseException as error:
-                if gathered.abandon() and isinstance(error, Error) and error.reason == "MISSING_NAMES":
-                    return load(step, make=False)  # all ranks have this error
+                report = _calls.load(self._client, gathered.state, step, mapping, strict, source=source,
+                                     fallback=fallback, timeout=timeout)
+            except Error as error:
+                if gathered.has_made() and error.reason == "MISSING_NAMES":
+                    return fill(step, stored, make=False)  # all ranks have this error
                 raise
+            gathered.forget(report.missing)
+            return gathered, report
 
         falls_back = fallback and strict and step is None and mapping is None and source is None
         at = step
         while True:
             try:
-                gathered, report = load(at, make=True)
+                gathered, report = load(at)
                 break
             except Error as error:
                 if error.reason == "NOT_COMMITTED" and at is None and source is None:
@@ -317,7 +340,8 @@ class CheckpointManager:
             _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
                          self._best_metric)
         try:
-            saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured)
+            saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured,
+                                 allow_dropped_names=self._allow_dropped_names)
         except Error as error:
             if error.reason in _MISTAKES:
                 raise

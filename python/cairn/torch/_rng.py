@@ -10,15 +10,20 @@ import numpy
 import torch
 
 from cairn._errors import Error
-from cairn._state import PerRank, PerRankValues, per_rank
+from cairn._state import PerRank, PerRankValues
 
 _log = logging.getLogger("cairn")
 
 
-def rng_state() -> PerRank:
+class RngState(PerRank):
+    """The states of a rank's generators. CheckpointManager puts them back when all else is restored."""
+
+
+def rng_state() -> RngState:
     """Returns the states of the global generators of Python, numpy and torch, and of CUDA's current device.
 
-    It is an entry of a state: every rank has its own. A device is left out while this process has not used CUDA.
+    It is an entry of a state: every rank has its own. CheckpointManager.restore_or_initialize() puts it back by itself;
+    after a load in another way, set_rng_state() does. A device is left out while this process has not used CUDA.
     Generators that a program has made itself (`torch.Generator`, `numpy.random.default_rng`) are not known here.
     """
     state: dict[str, Any] = {
@@ -28,7 +33,7 @@ def rng_state() -> PerRank:
     }
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["cuda"] = torch.cuda.get_rng_state()
-    return per_rank(state)
+    return RngState(state)
 
 
 def set_rng_state(state: Any) -> bool:

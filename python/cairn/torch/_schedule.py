@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cairn._errors import Error
+from cairn import _timeouts
+from cairn._errors import Error, shown
 
 
 class Schedule:
@@ -24,12 +25,12 @@ class Schedule:
         """
         if every_steps is not None and (isinstance(every_steps, bool) or not isinstance(every_steps, int)
                                         or every_steps < 1):
-            raise Error("BAD_REQUEST", f"every_steps is an integer from 1, not {every_steps!r}")
+            raise Error("BAD_REQUEST", f"every_steps is an integer from 1, not {shown(every_steps)}")
         if every_minutes is not None and (isinstance(every_minutes, bool) or not isinstance(every_minutes, (int, float))
                                           or not every_minutes > 0):
-            raise Error("BAD_REQUEST", f"every_minutes is a number above 0, not {every_minutes!r}")
+            raise Error("BAD_REQUEST", f"every_minutes is a number above 0, not {shown(every_minutes)}")
         self._every_steps = every_steps
-        self._seconds = None if every_minutes is None else 60.0 * every_minutes
+        self._seconds = None if every_minutes is None else _timeouts.seconds(every_minutes, "every_minutes") * 60.0
         self._clock = clock
         self._since = clock()
 

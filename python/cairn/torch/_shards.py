@@ -13,6 +13,7 @@ from cairn._errors import Error
 from cairn._state import Array, Shard
 from cairn.torch._boxes import boxes_of
 from cairn.torch._copies import DeviceCopies
+from cairn.torch._parts import local_of, plain
 
 try:
     from torch.distributed.tensor import DTensor
@@ -33,8 +34,9 @@ def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | 
       copies: gets the tensor, if its memory is on a device that is not one of CUDA's.
 
     Raises:
-      Error: UNSUPPORTED (sparse, quantized, a ShardedTensor, a lazy conjugate or a strange placement), BAD_REQUEST (on
-        the meta device, or a partial sum), BAD_SHAPE (the local tensor is not what its placements say), BAD_DTYPE.
+      Error: UNSUPPORTED (sparse, quantized, nested, without a shape, made of other tensors, a ShardedTensor, a lazy
+        conjugate or a strange placement), BAD_REQUEST (on the meta device, or a partial sum), BAD_SHAPE (the local
+        tensor is not what its placements say), BAD_DTYPE.
     """
     dtype = str(tensor.dtype).removeprefix("torch.")
     if DTensor is not None and isinstance(tensor, DTensor):
@@ -49,7 +51,7 @@ def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | 
 def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies) -> Shard | list[Shard]:
     global_shape = tuple(tensor.shape)
     coordinate = tensor.device_mesh.get_coordinate()
-    local = tensor.to_local()
+    local = local_of(tensor)
     if coordinate is None:  # this rank is not part of the mesh and holds nothing
         empty = array_of(local.new_empty((0,) * len(global_shape)), name, copies)
         return Shard(empty, global_shape, (0,) * len(global_shape), dtype=dtype)
@@ -73,9 +75,7 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
 def array_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | DeviceArray:
     """Returns a local tensor's memory as an array of raw elements; that of a stand-in on the host if it is on a device
     that is not one of CUDA's."""
-    tensor = tensor.detach()
-    if type(tensor).__name__ == "AsyncCollectiveTensor":  # of a collective that is still under way
-        tensor = tensor.wait()
+    tensor = plain(tensor, name)
     if tensor.is_meta:
         raise Error("BAD_REQUEST", f"{name!r} is on the meta device: it has no data", {"tensor": name})
     if tensor.layout != torch.strided or tensor.is_quantized:

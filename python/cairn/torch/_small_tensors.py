@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 
 from cairn._errors import Error
-from cairn._serializers import register_serializer
-
-# An object is stored as text, and not sharded.
-_MAX_BYTES = 1 << 20
+from cairn._serializers import MAX_ARRAY_BYTES, register_serializer, too_large
 
 
 def register() -> None:
@@ -18,11 +15,10 @@ def register() -> None:
 
 def _to_bytes(tensor: torch.Tensor) -> bytes:
     """The bytes begin with a line: the dtype and the shape."""
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-        raise Error("UNSUPPORTED", "a tensor in an object is sparse, quantized or on the meta device")
-    if tensor.nbytes > _MAX_BYTES:
-        raise Error("BAD_REQUEST", f"a tensor in an object has {tensor.nbytes} bytes; make it an entry of the state's "
-                    "dicts, where it is stored as a tensor")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        raise Error("UNSUPPORTED", "a tensor in an object is sparse, quantized, nested or on the meta device")
+    if tensor.nbytes > MAX_ARRAY_BYTES:
+        raise too_large("a tensor", tensor.nbytes)
     head = " ".join([str(tensor.dtype).removeprefix("torch."), *map(str, tensor.shape)])
     raw = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return head.encode() + b"\n" + bytes(raw.numpy())

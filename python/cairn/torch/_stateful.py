@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,35 @@ import torch
 
 from cairn._errors import Error
 from cairn._state import PerRank, PerRankValues
+from cairn.torch import _rng
+from cairn.torch._description import as_text, build, describe, from_text, needs_library
 from cairn.torch._flatten import Whole
+from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
+from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, with_names, with_numbers
+from cairn.torch._parts import parts_of
+
+# The names of descriptions (_description.py) begin so; the place of what is described follows.
+_DESCRIPTION = "cairn.description."
+
+
+class Described:
+    """A value of a state whose tensors need not be there before a load: it gets those that were saved."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.value = value
 
 
 def is_stateful(value: Any) -> bool:
     """Returns whether a value has state_dict() and load_state_dict(), as torch's Stateful."""
     return (not isinstance(value, (dict, type)) and callable(getattr(value, "state_dict", None))
             and callable(getattr(value, "load_state_dict", None)))
+
+
+def is_described(value: Any, depth: int = 0) -> bool:
+    """Returns whether a state holds what a load makes as the checkpoint describes it."""
+    if type(value) is dict and depth < 200:
+        return any(is_described(item, depth + 1) for item in value.values())
+    return isinstance(value, (Described, torch.optim.Optimizer))
 
 
 class Gathered:
@@ -25,17 +48,19 @@ class Gathered:
       state: nested dicts, as cairn.torch.save and load take them.
     """
 
-    def __init__(self, state: dict[str, Any], to_load: bool = False, make: bool = True) -> None:
+    def __init__(self, state: dict[str, Any], to_load: bool = False, make: bool = True,
+                 stored: dict[str, Any] | None = None) -> None:
         """
         Args:
           state: nested dicts; values with state_dict() are asked for it. cairn.per_rank() of such a value, and a data
             loader of torchdata, has a state of its own on each rank.
-          to_load: the state is to be loaded into. Optimizers that have done no step get the state that their first
-            step makes, so that there is something to fill; abandon() takes it away again.
-          make: do give it to them. Not if the checkpoint was made before their first step, too.
+          to_load: the state is to be loaded into. Optimizers, and what is Described, have what the checkpoint has.
+          make: where the checkpoint does not describe the state of an optimizer that has none (earlier versions, and
+            other libraries, do not), it has what a step makes. Not if it was saved before its first step.
+          stored: the objects of the checkpoint that is to be loaded.
 
         Raises:
-          Error: BAD_REQUEST (the state is no dict).
+          Error: BAD_REQUEST (the state is no dict), UNSUPPORTED (the state of an optimizer can be made in no way).
         """
         if is_stateful(state):
             raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}: give it a name, as in "
@@ -44,29 +69,60 @@ class Gathered:
             raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}")
         self._to_load = to_load
         self._make = make
-        self._made: list[torch.optim.Optimizer] = []
+        self._stored = stored or {}
+        self._descriptions: dict[str, Any] = {}
+        # By the optimizer's place: states that a step has made, and the keys of all its parameters in their order.
+        self._made: dict[str, tuple[dict[Any, Any], list[Any]]] = {}
         self._restore: list[Callable[[], str | None]] = []
+        self._loaders: list[Any] = []
+        self._generators: list[Callable[[], None]] = []
+        self._names = ParameterNames(state)
         self.state: dict[str, Any] = self._gather(state, "")
+        self.state.update(self._descriptions)
 
     def restore(self) -> list[str]:
         """Gives every object what a load has put in the place of its state.
 
+        The iterators of data loaders draw from the random number generators when they are made, so they are made now.
+        The generators get their states last: then nothing draws from them before the training does.
+
         Returns:
           The names of those that were left as they are, because their states were saved by another number of ranks.
         """
-        return [name for name in [restore() for restore in self._restore] if name is not None]
+        left = [name for name in [restore() for restore in self._restore] if name is not None]
+        for loader in self._loaders:
+            loader.state_dict()  # makes the iterator, which the next iter() returns
+        for put_back in self._generators:
+            put_back()
+        return left
 
-    def abandon(self) -> bool:
-        """Makes optimizers fresh again that were given a state to be loaded into. Returns whether there were any."""
-        for optimizer in self._made:
-            optimizer.state.clear()
+    def has_made(self) -> bool:
+        """Returns whether optimizers have states that a step has made, and the checkpoint does not describe."""
         return bool(self._made)
+
+    def forget(self, missing: list[str]) -> None:
+        """Takes states away that a step has made, and of whose tensors the checkpoint had none."""
+        lacks = set(missing)
+        for path, (states, keys) in self._made.items():
+            for key in [key for key, state in states.items() if isinstance(state, dict)]:
+                tensors = [(name, value) for name, value in states[key].items() if isinstance(value, torch.Tensor)]
+                for stored_as in {key, keys.index(key)}:  # earlier versions named tensors by numbers
+                    names = [part for name, tensor in tensors
+                             for part, _ in parts_of(tensor, f"{path}.state.{stored_as}.{name}")]
+                    if names and lacks.issuperset(names):
+                        states.pop(key, None)
 
     def _gather(self, container: dict[str, Any], path: str) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key, value in container.items():
             name = f"{path}.{key}" if path else str(key)
-            if is_stateful(value) or (isinstance(value, PerRank) and is_stateful(value.value)):
+            if isinstance(value, Described):
+                part = self._described(value, name)
+                if part:
+                    result[key] = part
+                if self._to_load:
+                    self._restore.append(_give_back(container, key, result, {}))
+            elif is_stateful(value) or (isinstance(value, PerRank) and is_stateful(value.value)):
                 result[key] = self._state_of(value, name, result, key)
             elif type(value) is dict and any(_holds_stateful(item, 0) for item in value.values()):
                 result[key] = self._gather(value, name)
@@ -74,34 +130,107 @@ class Gathered:
                 result[key] = value
                 if self._to_load:
                     self._restore.append(_give_back(container, key, result))
+                    if isinstance(value, _rng.RngState):
+                        self._generators.append(_put_back_generators(container, key, value))
         return result
+
+    def _described(self, value: Described, name: str) -> dict[str, Any]:
+        if not self._to_load:
+            description = describe(value.value)
+            if needs_library(description, None, None):
+                raise Error("UNSUPPORTED", f"{name!r} holds tensors that a load cannot make, because they are DTensors "
+                            "or of a class of their own", {"object": name, "next": "Make them plain tensors."})
+            self._descriptions[_DESCRIPTION + name] = as_text(description)
+            return value.value
+        stored = self._stored.get(_DESCRIPTION + name)
+        made: dict[str, Any] = {} if stored is None else build(from_text(stored, name), value.value, path=name)
+        return made
 
     def _state_of(self, value: Any, name: str, result: dict[str, Any], key: str) -> Any:
         if isinstance(value, PerRank) or _is_data_loader(value):
             target = value.value if isinstance(value, PerRank) else value
-            self._restore.append(lambda: _load_own(target, result[key].value.value, name))
+            self._restore.append(lambda: self._load_own(target, result[key].value.value, name))
             # A loader that has not begun has no state to show, and what is loaded replaces it as a whole.
             return Whole(PerRank(None if self._to_load else target.state_dict()))
         if not isinstance(value, torch.optim.Optimizer):
             self._restore.append(_load(value, result, key))
-            return value.state_dict()
-        if self._to_load and self._make and _make_state(value):
-            self._made.append(value)
-        self._restore.append(_load(value, result, key, state={}))
+            return _detached(value.state_dict()) if self._to_load else value.state_dict()
+        names = self._names.of(value)
+        self._restore.append(_load_optimizer(value, result, key, names))
+        state = value.state_dict()
+        if names is not None and is_optimizer_state(state):
+            state = with_names(state, names)
+        parameters = parameters_of(value, names)
+        if self._to_load:
+            state = self._with_states(value, state, parameters, name)
+        else:
+            self._descriptions[_DESCRIPTION + name] = describe_states(value, state.get("state", {}), parameters)
         # An empty "state" would be an object, of a name that the save after the first step lacks.
-        return {name: part for name, part in value.state_dict().items() if name != "state" or part}
+        return {name: part for name, part in state.items() if name != "state" or part}
+
+    def _with_states(self, optimizer: torch.optim.Optimizer, state: dict[str, Any], parameters: dict[Any, Any],
+                     name: str) -> dict[str, Any]:
+        """Returns the state dict of an optimizer with tensors for all that is loaded into it."""
+        held = state.get("state", {})
+        description = self._stored.get(_DESCRIPTION + name)
+        if description is not None:
+            return {**state, "state": built_states(optimizer, description, parameters, held, name)}
+        if not self._make or held:
+            return state
+        states = made_by_step(optimizer, parameters, name)
+        self._made[name] = states, list(parameters)
+        return {**state, "state": states}
+
+    def _load_own(self, target: Any, value: Any, name: str) -> str | None:
+        if isinstance(value, PerRankValues):
+            return name
+        if value is not None:  # a load that is not strict found none
+            target.load_state_dict(value)
+            while hasattr(target, "base_dataloader"):  # accelerate's loaders hold the one that has a state
+                target = target.base_dataloader
+            if _is_data_loader(target):
+                self._loaders.append(target)
+        return None
 
 
-def _give_back(container: dict[str, Any], key: str, result: dict[str, Any]) -> Callable[[], None]:
+def _give_back(container: dict[str, Any], key: str, result: dict[str, Any],
+               *default: dict[str, Any]) -> Callable[[], None]:
     def put() -> None:
-        container[key] = result[key]
+        container[key] = result.get(key, *default) if default else result[key]
     return put
 
 
-def _load(target: Any, result: dict[str, Any], key: str, **default: Any) -> Callable[[], None]:
+def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
     def load() -> None:
-        target.load_state_dict({**default, **result[key]} if default else result[key])
+        target.load_state_dict(result[key])
     return load
+
+
+def _put_back_generators(container: dict[str, Any], key: str, before: PerRank) -> Callable[[], None]:
+    def put() -> None:
+        if container[key] is not before:  # a load that is not strict may have found none
+            _rng.set_rng_state(container[key])
+    return put
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, result: dict[str, Any], key: str,
+                    names: list[str] | None) -> Callable[[], None]:
+    """An optimizer knows its parameters by numbers only, so names are turned back to these."""
+    def load() -> None:
+        state = {"state": {}, **result[key]}
+        optimizer.load_state_dict(state if names is None else with_numbers(state, names))
+    return load
+
+
+def _detached(state: Any) -> Any:
+    """Returns a state whose dicts are copies, because a load fills dicts in place, and an object may have given out its
+    own. Tensors, and what else stands in them, are the same."""
+    if not isinstance(state, dict):
+        return state
+    made = copy.copy(state)  # with the attributes that modules give to theirs
+    for key, value in state.items():
+        made[key] = _detached(value)
+    return made
 
 
 def _holds_stateful(value: Any, depth: int) -> bool:
@@ -110,44 +239,9 @@ def _holds_stateful(value: Any, depth: int) -> bool:
         value = value.value
     if type(value) is dict and depth < 200:
         return any(_holds_stateful(item, depth + 1) for item in value.values())
-    return is_stateful(value)
+    return is_stateful(value) or isinstance(value, Described)
 
 
 def _is_data_loader(value: Any) -> bool:
     """A StatefulDataLoader has a position of its own on each rank."""
     return any(base.__module__.partition(".")[0] == "torchdata" for base in type(value).__mro__)
-
-
-def _load_own(target: Any, value: Any, name: str) -> str | None:
-    if isinstance(value, PerRankValues):
-        return name
-    if value is not None:  # a load that is not strict found none
-        target.load_state_dict(value)
-    return None
-
-
-def _make_state(optimizer: torch.optim.Optimizer) -> bool:
-    """Makes the state of an optimizer by a step with gradients and a learning rate of zero, if it has none.
-
-    torch.distributed.checkpoint.state_dict does the same.
-    """
-    if optimizer.state:
-        return False
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if any(parameter.grad is not None for parameter in parameters):
-        return False  # a step would use them up
-    rates = [group.get("lr") for group in optimizer.param_groups]
-    try:
-        for parameter in parameters:
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            if rate is not None:
-                group["lr"] = torch.tensor(0.0) if isinstance(rate, torch.Tensor) else 0.0
-        optimizer.step(closure=None)
-    finally:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            if rate is not None:
-                group["lr"] = rate
-        optimizer.zero_grad(set_to_none=True)
-    return True

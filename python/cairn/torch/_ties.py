@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from cairn.torch._parts import local_of
+
 try:
     from torch.distributed.tensor import DTensor
 except ImportError:  # a torch without distributed
@@ -26,7 +28,7 @@ class Ties:
         Two are one if they are the same elements of the same memory in the same shape. All ranks must see the same
         ties, so a DTensor of which this rank holds nothing is known by its storage, which is there all the same.
         """
-        local = tensor.to_local() if DTensor is not None and isinstance(tensor, DTensor) else tensor
+        local = local_of(tensor) if DTensor is not None and isinstance(tensor, DTensor) else tensor
         if local.layout != torch.strided or local.is_meta or local.is_quantized:
             return None
         key: Any = local.data_ptr()
@@ -59,4 +61,4 @@ def _is_same(one: Any, other: Any) -> bool:
     if not isinstance(other, DTensor):
         return False
     return bool(one.placements == other.placements and one.device_mesh == other.device_mesh
-                and one.to_local().stride() == other.to_local().stride())
+                and local_of(one).stride() == local_of(other).stride())

@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from cairn._errors import Error
 from cairn._results import Checkpoint
 from cairn.client import Client, Saving
+from cairn.torch._calls import fill, names_error
 from cairn.torch._checkpoint_id import check_series, step_of
 from cairn.torch._dcp_storage import CairnReader, CairnWriter
 from cairn.torch._flatten import FlatState, flatten, is_dcp_directory
@@ -122,20 +123,19 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
     partial = _plans_as_usual(planner, DefaultLoadPlanner) and bool(getattr(planner, "allow_partial_load", False))
     client = _client_of(client, process_group, no_dist)
     states = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
-    flat = flatten(states, as_dcp=True)
     if checkpoint_id is not None and is_dcp_directory(checkpoint_id):
-        report = client.load(flat.state, strict=False, source=checkpoint_id)
+        report = fill(client, states, None, None, False, source=checkpoint_id)
     else:
         step = step_of(checkpoint_id)
         check_series(checkpoint_id, client)
-        report = client.load(flat.state, step, strict=False)
+        report = fill(client, states, step, None, False, source=None)
     if report.missing and not partial:
-        names = ", ".join(report.missing[:8]) + (f" and {len(report.missing) - 8} more" if report.missing[8:] else "")
-        raise Error("MISSING_NAMES", f"{checkpoint_id} lacks {len(report.missing)} names that the state wants: {names}",
-                    {"names": names, "count": str(len(report.missing)),
-                     "next": "Leave them out of the state, or give "
-                             "planner=DefaultLoadPlanner(allow_partial_load=True), which leaves such values alone."})
-    flat.put(report.objects)
+        error = names_error("MISSING_NAMES", report.missing, str(checkpoint_id))
+        error.metadata["next"] = ("Leave them out of the state, or give planner=DefaultLoadPlanner("
+                                  "allow_partial_load=True), which leaves such values alone.")
+        raise error
+    if partial:
+        client._tell_unfilled(report)
     for key, value in state_dict.items():
         if isinstance(value, Stateful):
             value.load_state_dict(states[key])

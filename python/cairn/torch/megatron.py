@@ -29,6 +29,7 @@ from cairn import _opaque
 from cairn._errors import Error
 from cairn._state import Shard
 from cairn.client import Client, Saving
+from cairn.torch._calls import names_error
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._shards import array_of
 
@@ -110,12 +111,10 @@ def load(client: Client, sharded_state_dict: dict[str, Any], step: SupportsIndex
             state.setdefault(value.key, []).append(_shard_of(value, copies))
         elif isinstance(value, ShardedObject):
             objects.add(value.unique_key)
-    report = client.load(state, step, strict=False, source=source, fallback=fallback, timeout=timeout)
+    report = client._load(state, step, None, False, source, fallback, timeout)
     missing = sorted({name for name in report.missing if name in state} | (objects - report.objects.keys()))
     if missing:
-        names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if missing[8:] else "")
-        raise Error("MISSING_NAMES", f"the source lacks {len(missing)} names that the state wants: {names}",
-                    {"names": names, "count": str(len(missing))})
+        raise names_error("MISSING_NAMES", missing, "the source")
     for name in sorted(objects):
         found = _opaque.find(report.objects[name], name)
         if found is not None:

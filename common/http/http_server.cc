@@ -1,0 +1,396 @@
+#include "common/http/http_server.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/file/unique_fd.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/rpc/address.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// A client that has its answer gets so long to end its side, so that what it still sends does not break the answer off.
+constexpr absl::Duration kEndPatience = absl::Seconds(1);
+// A client that takes an answer byte by byte gets so many times the patience for all of it.
+constexpr int kPatiencesForAnswer = 12;
+// The listening socket rests for so long when the process has no descriptor or memory left for a connection.
+constexpr absl::Duration kRest = absl::Milliseconds(100);
+constexpr int kBacklog = 128;
+constexpr size_t kPiece = 16384;
+
+const char* StatusText(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 421:
+      return "Misdirected Request";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Bad Gateway";
+  }
+}
+
+std::string Rendered(const HttpAnswer& answer) {
+  std::string text =
+      absl::StrCat("HTTP/1.1 ", answer.status, " ", StatusText(answer.status), "\r\nContent-Type: ", answer.type,
+                   "\r\nContent-Length: ", answer.body.size(), "\r\nConnection: close\r\n");
+  for (const auto& [name, value] : answer.headers) absl::StrAppend(&text, name, ": ", value, "\r\n");
+  absl::StrAppend(&text, "\r\n", answer.body);
+  return text;
+}
+
+HttpAnswer Plain(int status, const std::string& text) { return {status, "text/plain; charset=utf-8", text + "\n", {}}; }
+
+absl::Status CannotListen(const std::string& address, const std::string& why) {
+  return MakeError(Reason::kBadRequest, absl::StrCat("cannot listen on ", address, ": ", why), {{"address", address}});
+}
+
+absl::StatusOr<UniqueFd> Listen(const std::string& address) {
+  const auto [host, port] = HostAndPort(address);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return CannotListen(address, gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (!fd.valid() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0) {
+    return CannotListen(address, std::generic_category().message(errno));
+  }
+  return fd;
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace
+
+class HttpServer::Impl {
+ public:
+  Impl(UniqueFd listener, UniqueFd wake, const HttpServerOptions& options)
+      : options_(options), port_(PortOf(listener.get())), listener_(std::move(listener)), wake_(std::move(wake)) {}
+
+  ~Impl() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      asked_changed_.NotifyAll();
+    }
+    Wake();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status Serve(Handler handler) {
+    handler_ = std::move(handler);
+    for (int i = 0; i <= options_.workers; ++i) {
+      CAIRN_ASSIGN_OR_RETURN(std::thread thread,
+                             StartThread("to answer over HTTP", [this, i] { i == 0 ? Run() : Work(); }));
+      threads_.push_back(std::move(thread));
+    }
+    return absl::OkStatus();
+  }
+
+  int port() const { return port_; }
+
+ private:
+  enum class State {
+    kReading,    // the client is to ask
+    kAnswering,  // a worker has the request, or will have it
+    kWriting,    // the client is to take the answer
+    kEnding,     // the client is to end its side
+  };
+  struct Connection {
+    UniqueFd fd;
+    uint64_t id = 0;
+    State state = State::kReading;
+    std::string bytes;  // what the client has sent, then what it is sent
+    size_t sent = 0;
+    absl::Time waits_since;                       // for what the client is to do now
+    absl::Time ends_at = absl::InfiniteFuture();  // whatever it does
+  };
+  using Connections = std::list<Connection>;
+  struct Asked {
+    uint64_t id;
+    HttpRequest request;
+  };
+  struct Answered {
+    uint64_t id;
+    std::string bytes;
+  };
+
+  static absl::Time Now() { return Clock::Real().SteadyNow(); }
+
+  void Wake() const {
+    const uint64_t one = 1;
+    (void)!write(wake_.get(), &one, sizeof(one));
+  }
+
+  void Work() {
+    while (true) {
+      Asked asked;
+      {
+        MutexLock lock(mutex_);
+        while (asked_.empty() && !stopping_) asked_changed_.Wait(mutex_);
+        if (stopping_) return;
+        asked = std::move(asked_.front());
+        asked_.pop_front();
+      }
+      std::string bytes;
+      const absl::Status done = WithMemory("to answer over HTTP", [&] {
+        bytes = Rendered(handler_(asked.request));
+        return absl::OkStatus();
+      });
+      if (!done.ok()) bytes = Rendered(Plain(503, "There is not enough memory for the answer."));
+      {
+        MutexLock lock(mutex_);
+        answered_.push_back({asked.id, std::move(bytes)});
+      }
+      Wake();
+    }
+  }
+
+  // The thread of the connections.
+  void Run() {
+    while (true) {
+      std::deque<Answered> answered;
+      {
+        MutexLock lock(mutex_);
+        if (stopping_) return;
+        answered.swap(answered_);
+      }
+      for (Answered& each : answered) BeginWriting(std::move(each));
+      EndLateOnes();
+      Await();
+    }
+  }
+
+  // Waits until something can be done, and does it.
+  void Await() {
+    const bool rests = Now() < rests_until_;
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0},
+                                  {listener_.get(), static_cast<short>(rests ? 0 : POLLIN), 0}};
+    std::vector<Connections::iterator> of;
+    for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+      if (each->state == State::kAnswering) continue;
+      polled.push_back({each->fd.get(), static_cast<short>(each->state == State::kWriting ? POLLOUT : POLLIN), 0});
+      of.push_back(each);
+    }
+    if (poll(polled.data(), polled.size(), MillisecondsToWait(rests)) <= 0) return;
+    if (polled[0].revents != 0) {
+      uint64_t count;
+      (void)!read(wake_.get(), &count, sizeof(count));
+    }
+    for (size_t i = 0; i < of.size(); ++i) {
+      if (polled[i + 2].revents != 0) Move(of[i]);
+    }
+    // New ones come last, because they may end old ones.
+    if (polled[1].revents != 0) Accept();
+  }
+
+  int MillisecondsToWait(bool rests) const {
+    absl::Time until = rests ? rests_until_ : absl::InfiniteFuture();
+    for (const Connection& each : connections_) until = std::min(until, DeadlineOf(each));
+    if (until == absl::InfiniteFuture()) return -1;
+    return static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(until - Now()) + 1));
+  }
+
+  absl::Time DeadlineOf(const Connection& connection) const {
+    if (connection.state == State::kAnswering) return absl::InfiniteFuture();
+    const absl::Duration patience =
+        connection.state == State::kEnding ? std::min(kEndPatience, options_.patience) : options_.patience;
+    return std::min(connection.waits_since + patience, connection.ends_at);
+  }
+
+  void EndLateOnes() {
+    const absl::Time now = Now();
+    std::erase_if(connections_, [&](const Connection& each) { return DeadlineOf(each) <= now; });
+  }
+
+  void Accept() {
+    // A client that connects again and again must not keep the others waiting.
+    for (int i = 0; i < kBacklog; ++i) {
+      UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!fd.valid()) {
+        const bool scarce = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (scarce && !EndOldest()) rests_until_ = Now() + kRest;
+        if (scarce || errno == EAGAIN) return;
+        continue;  // the client has gone already
+      }
+      if (connections_.size() >= options_.connections && !EndOldest()) continue;
+      connections_.push_back({.fd = std::move(fd), .id = ++last_id_, .bytes = "", .waits_since = Now()});
+      // Most requests come with their connection.
+      Move(std::prev(connections_.end()));
+    }
+  }
+
+  // Ends the connection whose client has kept the server waiting for longest. Returns false if all wait for the server.
+  bool EndOldest() {
+    auto oldest = connections_.end();
+    for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+      if (each->state == State::kAnswering) continue;
+      if (oldest == connections_.end() || each->waits_since < oldest->waits_since) oldest = each;
+    }
+    if (oldest == connections_.end()) return false;
+    connections_.erase(oldest);
+    return true;
+  }
+
+  // Does what the connection is ready for. `at` may be invalid afterwards.
+  void Move(Connections::iterator at) {
+    const bool goes_on = at->state == State::kReading   ? Read(*at)
+                         : at->state == State::kWriting ? Write(*at)
+                                                        : Drop(*at);
+    if (!goes_on) connections_.erase(at);
+  }
+
+  // These return false when the connection has ended.
+
+  bool Read(Connection& connection) {
+    char piece[kPiece];
+    const ssize_t got = recv(connection.fd.get(), piece, sizeof(piece), 0);
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    if (got == 0) return false;
+    // The time to ask is that of the whole request: a client that sends a byte now and then does not get more.
+    connection.bytes.append(piece, static_cast<size_t>(got));
+    HttpRequest request;
+    const RequestState state = ReadRequest(connection.bytes, request);
+    switch (state) {
+      case RequestState::kIncomplete:
+        return true;
+      case RequestState::kComplete: {
+        connection.state = State::kAnswering;
+        connection.bytes = std::string();
+        MutexLock lock(mutex_);
+        asked_.push_back({connection.id, std::move(request)});
+        asked_changed_.NotifyOne();
+        return true;
+      }
+      case RequestState::kMalformed:
+        return BeginWriting(connection, Rendered(Plain(400, "This is no request that is answered here.")));
+      case RequestState::kTooLong:
+        return BeginWriting(connection, Rendered(Plain(431, "The request is too long.")));
+    }
+    return false;
+  }
+
+  void BeginWriting(Answered answered) {
+    const auto at = std::find_if(connections_.begin(), connections_.end(),
+                                 [&](const Connection& each) { return each.id == answered.id; });
+    if (at == connections_.end()) return;
+    size_t unread = answered.bytes.size();
+    for (const Connection& each : connections_) unread += each.state == State::kWriting ? each.bytes.size() : 0;
+    while (unread > options_.unread_bytes) {
+      auto oldest = connections_.end();
+      for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+        if (each->state != State::kWriting) continue;
+        if (oldest == connections_.end() || each->waits_since < oldest->waits_since) oldest = each;
+      }
+      if (oldest == connections_.end()) break;
+      unread -= oldest->bytes.size();
+      connections_.erase(oldest);
+    }
+    if (!BeginWriting(*at, std::move(answered.bytes))) connections_.erase(at);
+  }
+
+  bool BeginWriting(Connection& connection, std::string bytes) {
+    connection.state = State::kWriting;
+    connection.bytes = std::move(bytes);
+    connection.waits_since = Now();
+    connection.ends_at = connection.waits_since + kPatiencesForAnswer * options_.patience;
+    return Write(connection);
+  }
+
+  bool Write(Connection& connection) {
+    const ssize_t sent = send(connection.fd.get(), connection.bytes.data() + connection.sent,
+                              connection.bytes.size() - connection.sent, MSG_NOSIGNAL);
+    if (sent < 0) return errno == EAGAIN || errno == EINTR;
+    connection.sent += static_cast<size_t>(sent);
+    if (sent > 0) connection.waits_since = Now();
+    if (connection.sent < connection.bytes.size()) return true;
+    connection.bytes = std::string();
+    connection.state = State::kEnding;
+    return shutdown(connection.fd.get(), SHUT_WR) == 0;
+  }
+
+  // Closing a socket that holds unread bytes would break off what the client has not read yet.
+  static bool Drop(Connection& connection) {
+    char piece[kPiece];
+    const ssize_t got = recv(connection.fd.get(), piece, sizeof(piece), 0);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+
+  const HttpServerOptions options_;
+  const int port_;
+  const UniqueFd listener_;
+  const UniqueFd wake_;
+  Handler handler_;
+
+  // Of the thread of the connections.
+  Connections connections_;
+  uint64_t last_id_ = 0;
+  absl::Time rests_until_ = absl::InfinitePast();
+
+  Mutex mutex_;
+  CondVar asked_changed_;
+  std::deque<Asked> asked_ ABSL_GUARDED_BY(mutex_);        // at most one of each connection
+  std::deque<Answered> answered_ ABSL_GUARDED_BY(mutex_);  // the same
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
+                                                              absl::FunctionRef<Handler(int port)> make_handler,
+                                                              const HttpServerOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, Listen(address));
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return CannotListen(address, std::generic_category().message(errno));
+  auto impl = std::make_unique<Impl>(std::move(listener), std::move(wake), options);
+  CAIRN_RETURN_IF_ERROR(impl->Serve(make_handler(impl->port())));
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() = default;
+
+int HttpServer::port() const { return impl_->port(); }
+
+}  // namespace cairn

@@ -1,0 +1,99 @@
+#include "planner/save/dropped_names.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cairn {
+namespace {
+
+// Returns whether one of the sorted names is a part of `whole`: whether it begins with it and a dot.
+bool HasParts(const std::vector<std::string>& names, const std::string& whole) {
+  const std::string begin = absl::StrCat(whole, ".");
+  const auto first = std::lower_bound(names.begin(), names.end(), begin);
+  return first != names.end() && first->starts_with(begin);
+}
+
+// Returns whether `name` is a part of one of the sorted names.
+bool IsPart(const std::vector<std::string>& names, const std::string& name) {
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+    if (std::binary_search(names.begin(), names.end(), name.substr(0, dot))) return true;
+  }
+  return false;
+}
+
+// What an optimizer keeps for a parameter: "optimizer.state.", "layer.weight", "exp_avg".
+struct OptimizerName {
+  std::string_view optimizer;
+  std::string_view parameter;
+  std::string_view kept;
+};
+
+std::optional<OptimizerName> ParseOptimizerName(std::string_view name) {
+  constexpr std::string_view kState = "state.";
+  const size_t dot = name.rfind('.');
+  for (size_t at = name.find(kState); at != std::string_view::npos; at = name.find(kState, at + 1)) {
+    const size_t begin = at + kState.size();
+    if ((at == 0 || name[at - 1] == '.') && dot >= begin && dot != std::string_view::npos) {
+      return OptimizerName{name.substr(0, begin), name.substr(begin, dot - begin), name.substr(dot + 1)};
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsNumber(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// The optimizers whose parameters have names in a save, with what is kept for one of them.
+class NamedOptimizers {
+ public:
+  explicit NamedOptimizers(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      const auto parsed = ParseOptimizerName(name);
+      if (parsed && !IsNumber(parsed->parameter)) kept_.emplace(parsed->optimizer, parsed->kept);
+    }
+  }
+
+  // Returns whether `name` has a number where this save has names.
+  bool HasNumber(std::string_view name) const {
+    const auto parsed = ParseOptimizerName(name);
+    return parsed && IsNumber(parsed->parameter) && kept_.contains({parsed->optimizer, parsed->kept});
+  }
+
+ private:
+  std::set<std::pair<std::string_view, std::string_view>> kept_;
+};
+
+// Returns whether Cairn's own client added an object to those of the program: what it wrote for a manager's optimizers,
+// or for torch.distributed.checkpoint. The program may call another function for the next save.
+bool IsOfTheClient(std::string_view name) { return name == "cairn.dcp" || name.starts_with("cairn.description."); }
+
+}  // namespace
+
+std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& plan) {
+  const std::vector<std::string> now = plan.names(), objects = plan.object_names();
+  const NamedOptimizers optimizers(now);
+  const auto kept = [&](const std::string& name) {
+    return std::binary_search(now.begin(), now.end(), name) || optimizers.HasNumber(name);
+  };
+  std::set<std::string> dropped;
+  for (const ManifestTensor& tensor : before.tensors) {
+    if (!kept(tensor.name)) dropped.insert(tensor.name);
+  }
+  for (const auto& [alias, target] : before.aliases) {
+    if (!kept(alias)) dropped.insert(alias);
+  }
+  const int world_size = plan.ranks().empty() ? 0 : plan.ranks().back() + 1;
+  for (const ManifestObject& object : before.objects) {
+    if (kept(object.name) || IsOfTheClient(object.name) || object.rank.value_or(0) >= world_size) continue;
+    if (!IsPart(objects, object.name) && !HasParts(now, object.name)) dropped.insert(object.name);
+  }
+  return {dropped.begin(), dropped.end()};
+}
+
+}  // namespace cairn

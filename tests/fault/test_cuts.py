@@ -1,0 +1,29 @@
+"""Tests the order of what a job does to its files, by the record of which power cuts are made."""
+
+import re
+
+from sweep import record
+from sweep.cuts import Cuts
+
+
+def test_a_verdict_gets_its_name_when_all_that_it_commits_is_durable():
+    with Cuts() as cuts:
+        events = cuts.recorded.events
+        verdicts = [(at, event.other) for at, event in enumerate(events)
+                    if event.kind == record.LINK and event.other.endswith(".verdict")]
+        assert len(verdicts) >= 4
+        for at, verdict in verdicts:
+            attempt, step = verdict.removesuffix(".verdict"), verdict.rpartition("/")[0]
+            before = events[:at]
+
+            def last(kind, path, before=before):
+                found = [i for i, event in enumerate(before) if event.kind == kind and re.fullmatch(path, event.path)]
+                return found[-1] if found else -1
+
+            made, named = last(record.MKDIR, attempt), last(record.UNLINK, rf"{attempt}/.*\.partial")
+            assert 0 <= made < last(record.SYNC, step), f"{verdict}: the attempt's own name may be lost"
+            assert named < last(record.SYNC, attempt), f"{verdict}: the names of its bins may be lost"
+            for event in before:
+                if event.kind == record.LINK and event.other.startswith(f"{attempt}/"):
+                    written = last(record.WRITE, re.escape(event.path))
+                    assert 0 <= written < last(record.SYNC, re.escape(event.path)), f"{event.other} may be torn"
