@@ -19,6 +19,7 @@ import struct
 import tempfile
 import threading
 import time
+from typing import Any
 from collections.abc import Iterator, Sequence
 
 import grpc
@@ -63,7 +64,7 @@ def dial(address: str, tokens: Sequence[str]) -> socket.socket:
     except OSError as error:
         raise _unreachable(address, f"it cannot be found: its name has no address ({error.strerror})") from None
     told: Error | None = None
-    for left, (family, kind, protocol, _, where) in zip(range(len(found), 0, -1), found):
+    for left, (family, kind, protocol, _, where) in zip(range(len(found), 0, -1), found, strict=True):
         connection = socket.socket(family, kind, protocol)
         try:
             # A stranger who is silent must leave time for the addresses that follow.
@@ -130,7 +131,7 @@ def _mac(token: str, side: str, said: bytes) -> bytes:
     return hmac.digest(key, said, hashlib.sha256)
 
 
-def _end(where: tuple) -> bytes:
+def _end(where: tuple[Any, ...]) -> bytes:
     """Returns what is sent of an address: IPv4 as IPv6, and the port."""
     ip = ipaddress.ip_address(where[0].partition("%")[0])
     packed = b"\0" * 10 + b"\xff\xff" + ip.packed if ip.version == 4 else ip.packed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cairn
-from testing.ranks import on_ranks, until
+from testing.ranks import on_ranks
 
 # At the call of a number it kills the process, or fails the removals of a name from then on.
 SHIM = r"""
