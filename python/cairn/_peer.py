@@ -19,8 +19,8 @@ import struct
 import tempfile
 import threading
 import time
-from typing import Any
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import grpc
 
