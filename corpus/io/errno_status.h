@@ -27,6 +27,11 @@ inline absl::Status MissingDirectory(std::string_view path) {
 // created because its directory is missing says so, and how to make it.
 inline absl::Status OutputError(std::string_view action, std::string_view path, int error) {
   if (error == ENOENT && action == "create") return MissingDirectory(path);
+  if (error == ENOSPC || error == EDQUOT) {
+    // The usual advice is about checkpoints.
+    return WithMetadata(ErrnoError(error, action, path),
+                        {{"next", "Free space there, or write to another place, and give the same command again."}});
+  }
   if (error == ENOENT || error == ELOOP) return ErrnoError(Reason::kStorageError, error, action, path);
   return ErrnoError(error, action, path);
 }

@@ -236,7 +236,7 @@ def test_json_format_and_errors(tmp_path, vocab):
             ("BAD_REQUEST", "--vocab-file", ""),
             ("BAD_REQUEST", "--tokenizer-type", "Bert"),
             ("BAD_REQUEST", "--partitions", 2, "--workers", 3),
-            ("STORAGE_ERROR", "--output-prefix", tmp_path / "no" / "directory")):
+            ("STORAGE_ERROR", "--output-prefix", vocab / "no" / "directory")):  # below a file
         given = {"--input": source, "--output-prefix": tmp_path / "q", "--tokenizer-type": "BertWordPieceCase",
                  "--vocab-file": vocab} | dict(zip(flags[::2], flags[1::2]))
         done = cairn_preprocess("--format=json", *(x for pair in given.items() for x in pair), check=False)
