@@ -154,8 +154,8 @@ def test_run_of_a_command_without_dashes_says_where_it_stands(runtime, tmp_path)
 def test_second_job_on_a_root_is_told_the_whole_command_which_works(runtime, scripts):
     root = scripts / "root with a blank"
     with cairn.local.Cluster(ranks=1, root=root) as cluster:
-        done = run("run", "--root", str(root), "--job=other", "--coordinator=127.0.0.1:1", "--", sys.executable,
-                   str(scripts / "launch.py"), "1", str(scripts / "train.py"), "5")
+        done = run("run", "--root", str(root), "--job=other", "--ranks=2", "--coordinator=127.0.0.1:1", "--",
+                   sys.executable, str(scripts / "launch.py"), "2", str(scripts / "train.py"), "5")
         assert done.returncode == 1 and "ROOT_IN_USE" in done.stderr, done.stderr
         assert f"at {cluster.coordinator.address}" in done.stderr
         told = re.search(r"type: cairn (.*) \(for as long", done.stderr)[1]
@@ -367,7 +367,8 @@ def test_up_detached_serves_until_down(runtime, scripts):
     assert jobs.stderr == f"note: asking the coordinator of job {JOB} that runs here, {address}\n"
     assert run("--format=json", "jobs").stderr == ""
     assert "no save has been measured yet" in run("doctor", "--grace=30s", f"--job={JOB}", f"--root={root}").stdout
-    elsewhere = run("doctor", "--grace=30s", f"--root={scripts}")
+    (scripts / "elsewhere").mkdir()
+    elsewhere = run("doctor", "--grace=30s", f"--root={scripts / 'elsewhere'}")
     assert elsewhere.returncode == 0, "nobody has asked for the coordinator of another root"
     assert "serves another root" in elsewhere.stdout and "not compared" in elsewhere.stdout, elsewhere.stdout
     other = run("up", "--ranks=1", f"--root={scripts / 'other'}", "--job=other", "--detach")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import signal
 import sys
 
@@ -10,6 +11,7 @@ import numpy as np
 import cairn
 from testing.ranks import command, command_json, on_ranks, reasons, until
 
+PATHS = {"PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
 TRAINER = """
 import sys, time, cairn
 client = cairn.connect(sys.argv[1])
@@ -24,7 +26,8 @@ time.sleep(600)
 @contextlib.contextmanager
 def waiting_trainers(cluster):
     """Trainers that all stand at step 19, as if each waited for another one."""
-    trainers = [cluster.spawn([sys.executable, "-c", TRAINER, agent.address], stdout=-1, text=True)
+    trainers = [cluster.spawn([sys.executable, "-c", TRAINER, agent.address], env={**os.environ, **PATHS}, stdout=-1,
+                              text=True)
                 for agent in cluster.agents]
     for trainer in trainers:
         assert trainer.stdout.readline().strip() == "waits"
@@ -83,7 +86,7 @@ def test_agent_of_another_rank_refuses_a_trainer_and_keeps_its_own(tmp_path):
         for rank, status in ((1, 0), (0, 1)):
             if rank == 0:
                 own = cluster.connect(1)
-            environment = {**os.environ, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2"}
+            environment = {**os.environ, **PATHS, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2"}
             for variable in ("RANK", "WORLD_SIZE"):
                 environment.pop(variable, None)
             process = cluster.spawn([sys.executable, "-c", program, cluster.agents[1].address], env=environment,
