@@ -38,3 +38,24 @@ def find(value: Any, path: str) -> tuple[str, Opaque] | None:
         if found is not None:
             return found
     return None
+
+
+def without_unwanted(value: Any, template: Any, path: str, left_out: list[str]) -> Any:
+    """Returns a value without the items of its dicts that cannot be made and that nobody asked for.
+
+    Args:
+      template: what the state has in its place. What is under a key that it lacks was not asked for.
+      left_out: gets the names of such items.
+    """
+    if not isinstance(value, dict) or not isinstance(template, dict):
+        return value
+    kept: dict[Any, Any] = {}
+    for key, item in value.items():
+        place = f"{path}[{key!r}]"
+        if key in template:
+            kept[key] = without_unwanted(item, template[key], place, left_out)
+        elif find(item, place) is None:
+            kept[key] = item
+        else:
+            left_out.append(place)
+    return kept if len(kept) < len(value) or any(kept[key] is not item for key, item in value.items()) else value

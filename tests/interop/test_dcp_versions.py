@@ -45,10 +45,12 @@ def test_every_version_has_a_directory():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_Load_DirectoryOfAVersion_GivesWhatWasSaved(client, version):
+def test_Load_DirectoryOfAVersion_GivesWhatWasSaved(client, version, caplog):
+    """The source has a value that only its own code could make. The state has no key for it, and the log names it."""
     target = blank(written.state())
     report = cairn.torch.load(client, target, source=FILES / version)
     assert_equal(target, written.state())
+    assert "progress['stateful']" in caplog.text
     assert report.missing == [] and report.unexpected == []
     assert report.total_bytes_read == report.unique_bytes
 

@@ -7,6 +7,7 @@ is one object, also a dict of values in any depth: a save stores it, and a load 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import torch
 from cairn import _opaque, _serializers
 from cairn._device_array import is_on_device
 from cairn._errors import Error
+from cairn._results import listed as first_names
 from cairn._state import Alias, PerRank, Shard, Wanted, Wish
 from cairn.torch._blocks import Block, Blocks
 from cairn.torch._copies import DeviceCopies
@@ -25,6 +27,8 @@ from cairn.torch._parts import parts_of
 from cairn.torch._shards import shards_of
 from cairn.torch._ties import Ties
 from cairn.torch._values import ABSENT, StoredValues, fill, is_empty, plain
+
+_log = logging.getLogger("cairn")
 
 # Deeper states are refused, among them those that hold themselves.
 _MAX_DEPTH = 200
@@ -103,22 +107,27 @@ class FlatState:
 
         Raises:
           Error: UNSUPPORTED (a value that is wanted is, or holds, what only another library's code could make). No
-            value is replaced then.
+            value is replaced then. What stands under a key that the state lacks is left out, and the log says so.
         """
         self.copies.to_devices()
         stored = StoredValues(objects)
         found: dict[str, Any] = {}
+        left_out: list[str] = []
         for name, place in self.places.items():
             own = isinstance(place.value, PerRank)
             value = objects.get(name, ABSENT) if own else stored.find(name, place.value)
             if value is ABSENT:
                 continue
+            value = _opaque.without_unwanted(value, place.value, name, left_out)
             opaque = _opaque.find(value, name)
             if opaque is not None:
                 raise Error("UNSUPPORTED", f"{opaque[0]!r} is {opaque[1].description} in the source, which cannot be "
                             "made without running its code: leave it out of the state, or save it as plain values",
                             {"object": name})
             found[name] = value
+        if left_out:
+            _log.warning("The source has %d values that cannot be made without running another library's code, and that "
+                         "the state has no key for. They are left out: %s", len(left_out), first_names(left_out))
         for name, value in found.items():
             self.places[name].put(value)
         for state, names in self.renamed:
