@@ -114,6 +114,7 @@ DescriptorSocket::DescriptorSocket(std::string path, UserPolicy policy, SocketOw
       owner_(std::move(owner)),
       listener_(std::move(listener)),
       wake_(std::move(wake)),
+      acceptor_(Clock::Real()),
       thread_([this] { Serve(); }) {}
 
 DescriptorSocket::~DescriptorSocket() {
@@ -229,17 +230,13 @@ void DescriptorSocket::Serve() {
     }
     connections = std::move(kept);
     if (polled[1].revents == 0) continue;
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) {
-      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) accept_from = now + kAcceptPause;
-      continue;
-    }
-    const auto peer = PeerOf(fd.get());
-    if (!peer.ok() || !policy_.Check(*peer).ok()) {
-      SendAnswer(fd.get(), EPERM, -1);
-      continue;
-    }
-    connections.push_back({std::move(fd), {}, 0, {}, now + absl::Seconds(kTimeoutSeconds)});
+    const auto welcome = [&](UniqueFd fd) {
+      const auto peer = PeerOf(fd.get());
+      if (!peer.ok() || !policy_.Check(*peer).ok()) return SendAnswer(fd.get(), EPERM, -1);
+      connections.push_back({std::move(fd), {}, 0, {}, now + absl::Seconds(kTimeoutSeconds)});
+    };
+    const int most = static_cast<int>(kMaxConnections - connections.size());
+    if (!acceptor_.TakeWaiting(listener_.get(), welcome, most)) accept_from = now + kAcceptPause;
   }
 }
 

@@ -24,6 +24,7 @@
 #include "agent/staging/shared_memory.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
+#include "common/rpc/acceptor.h"
 
 namespace cairn {
 
@@ -82,6 +83,7 @@ class DescriptorSocket {
   const SocketOwner owner_;
   const UniqueFd listener_;
   const UniqueFd wake_;  // an eventfd: written once, to end
+  Acceptor acceptor_;    // of the thread
   Mutex mutex_;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Awaited> awaited_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include "common/base/random_id.h"
 #include "common/file/descriptor_message.h"
+#include "common/resources/testing/no_descriptors.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -53,12 +55,15 @@ class DescriptorSocketTest : public testing::Test {
   }
   // A connection that speaks for itself.
   UniqueFd Connect() const {
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ConnectBy(fd);
+    return fd;
+  }
+  void ConnectBy(const UniqueFd& fd) const {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path_.data(), path_.size());
-    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return fd;
   }
 
   std::string directory_, path_;
@@ -130,6 +135,23 @@ TEST_F(DescriptorSocketTest, Serve_SilentAndHalfRequests_DoNotHoldUpOthers) {
       ASSERT_EQ(send(silent.back().get(), "abc", 3, MSG_NOSIGNAL), 3);
     }
   }
+  EXPECT_TRUE(ReceiveDescriptor(path_, id, geteuid()).ok());
+}
+
+TEST_F(DescriptorSocketTest, Serve_NoDescriptorLeft_ClosesAtOnceAndAnswersWhenThereAreSome) {
+  const uint64_t id = *socket_->Offer(Memory("memory"), false);
+  const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval long_time = {20, 0};
+  ASSERT_EQ(setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &long_time, sizeof(long_time)), 0);
+  testing::internal::CaptureStderr();
+  {
+    const NoDescriptors none;
+    ConnectBy(client);
+    char byte = 0;
+    EXPECT_EQ(recv(client.get(), &byte, 1, 0), 0);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("event=no_descriptors"), std::string::npos) << log;
   EXPECT_TRUE(ReceiveDescriptor(path_, id, geteuid()).ok());
 }
 

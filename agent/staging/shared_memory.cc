@@ -32,8 +32,8 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPiece = uint64_t{16} << 20;
 
-// A trainer that attaches needs one descriptor for its connection and one for its page of memory. The log says in the
-// same words which of the two is the first that is missing (common/rpc/acceptor.h).
+// A trainer that attaches needs descriptors for its connections and one for its page of memory. The log says in the
+// same words which of them is the first that is missing (common/rpc/acceptor.h).
 std::atomic<bool> no_descriptors = false;
 
 void NoteDescriptors(const absl::Status& missing) {

@@ -6,15 +6,16 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/process/log.h"
 #include "common/resources/open_files.h"
 
 namespace cairn {
 namespace {
 
-constexpr int kTakenInTurn = 64;
 constexpr absl::Duration kLogInterval = absl::Minutes(1);
 
 UniqueFd AnyDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -28,15 +29,46 @@ bool IsReserved(int descriptor) {
 
 UniqueFd Accept(int listener) { return UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
 
+// The descriptor that is given up for a moment when no other is left. The limit is one of numbers: when it is lowered
+// below the number of this one, giving it up makes no room. So the process has one for all its acceptors, which is made
+// early, and keeps its number low.
+class Reserve {
+ public:
+  static Reserve& OfProcess() {
+    static Reserve& reserve = *new Reserve;
+    return reserve;
+  }
+
+  // Makes it if there is none, and moves it to a lower number that is free.
+  void Keep() {
+    MutexLock lock(mutex_);
+    UniqueFd lowest = AnyDescriptor();
+    if (lowest.valid() && (!descriptor_.valid() || lowest.get() < descriptor_.get())) descriptor_ = std::move(lowest);
+  }
+  // Takes the connection that waits first, and closes it. Returns 0 or an errno.
+  int TakeAndClose(int listener) {
+    MutexLock lock(mutex_);
+    descriptor_ = UniqueFd();
+    const int error = Accept(listener).valid() ? 0 : errno;
+    // Another thread may have been faster; then a later turn tries again.
+    descriptor_ = AnyDescriptor();
+    return error;
+  }
+
+ private:
+  Mutex mutex_;
+  UniqueFd descriptor_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
-Acceptor::Acceptor(const Clock& clock) : clock_(clock), reserve_(AnyDescriptor()) {}
+Acceptor::Acceptor(const Clock& clock) : clock_(clock) { Reserve::OfProcess().Keep(); }
 
-bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& taken) {
-  for (int turn = 0; turn < kTakenInTurn; ++turn) {
+bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& taken, int most) {
+  for (int turn = 0; turn < most; ++turn) {
     UniqueFd connection = Accept(listener);
     if (connection.valid()) {
-      if (!reserve_.valid()) reserve_ = AnyDescriptor();
+      Reserve::OfProcess().Keep();
       if (IsReserved(connection.get())) {
         LogShortage(EMFILE);
         ++refused_;
@@ -52,7 +84,9 @@ bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& ta
       case EMFILE:
       case ENFILE:
         LogShortage(errno);
-        if (!Refuse(listener)) return false;
+        // The system asks for a descriptor before it looks whether anybody waits.
+        if (const int error = Reserve::OfProcess().TakeAndClose(listener); error != 0) return error == EAGAIN;
+        ++refused_;
         break;
       case ENOBUFS:
       case ENOMEM:
@@ -65,16 +99,6 @@ bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& ta
     }
   }
   return true;
-}
-
-bool Acceptor::Refuse(int listener) {
-  if (!reserve_.valid()) return false;
-  reserve_ = UniqueFd();
-  const bool refused = Accept(listener).valid();
-  if (refused) ++refused_;
-  // Another thread may have been faster; then the next turn tries again.
-  reserve_ = AnyDescriptor();
-  return refused;
 }
 
 void Acceptor::LogShortage(int error) {

@@ -17,27 +17,26 @@ namespace cairn {
 // Not thread-safe.
 class Acceptor {
  public:
-  // Keeps one descriptor in reserve from here on. The clock must outlive the acceptor.
+  static constexpr int kTakenInTurn = 64;
+
+  // The process keeps one descriptor in reserve from its first acceptor on. The clock must outlive the acceptor.
   explicit Acceptor(const Clock& clock);
 
   // Gives the connections that wait at `listener`, which must not block, to `taken`: without blocking and closed in
-  // children; not so many that others would wait long. Returns false if connections wait and none can be taken: then
-  // the caller should pause.
+  // children; not more than `most` at once. Returns false if connections wait and none can be taken: then the caller
+  // should pause.
   //
   // Connections never take the last descriptors, which are for files (OpenFileShares). A connection beyond is taken and
   // closed at once, so its caller hears of it now and tries again, and does not wait for an answer that cannot come.
   // The log says so (no_descriptors), at most once a minute, and after that when one could be taken again
   // (descriptors_free).
-  bool TakeWaiting(int listener, const std::function<void(UniqueFd)>& taken);
+  bool TakeWaiting(int listener, const std::function<void(UniqueFd)>& taken, int most = kTakenInTurn);
 
  private:
-  // Closes the connection that waits first. False: it waits on.
-  bool Refuse(int listener);
   void LogShortage(int error);
   void LogEnd();
 
   const Clock& clock_;
-  UniqueFd reserve_;
   bool short_ = false;    // the log says so
   uint64_t refused_ = 0;  // since the log said last that it is over
   absl::Time logged_ = absl::InfinitePast();

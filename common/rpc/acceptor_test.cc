@@ -6,11 +6,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,46 +17,35 @@
 #include "absl/strings/str_split.h"
 #include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
+#include "common/resources/testing/no_descriptors.h"
 
 namespace cairn {
 namespace {
 
 constexpr int kLongMs = 20'000;
 
-// Takes all descriptors of this process, and gives them back. No other thread may close one meanwhile, so no gRPC is in
-// this test.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit few = before_;
-    few.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 256);
-    setrlimit(RLIMIT_NOFILE, &few);
-    for (int file = 0; file >= 0;) {
-      file = open("/dev/null", O_RDONLY | O_CLOEXEC);
-      if (file >= 0) taken_.emplace_back(file);
-    }
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+// Listens at a free port, whose address it returns.
+UniqueFd MakeListener(sockaddr_in& address) {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  EXPECT_EQ(listen(listener.get(), 16), 0);
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return listener;
+}
 
- private:
-  rlimit before_ = {};
-  std::vector<UniqueFd> taken_;
-};
+UniqueFd MakeClient() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+bool ConnectsTo(const sockaddr_in& address, const UniqueFd& client) {
+  return connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
 
 class AcceptorTest : public ::testing::Test {
  protected:
-  AcceptorTest()
-      : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
-    EXPECT_EQ(listen(listener_.get(), 16), 0);
-    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
-    address_ = address;
+  AcceptorTest() : listener_(MakeListener(address_)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     thread_ = std::thread([this] {
       pollfd polled[] = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
       while (poll(polled, 2, -1) >= 0 && polled[0].revents == 0) {
@@ -75,10 +62,7 @@ class AcceptorTest : public ::testing::Test {
     thread_.join();
   }
 
-  static UniqueFd MakeClient() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
-  bool Connects(const UniqueFd& client) const {
-    return connect(client.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_)) == 0;
-  }
+  bool Connects(const UniqueFd& client) const { return ConnectsTo(address_, client); }
   // Returns whether the acceptor takes as many connections in time.
   bool Takes(size_t connections) {
     MutexLock lock(mutex_);
@@ -87,8 +71,8 @@ class AcceptorTest : public ::testing::Test {
     return taken_.size() == connections;
   }
 
-  const UniqueFd listener_, wake_;
   sockaddr_in address_ = {};
+  const UniqueFd listener_, wake_;
   FakeClock clock_;
   Acceptor acceptor_{clock_};
   Mutex mutex_;
@@ -151,6 +135,39 @@ TEST_F(AcceptorTest, NoDescriptors_TheyComeAndGo_StandsInTheLogOnceAMinute) {
   }
   EXPECT_THAT(events, ::testing::ElementsAre("event=no_descriptors refused=0", "event=descriptors_free refused=1",
                                              "event=no_descriptors refused=2", "event=descriptors_free refused=3"));
+}
+
+TEST(LaterAcceptorTest, NoDescriptors_TheFreeOnesWereBelowItsOwn_ConnectionsAreClosedAtOnce) {
+  FakeClock clock;
+  sockaddr_in address = {};
+  const UniqueFd listener = MakeListener(address);
+  const UniqueFd client = MakeClient();
+  const Acceptor first(clock);
+  UniqueFd gap(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Acceptor later(clock);
+  const UniqueFd above(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  gap = UniqueFd();
+  const NoDescriptors none;
+  ASSERT_TRUE(ConnectsTo(address, client));
+  EXPECT_TRUE(later.TakeWaiting(listener.get(), [](UniqueFd) { ADD_FAILURE(); }));
+  EXPECT_TRUE(IsClosed(client));
+}
+
+TEST(AcceptorTurnTest, TakeWaiting_MoreWaitThanItMayTake_TheyWaitOn) {
+  FakeClock clock;
+  sockaddr_in address = {};
+  const UniqueFd listener = MakeListener(address);
+  std::vector<UniqueFd> clients, taken;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(MakeClient());
+    ASSERT_TRUE(ConnectsTo(address, clients.back()));
+  }
+  Acceptor acceptor(clock);
+  const auto take = [&](UniqueFd connection) { taken.push_back(std::move(connection)); };
+  EXPECT_TRUE(acceptor.TakeWaiting(listener.get(), take, 2));
+  EXPECT_EQ(taken.size(), 2u);
+  EXPECT_TRUE(acceptor.TakeWaiting(listener.get(), take, 2));
+  EXPECT_EQ(taken.size(), 3u);
 }
 
 }  // namespace

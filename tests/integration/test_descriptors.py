@@ -66,7 +66,7 @@ def test_an_agent_without_descriptors_says_so_and_is_reached_again_when_it_has_s
                 client.close()
 
 
-@pytest.mark.parametrize("more", [0, 1, 2, 4])
+@pytest.mark.parametrize("more", [0, 1, 2, 3, 4])
 def test_an_agent_without_descriptors_is_told_in_one_way_whatever_meets_it_first(tmp_path, more):
     kept: list[cairn.Client] = []
     with cairn.local.Cluster(1, tmp_path / "root") as cluster:
