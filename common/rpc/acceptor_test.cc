@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
 #include "common/resources/testing/no_descriptors.h"
