@@ -70,6 +70,7 @@ absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, uid_t owner) {
   if (path.empty() || path.size() >= sizeof(address.sun_path)) return Unreachable(path, "connect", ENOENT);
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Unreachable(path, "socket", errno);
   const timeval timeout = {kTimeoutSeconds, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));

@@ -60,6 +60,7 @@ class DescriptorSocketTest : public testing::Test {
     return fd;
   }
   void ConnectBy(const UniqueFd& fd) const {
+    ASSERT_TRUE(fd.valid());
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path_.data(), path_.size());
@@ -207,7 +208,7 @@ TEST_F(DescriptorSocketTest, Await_AsManyDescriptorsAsWereAskedFor_GivesThemOnce
 
 TEST_F(DescriptorSocketTest, Await_AnotherNumberOfDescriptors_IsRefusedAndAwaitedStill) {
   size_t came = 0;
-  const uint64_t id = socket_->Await(2, [&](std::vector<UniqueFd> descriptors) { came = descriptors.size(); });
+  const uint64_t id = socket_->Await(2, [&](const std::vector<UniqueFd>& descriptors) { came = descriptors.size(); });
   const UniqueFd connection = Connect();
   for (const size_t count : {size_t{0}, size_t{1}, size_t{3}}) {
     EXPECT_EQ(Give(connection.get(), id, count), EINVAL) << count;
@@ -217,7 +218,7 @@ TEST_F(DescriptorSocketTest, Await_AnotherNumberOfDescriptors_IsRefusedAndAwaite
 }
 
 TEST_F(DescriptorSocketTest, StopAwaiting_DescriptorsThatComeLater_AreRefused) {
-  const uint64_t id = socket_->Await(1, [](std::vector<UniqueFd>) { ADD_FAILURE(); });
+  const uint64_t id = socket_->Await(1, [](const std::vector<UniqueFd>&) { ADD_FAILURE(); });
   socket_->StopAwaiting(id);
   EXPECT_EQ(Give(Connect().get(), id, 1), ENOENT);
 }

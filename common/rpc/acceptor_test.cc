@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
 #include "common/resources/testing/no_descriptors.h"
@@ -27,6 +28,10 @@ constexpr int kLongMs = 20'000;
 // Listens at a free port, whose address it returns.
 UniqueFd MakeListener(sockaddr_in& address) {
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) {
+    ADD_FAILURE() << "no socket";
+    return listener;
+  }
   address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -40,7 +45,7 @@ UniqueFd MakeListener(sockaddr_in& address) {
 UniqueFd MakeClient() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
 bool ConnectsTo(const sockaddr_in& address, const UniqueFd& client) {
-  return connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  return client.valid() && connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
 class AcceptorTest : public ::testing::Test {
@@ -92,6 +97,7 @@ TEST_F(AcceptorTest, NoDescriptors_ConnectionsAreClosedAtOnce_AndTakenWhenThereA
   const UniqueFd before = MakeClient();
   ASSERT_TRUE(Connects(before) && Takes(1));
   std::vector<UniqueFd> clients;
+  clients.reserve(5);
   for (int i = 0; i < 5; ++i) clients.push_back(MakeClient());
   {
     const NoDescriptors none;
