@@ -195,11 +195,12 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   const std::string partial_prefix = output_options.partial_prefix;
   const absl::Status status = ShuffleThroughScratch(job, std::move(output_options), journal.get(), state);
   if (HasReason(status, Reason::kNoSpace)) {
-    // The usual advice is about checkpoints. Here the partial files stay, and the same command goes on from them.
-    return WithMetadata(
-        status, {{"next", absl::StrCat("Free space and give the same command again, which goes on from what this run "
-                                       "has kept in ",
-                                       state, " and ", partial_prefix, ".*; or remove those.")}});
+    // Other runs leave nothing, but here the partial files stay, and the same command goes on from them.
+    return MakeError(Reason::kNoSpace, std::string(status.message()),
+                     {{"file", MetadataOf(status)["file"]},
+                      {"next", absl::StrCat("Free space and give the same command again, which goes on from what this "
+                                            "run has kept in ",
+                                            state, " and ", partial_prefix, ".*; or remove those.")}});
   }
   CAIRN_RETURN_IF_ERROR(status);
   // The output is whole, so the state is not needed any more. The journal goes first: the next run removes files that
