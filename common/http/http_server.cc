@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
 #include "common/resources/memory.h"
+#include "common/resources/open_files.h"
 #include "common/resources/thread.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
@@ -255,11 +257,19 @@ class HttpServer::Impl {
         if (scarce || errno == EAGAIN) return;
         continue;  // the client has gone already
       }
-      if (connections_.size() >= options_.connections && !EndOldest()) continue;
+      if (connections_.size() >= MostConnections() && !EndOldest()) continue;
       connections_.push_back({.fd = std::move(fd), .id = ++last_id_, .bytes = "", .waits_since = Now()});
       // Most requests come with their connection.
       Move(std::prev(connections_.end()));
     }
+  }
+
+  // Questions never take the descriptors that storage and peers need (open_files.h), whatever the limit is.
+  size_t MostConnections() const {
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return options_.connections;
+    const uint64_t share = SharesOfOpenFiles(limit.rlim_cur).strangers / 2;
+    return std::min<uint64_t>(options_.connections, std::max<uint64_t>(1, share));
   }
 
   // Ends the connection whose client has kept the server waiting for longest. Returns false if all wait for the server.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/unique_fd.h"
+#include "common/resources/open_files.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -29,6 +31,8 @@ constexpr absl::Duration kNever = absl::Hours(1);
 
 class HttpServerTest : public ::testing::Test {
  protected:
+  // The server holds no more connections than a part of the files that may be open.
+  void SetUp() override { RaiseOpenFileLimit(); }
   void Start(
       HttpServerOptions options, HttpServer::Handler handler = [](const HttpRequest& request) {
         return HttpAnswer{200, "text/plain", absl::StrCat(request.method, " ", request.path, " of ", request.host), {}};
@@ -125,6 +129,22 @@ TEST_F(HttpServerTest, Accept_MoreThanMayBeOpen_EndsTheOneThatHasWaitedLongest) 
   for (size_t i = 0; i + 8 < silent.size(); ++i) EXPECT_EQ(ReadAll(silent[i]), "") << i;
   Send(silent.back(), kQuestion);
   EXPECT_THAT(ReadAll(silent.back()), EndsWith("GET /hello of here"));
+}
+
+TEST_F(HttpServerTest, Accept_FewFilesMayBeOpen_LeavesThemToOthers) {
+  Start({.patience = kNever});
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 50; ++i) {
+    silent.push_back(Connect());
+    EXPECT_THAT(Ask(), EndsWith("GET /hello of here")) << i;
+  }
+  for (size_t i = 0; i + 16 < silent.size(); ++i) EXPECT_EQ(ReadAll(silent[i]), "") << i;
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(HttpServerTest, Read_AClientThatIsSlow_Ends) {

@@ -39,6 +39,20 @@ TEST(ReadTokenFileTest, ReadTokenFile_BadFiles_AreRefused) {
   EXPECT_FALSE(ReadTokenFile(WriteFile("three", "0123456789abcde1\n0123456789abcde2\n0123456789abcde3", 0600)).ok());
 }
 
+TEST(ReadTokenFileTest, ReadTokenFile_NoRegularFileOrAHugeOne_IsRefusedAtOnce) {
+  const std::string fifo = testing::TempDir() + "/fifo";
+  std::filesystem::remove(fifo);
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, testing::TempDir(), std::string("/dev/zero")}) {
+    const absl::Status refused = ReadTokenFile(path).status();
+    EXPECT_TRUE(HasReason(refused, Reason::kBadToken)) << path;
+    EXPECT_TRUE(absl::StrContains(refused.message(), "is no regular file")) << refused;
+  }
+  const std::string huge = WriteFile("huge", "0123456789abcdef\n", 0600);
+  std::filesystem::resize_file(huge, uint64_t{3} << 30);
+  EXPECT_TRUE(absl::StrContains(ReadTokenFile(huge).status().message(), "is larger than 4096 bytes"));
+}
+
 // A container sees this whose Secret was mounted without a mode.
 TEST(ReadTokenFileTest, ReadTokenFile_EveryUserCanRead_SaysWhatIsAcceptedAndWhatToSet) {
   const absl::Status refused = ReadTokenFile(WriteFile("secret", "0123456789abcdef\n", 0644)).status();

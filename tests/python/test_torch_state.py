@@ -377,3 +377,19 @@ def test_arrays_of_other_libraries_may_stand_in_a_state_dict(client, gpu):
     cairn.torch.load(client, target)
     assert target["list"][1] == 7
     assert (target["array"].values == numpy.arange(6)).all() and (target["list"][0].values == numpy.arange(5)).all()
+
+
+@pytest.mark.parametrize("view", [torch.conj, lambda tensor: tensor.conj().imag], ids=["conjugate", "negative"])
+def test_lazy_view_beside_its_base_is_no_tied_weight(view):
+    """It has the memory of its base, and other values: as an alias it would come back as its base."""
+    base = torch.tensor([1 + 2j, 3 - 4j])
+    same = base if view is torch.conj else base.imag
+    with pytest.raises(cairn.Error, match="UNSUPPORTED"):
+        cairn.torch._flatten.flatten({"base": same, "view": view(base)})
+    assert cairn.torch._flatten.flatten({"base": same, "tied": same}).state["tied"] == cairn.alias("base")
+
+
+@pytest.mark.parametrize("state", [None, 5, "x", [torch.zeros(1)]])
+def test_state_that_is_no_dict_is_refused_by_loads_too(state):
+    with pytest.raises(cairn.Error, match="BAD_REQUEST.*must be a dict"):
+        cairn.torch.load(None, state)

@@ -317,6 +317,8 @@ class _Walk:
 
 def forms_of(state_dict: dict[str, Any]) -> list[Form]:
     """Returns the forms in which a state dict may have been stored, the present one first."""
+    if not isinstance(state_dict, dict):
+        return [Form()]  # flatten() refuses it
     numbered, extra = False, False
     for container in _dicts(state_dict, 0):
         if is_optimizer_state(container):

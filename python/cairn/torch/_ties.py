@@ -56,6 +56,9 @@ class Ties:
 def _is_same(one: Any, other: Any) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape or one.stride() != other.stride():
         return False
+    # A lazy conjugate or negative has the memory of its base, and other values.
+    if one.is_conj() != other.is_conj() or one.is_neg() != other.is_neg():
+        return False
     if DTensor is None or not isinstance(one, DTensor):
         return DTensor is None or not isinstance(other, DTensor)
     if not isinstance(other, DTensor):
