@@ -78,9 +78,15 @@ void SaveRequests::End(SaveRequest& request, absl::Status error, JobContext& con
 }
 
 void SaveRequests::Cancel(const CheckpointKey& key, JobContext& context) {
+  const auto named = std::find_if(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
+    return Waits(request) && key.by_request() && request.id == key.request_id;
+  });
+  if (key.by_request() && named == requests_.end()) return;
+  // Those that have no step yet wait for one save: the ranks' next agreement answers them all.
+  const std::optional<int64_t> step = key.by_request() ? named->step : key.step;
+  const bool every_step = !key.by_request() && !key.step.has_value();
   for (SaveRequest& request : requests_) {
-    if (!Waits(request)) continue;
-    if (key.step.has_value() ? request.step == key.step : key.request_id.empty() || request.id == key.request_id) {
+    if (Waits(request) && (every_step || request.step == step)) {
       End(request, OperationError(Reason::kSaveCancelled, context, {"save", request.step}, "cancelled on request"),
           context);
     }
@@ -113,11 +119,24 @@ void SaveRequests::OnLost(const std::vector<int>& ranks, JobContext& context) {
 void SaveRequests::OnSaveBegun(Save& save, JobContext& context) {
   ++saves_begun_;
   save_of_agreement_begun_ = save_of_agreement_begun_ || save.step() == agreement_.step();
+  bool wanted = false;
+  for (SaveRequest& request : requests_) {
+    if (!Waits(request) || request.step != save.step()) continue;
+    Attach(request, save, context);
+    wanted = true;
+  }
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kEnded || !request.agreed || request.step != save.step()) continue;
-    save.Abort(request.error, context);
+    if (!wanted) save.Abort(request.error, context);
     request.agreed = false;
   }
+}
+
+void SaveRequests::Attach(SaveRequest& request, Save& save, JobContext& context) {
+  save.AddRequest(request.id, request.deadline);
+  request.state = SaveRequest::State::kAttached;
+  context.orders_changed = true;
+  ++context.revision;
 }
 
 bool SaveRequests::HasLostTrainer(SaveRequest& request, const Member& member) {
@@ -234,8 +253,8 @@ void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobCo
   }
 }
 
-void SaveRequests::TakeAgreedStep(SaveRequest& request, JobContext& context) {
-  if (request.agreed || agreement_.state() != StepAgreement::State::kAgreed) return;
+void SaveRequests::TakeAgreedStep(SaveRequest& request, const Saves& saves, JobContext& context) {
+  if (request.agreed || agreement_.state() != StepAgreement::State::kAgreed || SaveOfAgreementEnded(saves)) return;
   if (!request.step_given) {
     request.step = agreement_.step();
     request.revision = ++context.revision;
@@ -246,14 +265,15 @@ void SaveRequests::TakeAgreedStep(SaveRequest& request, JobContext& context) {
   request.progress = context.now;
 }
 
+bool SaveRequests::SaveOfAgreementEnded(const Saves& saves) const {
+  return save_of_agreement_begun_ && saves.Active(agreement_.step()) == nullptr;
+}
+
 bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context) {
   if (!request.step.has_value()) return false;
   const int64_t step = *request.step;
   if (Save* save = saves.Active(step); save != nullptr) {
-    save->AddRequest(request.id, request.deadline);
-    context.orders_changed = true;
-    request.state = SaveRequest::State::kAttached;
-    ++context.revision;
+    Attach(request, *save, context);
     return true;
   }
   // The save may have ended within one event.
@@ -280,7 +300,7 @@ void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext
     SaveRequest* first = nullptr;
     for (SaveRequest& request : requests_) {
       if (!Waits(request)) continue;
-      TakeAgreedStep(request, context);
+      TakeAgreedStep(request, saves, context);
       if (Settle(request, saves, verdicts, context)) continue;
       CheckTrainers(request, context);
       if (!Waits(request)) continue;
@@ -325,8 +345,7 @@ void SaveRequests::CheckAgreement(const Saves& saves, const VerdictBook& verdict
     over = over && (begun || member.current_step().value_or(-1) > step);
   }
   // An agreement of an earlier coordinator may have been acted upon before this one knew of it.
-  const bool settled = (save_of_agreement_begun_ && saves.Active(step) == nullptr) ||
-                       (agreement_.inherited() && verdicts.Committed(step));
+  const bool settled = SaveOfAgreementEnded(saves) || (agreement_.inherited() && verdicts.Committed(step));
   const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
     return Waits(request) && (!request.agreed || request.step == step);
   });

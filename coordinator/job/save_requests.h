@@ -28,7 +28,7 @@ class SaveRequests {
  public:
   // Takes a new request. FAILED_PRECONDITION (STEP_PASSED): it names a step that a rank has passed.
   absl::Status Add(const v1::CreateCheckpointRequest& request, const Saves& saves, JobContext& context);
-  // Gives up those that the key names; all that wait if it names none.
+  // Gives up the save that the key names, for all who wait for it; every save that is waited for if it names none.
   void Cancel(const CheckpointKey& key, JobContext& context);
 
   // Takes what a member has reported. Returns whether Advance may have a step to take.
@@ -37,7 +37,8 @@ class SaveRequests {
   bool OnMember(int rank, const JobContext& context);
   // These ranks' agents are lost, and with them every request that waits.
   void OnLost(const std::vector<int>& ranks, JobContext& context);
-  // A save has begun. A request that ended after the ranks had agreed on its step takes the save with it.
+  // A save has begun. It answers the requests that wait for its step. If there is none, a request that ended after the
+  // ranks had agreed on the step takes the save with it.
   void OnSaveBegun(Save& save, JobContext& context);
   // Takes every step that is possible now: hands requests to saves that are under way, ends those that nobody answers,
   // and lets the ranks agree on a step. Looks at every rank.
@@ -72,8 +73,11 @@ class SaveRequests {
   // Returns whether the trainer that the request was made for has ended. Notes the trainer if it is the rank's first
   // one.
   static bool HasLostTrainer(SaveRequest& request, const Member& member);
-  // Takes up the step that the ranks have agreed on.
-  void TakeAgreedStep(SaveRequest& request, JobContext& context);
+  // The save answers the request from now on, however it ends.
+  static void Attach(SaveRequest& request, Save& save, JobContext& context);
+  // Takes up the step that the ranks have agreed on, unless its save has ended already: nobody begins it again.
+  void TakeAgreedStep(SaveRequest& request, const Saves& saves, JobContext& context);
+  bool SaveOfAgreementEnded(const Saves& saves) const;
   // Returns whether a save answers the request now, or the request has ended because its step is committed.
   bool Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context);
   void CheckTrainers(SaveRequest& request, JobContext& context);

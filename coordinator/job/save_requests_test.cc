@@ -39,16 +39,20 @@ class SaveRequestsTest : public PartTest {
       Advance();
     }
   }
+  // Both ranks answer the order that stands. Their trainers are at this step.
+  void Answer(v1::ArmState::Status answer, int64_t at = 10) {
+    for (int rank = 0; rank < 2; ++rank) {
+      v1::AgentState state = Trainer(50, "", at);
+      state.mutable_arm()->set_number(requests_.OrderFor(rank)->number());
+      state.mutable_arm()->set_step(requests_.OrderFor(rank)->step());
+      state.mutable_arm()->set_status(answer);
+      requests_.OnReport(Report(rank, state), context_);
+    }
+  }
   // Both ranks do what they are ordered: they arm, and then agree.
   void Agree() {
     for (const v1::ArmState::Status answer : {v1::ArmState::ARMED, v1::ArmState::AGREED}) {
-      for (int rank = 0; rank < 2; ++rank) {
-        v1::AgentState state = Trainer(50, "", 10);
-        state.mutable_arm()->set_number(requests_.OrderFor(rank)->number());
-        state.mutable_arm()->set_step(requests_.OrderFor(rank)->step());
-        state.mutable_arm()->set_status(answer);
-        requests_.OnReport(Report(rank, state), context_);
-      }
+      Answer(answer);
       Advance();
     }
   }
@@ -172,6 +176,86 @@ TEST_F(SaveRequestsTest, OnSaveBegun_RequestWasCancelledAfterTheAgreement_TakesT
   EXPECT_EQ(save.phase(), Save::Phase::kAborting);
 }
 
+TEST_F(SaveRequestsTest, OnSaveBegun_AnotherAskerHasEnded_TheSaveAnswersTheOneThatWaits) {
+  ASSERT_TRUE(Ask("patient").ok());
+  ASSERT_TRUE(Ask("hasty", std::nullopt, 5).ok());
+  Agree();
+  const int64_t step = ViewOf("patient").step();
+  ASSERT_EQ(ViewOf("hasty").step(), step);
+  PassSlowly(absl::Seconds(5));
+  EXPECT_EQ(Why("hasty"), Reason::kRankLate);
+  Save& save = saves_.Begin(step, context_);
+  requests_.OnSaveBegun(save, context_);
+  EXPECT_EQ(save.phase(), Save::Phase::kCollecting) << "somebody still wants it";
+  EXPECT_TRUE(save.HasRequest("patient"));
+  EXPECT_FALSE(save.HasRequest("hasty"));
+  EXPECT_EQ(Why("hasty"), Reason::kRankLate);
+}
+
+TEST_F(SaveRequestsTest, OnSaveBegun_TheSaveEndsAtOnce_ItsVerdictAnswersTheRequest) {
+  ASSERT_TRUE(Ask("r").ok());
+  Agree();
+  Save& save = saves_.Begin(ViewOf("r").step(), context_);
+  requests_.OnSaveBegun(save, context_);
+  saves_.Cancel(CheckpointKey{}, context_);
+  saves_.Advance(context_);
+  ASSERT_TRUE(save.ended());
+  Advance();
+  EXPECT_FALSE(requests_.waiting());
+  EXPECT_EQ(saves_.Find(CheckpointKey{std::nullopt, "r"}), &save);
+}
+
+// The ranks may act on the step before the coordinator knows that all have agreed.
+TEST_F(SaveRequestsTest, Advance_SaveOfTheStepEndedBeforeAllHadAgreed_AgreesOnALaterStep) {
+  ASSERT_TRUE(Ask("r").ok());
+  const int64_t step = requests_.OrderFor(0)->step();
+  Answer(v1::ArmState::ARMED);
+  Advance();
+  Save& save = saves_.Begin(step, context_);
+  requests_.OnSaveBegun(save, context_);
+  saves_.Cancel(CheckpointKey{}, context_);
+  saves_.Advance(context_);
+  ASSERT_TRUE(save.ended());
+  Answer(v1::ArmState::AGREED, step);
+  Advance();
+  EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
+  EXPECT_FALSE(ViewOf("r").has_step()) << "nobody begins step " << ViewOf("r").step() << " again";
+  ASSERT_TRUE(requests_.OrderFor(0).has_value());
+  EXPECT_GT(requests_.OrderFor(0)->step(), step);
+}
+
+TEST_F(SaveRequestsTest, Advance_TrainersPassTheAgreedStepWithoutASave_EndsAfterThePhaseTimeout) {
+  ASSERT_TRUE(Ask("r").ok());
+  Agree();
+  const int64_t step = ViewOf("r").step();
+  for (absl::Duration time; time < options_.phase_timeout; time += absl::Seconds(1)) {
+    for (int rank = 0; rank < 2; ++rank) Step(rank, step + 1 + time / absl::Seconds(1));
+    PassSlowly(absl::Seconds(1));
+  }
+  EXPECT_EQ(Why("r"), Reason::kRankLate);
+}
+
+TEST_F(SaveRequestsTest, Cancel_SeveralAskForTheSave_EndsThemAll) {
+  ASSERT_TRUE(Ask("first", 9000).ok());
+  ASSERT_TRUE(Ask("second", 9000).ok());
+  ASSERT_TRUE(Ask("other", 9500).ok());
+  requests_.Cancel(CheckpointKey{std::nullopt, "first"}, context_);
+  Advance();
+  EXPECT_EQ(Why("first"), Reason::kSaveCancelled);
+  EXPECT_EQ(Why("second"), Reason::kSaveCancelled);
+  EXPECT_EQ(ViewOf("other").state(), v1::Checkpoint::PREPARING) << "it is another save";
+}
+
+TEST_F(SaveRequestsTest, Cancel_SeveralAskBeforeTheRanksAgree_EndsThemAll) {
+  ASSERT_TRUE(Ask("first").ok());
+  ASSERT_TRUE(Ask("second", std::nullopt, 60).ok());
+  requests_.Cancel(CheckpointKey{std::nullopt, "second"}, context_);
+  Advance();
+  EXPECT_EQ(Why("first"), Reason::kSaveCancelled);
+  EXPECT_EQ(Why("second"), Reason::kSaveCancelled);
+  EXPECT_FALSE(requests_.waiting());
+}
+
 TEST_F(SaveRequestsTest, Shown_RequestFailed_IsShownUntilASaveBegins) {
   requests_.OnSaveBegun(saves_.Begin(98, context_), context_);
   ASSERT_TRUE(Ask("first").ok());
@@ -207,7 +291,7 @@ TEST_F(SaveRequestsTest, Advance_AgreedStepWasCommittedBeforeTheRequest_WaitsFor
 }
 
 TEST_F(SaveRequestsTest, Forget_ManyHaveEnded_KeepsTheLastAndThoseThatWait) {
-  ASSERT_TRUE(Ask("waits").ok());
+  ASSERT_TRUE(Ask("waits", 1000).ok());
   for (int i = 0; i < 100; ++i) {
     const std::string id = std::to_string(i);
     ASSERT_TRUE(Ask(id).ok());
