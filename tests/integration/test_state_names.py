@@ -376,6 +376,47 @@ def test_Save_AfterAnEarlierVersion_MissesWhatIsReallyDropped(old_client):
     assert error.metadata["count"] == "9"
 
 
+# What a checkpoint does not have.
+
+def restore(client, state, by_manager, **options):
+    if by_manager:
+        return manager_of(client).restore_or_initialize(state, **options)
+    return cairn.torch.load(client, state, **options)
+
+
+@pytest.mark.parametrize("by_manager", [False, True])
+def test_Load_TheCheckpointHasNoSuchValueOfARank_TheAdviceWorks(client, caplog, by_manager):
+    model, optimizer = make()
+    cairn.torch.save(client, 1, states(model, optimizer)).wait()
+    target = make(seed=1)
+    state = {"model": target[0], "optimizer": target[1]} if by_manager else states(*target)
+    state["rng"] = cairn.torch.rng_state()
+    error = refusal(lambda: restore(client, state, by_manager))
+    advice = error.metadata["next"]
+    assert error.reason == "MISSING_NAMES" and error.metadata["names"] == "rng"
+    assert advice.startswith("'rng' is a value of cairn.per_rank") and "torch.distributed.checkpoint" not in advice
+    assert "leave it out" in advice and "strict=False" in advice and "Other names" not in advice
+    restore(client, state, by_manager, strict=False)
+    assert len(told(caplog)) == 1 and "rng" in told(caplog)[0]
+    del state["rng"]
+    restore(client, state, by_manager)
+
+
+@pytest.mark.parametrize("by_manager", [False, True])
+def test_Load_TensorsAreMissingToo_TheAdviceSaysWhatTheyWouldKeep(client, by_manager):
+    cairn.torch.save(client, 1, {"model": torch.nn.Linear(2, 2).state_dict()}).wait()
+    larger = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    state = {"model": larger if by_manager else larger.state_dict(), "rng": cairn.torch.rng_state()}
+    error = refusal(lambda: restore(client, state, by_manager))
+    assert error.metadata["names"].split(", ") == ["model.0.bias", "model.0.weight", "rng"]
+    advice = error.metadata["next"]
+    assert "Other names are missing too, 2 of them" in advice and "which is a random one in a new model" in advice
+    assert "leaves it as it is" not in advice
+    del state["rng"]
+    error = refusal(lambda: restore(client, state, by_manager))
+    assert "a new model would keep random values" in str(error)
+
+
 # A module's extra state is its own, whatever it is.
 
 @pytest.mark.parametrize("extra", [

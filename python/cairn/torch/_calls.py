@@ -10,13 +10,13 @@ import sys
 import weakref
 from typing import Any, SupportsIndex
 
-from cairn._errors import Error
+from cairn._errors import Error, next_action
 from cairn._mapping import Mapping
 from cairn._results import LoadReport, listed
 from cairn._state import PerRank
 from cairn.client import Client, Saving
 from cairn.torch._blocks import Blocks
-from cairn.torch._flatten import Form, flatten, forms_of
+from cairn.torch._flatten import Form, flatten, forms_of, is_dcp_directory
 from cairn.torch._values import unplaced_error
 
 _log = logging.getLogger("cairn")
@@ -137,11 +137,12 @@ def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
                 _advise_on_shape(error)
                 raise
             refused.append((form, error))  # all ranks have this error
-    nearest, refusal = min(refused, key=lambda each: _distance(each[1]))
+    nearest, refusal = min(refused, key=lambda each: distance(each[1]))
     if not strict:
         return attempt(nearest, False)
     _advise(refusal, state_dict)
-    _advise_on_ranks_own(refusal, state_dict)
+    _advise_on_ranks_own(refusal, state_dict, source)
+    _advise_on_random_values(refusal)
     raise refusal
 
 
@@ -151,7 +152,7 @@ def names_error(reason: str, names: list[str], where: str) -> Error:
                  {"names": listed(names), "count": str(len(names))})
 
 
-def _distance(error: Error) -> tuple[bool, int]:
+def distance(error: Error) -> tuple[bool, int]:
     """Returns how far the names of a state are from those of the checkpoint; what is missing weighs more."""
     return error.reason == "MISSING_NAMES", _count(error)
 
@@ -205,12 +206,32 @@ def _names_parameters(error: Error, name: str, state_of_optimizer: dict[str, Any
     return any(numbered) if error.reason == "MISSING_NAMES" else not all(numbered)
 
 
-def _advise_on_ranks_own(error: Error, state_dict: dict[str, Any]) -> None:
-    """Says what to do if the names that the checkpoint of another library lacks are values of cairn.per_rank."""
+def _advise_on_ranks_own(error: Error, state_dict: dict[str, Any], source: str | os.PathLike[str] | None) -> None:
+    """Says what to do if some of the names that the checkpoint lacks are values of cairn.per_rank."""
     wanted = [str(key) for key, value in state_dict.items()
               if isinstance(value, PerRank) and str(key) in error.metadata.get("names", "").split(", ")]
-    if error.reason == "MISSING_NAMES" and wanted:
-        error.metadata["next"] = (
-            f"{', '.join(map(repr, wanted))} is a value of cairn.per_rank, of which a directory of "
-            "torch.distributed.checkpoint holds the parts, and only to be read by PyTorch (an export of Cairn has it "
-            "whole in .cairn_per_rank_values): leave it out of the state, and seed random number generators anew.")
+    if error.reason != "MISSING_NAMES" or not wanted:
+        return
+    which = f"{', '.join(map(repr, wanted))} {'is a value' if len(wanted) == 1 else 'are values'} of cairn.per_rank"
+    if source is not None and is_dcp_directory(source):
+        advice = (f"{which}, of which a directory of torch.distributed.checkpoint holds the parts, and only to be read "
+                  "by PyTorch (an export of Cairn has it whole in .cairn_per_rank_values): leave it out of the state, "
+                  "and seed random number generators anew.")
+    else:
+        advice = (f"{which}, which {'the source' if source is not None else 'this checkpoint'} does not have: leave it "
+                  "out of the state that you load; the next save can have it.")
+    others = _count(error) - len(wanted)
+    if others > 0:
+        advice += (f" Other names are missing too, {others} of them: find out why first. With strict=False each tensor "
+                   "of a model among them would keep the value that it has now, which is a random one in a new model.")
+    else:
+        advice += " Or load with strict=False, which leaves it as it is and logs a warning."
+    before = error.metadata.get("next")
+    error.metadata["next"] = advice if before is None else f"{before} {advice}"
+
+
+def _advise_on_random_values(error: Error) -> None:
+    """Says what strict=False leaves behind, where nothing better is known to do about names that are missing."""
+    if error.reason == "MISSING_NAMES" and "next" not in error.metadata:
+        known = next_action(error.reason, error.metadata)
+        error.metadata["next"] = f"{known} So a new model would keep random values in each tensor that is missing."

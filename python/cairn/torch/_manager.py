@@ -17,7 +17,7 @@ from cairn._results import Checkpoint, LoadReport
 from cairn.client import Client, Saving
 from cairn.torch import _calls
 from cairn.torch._schedule import Schedule
-from cairn.torch._stateful import Gathered, is_described, is_stateful
+from cairn.torch._stateful import Gathered, ModuleNames, is_described, is_stateful
 from cairn.torch._termination import Termination
 
 _log = logging.getLogger("cairn")
@@ -209,13 +209,21 @@ class CheckpointManager:
                  make: bool) -> tuple[Gathered, LoadReport]:
             gathered = Gathered(state, to_load=True, make=make, stored=stored)
             try:
-                report = _calls.load(self._client, gathered.state, step, mapping, strict, source=source,
-                                     fallback=fallback, timeout=timeout)
+                # A mapping says the names of the checkpoint by itself.
+                names, report = _fill(gathered, several_names=mapping is None and gathered.has_modules(), strict=strict,
+                                      attempt=lambda strict: _calls.load(
+                                          self._client, gathered.state, step, mapping, strict, source=source,
+                                          fallback=fallback, timeout=timeout))
             except Error as error:
                 if gathered.has_made() and error.reason == "MISSING_NAMES":
                     return fill(step, stored, make=False)  # all ranks have this error
                 raise
             gathered.forget(report.missing)
+            if names != ModuleNames.WITHIN_WRAPPERS and source is None and (strict or not report.unexpected):
+                # The state has a place for all that is in that checkpoint, which the new names do not show.
+                self._allow_dropped_names = True
+                _log.info("%s@%s has the names of the wrappers around a module; saves from now on leave them out",
+                          self._client.job, report.step)
             return gathered, report
 
         falls_back = fallback and strict and step is None and mapping is None and source is None
@@ -442,3 +450,32 @@ class _Request:
             if not self._stopped.is_set():
                 _log.error("%s: the save that was asked for (%s) cannot be made: %s", self._client.job, self._cause,
                            error)
+
+
+def _fill(gathered: Gathered, several_names: bool, strict: bool,
+          attempt: Callable[[bool], LoadReport]) -> tuple[ModuleNames, LoadReport]:
+    """Loads under the names that modules have; if the checkpoint lacks some, under those of earlier versions.
+
+    Every rank makes the same attempts, because all are told the same errors.
+
+    Args:
+      attempt: loads what is gathered; strictly if it is told so.
+    """
+    if not several_names:
+        return ModuleNames.WITHIN_WRAPPERS, attempt(strict)
+    refused: list[tuple[ModuleNames, Error]] = []
+    for names in ModuleNames:
+        gathered.take_names(names)
+        try:
+            return names, attempt(True)
+        except Error as error:
+            if error.reason not in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
+                raise
+            refused.append((names, error))
+            if error.reason == "UNEXPECTED_NAMES":
+                break  # all that the state wants is there under these names
+    nearest, refusal = min(refused, key=lambda each: _calls.distance(each[1]))
+    if strict:
+        raise refusal
+    gathered.take_names(nearest)
+    return nearest, attempt(False)

@@ -3,12 +3,15 @@
 An optimizer numbers its parameters, in the order of its groups: state.0.exp_avg. Such names say nothing to other
 programs, and change with the order. Where the parameters' names are known, a state has these in the place of numbers:
 state.layer.weight.exp_avg. Earlier versions of Cairn stored the numbers that CheckpointManager found.
+
+The names of parameters, and of all tensors of a module, are those within wrappers such as DistributedDataParallel and
+what torch.compile returns, so that a checkpoint does not depend on them.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -109,15 +112,28 @@ def _modules_of(container: dict[str, Any], path: str, depth: int) -> Iterator[tu
             yield from _modules_of(value, name, depth + 1)
 
 
+def names_in_module(module: torch.nn.Module, keys: Iterable[str]) -> dict[str, str]:
+    """Returns the names of a module's state by the keys of its state_dict(): these without the wrappers around modules.
+
+    Where two keys would get one name, all stay as they are.
+    """
+    names = {key: _qualified(module, key) for key in keys}
+    return names if len(set(names.values())) == len(names) else {key: key for key in names}
+
+
 def _qualified(module: torch.nn.Module, name: str) -> str:
-    """Returns a parameter's name without the wrappers around modules, as get_state_dict returns it."""
+    """Returns a tensor's name without the wrappers around modules, as get_state_dict returns it."""
     if not any(wrapper in name for wrapper in ("module", "_orig_mod")):
         return name
     parts = []
     at: Any = module
     for part in name.split("."):
-        wrapped = part in _WRAPPERS or (part == "module" and type(at).__name__ in _PARALLEL)
+        wrapped = part in _WRAPPERS or (part == "module" and _is_parallel(at))
         if not wrapped:
             parts.append(part)
         at = getattr(at, part, None)
     return ".".join(parts)
+
+
+def _is_parallel(module: Any) -> bool:
+    return any(base.__name__ in _PARALLEL for base in type(module).__mro__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from cairn.torch import _rng
 from cairn.torch._description import as_text, build, describe, from_text, needs_library
 from cairn.torch._flatten import Whole
 from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
-from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, with_names, with_numbers
+from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, names_in_module, with_names, with_numbers
 from cairn.torch._parts import parts_of
 
 # The names of descriptions (_description.py) begin so; the place of what is described follows.
@@ -26,6 +27,46 @@ class Described:
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.value = value
+
+
+class ModuleNames(enum.Enum):
+    """How the names of modules' tensors were made, of those in which a state is stored.
+
+    Earlier versions took over the wrappers around a module, such as `module.` of DistributedDataParallel. In what they
+    saved, a module that is wrapped now is found under its own keys, and one that is not under those of either wrapper.
+    """
+
+    WITHIN_WRAPPERS = ""
+    OF_PARALLEL = "module."
+    OF_COMPILED = "_orig_mod."
+
+
+class _ModuleState:
+    """The state of a module, whose names are those within its wrappers."""
+
+    def __init__(self, module: torch.nn.Module, state: dict[str, Any]) -> None:
+        self._keyed = state
+        self._names = names_in_module(module, state)
+        self._is_wrapped = any(key != name for key, name in self._names.items())
+        self.state = state
+        self.take_names(ModuleNames.WITHIN_WRAPPERS)
+
+    def take_names(self, how: ModuleNames) -> None:
+        """Makes `state` anew, with other names for the same values."""
+        if how == ModuleNames.WITHIN_WRAPPERS:
+            self._stored_as = self._names
+        else:
+            self._stored_as = {key: key if self._is_wrapped else how.value + key for key in self._names}
+        if all(key == name for key, name in self._stored_as.items()):
+            self.state = self._keyed
+        else:
+            self.state = {self._stored_as[key]: value for key, value in self._keyed.items()}
+
+    def keyed(self) -> dict[str, Any]:
+        """Returns what stands in `state` by the keys that the module knows."""
+        for key, name in self._stored_as.items():
+            self._keyed[key] = self.state[name]
+        return self._keyed
 
 
 def is_stateful(value: Any) -> bool:
@@ -77,6 +118,8 @@ class Gathered:
         self._loaders: list[Any] = []
         self._generators: list[Callable[[], None]] = []
         self._names = ParameterNames(state)
+        # The states of modules that are to be loaded, with their places.
+        self._modules: list[tuple[dict[str, Any], str, _ModuleState]] = []
         self.state: dict[str, Any] = self._gather(state, "")
         self.state.update(self._descriptions)
 
@@ -95,6 +138,16 @@ class Gathered:
         for put_back in self._generators:
             put_back()
         return left
+
+    def has_modules(self) -> bool:
+        """Returns whether the state is to be loaded into modules."""
+        return bool(self._modules)
+
+    def take_names(self, how: ModuleNames) -> None:
+        """Gives the tensors of all modules the names under which they are to be found."""
+        for container, key, module in self._modules:
+            module.take_names(how)
+            container[key] = module.state
 
     def has_made(self) -> bool:
         """Returns whether optimizers have states that a step has made, and the checkpoint does not describe."""
@@ -152,6 +205,8 @@ class Gathered:
             self._restore.append(lambda: self._load_own(target, result[key].value.value, name))
             # A loader that has not begun has no state to show, and what is loaded replaces it as a whole.
             return Whole(PerRank(None if self._to_load else target.state_dict()))
+        if isinstance(value, torch.nn.Module):
+            return self._state_of_module(value, result, key)
         if not isinstance(value, torch.optim.Optimizer):
             self._restore.append(_load(value, result, key))
             return _detached(value.state_dict()) if self._to_load else value.state_dict()
@@ -167,6 +222,15 @@ class Gathered:
             self._descriptions[_DESCRIPTION + name] = describe_states(value, state.get("state", {}), parameters)
         # An empty "state" would be an object, of a name that the save after the first step lacks.
         return {name: part for name, part in state.items() if name != "state" or part}
+
+    def _state_of_module(self, module: torch.nn.Module, result: dict[str, Any], key: str) -> dict[str, Any]:
+        state = module.state_dict()
+        if not self._to_load:
+            return _ModuleState(module, state).state
+        named = _ModuleState(module, _detached(state))
+        self._modules.append((result, key, named))
+        self._restore.append(lambda: _give(module, named))
+        return named.state
 
     def _with_states(self, optimizer: torch.optim.Optimizer, state: dict[str, Any], parameters: dict[Any, Any],
                      name: str) -> dict[str, Any]:
@@ -198,6 +262,10 @@ def _give_back(container: dict[str, Any], key: str, result: dict[str, Any],
     def put() -> None:
         container[key] = result.get(key, *default) if default else result[key]
     return put
+
+
+def _give(module: torch.nn.Module, state: _ModuleState) -> None:
+    module.load_state_dict(state.keyed())
 
 
 def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
