@@ -94,6 +94,8 @@ class CheckpointManager:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._allow_dropped_names = allow_dropped_names
+        # The step that was restored has other names for modules' tensors; so until a step with the new ones is committed.
+        self._names_change = False
         self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
         self._waiting: list[threading.Thread] = []
@@ -221,7 +223,7 @@ class CheckpointManager:
             gathered.forget(report.missing)
             if names != ModuleNames.WITHIN_WRAPPERS and source is None and (strict or not report.unexpected):
                 # The state has a place for all that is in that checkpoint, which the new names do not show.
-                self._allow_dropped_names = True
+                self._names_change = True
                 _log.info("%s@%s has the names of the wrappers around a module; saves from now on leave them out",
                           self._client.job, report.step)
             return gathered, report
@@ -349,7 +351,7 @@ class CheckpointManager:
                          self._best_metric)
         try:
             saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured,
-                                 allow_dropped_names=self._allow_dropped_names)
+                                 allow_dropped_names=self._allow_dropped_names or self._names_change)
         except Error as error:
             if error.reason in _MISTAKES:
                 raise
@@ -378,6 +380,7 @@ class CheckpointManager:
                 self._newest = (step, outcome)
             if isinstance(outcome, Checkpoint):
                 self._failed_in_a_row.clear()
+                self._names_change = False
                 if outcome.warning is not None:
                     _log.warning("%s@%s: %s", self._client.job, step, outcome.warning)
                 if self._on_commit is not None:
