@@ -26,7 +26,8 @@ struct HttpAnswer {
 
 struct HttpServerOptions {
   int workers = 1;  // so many requests are answered at a time
-  // So many connections may be open, and never more than a sixteenth of the process's open files. One more takes the place of the one that has kept the server waiting for longest.
+  // So many connections may be open, and never more than a sixteenth of the process's open files. One more takes the
+  // place of the one that has kept the server waiting for longest.
   size_t connections = 256;
   // Answers that clients have not taken yet have at most so many bytes in all, and are at least one. Beyond it, the
   // client goes that has taken nothing for longest.

@@ -392,7 +392,8 @@ TEST_F(ShuffleInMemoryTest, Shuffle_DiskGetsFull_SaysWhatIsKept) {
     }
     const std::string next = NextActionOf(status);
     EXPECT_EQ(kept.empty(), !resume);
-    EXPECT_THAT(next, testing::AllOf(testing::HasSubstr("Free space"), testing::Not(testing::HasSubstr("cairn delete"))));
+    EXPECT_THAT(next,
+                testing::AllOf(testing::HasSubstr("Free space"), testing::Not(testing::HasSubstr("cairn delete"))));
     for (const std::string& path : kept) {
       EXPECT_THAT(next, testing::HasSubstr(path.substr(0, path.rfind(".partial")))) << "kept, but not named";
     }

@@ -126,8 +126,8 @@ class FlatState:
                             {"object": name})
             found[name] = value
         if left_out:
-            _log.warning("The source has %d values that cannot be made without running another library's code, and that "
-                         "the state has no key for. They are left out: %s", len(left_out), first_names(left_out))
+            _log.warning("The source has %d values that cannot be made without running another library's code, and for "
+                         "which the state has no key. They are left out: %s", len(left_out), first_names(left_out))
         for name, value in found.items():
             self.places[name].put(value)
         for state, names in self.renamed:

@@ -94,7 +94,7 @@ class CheckpointManager:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._allow_dropped_names = allow_dropped_names
-        # The step that was restored has other names for modules' tensors; so until a step with the new ones is committed.
+        # The step that was restored has other names for modules' tensors, until one with the new names is committed.
         self._names_change = False
         self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
