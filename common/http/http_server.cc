@@ -374,7 +374,7 @@ class HttpServer::Impl {
   const UniqueFd wake_;
   Handler handler_;
 
-  // Of the thread of the connections.
+  // Only the thread of the connections uses these.
   Connections connections_;
   uint64_t last_id_ = 0;
   absl::Time rests_until_ = absl::InfinitePast();

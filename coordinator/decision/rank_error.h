@@ -43,9 +43,9 @@ std::string SilenceOf(const Member& member, const JobContext& context);
 // for another one.
 std::string HaltOf(const Member& member, const JobContext& context);
 
-// Of ranks that are waited for because their trainers have not come, returns those that hold up the others. A trainer
-// that runs may itself wait for one that is halted, so if one of them is, those that run are left out. Ranks without an
-// agent or a trainer, and silent ones, stay. Looks at each of them.
+// Returns those that hold up the others among ranks that are waited for, because their trainers have not come. A
+// trainer that runs may itself wait for one that is halted, so if one of them is, those that run are left out. Ranks
+// without an agent or a trainer, and silent ones, stay. Looks at each of them.
 std::vector<int> HoldingUp(std::vector<int> ranks, const JobContext& context);
 std::vector<NamedRank> HoldingUp(std::vector<NamedRank> named_ranks, const JobContext& context);
 // Returns whether one of these ranks is halted.

@@ -182,7 +182,7 @@ class Save {
   std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
   // The ranks that the save waits for now.
   std::vector<int> Awaited(const JobContext& context) const;
-  // Of ranks that are awaited, those at fault: see HoldingUp.
+  // Returns those at fault among ranks that are awaited: see HoldingUp.
   std::vector<int> AtFault(std::vector<int> ranks, const JobContext& context) const;
   // Returns whether the rank, one of those that are awaited, is late.
   bool IsLate(int rank, const JobContext& context) const;

@@ -18,7 +18,7 @@ _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK
 _WORLD = {"RANK": ("WORLD_SIZE",), "SLURM_PROCID": ("SLURM_NTASKS", "SLURM_NPROCS"),
           "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE",), "PMI_RANK": ("PMI_SIZE",),
           "LOCAL_RANK": ("LOCAL_WORLD_SIZE",)}
-# Of an agent that was not chosen by LOCAL_RANK nobody knows whether it is of this machine's job alone.
+# Nobody knows whether an agent that LOCAL_RANK has not chosen belongs to this machine's job alone.
 _GLOBAL_RANK = tuple(variable for variable in _RANK if variable != "LOCAL_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _FIELD = re.compile(r"\{(\w*)\}")

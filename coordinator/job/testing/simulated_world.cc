@@ -399,7 +399,7 @@ void SimulatedWorld::Ask() {
   v1::CreateCheckpointRequest request;
   request.set_job(kJob);
   request.set_request_id(absl::StrCat("r", ++next_id_));
-  // Of several who wait for one save, some give up sooner.
+  // Some of those who wait for one save give up sooner.
   request.mutable_timeout()->set_seconds(Chance(0.3) ? 2 : 15);
   Send([this, request] {
     InCore([&](const Moment& moment) {

@@ -91,7 +91,7 @@ class FlatState:
     def __init__(self) -> None:
         self.state = _State()
         self.places: dict[str, _Place] = {}
-        # Of states of optimizers that are loaded by numbers: the names of the parameters, in their order.
+        # Optimizer states that are loaded by numbers, each with the names of its parameters in their order.
         self.renamed: list[tuple[dict[str, Any], list[str]]] = []
         self.copies = DeviceCopies()
 
