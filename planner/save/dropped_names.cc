@@ -26,6 +26,26 @@ bool IsPart(const std::vector<std::string>& names, const std::string& name) {
   return false;
 }
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// Returns whether a key within `name` names a rank ("loader.dp_rank_3.at"), and one of the sorted names has this key of
+// another rank. The client knows such keys in the same way.
+bool IsOfAnotherRank(const std::vector<std::string>& names, std::string_view name) {
+  constexpr std::string_view kRank = "rank";
+  for (size_t at = name.find(kRank); at != std::string_view::npos; at = name.find(kRank, at + 1)) {
+    size_t digits = at + kRank.size();
+    if (digits < name.size() && (name[digits] == '_' || name[digits] == '-')) ++digits;
+    size_t end = digits;
+    while (end < name.size() && IsDigit(name[end])) ++end;
+    const bool begins = at == 0 || name[at - 1] == '.' || name[at - 1] == '_' || name[at - 1] == '-';
+    if (!begins || end == digits || (end < name.size() && name[end] != '.')) continue;
+    const std::string_view same = name.substr(0, digits);
+    const auto other = std::lower_bound(names.begin(), names.end(), std::string(same) + "0");
+    if (other != names.end() && other->starts_with(same) && IsDigit((*other)[digits])) return true;
+  }
+  return false;
+}
+
 // What an optimizer keeps for a parameter: "optimizer.state.", "layer.weight", "exp_avg".
 struct OptimizerName {
   std::string_view optimizer;
@@ -46,7 +66,7 @@ std::optional<OptimizerName> ParseOptimizerName(std::string_view name) {
 }
 
 bool IsNumber(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit);
 }
 
 // The optimizers whose parameters have names in a save, with what is kept for one of them.
@@ -91,7 +111,8 @@ std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& pl
   const int world_size = plan.ranks().empty() ? 0 : plan.ranks().back() + 1;
   for (const ManifestObject& object : before.objects) {
     if (kept(object.name) || IsOfTheClient(object.name) || object.rank.value_or(0) >= world_size) continue;
-    if (!IsPart(objects, object.name) && !HasParts(now, object.name)) dropped.insert(object.name);
+    if (IsPart(objects, object.name) || HasParts(now, object.name) || IsOfAnotherRank(objects, object.name)) continue;
+    dropped.insert(object.name);
   }
   return {dropped.begin(), dropped.end()};
 }

@@ -81,5 +81,13 @@ TEST(DroppedNamesTest, Object_OnlyRanksThatAreGoneHadIt_IsNotDropped) {
   EXPECT_THAT(DroppedNames(before, PlanOf(3, {"w"}, {})), ElementsAre("of_one", "own"));
 }
 
+TEST(DroppedNamesTest, Object_ItsKeyNamesARankAndOtherRanksHaveOne_IsNotDropped) {
+  const Manifest before = Before({"t.rank2"}, {"l.dp_rank_12", "l.dp_rank_2.at", "l.frank2", "l.rank2", "rank-2"});
+  EXPECT_THAT(DroppedNames(before, PlanOf(1, {"t.rank0"}, {"l.dp_rank_0", "rank-0", "l.frank0"})),
+              ElementsAre("l.frank2", "l.rank2", "t.rank2"));
+  EXPECT_THAT(DroppedNames(Before({}, {"l.dp_rank_2", "rank", "rank2x"}), PlanOf(1, {}, {"l.dp_rank_", "l.dp_rank_x"})),
+              ElementsAre("l.dp_rank_2", "rank", "rank2x"));
+}
+
 }  // namespace
 }  // namespace cairn

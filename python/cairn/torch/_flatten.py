@@ -1,7 +1,8 @@
 """Turns a state dict, nested in any way, into the flat state of a client, and back.
 
 A dict or list that holds tensors is taken apart, and each item has a name, which joins the keys by ".". Any other value
-is one object, also a dict of values in any depth: a save stores it, and a load replaces it, as a whole.
+is one object, also a dict of values in any depth: a save stores it, and a load replaces it, as a whole. A dict with a
+key that names a rank ("rank3", "dp_rank_3") is taken apart as well: ranks have other keys in it, and each loads its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -34,6 +36,8 @@ _log = logging.getLogger("cairn")
 _MAX_DEPTH = 200
 # torch gives the extra state of a module a key that ends so.
 _EXTRA_STATE = "_extra_state"
+# Loaders of torchtitan have such a key for the state of each data-parallel rank, and many programs do the same by hand.
+_RANK_KEY = re.compile(r"(?:.*[_-])?rank[_-]?[0-9]+", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +187,8 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
                         and numbers_of(container) is not None]
     if to_load:
         for key, value in state_dict.items():
-            if walk.takes_apart(value, str(key)) and str(key) not in flat.state:
+            # Keys of ranks alone make no place: those of ranks that are gone may stay behind, as any value may.
+            if walk.takes_apart(value, str(key), ranks=False) and str(key) not in flat.state:
                 flat.state[str(key)] = Wanted(Wish.PLACE)
     return flat
 
@@ -261,15 +266,19 @@ class _Walk:
     copies: DeviceCopies
     form: Form
 
-    def takes_apart(self, value: Any, path: str) -> bool:
-        """Returns whether the items of a value have names of their own."""
+    def takes_apart(self, value: Any, path: str, ranks: bool = True) -> bool:
+        """Returns whether the items of a value have names of their own.
+
+        Args:
+          ranks: keys that name ranks are reason enough.
+        """
         if isinstance(value, dict) and value and isinstance(next(iter(value.values())), torch.Tensor):
             return True  # as most dicts of a state
         if isinstance(value, torch.Tensor):
             return False
         if self.as_dcp:
             return _is_taken_apart_by_dcp(value, path, 0)
-        return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0)
+        return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0, ranks=ranks)
 
     def leaves(self, container: Any, path: str, depth: int, numbers: dict[Any, int] | None = None) -> Iterator[_Leaf]:
         """Yields all leaves. A dict that `blocks` knows is one leaf: its path, itself, no key, its Block.
@@ -343,6 +352,12 @@ def _has_extra_state(container: dict[Any, Any]) -> bool:
     return any(isinstance(key, str) and key.endswith(_EXTRA_STATE) for key in container)
 
 
+def _names_ranks(container: dict[Any, Any]) -> bool:
+    """Returns whether a dict has an item of one rank. Keys that cannot be parts of names keep it whole."""
+    return (any(isinstance(key, str) and "rank" in key and _RANK_KEY.fullmatch(key) for key in container)
+            and all(isinstance(key, (str, int)) for key in container))
+
+
 def _is_extra_state(key: Any, tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is stored as a value. A large one is stored as the tensor that it is."""
     return (isinstance(key, str) and key.endswith(_EXTRA_STATE) and type(tensor) is torch.Tensor
@@ -365,11 +380,11 @@ def _is_taken_apart_by_dcp(value: Any, path: str, depth: int) -> bool:
     return isinstance(value, Mapping)
 
 
-def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True) -> bool:
+def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True, ranks: bool = True) -> bool:
     """Returns whether a container holds what is no object. Arrays of numpy in a tuple can be part of an object.
 
     A module with an extra state may have a tensor there at another time, and an optimizer gets tensors with its first
-    step, so their dicts are taken apart in any case.
+    step, so their dicts are taken apart in any case, and so are dicts with keys that name ranks.
     """
     if depth > _MAX_DEPTH:
         raise _too_deep(path)
@@ -378,9 +393,10 @@ def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True) -> boo
         for item in items:
             if isinstance(item, torch.Tensor):  # mostly the first one
                 return True
-        if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)):
+        if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)
+                                                   or ranks and _names_ranks(value)):
             return True
-        return any(_holds_tensor(item, path, depth + 1, arrays) for item in items)
+        return any(_holds_tensor(item, path, depth + 1, arrays, ranks) for item in items)
     if isinstance(value, numpy.ndarray):
         return arrays
     return isinstance(value, (torch.Tensor, Shard, Alias, PerRank, Whole)) or is_on_device(value)
