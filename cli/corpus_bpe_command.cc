@@ -31,6 +31,7 @@
 #include "corpus/io/files_below.h"
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::cli {
 namespace {
@@ -272,6 +273,7 @@ struct EncodeArguments {
 };
 
 absl::Status Encode(const EncodeArguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
   corpus::BpeLoadOptions load;
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
   CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,

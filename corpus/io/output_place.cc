@@ -125,6 +125,14 @@ absl::StatusOr<UniqueFd> OpenStream(const OutputPlace& place) {
   return OutputError("open", place.path, errno);
 }
 
+absl::Status CheckIsNoInput(const std::string& output, const std::string& input) {
+  struct stat out = {}, in = {};
+  if (stat(output.c_str(), &out) != 0 || stat(input.c_str(), &in) != 0) return absl::OkStatus();
+  if (!S_ISREG(out.st_mode) || out.st_dev != in.st_dev || out.st_ino != in.st_ino) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest, absl::StrCat("write ", output, ": it is the input, which would be lost"),
+                   {{"file", output}, {"next", "Give the output another name."}});
+}
+
 absl::Status MakeDirectoryOf(const std::string& path) {
   const std::string directory = DirectoryOf(path);
   std::error_code error;

@@ -30,6 +30,10 @@ absl::StatusOr<OutputPlace> FindReplaceable(const std::string& path);
 // socket, or the descriptor is closed or only for reading. STORAGE_ERROR, STORAGE_READ_ONLY.
 absl::StatusOr<UniqueFd> OpenStream(const OutputPlace& place);
 
+// Refuses an output that is the very file of an input, for commands after which nobody could make the input again.
+// BAD_REQUEST. Streams and files that do not stand there yet are allowed.
+absl::Status CheckIsNoInput(const std::string& output, const std::string& input);
+
 // Makes the directory of `path` and those above it, as far as they are missing. NO_SPACE, STORAGE_READ_ONLY,
 // STORAGE_ERROR.
 absl::Status MakeDirectoryOf(const std::string& path);

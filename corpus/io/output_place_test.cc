@@ -106,6 +106,19 @@ TEST_F(OutputPlaceTest, OpenStream_DescriptorThatCannotBeWritten_IsRefused) {
       HasReason(OpenStream({.path = "x", .stream = true, .descriptor = 987'654}).status(), Reason::kBadRequest));
 }
 
+TEST_F(OutputPlaceTest, CheckIsNoInput_OneFileUnderTwoNames_IsRefused) {
+  for (const char* const name : {"a", "b"}) std::ofstream(Path(name)) << "text";
+  Link("a", "link");
+  fs::create_hard_link(Path("a"), Path("hard"));
+  for (const char* const name : {"a", "link", "hard"}) {
+    EXPECT_TRUE(HasReason(CheckIsNoInput(Path(name), Path("a")), Reason::kBadRequest)) << name;
+  }
+  for (const std::string& output : {Path("b"), Path("new"), std::string("-"), std::string("/dev/null")}) {
+    EXPECT_TRUE(CheckIsNoInput(output, Path("a")).ok()) << output;
+  }
+  EXPECT_TRUE(CheckIsNoInput("/dev/null", "/dev/null").ok());
+}
+
 TEST_F(OutputPlaceTest, MakeDirectoryOf_SeveralAreMissing_MakesAll) {
   EXPECT_TRUE(MakeDirectoryOf(Path("a/b/file")).ok());
   EXPECT_TRUE(MakeDirectoryOf(Path("a/b/file")).ok());

@@ -34,7 +34,7 @@ _log = logging.getLogger("cairn")
 
 # Deeper states are refused, among them those that hold themselves.
 _MAX_DEPTH = 200
-# torch gives the extra state of a module a key that ends so.
+# The key that torch gives to the extra state of a module, after the module's name and a dot.
 _EXTRA_STATE = "_extra_state"
 # Loaders of torchtitan have such a key for the state of each data-parallel rank, and many programs do the same by hand.
 _RANK_KEY = re.compile(r"(?:.*[_-])?rank[_-]?[0-9]+", re.DOTALL)
@@ -349,7 +349,11 @@ def _dicts(value: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _has_extra_state(container: dict[Any, Any]) -> bool:
-    return any(isinstance(key, str) and key.endswith(_EXTRA_STATE) for key in container)
+    return any(_names_extra_state(key) for key in container)
+
+
+def _names_extra_state(key: Any) -> bool:
+    return isinstance(key, str) and (key == _EXTRA_STATE or key.endswith(f".{_EXTRA_STATE}"))
 
 
 def _names_ranks(container: dict[Any, Any]) -> bool:
@@ -360,7 +364,7 @@ def _names_ranks(container: dict[Any, Any]) -> bool:
 
 def _is_extra_state(key: Any, tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is stored as a value. A large one is stored as the tensor that it is."""
-    return (isinstance(key, str) and key.endswith(_EXTRA_STATE) and type(tensor) is torch.Tensor
+    return (_names_extra_state(key) and type(tensor) is torch.Tensor
             and tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_meta
             and not tensor.is_nested
             and tensor.nbytes <= _serializers.MAX_ARRAY_BYTES)
