@@ -65,9 +65,7 @@ std::optional<OptimizerName> ParseOptimizerName(std::string_view name) {
   return std::nullopt;
 }
 
-bool IsNumber(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit);
-}
+bool IsNumber(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit); }
 
 // The optimizers whose parameters have names in a save, with what is kept for one of them.
 class NamedOptimizers {

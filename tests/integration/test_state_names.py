@@ -508,6 +508,27 @@ def test_Save_ATensorOfEachRank_IsRefusedWithAdviceThatWorks(tmp_path):
         on_ranks(cluster, load)
 
 
+def test_Load_ATargetWhoseElementsShareMemory_IsRefused(client):
+    saved = {"w": torch.arange(4.0), "wide": torch.zeros(1).expand(4), "t": torch.arange(6.0).reshape(2, 3)}
+    cairn.torch.save(client, 1, saved).wait()
+    error = refusal(lambda: cairn.torch.load(client, {"w": torch.zeros(1).expand(4)}))
+    assert error.reason == "UNSUPPORTED" and error.metadata["tensor"] == "w" and "clone()" in str(error)
+    target = {"w": torch.ones(4), "wide": torch.ones(4), "t": torch.zeros(3, 2).t()}
+    cairn.torch.load(client, target)
+    assert all(torch.equal(target[name], saved[name]) for name in saved)
+    one = {**target, "w": torch.zeros(4).reshape(4, 1).expand(4, 1)[:, 0]}
+    cairn.torch.load(client, one)
+    assert torch.equal(one["w"], saved["w"])
+
+
+def test_Save_AKeyOfTheProgramThatEndsLikeAnExtraState_ChangesNothing(client):
+    saved = {"w": torch.ones(1), "a": {"z_extra_state": {"n": 1}, None: 2, "b": 3}}
+    cairn.torch.save(client, 1, saved).wait()
+    target = {"w": torch.zeros(1), "a": {}}
+    cairn.torch.load(client, target)
+    assert list(target["a"].items()) == list(saved["a"].items())
+
+
 def test_Save_KeysThatAreNoText_AreStoredUnlessTheyNameTensors(client):
     odd = {(0, 1): "pair", 1.5: [2], None: 3, True: 4}
     cairn.torch.save(client, 1, {"w": torch.ones(1), "odd": odd, "in": [odd], "deep": {"er": odd}}).wait()

@@ -2,7 +2,7 @@
 
 A dict or list that holds tensors is taken apart, and each item has a name, which joins the keys by ".". Any other value
 is one object, also a dict of values in any depth: a save stores it, and a load replaces it, as a whole. A dict with a
-key that names a rank ("rank3", "dp_rank_3") is taken apart as well: ranks have other keys in it, and each loads its own.
+key that names a rank ("rank3", "dp_rank_3") is taken apart as well: each rank has a key of its own there.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
 
     Raises:
       Error: BAD_REQUEST (no dict, or one that holds itself), BAD_NAME (a key is neither text nor a number),
-        NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors), and as parts_of() and
+        NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors; the target of a load whose elements
+        share memory), and as parts_of() and
         shards_of() of each tensor.
     """
     if not isinstance(state_dict, dict):
@@ -210,6 +211,8 @@ def _add(flat: FlatState, ties: Ties, leaf: _Leaf, to_load: bool) -> None:
             _check_free(flat, part_name)
             first = ties.first_of(part, part_name)
             flat.state[part_name] = shards_of(part, part_name, flat.copies) if first is None else Alias(first)
+            if to_load:
+                _check_can_be_filled(part, part_name)
         return
     _check_free(flat, name)
     if isinstance(value, (Shard, Alias, numpy.ndarray)) or is_on_device(value):
@@ -231,6 +234,13 @@ def _check_free(flat: FlatState, name: str) -> None:
     if name in flat.state:
         raise Error("NAME_COLLISION", f"two entries of the state dict have the name {name!r} when their keys are "
                     "joined by '.'", {"tensor": name})
+
+
+def _check_can_be_filled(tensor: torch.Tensor, name: str) -> None:
+    if 0 in tensor.stride() and tensor.numel() and any(
+            stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise Error("UNSUPPORTED", f"{name!r} is the target of a load, and its elements share memory (expand())",
+                    {"tensor": name, "next": "Give the load a tensor with memory for each element: tensor.clone()."})
 
 
 def _restorer(leaf: _Leaf) -> Callable[[Any], None]:
@@ -398,7 +408,7 @@ def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True, ranks:
             if isinstance(item, torch.Tensor):  # mostly the first one
                 return True
         if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)
-                                                   or ranks and _names_ranks(value)):
+                                                   or (ranks and _names_ranks(value))):
             return True
         return any(_holds_tensor(item, path, depth + 1, arrays, ranks) for item in items)
     if isinstance(value, numpy.ndarray):
