@@ -196,7 +196,7 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   auto given = std::make_shared<Arguments>();
   Command app = corpus.AddCommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
   app.Footer(kHelp);
-  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files, directories or quoted patterns")
+  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files, directories, patterns, /dev/stdin")
       .Required()
       .TakesMany();
   app.AddOption("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin").Required();

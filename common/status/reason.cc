@@ -176,7 +176,7 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kStorageReadOnly, "STORAGE_READ_ONLY", absl::StatusCode::kFailedPrecondition,
      "The storage cannot be written.", "Mount it writable, or correct its permissions."},
     {Reason::kStorageError, "STORAGE_ERROR", absl::StatusCode::kUnavailable, "The storage failed with another error.",
-     "Look at the error number in the message and at the file system."},
+     "Look at what the system says in the message, and at the file system."},
     {Reason::kFsyncFailed, "FSYNC_FAILED", absl::StatusCode::kDataLoss,
      "The storage lost data that it had taken; the file was given up.", "Check the disk, then try again."},
     {Reason::kNoAtomicCreate, "NO_ATOMIC_CREATE", absl::StatusCode::kFailedPrecondition,
