@@ -162,8 +162,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
     Raises:
       Error: BAD_REQUEST (no dict, or one that holds itself), BAD_NAME (a key is neither text nor a number),
         NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors; the target of a load whose elements
-        share memory), and as parts_of() and
-        shards_of() of each tensor.
+        share memory), and as parts_of() and shards_of() of each tensor.
     """
     if not isinstance(state_dict, dict):
         raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
