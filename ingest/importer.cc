@@ -297,6 +297,8 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
+  // What an earlier import left when it was killed.
+  storage.RemoveTemporaries(StepDirectory(job, step), lock.began()).IgnoreError();
   ImportReport report;
   CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
   ItemReader objects(nullptr, source);

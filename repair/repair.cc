@@ -78,6 +78,8 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   }
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
+  // What an earlier repair left when it was killed.
+  storage.RemoveTemporaries(StepDirectory(job, step), lock.began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
     // An earlier repair may have ended before its fsync, or its fsync may have failed.

@@ -1,6 +1,7 @@
 #include "repair/repair.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +24,11 @@ namespace cairn {
 namespace {
 
 constexpr int64_t kStep = 12;
+
+absl::Time ChangeTime(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? absl::TimeFromTimespec(info.st_ctim) : absl::InfinitePast();
+}
 
 // The step is demo@12: each of two ranks has half of "w", a flat piece of "f" and an object of its own; one object is
 // shared.
@@ -145,6 +151,20 @@ TEST_F(RepairTest, Repair_DamagedManifest_IsMadeAnewFromTheBins) {
   ASSERT_TRUE(Repair().ok());
   EXPECT_FALSE(report_.repaired);
   EXPECT_EQ(report_.manifest, *manifest);
+}
+
+TEST_F(RepairTest, Repair_AnEarlierOneWasKilled_ItsTemporaryFileGoes) {
+  WriteBins();
+  DamageManifest();
+  const std::string left = root_ + "/" + StepDirectory("demo", kStep) + "/.tmp-0123456789abcdef";
+  std::ofstream(left) << "half";
+  // It counts as an earlier one's if the clock of the file system has ticked since.
+  const std::string later = root_ + "/later";
+  do std::ofstream(later) << "x";
+  while (ChangeTime(later) <= ChangeTime(left));
+  std::filesystem::remove(later);
+  ASSERT_TRUE(Repair().ok()) << Repair();
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST_F(RepairTest, Repair_ManifestIsSoundButAFileIsNot_SaysSo) {

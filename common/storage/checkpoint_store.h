@@ -133,7 +133,7 @@ class CheckpointStore {
 
   // Reads a step; kNothing if there is no such step.
   StepRecord ReadStep(std::string_view job, int64_t step);
-  // Reads all steps of a job that have at least one attempt, ascending. Fails as Steps.
+  // Reads all steps of a job that have an attempt, or names of unfinished files, ascending. Fails as Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
   // Reads those that are committed or damaged.
   absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job);

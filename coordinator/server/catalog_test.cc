@@ -217,7 +217,9 @@ TEST_F(SoundCheckpointTest, FindSound_WhatIsNoProof_EndsTheLoadByName) {
 TEST_F(SoundCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
   CommitWithFiles(10);
   const std::vector<std::string> left = {root_ + "/demo/.tmp-0123456789abcdef",
-                                         root_ + "/demo/000000000010/.tmp-0123456789abcdef"};
+                                         root_ + "/demo/000000000010/.tmp-0123456789abcdef",
+                                         root_ + "/demo/000000000011/.tmp-0123456789abcdef"};
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 11)).ok());
   for (const std::string& path : left) std::ofstream(path).flush();
   ASSERT_TRUE(catalog().Recover("demo").ok());
   for (const std::string& path : left) EXPECT_TRUE(std::filesystem::exists(path)) << "may be this one's";
