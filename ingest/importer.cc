@@ -21,6 +21,7 @@
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
 #include "coordinator/root_lock/epoch_file.h"
+#include "coordinator/root_lock/unfinished_files.h"
 #include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
 #include "export/background_task.h"
@@ -297,13 +298,14 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
+  Catalog catalog(storage, lock.began());
   // What an earlier import left when it was killed.
-  storage.RemoveTemporaries(StepDirectory(job, step), lock.began()).IgnoreError();
+  RemoveUnfinishedFiles(storage, lock.began());
+  catalog.RemoveTemporaries(job, {catalog.ReadStep(job, step)});
   ImportReport report;
   CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
-  Catalog catalog(storage, lock.began());
   AttemptStore attempts(storage, catalog, clock, {.held = [&] { return lock.Check(); }});
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, catalog.Checkpoints(job));
   const absl::StatusOr<Reserved> reserved = attempts.Reserve(job, {.step = step});

@@ -9,6 +9,7 @@
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
 #include "coordinator/root_lock/epoch_file.h"
+#include "coordinator/root_lock/unfinished_files.h"
 #include "repair/bin_headers.h"
 #include "repair/rebuild.h"
 
@@ -79,6 +80,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   // What an earlier repair left when it was killed.
+  RemoveUnfinishedFiles(storage, lock.began());
   storage.RemoveTemporaries(StepDirectory(job, step), lock.began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {

@@ -86,7 +86,6 @@ absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t s
   return recovered;
 }
 
-// A file that cannot be removed is no reason to fail: the next coordinator tries again.
 void Catalog::RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps) {
   for (const StepRecord& step : steps) {
     if (step.temporaries) storage_.RemoveTemporaries(StepDirectory(job, step.step), began_).IgnoreError();

@@ -89,6 +89,9 @@ class Catalog {
   };
   // Returns whether the step's manifest can be read and its files stand there in their lengths.
   bool IsSound(const std::string& job, int64_t step) { return ReadSound(job, store_.ReadStep(job, step)).ok(); }
+  // Removes the unfinished files that earlier holders of the root's lock have left in these steps, in the job's
+  // directory and in those above it. A file that cannot be removed is no reason to fail: the next holder tries again.
+  void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
   // Returns what stands of one step.
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.
@@ -108,7 +111,6 @@ class Catalog {
   using ReadRecord = std::function<StepRecord(int64_t step)>;
   absl::StatusOr<SoundCheckpoint> FindSoundIn(const std::string& job, const std::vector<int64_t>& current,
                                               bool fallback, const ReadRecord& read);
-  void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
   // The same steps, made durable: the process that put a verdict may have ended before its own fsync. A verdict that
   // cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);

@@ -18,6 +18,7 @@
 #include "common/rpc/peer_keys.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "coordinator/root_lock/unfinished_files.h"
 #include "coordinator/server/agent_service.h"
 #include "coordinator/server/checkpoint_service.h"
 #include "coordinator/server/coordinator_metrics.h"
@@ -44,14 +45,6 @@ std::string LoopbackAddress(const std::string& address) {
   if (host == "0.0.0.0") return absl::StrCat("127.0.0.1", port);
   if (host == "[::]") return absl::StrCat("[::1]", port);
   return address;
-}
-
-// Earlier versions have named the file by which they probed a root "probe-" and 16 digits.
-bool IsOldProbeName(std::string_view name) {
-  constexpr std::string_view kPrefix = "probe-";
-  constexpr size_t kDigits = 16;
-  return name.size() == kPrefix.size() + kDigits && name.starts_with(kPrefix) &&
-         name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
 }
 
 }  // namespace
@@ -82,10 +75,7 @@ class CoordinatorServer::Impl {
 
   absl::Status Start() {
     // A job's own directories follow when it is recovered.
-    for (const char* directory : {"", ".cairn", ".cairn/plans"}) {
-      storage_.RemoveTemporaries(directory, options_.began).IgnoreError();
-    }
-    storage_.RemoveTemporaries(".cairn", options_.began, IsOldProbeName).IgnoreError();
+    RemoveUnfinishedFiles(storage_, options_.began);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
     layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });

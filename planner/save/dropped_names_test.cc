@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_replace.h"
 #include "common/base/digest.h"
 #include "planner/layout/layout_description.h"
 
@@ -87,6 +92,22 @@ TEST(DroppedNamesTest, Object_ItsKeyNamesARankAndOtherRanksHaveOne_IsNotDropped)
               ElementsAre("l.frank2", "l.rank2", "t.rank2"));
   EXPECT_THAT(DroppedNames(Before({}, {"l.dp_rank_2", "rank", "rank2x"}), PlanOf(1, {}, {"l.dp_rank_", "l.dp_rank_x"})),
               ElementsAre("l.dp_rank_2", "rank", "rank2x"));
+}
+
+TEST(DroppedNamesTest, Object_ItsKeyNamesARank_AsInTheTable) {
+  std::ifstream table("planner/save/rank_keys.txt");
+  int keys = 0;
+  for (std::string line; std::getline(table, line);) {
+    if (line.starts_with('#')) continue;
+    ++keys;
+    const bool names_a_rank = line.starts_with("yes ");
+    const std::string key = line.substr(line.find(' ') + 1);
+    const auto of_rank = [&](const char* rank) { return "l." + absl::StrReplaceAll(key, {{"{}", rank}}); };
+    const std::vector<std::string> dropped =
+        DroppedNames(Before({}, {of_rank("12")}), PlanOf(1, {"w"}, {of_rank("0")}));
+    EXPECT_EQ(dropped.empty(), names_a_rank) << line;
+  }
+  EXPECT_GT(keys, 10);
 }
 
 }  // namespace

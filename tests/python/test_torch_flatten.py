@@ -1,5 +1,7 @@
 """Tests how state dicts become flat states: ties, blocks, what is refused."""
 
+import pathlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -125,3 +127,15 @@ def test_a_block_is_another_if_a_key_or_a_lazy_bit_is():
     flatten({"m": {1: tensor}}, blocks=blocks)
     with pytest.raises(cairn.Error, match="conjugate"):
         flatten({"m": {1: tensor.conj()}}, blocks=blocks)
+
+
+def _keys_of_ranks():
+    table = pathlib.Path(__file__).parents[2] / "planner/save/rank_keys.txt"
+    return [line.split(" ", 1) for line in table.read_text().splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(("names_a_rank", "key"), _keys_of_ranks())
+def test_Flatten_DictWithAKeyThatNamesARank_IsTakenApart(names_a_rank, key):
+    key = key.format(3)
+    names = flatten({"loader": {key: 1, "shared": 2}}).state
+    assert (f"loader.{key}" in names) == (names_a_rank == "yes")

@@ -24,7 +24,7 @@ _SOUND, _DAMAGED, _IMPORTED = 3, 4, 7
 # A command that hangs ends so late.
 _LIMIT = 60.0
 # What an error of the system is called, and what it must not be called.
-_TROUBLE = re.compile("STORAGE_ERROR|STORAGE_READ_ONLY|NO_SPACE")
+_TROUBLE = re.compile("STORAGE_ERROR|STORAGE_READ_ONLY|NO_SPACE|MEMORY_LIMIT")
 _DAMAGE = re.compile("MANIFEST_CORRUPT|FILE_MISSING|FILE_TRUNCATED|CHECKSUM_MISMATCH")
 _ACTIONS = ("kill-before", "kill-middle", "kill-after", "fail", "fail-from", "lie", "short")
 
