@@ -22,6 +22,7 @@
 namespace {
 
 int refused_unlinks = 0;  // of names that an export has given for a time
+int failing_syncs = 0;    // of the next ones
 
 }  // namespace
 
@@ -32,6 +33,13 @@ extern "C" int unlinkat(int directory, const char* name, int flags) noexcept {
     return -1;
   }
   return reinterpret_cast<int (*)(int, const char*, int)>(dlsym(RTLD_NEXT, "unlinkat"))(directory, name, flags);
+}
+
+extern "C" int fsync(int fd) {
+  if (failing_syncs == 0) return reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"))(fd);
+  --failing_syncs;
+  errno = EIO;
+  return -1;
 }
 
 namespace cairn {
@@ -176,6 +184,16 @@ TEST_F(OutputDirectoryTest, Files_BeforePublish_HaveNoNames) {
   EXPECT_EQ(Names(), (std::vector<std::string>{"a.safetensors", "index"}));
   EXPECT_EQ(Get("a.safetensors"), "1234");
   EXPECT_EQ(Get("index"), "{}");
+}
+
+TEST_F(OutputDirectoryTest, Finish_FileCannotBeSynced_Fails) {
+  OutputDirectory output(path_, kIdentity);
+  ASSERT_TRUE(output.Open(NoName).ok());
+  const auto fd = output.Create("a.safetensors", 4);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  ASSERT_TRUE(output.Write(fd->get(), "a.safetensors", 0, "1234").ok());
+  failing_syncs = 1;
+  EXPECT_EQ(ReasonOf(output.Finish(fd->get(), "a.safetensors", ChecksumOf("1234"))), Reason::kFsyncFailed);
 }
 
 TEST_F(OutputDirectoryTest, Object_GoneWithoutPublish_LeavesNothing) {

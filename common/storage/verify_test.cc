@@ -119,6 +119,19 @@ TEST_F(VerifyTest, VerifyCheckpoint_FlippedBit_IsFoundWithFileBlockAndTensor) {
   EXPECT_EQ(Verify().faults.at(0).offset, 0u);
 }
 
+// Blanks at the end change nothing of what a header says. Its checksum alone tells.
+TEST_F(VerifyTest, VerifyCheckpoint_OtherBlankInAHeader_IsFound) {
+  std::fstream stream(Path(0), std::ios::in | std::ios::out | std::ios::binary);
+  const auto last = static_cast<std::streamoff>(manifest_.files[0].header_bytes - 1);
+  stream.seekg(last);
+  ASSERT_EQ(stream.get(), ' ');
+  stream.seekp(last);
+  stream.put('\n').flush();
+  const VerifyReport report = Verify();
+  ASSERT_EQ(report.faults.size(), 1u);
+  EXPECT_EQ(report.faults[0].reason, Reason::kChecksumMismatch);
+}
+
 TEST_F(VerifyTest, VerifyCheckpoint_TruncatedMissingOrLongerFile_IsFound) {
   const uint64_t size = manifest_.files[1].bytes();
   std::filesystem::resize_file(Path(1), size - 1);

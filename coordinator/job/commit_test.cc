@@ -84,6 +84,29 @@ TEST_F(CommitTest, CommitThatFailedForCertain_IsAborted) {
   EXPECT_EQ(tombstone->manifest, nullptr);
 }
 
+TEST_F(CommitTest, Abort_StorageTakesNoTombstone_IsTriedAgainEachSecond) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  for (int i = 0; i < 5; ++i) {
+    const auto tombstone = Take<PutVerdict>();
+    ASSERT_TRUE(tombstone.has_value()) << i;
+    EXPECT_EQ(tombstone->manifest, nullptr);
+    job().OnVerdict(1, tombstone->ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+    EXPECT_FALSE(Take<PutVerdict>().has_value());
+    Pass(absl::Seconds(1));
+  }
+}
+
+// Another coordinator has given out the same number, with a directory of its own.
+TEST_F(CommitTest, Written_IntoTheAttemptOfAnotherCoordinator_DoesNotCount) {
+  Number(1);
+  Report(0, Trainer(0), {Written(0, 1)});
+  v1::SaveState other = Written(1, 1);
+  other.set_attempt_nonce(kNonce + 1);
+  Report(1, Trainer(1), {other});
+  EXPECT_FALSE(Take<MakeManifest>().has_value());
+}
+
 TEST_F(CommitTest, Commit_FailedAfterDoubt_StaysInDoubt) {
   PutVerdict put = BringToCommit(1);
   Doubt(put);

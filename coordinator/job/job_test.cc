@@ -246,6 +246,24 @@ TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
   EXPECT_EQ(std::get<DeleteReplaced>(change->change).step, 4);
 }
 
+TEST_F(JobTest, Recover_AnAttemptTookAnothersPlace_DeletesTheReplacedOne) {
+  StartDecisions(Options());
+  for (int rank = 0; rank < 2; ++rank) Register(rank);
+  Recovered recovered;
+  for (uint32_t attempt : {1, 2}) {
+    VerdictSummary verdict;
+    verdict.step = 4;
+    verdict.attempt = attempt;
+    verdict.committed = true;
+    recovered.verdict.push_back(verdict);
+  }
+  Recover(recovered);
+  const auto change = Take<ChangeSteps>();
+  ASSERT_TRUE(change.has_value());
+  ASSERT_NE(std::get_if<DeleteReplaced>(&change->change), nullptr);
+  EXPECT_EQ(std::get<DeleteReplaced>(change->change).step, 4);
+}
+
 TEST_F(JobTest, Change_PruneTakesLong_TellsWhatItHasDoneAndSaysTheRestWhenAskedAgain) {
   const PutVerdict put = BringToCommit(4);
   job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());

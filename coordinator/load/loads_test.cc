@@ -88,6 +88,21 @@ TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {
   EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
 }
 
+// A report that was sent before the answer came, and more loads ended since than are kept.
+TEST_F(LoadsTest, Apply_AnsweredCallIsSaidAgain_BeginsNoLoad) {
+  constexpr uint64_t kLoads = 40;
+  for (uint64_t number = 1; number <= kLoads; ++number) {
+    for (int rank : {0, 1}) Report(rank, Call(rank, number));
+    ASSERT_TRUE(Plan());
+    for (int rank : {0, 1}) Report(rank, In(Call(rank, number), v1::LoadState::DONE));
+  }
+  for (uint64_t number : {uint64_t{1}, kLoads}) {
+    for (int rank : {0, 1}) Report(rank, Trainer(rank));
+    for (int rank : {0, 1}) Report(rank, Call(rank, number));
+    EXPECT_FALSE(Plan()) << number;
+  }
+}
+
 TEST_F(LoadsTest, Load_AgentsHaveFilesInMemory_AreNamedToThePlannerByRank) {
   v1::LoadState call = Call(1, 1);
   call.set_kept_step(7);

@@ -42,6 +42,20 @@ TEST(MembershipTest, Register_AnotherIncarnation_OnlyAfterTheLease) {
   EXPECT_TRUE(members.Authenticate(Request(1, 8).agent(), later).ok());
 }
 
+TEST(MembershipTest, Complete_WhatCameBeforeIsNotKnown_IsRefused) {
+  Membership members("demo", kLease);
+  LayoutTable layouts;
+  ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
+  Member& member = **members.Authenticate(Request(1, 7).agent(), kStart);
+  v1::SynchronizeAgentRequest request;
+  EXPECT_TRUE(HasReason(members.Complete(member, request).status(), Reason::kNotRegistered)) << "it has said nothing";
+  members.Report(member, v1::AgentState(), 3, layouts, kStart);
+  request.set_base_sequence(3);
+  EXPECT_TRUE(members.Complete(member, request).ok());
+  request.set_base_sequence(4);
+  EXPECT_TRUE(HasReason(members.Complete(member, request).status(), Reason::kNotRegistered));
+}
+
 TEST(MembershipTest, Report_TrainersProcess_IsHaltedUnlessItRunsAndSinceWhenIsKept) {
   Membership members("demo", kLease);
   LayoutTable layouts;

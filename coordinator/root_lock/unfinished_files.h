@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// The caller has held the lock of `storage` since `began` (EpochFile::began). A file that cannot be removed is no reason
-// to fail: the next holder tries again.
+// The caller has held the lock of `storage` since `began` (EpochFile::began). A file that cannot be removed is no
+// reason to fail: the next holder tries again.
 void RemoveUnfinishedFiles(PosixStorage& storage, absl::Time began);
 
 }  // namespace cairn

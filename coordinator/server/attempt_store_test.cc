@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "common/base/fake_clock.h"
@@ -22,6 +25,10 @@ namespace {
 // Calls of this process. Tests run one after the other.
 std::atomic<int> fsyncs = 0;
 std::atomic<int> opens = 0;
+// The next call of linkat fails with this errno, and links nothing.
+std::atomic<int> link_error = 0;
+// While this file exists, no other one takes a byte.
+std::string takes_all_room;
 
 }  // namespace
 
@@ -39,6 +46,23 @@ extern "C" int openat(int directory, const char* name, int flags, ...) {
   va_end(list);
   ++opens;
   return real(directory, name, flags, mode);
+}
+
+extern "C" int linkat(int from_directory, const char* from, int to_directory, const char* to, int flags) noexcept {
+  static const auto real =
+      reinterpret_cast<int (*)(int, const char*, int, const char*, int)>(dlsym(RTLD_NEXT, "linkat"));
+  const int error = link_error.exchange(0);
+  if (error == 0) return real(from_directory, from, to_directory, to, flags);
+  errno = error;
+  return -1;
+}
+extern "C" ssize_t write(int fd, const void* bytes, size_t size) {
+  static const auto real = reinterpret_cast<ssize_t (*)(int, const void*, size_t)>(dlsym(RTLD_NEXT, "write"));
+  struct stat info;
+  const bool file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!file || takes_all_room.empty() || access(takes_all_room.c_str(), F_OK) != 0) return real(fd, bytes, size);
+  errno = ENOSPC;
+  return -1;
 }
 
 namespace cairn {
@@ -183,6 +207,29 @@ TEST_F(AttemptStoreTest, Reserve_TwoCoordinatorsAtOnce_NeverShareADirectory) {
       EXPECT_NE(one->nonce, two->nonce);
     }
   }
+}
+
+// The first put may have come to stand on the server of a file system, whatever the second one is told.
+TEST_F(AttemptStoreTest, Put_RefusedAfterOneInDoubt_IsInDoubt) {
+  const auto one = first_->Reserve(5);
+  link_error = EIO;
+  PutOutcome put = first_->Commit(5, *one);
+  EXPECT_FALSE(put.standing.ok());
+  EXPECT_TRUE(put.in_doubt);
+  link_error = ENOSPC;
+  put = first_->Commit(5, *one);
+  EXPECT_TRUE(HasReason(put.standing.status(), Reason::kNoSpace)) << put.standing.status();
+  EXPECT_TRUE(put.in_doubt);
+  EXPECT_TRUE(first_->Commit(5, *one).standing->committed);
+}
+
+TEST_F(AttemptStoreTest, Bury_DiskIsFull_TakesTheRoomThatWasKeptForIt) {
+  ASSERT_TRUE(first_->Reserve(5).ok());
+  takes_all_room = root_ + "/.cairn/tombstone-room";
+  ASSERT_TRUE(std::filesystem::exists(takes_all_room));
+  const PutOutcome buried = first_->Bury(5, 1);
+  takes_all_room.clear();
+  EXPECT_TRUE(buried.standing.ok()) << buried.standing.status();
 }
 
 TEST_F(AttemptStoreTest, Put_DirectoryOfAnother_IsNotCommitted) {

@@ -145,7 +145,10 @@ absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job
   }
   // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
   auto standing = catalog_.Read(job, step, attempt.attempt);
-  if (result.put.ok()) return standing;
+  if (result.put.ok()) {
+    if (standing.ok() && standing->damaged) return UnknownOutcome(standing->error);
+    return standing.ok() ? standing : UnknownOutcome(standing.status());
+  }
   if (standing.ok() && !standing->deleted && !result.in_doubt) return result.put.status();
   if (!standing.ok() || !standing->deleted) return UnknownOutcome(result.put.status());
   CAIRN_RETURN_IF_ERROR(SettleChange(path, result.put.status()));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/file/testing/failing_calls.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/deletion_store.h"
@@ -150,6 +151,12 @@ TEST_F(DeletionStorePruneTest, Prune_TheJobsPolicyCannotBeRead_DeletesNothing) {
   ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 1}}).ok());
   Damage(root_ + "/" + RetentionPath(kJob));
   EXPECT_TRUE(HasReason(store_->Prune(kJob, PruneSteps{}).status(), Reason::kRetentionUnreadable));
+  EXPECT_EQ(Listed().size(), 3u);
+  const std::string path = RetentionPath(kJob);
+  failing_calls.missing_file = path.substr(path.rfind('/') + 1);
+  failing_calls.open_error = EIO;
+  failing_calls.opens_that_miss_it = 1;
+  EXPECT_TRUE(HasReason(store_->Prune(kJob, PruneSteps{}).status(), Reason::kStorageError));
   EXPECT_EQ(Listed().size(), 3u);
 }
 

@@ -324,6 +324,37 @@ TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
   }
 }
 
+// The call that gives the record its name fails, and may have done its work on the server of the file system.
+TEST_F(DeletionStoreTest, Delete_LinkOfTheRecordFails_IsUnknownThoughNothingStands) {
+  for (int64_t step = 1; step <= 2; ++step) Commit(step);
+  failing_calls.links = 1000;
+  const absl::Status told = Delete(1).status();
+  failing_calls.links = 0;
+  EXPECT_FALSE(told.ok());
+  EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
+  EXPECT_EQ(catalog_->ReadStep(kJob, 1).state(), StepRecord::State::kCommitted);
+  EXPECT_TRUE(Delete(1).ok()) << "it may be repeated";
+}
+
+TEST_F(DeletionStoreTest, Delete_RecordCannotBeReadBack_IsUnknown) {
+  for (int64_t step = 1; step <= 2; ++step) Commit(step);
+  const std::string path = DeletionPath(kJob, 1, 1);
+  failing_calls.missing_file = path.substr(path.rfind('/') + 1);
+  failing_calls.open_error = EACCES;
+  bool told_so = false;
+  // The first ones come before the record is there.
+  for (int opens = 0; opens < 8 && !told_so; ++opens) {
+    failing_calls.opens_to_pass = opens;
+    failing_calls.opens_that_miss_it = 100;
+    const absl::Status told = Delete(1).status();
+    failing_calls.opens_to_pass = failing_calls.opens_that_miss_it = 0;
+    if (catalog_->ReadStep(kJob, 1).state() == StepRecord::State::kCommitted) continue;
+    told_so = true;
+    EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
+  }
+  EXPECT_TRUE(told_so);
+}
+
 TEST_F(DeletionStoreTest, Prune_AnOutcomeIsUnknownOnTheWay_TellsWhatWasDeletedBefore) {
   bool told = false;
   for (int syncs = 0; syncs < 40 && !told; ++syncs) {

@@ -32,7 +32,10 @@ extern "C" int fsync(int fd) {
 
 extern "C" int openat(int directory, const char* name, int flags, ...) {
   static const auto real = reinterpret_cast<int (*)(int, const char*, int, ...)>(dlsym(RTLD_NEXT, "openat"));
-  if (cairn::failing_calls.opens_that_miss_it > 0 && cairn::failing_calls.missing_file == name) {
+  const bool may_fail = cairn::failing_calls.opens_that_miss_it > 0 && cairn::failing_calls.missing_file == name;
+  if (may_fail && cairn::failing_calls.opens_to_pass > 0) {
+    --cairn::failing_calls.opens_to_pass;
+  } else if (may_fail) {
     --cairn::failing_calls.opens_that_miss_it;
     errno = cairn::failing_calls.open_error;
     return -1;
@@ -42,6 +45,15 @@ extern "C" int openat(int directory, const char* name, int flags, ...) {
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
   return real(directory, name, flags, mode);
+}
+
+extern "C" int linkat(int from_directory, const char* from, int to_directory, const char* to, int flags) noexcept {
+  static const auto real =
+      reinterpret_cast<int (*)(int, const char*, int, const char*, int)>(dlsym(RTLD_NEXT, "linkat"));
+  if (cairn::failing_calls.links == 0) return real(from_directory, from, to_directory, to, flags);
+  --cairn::failing_calls.links;
+  errno = EIO;
+  return -1;
 }
 
 extern "C" ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
