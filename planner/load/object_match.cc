@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "planner/layout/rank_keys.h"
 
 namespace cairn {
 namespace {
@@ -59,8 +60,10 @@ std::vector<std::string> UnexpectedObjects(const Manifest& source, const LayoutS
   }
   std::vector<std::string> unexpected;
   if (places.empty()) return unexpected;
+  const std::vector<std::string_view> names(wanted.begin(), wanted.end());
   for (const std::string_view name : StoredNames(source)) {
     if (!IsPart(places, name) || wanted.contains(name) || IsPart(wanted, name) || HasParts(wanted, name)) continue;
+    if (IsOfAnotherRank(names, name)) continue;
     unexpected.emplace_back(name);
   }
   return unexpected;

@@ -15,9 +15,10 @@ namespace cairn {
 // are what the checkpoint has there, and are told as unexpected.
 std::vector<std::string> MissingObjects(const Manifest& source, const LayoutSet& targets);
 
-// Returns the names of objects that stand in a place of the target, which is a dict with tensors, and that no wish is
-// about. A wish is about an object if one is the other, or a part of it. The parts of one value may be wanted by
-// several ranks, so only all layouts together tell.
+// Returns the names of objects that stand in a place of the target, which is a dict whose items have names of their
+// own, and that no wish is about. Those of ranks that are gone are none of them (IsOfAnotherRank). A wish is about an
+// object if one is the other, or a part of it. The parts of one value may be wanted by several ranks, so only all
+// layouts together tell.
 std::vector<std::string> UnexpectedObjects(const Manifest& source, const LayoutSet& targets);
 
 }  // namespace cairn

@@ -84,6 +84,12 @@ TEST(UnexpectedObjectsTest, Objects_AnotherRankWantsThem_AreExpected) {
   EXPECT_THAT(UnexpectedObjects(Stored({"m.5.extra", "m.6.extra"}), target), ElementsAre("m.6.extra"));
 }
 
+TEST(UnexpectedObjectsTest, Objects_OfRanksThatAreGone_AreExpectedAndTheirNeighboursAreNot) {
+  const LayoutSet target = Target({{{"m", 0, false, kPlace}, {"m.rank0", 0, false, kInParts}}});
+  EXPECT_THAT(UnexpectedObjects(Stored({"m.rank0", "m.rank1", "m.dp_rank_1", "m.mean"}), target),
+              ElementsAre("m.dp_rank_1", "m.mean"));
+}
+
 TEST(UnexpectedObjectsTest, Objects_TargetHasNoPlaces_AreNeverUnexpected) {
   const LayoutSet target = Target({{{"m.step", 0, false, kWhole}}});
   EXPECT_THAT(UnexpectedObjects(Stored({"m.step", "m.more", "n"}), target), IsEmpty());

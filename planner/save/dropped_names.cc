@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/layout/rank_keys.h"
 
 namespace cairn {
 namespace {
@@ -27,24 +28,6 @@ bool IsPart(const std::vector<std::string>& names, const std::string& name) {
 }
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
-// Returns whether a key within `name` names a rank ("loader.dp_rank_3.at"), and one of the sorted names has this key of
-// another rank. The client knows such keys in the same way.
-bool IsOfAnotherRank(const std::vector<std::string>& names, std::string_view name) {
-  constexpr std::string_view kRank = "rank";
-  for (size_t at = name.find(kRank); at != std::string_view::npos; at = name.find(kRank, at + 1)) {
-    size_t digits = at + kRank.size();
-    if (digits < name.size() && (name[digits] == '_' || name[digits] == '-')) ++digits;
-    size_t end = digits;
-    while (end < name.size() && IsDigit(name[end])) ++end;
-    const bool begins = at == 0 || name[at - 1] == '.' || name[at - 1] == '_' || name[at - 1] == '-';
-    if (!begins || end == digits || (end < name.size() && name[end] != '.')) continue;
-    const std::string_view same = name.substr(0, digits);
-    const auto other = std::lower_bound(names.begin(), names.end(), std::string(same) + "0");
-    if (other != names.end() && other->starts_with(same) && IsDigit((*other)[digits])) return true;
-  }
-  return false;
-}
 
 // What an optimizer keeps for a parameter: "optimizer.state.", "layer.weight", "exp_avg".
 struct OptimizerName {
@@ -95,6 +78,7 @@ bool IsOfTheClient(std::string_view name) { return name == "cairn.dcp" || name.s
 
 std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& plan) {
   const std::vector<std::string> now = plan.names(), objects = plan.object_names();
+  const std::vector<std::string_view> views(objects.begin(), objects.end());
   const NamedOptimizers optimizers(now);
   const auto kept = [&](const std::string& name) {
     return std::binary_search(now.begin(), now.end(), name) || optimizers.HasNumber(name);
@@ -109,7 +93,7 @@ std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& pl
   const int world_size = plan.ranks().empty() ? 0 : plan.ranks().back() + 1;
   for (const ManifestObject& object : before.objects) {
     if (kept(object.name) || IsOfTheClient(object.name) || object.rank.value_or(0) >= world_size) continue;
-    if (IsPart(objects, object.name) || HasParts(now, object.name) || IsOfAnotherRank(objects, object.name)) continue;
+    if (IsPart(objects, object.name) || HasParts(now, object.name) || IsOfAnotherRank(views, object.name)) continue;
     dropped.insert(object.name);
   }
   return {dropped.begin(), dropped.end()};

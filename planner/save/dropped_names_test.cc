@@ -95,7 +95,7 @@ TEST(DroppedNamesTest, Object_ItsKeyNamesARankAndOtherRanksHaveOne_IsNotDropped)
 }
 
 TEST(DroppedNamesTest, Object_ItsKeyNamesARank_AsInTheTable) {
-  std::ifstream table("planner/save/rank_keys.txt");
+  std::ifstream table("planner/layout/rank_keys.txt");
   int keys = 0;
   for (std::string line; std::getline(table, line);) {
     if (line.starts_with('#')) continue;

@@ -151,6 +151,9 @@ class LayoutBuilder:
                 keys.append(_shard_key(name, value, shards[-1].array, writable))
                 if value._lasting:
                     value._known = (name, shards[-1], keys[-1])
+            elif isinstance(value, numpy.ma.MaskedArray):
+                raise Error("UNSUPPORTED", f"{name!r} is a masked array, and its mask would be lost", {
+                    "tensor": name, "next": "Store its data and its mask as two arrays: array.data, array.mask."})
             elif (array := value if isinstance(value, numpy.ndarray) else _device_array.find(value, name)) is not None:
                 shards.append(DeclaredShard(name, array))
                 keys.append(_whole_key(name, array, writable))

@@ -197,33 +197,6 @@ def test_Save_RanksAreGoneThatHadValuesOfTheirOwn_TheirNamesAreNotDropped(tmp_pa
         on_ranks(cluster, save(2))
 
 
-@pytest.mark.parametrize("key", ["dp_rank_{}", "rank{}"])
-@pytest.mark.parametrize("nested", [False, True])
-def test_Save_ADictWithAKeyOfEachRank_EachRankGetsItsOwnBack(tmp_path, key, nested):
-    def state(rank, position, seed=0):
-        loader = {key.format(rank): {"at": position, "seen": {7: "a"}}, "seed": seed}
-        return {"w": torch.ones(1), "loader": {"train": loader, "epoch": seed} if nested else loader}
-
-    def save(step):
-        return lambda rank, client: cairn.torch.save(client, step, state(rank, 10 * rank, 5)).wait()
-
-    def load(rank, client):
-        target = state(rank, 0)
-        cairn.torch.load(client, target)
-        assert target == {**state(rank, 10 * rank, 5), "w": target["w"]}
-
-    with cairn.local.Cluster(ranks=3, root=tmp_path) as cluster:
-        on_ranks(cluster, save(1))
-        on_ranks(cluster, load)
-        on_ranks(cluster, save(2))
-    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
-        on_ranks(cluster, load)
-        on_ranks(cluster, save(3))
-    with cairn.local.Cluster(ranks=3, root=tmp_path) as cluster:
-        answers = on_ranks(cluster, load, errors=True)
-        assert set(reasons(answers)) == {"MISSING_NAMES"} and "loader" in str(answers[2]), answers
-
-
 # What a load that is not strict did not fill is told.
 
 @pytest.mark.parametrize("load", [

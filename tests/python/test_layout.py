@@ -4,6 +4,7 @@ import hashlib
 import random
 
 import numpy as np
+import pytest
 
 import cairn
 from cairn import _layout, _wire
@@ -78,3 +79,9 @@ def test_slots_have_room_to_grow_and_depend_on_the_length_alone():
     for length in range(0, 70000, 37):
         slot = _layout.slot_bytes(length)
         assert slot >= length + length // 2 and slot % 4096 == 0
+
+
+def test_Declare_AMaskedArray_IsRefusedBecauseItsMaskWouldBeLost():
+    with pytest.raises(cairn.Error) as refused:
+        declare({"a": np.ma.masked_array(np.arange(3.0), mask=[0, 1, 0])})
+    assert refused.value.reason == "UNSUPPORTED" and "array.mask" in str(refused.value)

@@ -53,12 +53,14 @@ def test_Find_TheNameItself_ComesBeforeItsParts():
 
 
 def test_Find_KeysThatTheTemplateLacks_AreTakenWhereTheNameTellsThem():
-    stored = _values.StoredValues({"d.plain": 1, "d.a.jsonl": 2, "d.80": 3, "d.-1": 4, "d.True": 5})
-    assert stored.find("d", {}) == {"plain": 1}
-    assert stored.unplaced == ["d.-1", "d.80", "d.True", "d.a.jsonl"]
+    stored = _values.StoredValues({"d.plain": 1, "d.a.jsonl": 2, "d.80": 3, "d.-1": 4, "d.True": 5,
+                                   "d.None": 6, "d.1e-05": 7, "d.inf": 8, "d.infant": 9})
+    assert stored.find("d", {}) == {"plain": 1, "infant": 9}
+    assert stored.unplaced == ["d.-1", "d.1e-05", "d.80", "d.None", "d.True", "d.a.jsonl", "d.inf"]
     stored.unplaced.clear()
-    assert stored.find("d", {80: 0, "a": {}, -1: 0, True: 0}) == {
-        80: 3, "a": {"jsonl": 2}, -1: 4, True: 5, "plain": 1} and not stored.unplaced
+    assert stored.find("d", {80: 0, "a": {}, -1: 0, True: 0, None: 0, 1e-05: 0, float("inf"): 0}) == {
+        80: 3, "a": {"jsonl": 2}, -1: 4, True: 5, None: 6, 1e-05: 7, float("inf"): 8, "plain": 1,
+        "infant": 9} and not stored.unplaced
 
 
 def test_Find_ListsThatGrew_TakeTheKeysOfTheLastItem():

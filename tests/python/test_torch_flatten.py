@@ -130,7 +130,7 @@ def test_a_block_is_another_if_a_key_or_a_lazy_bit_is():
 
 
 def _keys_of_ranks():
-    table = pathlib.Path(__file__).parents[2] / "planner/save/rank_keys.txt"
+    table = pathlib.Path(__file__).parents[2] / "planner/layout/rank_keys.txt"
     return [line.split(" ", 1) for line in table.read_text().splitlines() if not line.startswith("#")]
 
 

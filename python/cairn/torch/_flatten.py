@@ -187,8 +187,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
                         and numbers_of(container) is not None]
     if to_load:
         for key, value in state_dict.items():
-            # Keys of ranks alone make no place: those of ranks that are gone may stay behind, as any value may.
-            if walk.takes_apart(value, str(key), ranks=False) and str(key) not in flat.state:
+            if walk.takes_apart(value, str(key)) and str(key) not in flat.state:
                 flat.state[str(key)] = Wanted(Wish.PLACE)
     return flat
 
@@ -275,19 +274,15 @@ class _Walk:
     copies: DeviceCopies
     form: Form
 
-    def takes_apart(self, value: Any, path: str, ranks: bool = True) -> bool:
-        """Returns whether the items of a value have names of their own.
-
-        Args:
-          ranks: keys that name ranks are reason enough.
-        """
+    def takes_apart(self, value: Any, path: str) -> bool:
+        """Returns whether the items of a value have names of their own."""
         if isinstance(value, dict) and value and isinstance(next(iter(value.values())), torch.Tensor):
             return True  # as most dicts of a state
         if isinstance(value, torch.Tensor):
             return False
         if self.as_dcp:
             return _is_taken_apart_by_dcp(value, path, 0)
-        return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0, ranks=ranks)
+        return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0)
 
     def leaves(self, container: Any, path: str, depth: int, numbers: dict[Any, int] | None = None) -> Iterator[_Leaf]:
         """Yields all leaves. A dict that `blocks` knows is one leaf: its path, itself, no key, its Block.
@@ -393,7 +388,7 @@ def _is_taken_apart_by_dcp(value: Any, path: str, depth: int) -> bool:
     return isinstance(value, Mapping)
 
 
-def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True, ranks: bool = True) -> bool:
+def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True) -> bool:
     """Returns whether a container holds what is no object. Arrays of numpy in a tuple can be part of an object.
 
     A module with an extra state may have a tensor there at another time, and an optimizer gets tensors with its first
@@ -407,9 +402,9 @@ def _holds_tensor(value: Any, path: str, depth: int, arrays: bool = True, ranks:
             if isinstance(item, torch.Tensor):  # mostly the first one
                 return True
         if arrays and isinstance(value, dict) and (_has_extra_state(value) or is_optimizer_state(value)
-                                                   or (ranks and _names_ranks(value))):
+                                                   or _names_ranks(value)):
             return True
-        return any(_holds_tensor(item, path, depth + 1, arrays, ranks) for item in items)
+        return any(_holds_tensor(item, path, depth + 1, arrays) for item in items)
     if isinstance(value, numpy.ndarray):
         return arrays
     return isinstance(value, (torch.Tensor, Shard, Alias, PerRank, Whole)) or is_on_device(value)

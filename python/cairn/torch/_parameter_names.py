@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from cairn._errors import Error
+
 _WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
 _PARALLEL = {"DataParallel", "DistributedDataParallel"}
 
@@ -68,6 +70,71 @@ def with_numbers(state: dict[str, Any], names: list[str]) -> dict[str, Any]:
         result["param_groups"] = [{**group, "params": [numbers.get(name, name) for name in group["params"]]}
                                   for group in state["param_groups"]]
     return result
+
+
+def in_groups(state: dict[str, Any], wanted: list[list[str]], path: str) -> tuple[dict[str, Any], list[int]]:
+    """Returns an optimizer's state that names parameters, with these in the groups and the order in which the optimizer
+    has them now. Its load_state_dict() knows them by their place alone.
+
+    Args:
+      wanted: the names of each group of the optimizer.
+      path: the optimizer's place, for errors.
+
+    Returns:
+      The state, and of each group the number of the saved one whose settings it has.
+
+    Raises:
+      Error: MISSING_NAMES, UNEXPECTED_NAMES (the groups have other parameters), UNSUPPORTED (parameters of one group
+        had different settings).
+    """
+    groups = state["param_groups"]
+    if [group["params"] for group in groups] == wanted:
+        return state, list(range(len(groups)))
+    place = {name: index for index, group in enumerate(groups) for name in group["params"]}
+    if not all(isinstance(name, str) for name in place):
+        return state, list(range(len(groups)))  # earlier versions numbered them
+    names = {name for group in wanted for name in group}
+    if names.isdisjoint(place) and len(_different(groups)) == 1:
+        # A load by a mapping has renamed them.
+        return {**state, "param_groups": [{**_settings(groups[0]), "params": each} for each in wanted]}, \
+            list(range(len(wanted)))
+    for reason, those, what in (("MISSING_NAMES", names - place.keys(), "has no settings for"),
+                                ("UNEXPECTED_NAMES", place.keys() - names, "has settings for, and the program lacks,")):
+        if those:
+            first = min(those)
+            raise Error(reason, f"{path}.param_groups of the checkpoint {what} {len(those)} of the optimizer's "
+                        f"parameters, such as {first!r}", {"object": f"{path}.param_groups", "tensor": first,
+                        "next": "Give the optimizer the parameters that it had when the checkpoint was saved."})
+    unused = [index for index, group in enumerate(groups) if not group["params"]]
+    result, sources = [], []
+    for each in wanted:
+        of = sorted({place[name] for name in each}) or unused[:1]
+        if not each:
+            unused = unused[1:]
+        if len(_different([groups[index] for index in of])) != 1:
+            raise Error("UNSUPPORTED", f"{path}: the optimizer has other groups than when the checkpoint was saved, "
+                        "and the settings of one of them cannot be told: that of "
+                        f"{repr(each[0]) if each else 'no parameter'}",
+                        {"object": f"{path}.param_groups",
+                         "next": "Give the optimizer the groups that it had when the checkpoint was saved."})
+        result.append({**_settings(groups[of[0]]), "params": each})
+        sources.append(of[0])
+    return {**state, "param_groups": result}, sources
+
+
+def _different(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the different settings of groups."""
+    found: list[dict[str, Any]] = []
+    for group in groups:
+        settings = _settings(group)
+        if settings not in found:
+            found.append(settings)
+    return found
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """Returns all of a group but its parameters. torch keeps those names of parameters that an optimizer has itself."""
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
 class ParameterNames:

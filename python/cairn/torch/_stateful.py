@@ -15,7 +15,14 @@ from cairn.torch import _rng
 from cairn.torch._description import as_text, build, describe, from_text, needs_library
 from cairn.torch._flatten import Whole
 from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
-from cairn.torch._parameter_names import ParameterNames, is_optimizer_state, names_in_module, with_names, with_numbers
+from cairn.torch._parameter_names import (
+    ParameterNames,
+    in_groups,
+    is_optimizer_state,
+    names_in_module,
+    with_names,
+    with_numbers,
+)
 from cairn.torch._parts import parts_of
 
 # The names of descriptions (_description.py) begin so; the place of what is described follows.
@@ -117,6 +124,7 @@ class Gathered:
         self._restore: list[Callable[[], str | None]] = []
         self._loaders: list[Any] = []
         self._generators: list[Callable[[], None]] = []
+        self._source = state
         self._names = ParameterNames(state)
         # The states of modules that are to be loaded, with their places.
         self._modules: list[tuple[dict[str, Any], str, _ModuleState]] = []
@@ -211,7 +219,7 @@ class Gathered:
             self._restore.append(_load(value, result, key))
             return _detached(value.state_dict()) if self._to_load else value.state_dict()
         names = self._names.of(value)
-        self._restore.append(_load_optimizer(value, result, key, names))
+        self._restore.append(lambda: self._load_optimizer(value, result[key], names, name))
         state = value.state_dict()
         if names is not None and is_optimizer_state(state):
             state = with_names(state, names)
@@ -244,6 +252,22 @@ class Gathered:
         states = made_by_step(optimizer, parameters, name)
         self._made[name] = states, list(parameters)
         return {**state, "state": states}
+
+    def _load_optimizer(self, optimizer: torch.optim.Optimizer, loaded: dict[str, Any], names: list[str] | None,
+                        path: str) -> None:
+        """An optimizer knows its parameters by their places only, so names are turned back to these."""
+        state = {"state": {}, **loaded}
+        if names is not None:
+            following = iter(names)
+            groups = [[next(following) for _ in group["params"]] for group in optimizer.param_groups]
+            state, sources = in_groups(state, groups, path)
+            if sources != list(range(len(sources))) and _has_scheduler(self._source, optimizer, 0):
+                raise Error("UNSUPPORTED", f"{path}: the optimizer's groups stand in another order than when the "
+                            "checkpoint was saved, and its scheduler has values for each group in the order of then",
+                            {"object": f"{path}.param_groups",
+                             "next": "Give the optimizer its groups in the order in which they were saved."})
+            state = with_numbers(state, names)
+        optimizer.load_state_dict(state)
 
     def _load_own(self, target: Any, value: Any, name: str) -> str | None:
         if isinstance(value, PerRankValues):
@@ -281,15 +305,6 @@ def _put_back_generators(container: dict[str, Any], key: str, before: PerRank) -
     return put
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, result: dict[str, Any], key: str,
-                    names: list[str] | None) -> Callable[[], None]:
-    """An optimizer knows its parameters by numbers only, so names are turned back to these."""
-    def load() -> None:
-        state = {"state": {}, **result[key]}
-        optimizer.load_state_dict(state if names is None else with_numbers(state, names))
-    return load
-
-
 def _detached(state: Any) -> Any:
     """Returns a state whose dicts are copies, because a load fills dicts in place, and an object may have given out its
     own. Tensors, and what else stands in them, are the same."""
@@ -308,6 +323,13 @@ def _holds_stateful(value: Any, depth: int) -> bool:
     if type(value) is dict and depth < 200:
         return any(_holds_stateful(item, depth + 1) for item in value.values())
     return is_stateful(value) or isinstance(value, Described)
+
+
+def _has_scheduler(container: dict[str, Any], optimizer: torch.optim.Optimizer, depth: int) -> bool:
+    """Returns whether a state holds an object that steers the optimizer, as the schedulers of learning rates do."""
+    return any(_has_scheduler(value, optimizer, depth + 1) if type(value) is dict and depth < 200
+               else getattr(value, "optimizer", None) is optimizer and is_stateful(value)
+               for value in container.values())
 
 
 def _is_data_loader(value: Any) -> bool:

@@ -73,7 +73,7 @@ class StoredValues:
             part = f"{name}.{text}"
             if part in taken:
                 continue
-            if "." in text or text.lstrip("-").isdecimal() or text in ("True", "False"):
+            if "." in text or _may_be_no_text(text):
                 self.unplaced.append(part)
             else:
                 result[text] = self._objects[part]
@@ -88,6 +88,17 @@ class StoredValues:
                 return _at(whole, name[end + 1:])
             end = name.rfind(".", 0, end)
         return ABSENT
+
+
+def _may_be_no_text(key: str) -> bool:
+    """Returns whether a name may be that of a key which is a number, a truth value or None."""
+    if key in ("True", "False", "None"):
+        return True
+    try:
+        float(key)
+    except ValueError:
+        return False
+    return True
 
 
 def _at(value: Any, path: str) -> Any:
