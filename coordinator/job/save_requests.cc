@@ -19,6 +19,12 @@ constexpr size_t kKept = 64;
 
 bool Waits(const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; }
 
+// Returns whether a request wants a save of an earlier step than another one. A request without a step wants the next
+// one.
+bool ComesBefore(const SaveRequest& request, const SaveRequest& other) {
+  return other.step.has_value() && request.step.value_or(0) < *other.step;
+}
+
 std::string BlockingSave(const SaveRequest& request) {
   return request.blocking_step.has_value() ? absl::StrCat("the save of step ", *request.blocking_step)
                                            : "another step's save";
@@ -256,6 +262,8 @@ void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobCo
 void SaveRequests::TakeAgreedStep(SaveRequest& request, const Saves& saves, JobContext& context) {
   if (request.agreed || agreement_.state() != StepAgreement::State::kAgreed || SaveOfAgreementEnded(saves)) return;
   if (!request.step_given) {
+    // Somebody has asked for a save of a later step. This one is wanted now.
+    if (agreement_.IsFar(context) && IsGiven(agreement_.step())) return;
     request.step = agreement_.step();
     request.revision = ++context.revision;
   } else if (request.step != agreement_.step()) {
@@ -263,6 +271,12 @@ void SaveRequests::TakeAgreedStep(SaveRequest& request, const Saves& saves, JobC
   }
   request.agreed = true;
   request.progress = context.now;
+}
+
+bool SaveRequests::IsGiven(int64_t step) const {
+  return std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
+    return Waits(request) && request.step_given && request.step == step;
+  });
 }
 
 bool SaveRequests::SaveOfAgreementEnded(const Saves& saves) const {
@@ -307,7 +321,7 @@ void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext
       const bool blocked = saves.busy() && !request.agreed;
       if (blocked) request.blocking_step = saves.EarliestUndecided();
       CheckTime(request, blocked, context);
-      if (Waits(request) && !request.agreed && first == nullptr) first = &request;
+      if (Waits(request) && !request.agreed && (first == nullptr || ComesBefore(request, *first))) first = &request;
     }
     AdvanceAgreement(first, saves, verdicts, context);
     moved = agreement_.state() != before;
@@ -328,14 +342,15 @@ void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, cons
       break;
     case StepAgreement::State::kAgreeing:
     case StepAgreement::State::kAgreed:
-      CheckAgreement(saves, verdicts, context);
+      CheckAgreement(first, saves, verdicts, context);
       break;
     case StepAgreement::State::kDisarming:
       break;
   }
 }
 
-void SaveRequests::CheckAgreement(const Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+void SaveRequests::CheckAgreement(const SaveRequest* first, const Saves& saves, const VerdictBook& verdicts,
+                                  JobContext& context) {
   const int64_t step = agreement_.step();
   // The agreement stands in the control pages until every trainer has acted on it or gone past it.
   bool over = true;
@@ -352,6 +367,12 @@ void SaveRequests::CheckAgreement(const Saves& saves, const VerdictBook& verdict
   if (over || settled || !context.members.complete()) {
     agreement_.Stop(context);
   } else if (!needed && !agreement_.inherited() && saves.Active(step) == nullptr) {
+    agreement_.Revoke(context);
+  } else if (first != nullptr && first->step.value_or(0) < step && IsGiven(step) && agreement_.IsFar(context)) {
+    // The ranks agree on the later step anew when the earlier save has ended.
+    for (SaveRequest& request : requests_) {
+      if (Waits(request) && request.step == step) request.agreed = false;
+    }
     agreement_.Revoke(context);
   }
 }

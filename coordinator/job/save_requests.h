@@ -78,6 +78,8 @@ class SaveRequests {
   // Takes up the step that the ranks have agreed on, unless its save has ended already: nobody begins it again.
   void TakeAgreedStep(SaveRequest& request, const Saves& saves, JobContext& context);
   bool SaveOfAgreementEnded(const Saves& saves) const;
+  // Returns whether a request that waits has named this step.
+  bool IsGiven(int64_t step) const;
   // Returns whether a save answers the request now, or the request has ended because its step is committed.
   bool Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context);
   void CheckTrainers(SaveRequest& request, JobContext& context);
@@ -97,8 +99,8 @@ class SaveRequests {
   void End(SaveRequest& request, absl::Status error, JobContext& context);
   // `first`: the request that needs an agreement and has none; null if there is none.
   void AdvanceAgreement(SaveRequest* first, const Saves& saves, const VerdictBook& verdicts, JobContext& context);
-  // Gives an agreement up that nobody needs any more.
-  void CheckAgreement(const Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  // Gives an agreement up that nobody needs any more, or that is in the way of `first`.
+  void CheckAgreement(const SaveRequest* first, const Saves& saves, const VerdictBook& verdicts, JobContext& context);
 
   std::list<SaveRequest> requests_;  // oldest first
   StepAgreement agreement_;

@@ -235,6 +235,60 @@ TEST_F(SaveRequestsTest, Advance_TrainersPassTheAgreedStepWithoutASave_EndsAfter
   EXPECT_EQ(Why("r"), Reason::kRankLate);
 }
 
+// Its agents still tell what they last agreed on.
+TEST_F(SaveRequestsTest, Advance_AgreementOfAnEarlierCoordinatorIsOver_AgreesOnALaterStep) {
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::AgentState state = Trainer(50, "", 55);
+    state.mutable_arm()->set_number((uint64_t{77} << 32) | 1);
+    state.mutable_arm()->set_step(13);
+    state.mutable_arm()->set_status(v1::ArmState::AGREED);
+    requests_.OnReport(Report(rank, state), context_);
+  }
+  ASSERT_TRUE(Ask("r").ok());
+  ASSERT_TRUE(requests_.OrderFor(0).has_value());
+  EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::ARM);
+  EXPECT_GT(requests_.OrderFor(0)->step(), 55);
+  EXPECT_FALSE(ViewOf("r").has_step());
+}
+
+TEST_F(SaveRequestsTest, Advance_AFarStepIsAgreedOn_AnEarlierSaveComesFirst) {
+  for (const std::optional<int64_t> wanted : {std::optional<int64_t>(), std::optional<int64_t>(40)}) {
+    requests_ = SaveRequests();
+    ASSERT_TRUE(Ask("far", 5000).ok());
+    Agree();
+    EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::AGREE);
+    ASSERT_TRUE(Ask("now", wanted).ok());
+    EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::DISARM);
+    EXPECT_EQ(requests_.OrderFor(0)->step(), 5000);
+    Answer(v1::ArmState::DISARMED);
+    Advance();
+    ASSERT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::ARM);
+    EXPECT_LE(requests_.OrderFor(0)->step(), 40);
+    Agree();
+    const int64_t step = ViewOf("now").step();
+    EXPECT_LE(step, 40);
+    requests_.OnSaveBegun(saves_.Begin(step, context_), context_);
+    Advance();
+    EXPECT_TRUE(saves_.Active(step)->HasRequest("now"));
+    saves_.Cancel(CheckpointKey{}, context_);
+    saves_.Advance(context_);
+    for (int rank = 0; rank < 2; ++rank) Step(rank, step + 1);
+    Advance();
+    EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::ARM) << "now it is the far one's turn";
+    EXPECT_EQ(requests_.OrderFor(0)->step(), 5000);
+    EXPECT_EQ(ViewOf("far").state(), v1::Checkpoint::PREPARING);
+    for (int rank = 0; rank < 2; ++rank) Step(rank, 10, 50);
+  }
+}
+
+TEST_F(SaveRequestsTest, Advance_ANearStepIsAgreedOn_ItsSaveAnswersAll) {
+  ASSERT_TRUE(Ask("near", 11).ok());
+  Agree();
+  ASSERT_TRUE(Ask("now").ok());
+  EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::AGREE);
+  EXPECT_EQ(ViewOf("now").step(), 11);
+}
+
 TEST_F(SaveRequestsTest, Cancel_SeveralAskForTheSave_EndsThemAll) {
   ASSERT_TRUE(Ask("first", 9000).ok());
   ASSERT_TRUE(Ask("second", 9000).ok());

@@ -15,6 +15,8 @@ constexpr double kMarginSeconds = 0.25;
 // A rank's step is guessed at most this far beyond its last report.
 constexpr double kMaxGuessSeconds = 5;
 constexpr int kMaxDoublings = 16;
+// A step that no rank reaches within this time leaves room for a save before it.
+constexpr double kFarSeconds = 10;
 
 std::string_view NameOf(StepAgreement::State state) {
   switch (state) {
@@ -38,6 +40,13 @@ v1::ArmState::Status AnswerOf(const Member& member, uint64_t number) {
   return member.reported && arm.number() == number ? arm.status() : v1::ArmState::STATUS_UNSPECIFIED;
 }
 
+// Returns whether the member's trainer has begun the save of an agreed step, or gone past the step.
+bool HasActed(const Member& member, int64_t step) {
+  return member.current_step().value_or(-1) > step ||
+         std::any_of(member.state.saves().begin(), member.state.saves().end(),
+                     [&](const v1::SaveState& save) { return save.step() == step; });
+}
+
 }  // namespace
 
 void StepAgreement::Set(State state, JobContext& context) {
@@ -59,8 +68,17 @@ bool StepAgreement::IsOver(const Member& member) const {
     return answer == v1::ArmState::REFUSED || answer == v1::ArmState::DISARMED ||
            (answer != v1::ArmState::STATUS_UNSPECIFIED && at >= step_);
   }
-  return at > step_ || std::any_of(member.state.saves().begin(), member.state.saves().end(),
-                                   [&](const v1::SaveState& save) { return save.step() == step_; });
+  return HasActed(member, step_);
+}
+
+bool StepAgreement::IsFar(const JobContext& context) const {
+  double farthest = 0;
+  for (const auto& [rank, member] : context.members.members()) {
+    const std::optional<int64_t> at = member.current_step();
+    if (!at.has_value()) return false;
+    farthest = std::max(farthest, static_cast<double>(*at) + 1 + member.steps_per_second() * kFarSeconds);
+  }
+  return static_cast<double>(step_) > farthest;
 }
 
 void StepAgreement::Recount(const JobContext& context) {
@@ -222,6 +240,9 @@ void StepAgreement::Recover(JobContext& context) {
     agreed = agreed || arm.status() == v1::ArmState::AGREED;
   }
   if (number == 0) return;
+  bool over = true;
+  for (const auto& [rank, member] : context.members.members()) over = over && HasActed(member, step);
+  if (agreed && over) return;
   own_epoch_ = context.options.coordinator_epoch;
   number_ = number;
   step_ = step;

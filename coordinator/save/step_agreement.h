@@ -41,10 +41,12 @@ class StepAgreement {
   bool Report(const Member& member, const JobContext& context);
   // The rank's agent is lost.
   void OnLost(int rank) { Note(rank, {}); }
-  // Takes up what an earlier coordinator had begun. The caller does this when all ranks have reported for the first
-  // time.
+  // Takes up what an earlier coordinator had begun, unless all ranks have acted on it or gone past it. The caller does
+  // this when all ranks have reported for the first time.
   void Recover(JobContext& context);
 
+  // Returns whether no rank reaches the step within some seconds, at its present pace.
+  bool IsFar(const JobContext& context) const;
   // Returns what this rank should do; nothing if there is nothing under way.
   std::optional<v1::ArmOrder> OrderFor(int rank) const;
 

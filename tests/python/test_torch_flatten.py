@@ -139,3 +139,16 @@ def test_Flatten_DictWithAKeyThatNamesARank_IsTakenApart(names_a_rank, key):
     key = key.format(3)
     names = flatten({"loader": {key: 1, "shared": 2}}).state
     assert (f"loader.{key}" in names) == (names_a_rank == "yes")
+
+
+def test_Flatten_DTensorWithoutDimensions_IsAShardOfItsOneElement():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        counted = distribute_tensor(torch.tensor(7), init_device_mesh("cpu", (1,)), [Replicate()])
+        shard = flatten({"num_batches_tracked": counted}).state["num_batches_tracked"]
+        assert shard.array.shape == () and int(shard.array) == 7
+    finally:
+        torch.distributed.destroy_process_group()

@@ -248,9 +248,9 @@ def _restorer(leaf: _Leaf) -> Callable[[Any], None]:
 
     def put(loaded: Any) -> None:
         if isinstance(value, PerRank):
-            container[key] = PerRank(loaded)
+            container[key] = type(value)(loaded)
         elif isinstance(value, Whole):
-            container[key] = Whole(PerRank(loaded) if isinstance(value.value, PerRank) else loaded)
+            container[key] = Whole(type(value.value)(loaded) if isinstance(value.value, PerRank) else loaded)
         elif isinstance(value, _ExtraState):
             container[key] = loaded.to(value.tensor.device) if isinstance(loaded, torch.Tensor) else loaded
         else:

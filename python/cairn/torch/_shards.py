@@ -67,7 +67,8 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
                                                                 initial=0))) for intervals in boxes]
     pairs = [list(zip(intervals, spans, strict=True)) for intervals, spans in zip(boxes, local_spans, strict=True)]
     for choice in itertools.product(*pairs):
-        part = array[tuple(slice(*span) for _, span in choice)]
+        # numpy would give a number for no dimensions.
+        part = array[tuple(slice(*span) for _, span in choice)] if choice else array
         shards.append(Shard(part, global_shape, [start for (start, _), _ in choice], dtype=dtype))
     return shards[0] if len(shards) == 1 else shards
 
