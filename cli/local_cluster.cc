@@ -136,6 +136,11 @@ absl::Status LocalCluster::Start() {
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(options_.root));
   std::error_code error;
   root_is_new_ = !std::filesystem::exists(options_.root, error);
+  if (!root_is_new_ && !std::filesystem::is_directory(options_.root, error)) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("--root ", options_.root, " is a file, and a root is a directory"),
+                     {{"file", options_.root}, {"next", "Give the directory of the checkpoints: --root DIR."}});
+  }
   std::filesystem::create_directories(options_.root, error);
   if (error) {
     // No file is missing: below /proc, for example, no directory can be made.

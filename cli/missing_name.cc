@@ -23,6 +23,11 @@ std::string JobsHere(const std::vector<RunDirectory::Running>& running) {
 
 std::string WhereNamesAre(const std::string& argument, const std::string& coordinator,
                           const std::vector<RunDirectory::Running>& running) {
+  if (argument == "--root") {
+    if (running.size() != 1) return "It is the directory of the checkpoints.";
+    return absl::StrCat("It is the directory of the checkpoints: that of job ", running[0].job, " is ", running[0].root,
+                        ".");
+  }
   const bool job_alone = argument == "JOB";
   if (!job_alone && !argument.starts_with("JOB@")) return "";
   const bool known = !coordinator.empty() || running.size() == 1;

@@ -9,7 +9,8 @@
 
 namespace cairn::cli {
 
-// Returns sentences for people, or nothing if the argument names no job. `argument`: "JOB", "JOB@STEP" or "JOB@NAME";
+// Returns sentences for people, or nothing if the argument is neither a job nor a root. `argument`: "JOB", "JOB@STEP",
+// "JOB@NAME" or "--root";
 // `coordinator`: its address, if one is given; `running`: the coordinators that this user has started on this machine.
 std::string WhereNamesAre(const std::string& argument, const std::string& coordinator,
                           const std::vector<RunDirectory::Running>& running);

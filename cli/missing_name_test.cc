@@ -25,6 +25,12 @@ TEST(MissingNameTest, WhereNamesAre_CoordinatorsRunHere_NamesTheirJobs) {
             "lists the jobs.");
 }
 
+TEST(MissingNameTest, WhereNamesAre_RootIsMissing_NamesTheOneThatIsServed) {
+  EXPECT_EQ(WhereNamesAre("--root", "", {}), "It is the directory of the checkpoints.");
+  EXPECT_EQ(WhereNamesAre("--root", "", {{"demo", "127.0.0.1:7420", "/ckpt"}}),
+            "It is the directory of the checkpoints: that of job demo is /ckpt.");
+}
+
 TEST(MissingNameTest, WhereNamesAre_ArgumentIsNoName_SaysNothing) { EXPECT_EQ(WhereNamesAre("FILE", "", {}), ""); }
 
 }  // namespace

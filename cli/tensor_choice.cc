@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "absl/strings/match.h"
 #include "cli/text_input.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -14,7 +15,14 @@ constexpr size_t kMaxMappingBytes = size_t{64} << 20;
 
 // The file has JSON as for `cairn aoa resolve`, or the statements as text.
 absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadTextInput(path, kMaxMappingBytes));
+  const absl::StatusOr<std::string> read = ReadTextInput(path, kMaxMappingBytes);
+  if (!read.ok() && absl::StrContains(path, "->")) {
+    return WithMetadata(read.status(), {{"next",
+                                         "--mapping takes a file. Write the statements into one, or give them "
+                                         "through a pipe: echo 'STATEMENTS' | cairn ... --mapping -"}});
+  }
+  CAIRN_RETURN_IF_ERROR(read.status());
+  const std::string& text = *read;
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) return aoa::ParseConfig(text);
   aoa::Config config;

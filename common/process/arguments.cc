@@ -109,7 +109,7 @@ std::string UsageOf(const CLI::App& command) {
   return usage;
 }
 
-// `missing`: a positional argument. `where` says where people find its value, or nothing.
+// `missing`: an argument. `where` says where people find its value, or nothing.
 int TellMissing(const CLI::App& command, const std::string& missing, const std::string& where) {
   std::fprintf(stderr, "error: BAD_REQUEST: %s is required\n  usage: %s\n  next: %sSee `%s --help`.\n", missing.c_str(),
                UsageOf(command).c_str(), where.empty() ? "" : (where + " ").c_str(), NameOf(command).c_str());
@@ -144,9 +144,12 @@ int Tell(const CLI::App& app, const CLI::ParseError& error,
       return Tell(*command, "unknown option '" + unknown + "'");
     }
   }
-  if (const std::string missing = MissingPositional(*command);
-      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !missing.empty()) {
-    return TellMissing(*command, missing, explain_missing ? explain_missing(missing) : "");
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    std::string missing = MissingPositional(*command);
+    // CLI11 names an option only in its text: "--root is required".
+    const std::string what = error.what();
+    if (missing.empty() && what.starts_with("--")) missing = what.substr(0, what.find(' '));
+    if (!missing.empty()) return TellMissing(*command, missing, explain_missing ? explain_missing(missing) : "");
   }
   return Tell(*command, error.what());
 }

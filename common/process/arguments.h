@@ -98,8 +98,8 @@ class ArgumentParser : public Command {
   // Gives `command` what stands behind "--" as it is: the command line of another program.
   void TakeRest(const Command& command, std::vector<std::string>& rest);
 
-  // If a positional argument is missing that is required, the next action begins with what `explain` returns for its
-  // name: where people find the value. It may return nothing.
+  // If an argument or an option ("--root") is missing that is required, the next action begins with what `explain`
+  // returns for its name: where people find the value. It may return nothing.
   void ExplainMissing(std::function<std::string(const std::string& name)> explain);
 
   // Describes everything that was declared until now.
