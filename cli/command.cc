@@ -145,9 +145,13 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   const bool colour = isatty(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
   const auto reason = ReasonOf(status);
   const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
-  // An error of another library may have any bytes.
+  // An error of another library may have any bytes, and so may the name of a file. Further lines are indented, so that
+  // none of them can look like one of Cairn's own.
+  const auto in_lines = [](const std::string& text) {
+    return absl::StrReplaceAll(Printable(text, "\n\t"), {{"\n", "\n    "}});
+  };
   std::fprintf(stderr, "%serror:%s %s: %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", name.c_str(),
-               Printable(std::string(status.message()), "\n\t").c_str());
+               in_lines(std::string(status.message())).c_str());
   if (!reason) return ExitStatusFor(status);
   std::string next = NextActionOf(status);
   // What the environment says holds for the next command too, and what the command line says does not.
@@ -155,7 +159,7 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   if (!context.coordinator.empty() && (everywhere == nullptr || context.coordinator != everywhere)) {
     next = WithOption(next, absl::StrCat("--coordinator ", context.coordinator), kAskers);
   }
-  std::fprintf(stderr, "  next: %s\n", Printable(next, "\n\t").c_str());
+  std::fprintf(stderr, "  next: %s\n", in_lines(next).c_str());
   return ExitStatusFor(status);
 }
 

@@ -136,10 +136,14 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::stri
   struct flock lock = WholeFile();
   if (fcntl(fd.get(), F_SETLK, &lock) != 0) {
     const auto holder = HolderOf(path);
-    return Fault(path,
-                 absl::StrCat("another `cairn up` or `cairn run` of the job holds it",
-                              holder.has_value() ? absl::StrCat(", process ", *holder) : ""),
-                 "End that one (`cairn down` with its --job does so), or give this one another --job.");
+    const std::vector<std::string> about = LinesOf(path + kJobFile);
+    const std::string job = about.empty() || about[0].empty() ? "JOB" : about[0];
+    return Fault(
+        path,
+        absl::StrCat("another `cairn up` or `cairn run` of job ", job, " holds it",
+                     holder.has_value() ? absl::StrCat(", process ", *holder) : "",
+                     about.size() > 1 && !about[1].empty() ? absl::StrCat(", with the root ", about[1]) : ""),
+        absl::StrCat("Give this one another name, --job NAME, or end that one: `cairn down --job ", job, "`."));
   }
   return std::unique_ptr<RunDirectory>(new RunDirectory(path, std::move(fd)));
 }

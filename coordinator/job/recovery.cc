@@ -12,6 +12,8 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kRetry = absl::Seconds(1);
+// Storage that answers with an error has so long to come back before the ranks hear of it.
+constexpr absl::Duration kPatienceWithErrors = absl::Seconds(5);
 
 }  // namespace
 
@@ -36,12 +38,13 @@ bool Recovery::OnRead(const absl::Status& status, JobContext& context) {
 
 void Recovery::Tick(JobContext& context) {
   absl::Status stalled;
-  if (!done_ && context.now - begun_ >= context.options.storage_timeout) {
-    stalled = MakeError(
-        Reason::kStorageStalled,
-        absl::StrCat(context.job, ": storage has not said for ", DurationText(context.options.storage_timeout),
-                     " what the job has saved", error_.ok() ? "" : ": ", error_.message()),
-        {{"job", context.job}});
+  const absl::Duration silent = context.options.storage_timeout;
+  const absl::Duration patience = error_.ok() ? silent : std::min(silent, kPatienceWithErrors);
+  if (!done_ && context.now - begun_ >= patience) {
+    stalled = MakeError(Reason::kStorageStalled,
+                        absl::StrCat(context.job, ": storage has not said for ", DurationText(patience),
+                                     " what the job has saved", error_.ok() ? "" : ": ", error_.message()),
+                        {{"job", context.job}});
   }
   if (stalled == stalled_) return;
   stalled_ = std::move(stalled);

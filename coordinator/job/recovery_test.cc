@@ -48,5 +48,19 @@ TEST_F(RecoveryTest, Tick_StorageDoesNotAnswer_IsStalledUntilItDoes) {
   EXPECT_TRUE(recovery.stalled().ok());
 }
 
+// A file stands in the place of the job's directory, for example.
+TEST_F(RecoveryTest, Tick_StorageAnswersWithErrors_IsStalledWithinSeconds) {
+  options_.storage_timeout = absl::Minutes(2);
+  Recovery recovery;
+  recovery.Begin(context_);
+  recovery.OnRead(MakeError(Reason::kStorageError, "Not a directory"), context_);
+  recovery.Tick(context_);
+  EXPECT_TRUE(recovery.stalled().ok()) << "it may have been a moment";
+  Pass(absl::Seconds(5));
+  recovery.Tick(context_);
+  EXPECT_TRUE(HasReason(recovery.stalled(), Reason::kStorageStalled)) << recovery.stalled();
+  EXPECT_NE(recovery.stalled().message().find("Not a directory"), std::string::npos) << recovery.stalled();
+}
+
 }  // namespace
 }  // namespace cairn

@@ -111,7 +111,10 @@ class Worker {
     if (document.get(object)) return bad("not a JSON object");
     std::string_view text;
     simdjson::dom::element value;
-    if (object.at_key(options_.json_key).get(value)) return bad(absl::StrCat("has no key '", options_.json_key, "'"));
+    if (object.at_key(options_.json_key).get(value)) {
+      return WithMetadata(bad(absl::StrCat("has no key '", options_.json_key, "'")),
+                          {{"next", "Name the key that the lines have by --json-key, or correct the line."}});
+    }
     if (value.get(text)) return bad(absl::StrCat("the value of '", options_.json_key, "' is no string"));
     const absl::Status status = CountText(text, text.data() + text.size());
     table_.Flush();  // the next line takes the place of this text

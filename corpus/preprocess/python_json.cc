@@ -263,7 +263,10 @@ absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::str
   reader.SkipBlanks();
   if (!reader.AtEnd()) return reader.Fail("the JSON object ends before; nothing may follow it");
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (!found[i]) return MakeError(Reason::kBadJsonLine, fmt::format("the object has no key '{}'", keys[i]));
+    if (!found[i]) {
+      return MakeError(Reason::kBadJsonLine, fmt::format("the object has no key '{}'", keys[i]),
+                       {{"next", "Name the keys that the lines have by --json-keys, or correct the line."}});
+    }
     CAIRN_RETURN_IF_ERROR(faults[i]);
   }
   return absl::OkStatus();
