@@ -368,26 +368,57 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
   const auto entries = storage_.List(StepDirectory(job, step));
   if (!entries.ok()) {
     if (!IsGone(entries.status())) found.unlisted = entries.status();
+    found.gone = found.unlisted.ok();
     return found;
   }
-  std::map<uint32_t, bool> attempts;  // true if the attempt's directory stands
+  struct Names {
+    bool verdict = false, deletion = false, directory = false;
+  };
+  std::map<uint32_t, Names> attempts;
   for (const PosixStorage::Entry& entry : *entries) {
-    if (const auto number = ParseVerdictName(entry.name)) attempts.try_emplace(*number, false);
-    if (const auto number = ParseDeletionName(entry.name)) attempts.try_emplace(*number, false);
+    if (const auto number = ParseVerdictName(entry.name)) attempts[*number].verdict = true;
+    if (const auto number = ParseDeletionName(entry.name)) attempts[*number].deletion = true;
     found.pinned |= entry.name == kPinName;
     if (auto tag = ParseTagName(entry.name)) found.tags.push_back(*std::move(tag));
     found.temporaries |= IsTemporaryName(entry.name);
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
-      attempts[*number] = true;
+      attempts[*number].directory = true;
     }
   }
-  for (const auto& [number, directory] : attempts) {
+  for (const auto& [number, names] : attempts) {
     AttemptRecord record = ReadAttempt(job, step, number);
-    record.directory = directory;
-    // A verdict that was there when the names were listed and is gone now was deleted.
-    if (record.kind != AttemptRecord::Kind::kNone || directory) found.attempts.push_back(std::move(record));
+    record.directory = names.directory;
+    // A record that was there when the names were listed and cannot be opened now was deleted, or storage hides it.
+    std::string hidden;
+    if (names.deletion && record.kind != AttemptRecord::Kind::kDeleted) hidden = DeletionPath(job, step, number);
+    if (names.verdict && record.kind == AttemptRecord::Kind::kNone) hidden = VerdictPath(job, step, number);
+    if (!hidden.empty() && record.kind != AttemptRecord::Kind::kDamaged && IsListed(hidden)) {
+      record.kind = AttemptRecord::Kind::kDamaged;
+      record.error = Hidden(job, step, hidden);
+    }
+    if (record.kind != AttemptRecord::Kind::kNone || names.directory) found.attempts.push_back(std::move(record));
   }
   return found;
+}
+
+bool CheckpointStore::IsListed(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const auto entries = storage_.List(path.substr(0, slash));
+  if (!entries.ok()) return !IsGone(entries.status());  // nobody knows
+  return std::any_of(entries->begin(), entries->end(),
+                     [&](const PosixStorage::Entry& entry) { return entry.name == path.substr(slash + 1); });
+}
+
+absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const std::string& path) const {
+  return MakeError(Reason::kStorageError,
+                   absl::StrCat(storage_.root(), "/", path,
+                                " is listed in its directory, and storage says that there is no such file"),
+                   {{"job", std::string(job)},
+                    {"step", absl::StrCat(step)},
+                    {"file", path},
+                    {"next",
+                     "Try again. If it stays so, look at the file system: a client of a network file system may "
+                     "keep an old answer, which ends when it is mounted anew."}});
 }
 
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
@@ -395,6 +426,8 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
   std::vector<StepRecord> records;
   for (int64_t step : steps) {
     StepRecord record = ReadStep(job, step);
+    if (record.gone && IsListed(StepDirectory(job, step)))
+      record.unlisted = Hidden(job, step, StepDirectory(job, step));
     if (!record.attempts.empty() || record.temporaries || !record.unlisted.ok()) records.push_back(std::move(record));
   }
   return records;

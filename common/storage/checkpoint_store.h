@@ -97,6 +97,8 @@ struct StepRecord {
   std::vector<std::string> tags;
   // Says why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
   absl::Status unlisted;
+  // True if storage says that there is no such directory.
+  bool gone = false;
 
   State state() const;
   // Says what a person has put there to keep the step from being deleted, a pin or a tag: FAILED_PRECONDITION
@@ -118,7 +120,9 @@ CommittedLines LinesOf(const std::vector<StepRecord>& steps);
 // Only reads. Thread-safe. Everything comes from listing, so no pointer file can be stale. A record that was read once,
 // damaged or not, is remembered by the identity of the file, so a file that was removed and written anew is read anew.
 // A record counts as damaged when it was read twice, the second time past the page cache, and gave the same bytes. If
-// it gave other bytes, that is a STORAGE_ERROR, which is not remembered. A fault of one step does not keep the others
+// it gave other bytes, that is a STORAGE_ERROR, which is not remembered. So is a record that is listed and, as storage
+// says, not there: a client of a network file system may keep old answers, and a job that seems to have no checkpoint
+// would begin anew. A fault of one step does not keep the others
 // from being read.
 class CheckpointStore {
  public:
@@ -179,6 +183,10 @@ class CheckpointStore {
   // The attempt's record according to its deletion; nothing if there is none. A deletion that cannot be read is damage
   // of the attempt: nobody knows what is left of it.
   std::optional<AttemptRecord> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt);
+  // Lists the directory of a path anew. Returns whether the path's name stands there, or nobody knows.
+  bool IsListed(const std::string& path);
+  // STORAGE_ERROR: the path is listed and cannot be opened.
+  absl::Status Hidden(std::string_view job, int64_t step, const std::string& path) const;
   absl::StatusOr<Verdict> ReadVerdict(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
                                       int fd);
   // Returns the bytes of a file once `take` accepts them. If `take` says MANIFEST_CORRUPT it reads them a second time.

@@ -86,6 +86,27 @@ void FailOpens(const std::string& name, int error, int count = 1) {
   failing_calls.opens_that_miss_it = count;
 }
 
+// As a client of a network file system does that keeps an old answer.
+TEST_F(CheckpointStoreTest, ReadJob_StorageHidesWhatItLists_IsUnread) {
+  for (int64_t step : {10, 20}) Put(step, 1, Commit(step, 1));
+  CheckpointStore store(*storage_);
+  FailOpens("0001.verdict", ENOENT, 2);
+  const auto hidden = store.ReadCheckpoints("a/b");
+  ASSERT_TRUE(hidden.ok()) << hidden.status();
+  ASSERT_EQ(hidden->size(), 2u);
+  for (const StepRecord& step : *hidden) {
+    EXPECT_TRUE(HasReason(step.unread(), Reason::kStorageError)) << step.unread();
+  }
+  FailOpens("0001.verdict", ENOENT, 1);
+  EXPECT_TRUE(HasReason(store.Find("a/b", 10).status(), Reason::kStorageError));
+  FailOpens("000000000020", ENOENT, 1);
+  const auto job = store.ReadJob("a/b");
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_EQ(job->size(), 2u);
+  EXPECT_TRUE(HasReason((*job)[1].unlisted, Reason::kStorageError)) << (*job)[1].unlisted;
+  EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
+}
+
 TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
   Put(10, 1, Commit(10, 1));
   CheckpointStore store(*storage_);

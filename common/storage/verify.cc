@@ -91,9 +91,10 @@ class Verifier {
       MutexLock lock(mutex_);
       ++report_.files;
     }
-    auto fd = storage_.OpenFile(path, O_RDONLY | O_DIRECT);
+    // O_NONBLOCK keeps the open from waiting if this is a pipe.
+    auto fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK | O_DIRECT);
     bool direct = fd.ok();
-    if (!fd.ok()) fd = storage_.OpenFile(path, O_RDONLY);
+    if (!fd.ok()) fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK);
     if (!fd.ok()) {
       Add(ReasonOf(fd.status()).value_or(Reason::kStorageError), path, 0, "", std::string(fd.status().message()));
       return;

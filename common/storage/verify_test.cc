@@ -1,6 +1,7 @@
 #include "common/storage/verify.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -144,6 +145,12 @@ TEST_F(VerifyTest, VerifyCheckpoint_TruncatedMissingOrLongerFile_IsFound) {
   EXPECT_EQ(Verify().faults.at(0).reason, Reason::kFileMissing);
   std::filesystem::resize_file(Path(0), manifest_.files[0].bytes() + 1);
   EXPECT_EQ(Verify().faults.size(), 2u);
+}
+
+TEST_F(VerifyTest, VerifyCheckpoint_APipeStandsThere_IsNotWaitedFor) {
+  std::filesystem::remove(Path(1));
+  ASSERT_EQ(mkfifo(Path(1).c_str(), 0600), 0);
+  EXPECT_EQ(Verify().faults.size(), 1u);
 }
 
 TEST_F(VerifyTest, VerifyCheckpoint_HeaderOfAnotherFile_IsFound) {

@@ -156,7 +156,7 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
 }
 
 absl::StatusOr<std::optional<EpochFile::Holder>> EpochFile::HolderOf(PosixStorage& storage) {
-  auto opened = storage.OpenFile(kPath, O_RDONLY);
+  auto opened = storage.OpenFile(kPath, O_RDONLY | O_NONBLOCK);
   if (HasReason(opened.status(), Reason::kFileMissing)) return std::nullopt;
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, std::move(opened));
   // A shared lock is given back at once, so two that look do not take each other for the holder. A coordinator that
