@@ -85,6 +85,20 @@ TEST_F(LeftoversTest, Advance_RankComesBackWithIt_IsLeftToItsSave) {
   EXPECT_TRUE(Take<PutVerdict>().has_value());
 }
 
+// The agent is lost that brought it back. The save ends its attempt itself.
+TEST_F(LeftoversTest, Advance_ASaveHasTakenItUp_IsLeftToTheSave) {
+  leftovers_.Add({4, 1});
+  PassTheStart();
+  const Member& member = Report(0, InTheAttempt());
+  Save& save = saves_.Begin(4, context_);
+  save.Report(member, InTheAttempt().saves(0), context_);
+  ASSERT_EQ(save.attempt(), 1u);
+  Report(0, v1::AgentState());
+  Pass(2 * options_.lease_ttl);
+  Advance();
+  EXPECT_FALSE(Take<PutVerdict>().has_value());
+}
+
 TEST_F(LeftoversTest, Advance_WasCommittedMeanwhile_IsNoLeftover) {
   leftovers_.Add({4, 1});
   PassTheStart();
