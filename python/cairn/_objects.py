@@ -118,7 +118,7 @@ def _refusal(value: Any, path: str) -> Error:
     if isinstance(value, dict):
         action = "Give dict(value), or make the class known by cairn.register_serializer."
     elif callable(getattr(value, "state_dict", None)):
-        action = "Give its state_dict(), or use cairn.torch.CheckpointManager, which asks for it."
+        action = "Give its state_dict(). cairn.torch.CheckpointManager asks for it where it stands in a dict."
     elif callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
         action = "Give its .item()."
     elif callable(getattr(value, "data_ptr", None)):

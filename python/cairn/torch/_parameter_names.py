@@ -175,7 +175,7 @@ def _modules_of(container: dict[str, Any], path: str, depth: int) -> Iterator[tu
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, torch.nn.Module):
             yield name, value
-        elif type(value) is dict and depth < 200:
+        elif isinstance(value, dict) and depth < 200:
             yield from _modules_of(value, name, depth + 1)
 
 

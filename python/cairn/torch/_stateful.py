@@ -84,7 +84,7 @@ def is_stateful(value: Any) -> bool:
 
 def is_described(value: Any, depth: int = 0) -> bool:
     """Returns whether a state holds what a load makes as the checkpoint describes it."""
-    if type(value) is dict and depth < 200:
+    if isinstance(value, dict) and depth < 200:
         return any(is_described(item, depth + 1) for item in value.values())
     return isinstance(value, (Described, torch.optim.Optimizer))
 
@@ -185,7 +185,7 @@ class Gathered:
                     self._restore.append(_give_back(container, key, result, {}))
             elif is_stateful(value) or (isinstance(value, PerRank) and is_stateful(value.value)):
                 result[key] = self._state_of(value, name, result, key)
-            elif type(value) is dict and any(_holds_stateful(item, 0) for item in value.values()):
+            elif isinstance(value, dict) and any(_holds_stateful(item, 0) for item in value.values()):
                 result[key] = self._gather(value, name)
             else:
                 result[key] = value
@@ -320,14 +320,14 @@ def _holds_stateful(value: Any, depth: int) -> bool:
     """Deeper dicts are refused when the state is flattened."""
     if isinstance(value, PerRank):
         value = value.value
-    if type(value) is dict and depth < 200:
+    if isinstance(value, dict) and depth < 200:
         return any(_holds_stateful(item, depth + 1) for item in value.values())
     return is_stateful(value) or isinstance(value, Described)
 
 
 def _has_scheduler(container: dict[str, Any], optimizer: torch.optim.Optimizer, depth: int) -> bool:
     """Returns whether a state holds an object that steers the optimizer, as the schedulers of learning rates do."""
-    return any(_has_scheduler(value, optimizer, depth + 1) if type(value) is dict and depth < 200
+    return any(_has_scheduler(value, optimizer, depth + 1) if isinstance(value, dict) and depth < 200
                else getattr(value, "optimizer", None) is optimizer and is_stateful(value)
                for value in container.values())
 
