@@ -32,7 +32,8 @@ def test_Manager_ObjectsInDictsOfAnyClass_ComeBack(tmp_path):
         def program(value):
             layer = torch.nn.Linear(2, 2)
             torch.nn.init.constant_(layer.weight, value)
-            return {"models": collections.OrderedDict(a=layer, b=collections.defaultdict(dict, c=torch.nn.Linear(1, 1)))}
+            deeper = collections.defaultdict(dict, c=torch.nn.Linear(1, 1))
+            return {"models": collections.OrderedDict(a=layer, b=deeper)}
 
         saved = program(3.0)
         manager.save(1, saved).wait()
