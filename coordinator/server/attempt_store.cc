@@ -78,8 +78,11 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
     CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made,
                            MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
                                                 absl::StrCat(job, "@", step, " attempt ", attempt)));
-    // Else another coordinator has made it since we looked.
     if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
+    // Another coordinator has made it since we looked, or the list did not tell of it. It may be a checkpoint.
+    const auto verdict = ReadBack(job, step, attempt);
+    if (verdict.ok() && verdict->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
+    if (!verdict.ok() && !HasReason(verdict.status(), Reason::kFileMissing)) return verdict.status();
   }
   return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", kMaxAttempt, " attempts"),
                    {{"job", job}, {"step", absl::StrCat(step)}});

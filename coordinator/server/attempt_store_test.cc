@@ -27,6 +27,9 @@ std::atomic<int> fsyncs = 0;
 std::atomic<int> opens = 0;
 // The next call of linkat fails with this errno, and links nothing.
 std::atomic<int> link_error = 0;
+// A directory that is hidden: the next opens of it find nothing.
+std::string hidden_directory;
+int hides = 0;  // so many opens of it
 // While this file exists, no other one takes a byte.
 std::string takes_all_room;
 
@@ -45,6 +48,11 @@ extern "C" int openat(int directory, const char* name, int flags, ...) {
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
   ++opens;
+  if (hides > 0 && hidden_directory == name) {
+    --hides;
+    errno = ENOENT;
+    return -1;
+  }
   return real(directory, name, flags, mode);
 }
 
@@ -230,6 +238,17 @@ TEST_F(AttemptStoreTest, Bury_DiskIsFull_TakesTheRoomThatWasKeptForIt) {
   const PutOutcome buried = first_->Bury(5, 1);
   takes_all_room.clear();
   EXPECT_TRUE(buried.standing.ok()) << buried.standing.status();
+}
+
+// Storage that hides what stands there, as a client of a network file system may.
+TEST_F(AttemptStoreTest, Reserve_ListDoesNotTellOfACommit_ItIsNotReplaced) {
+  ASSERT_TRUE(first_->Commit(5, *first_->Reserve(5)).standing->committed);
+  hidden_directory = "000000000005";
+  hides = 1;
+  const auto reserved = first_->Reserve(5);
+  hidden_directory.clear();
+  EXPECT_EQ(hides, 0);
+  EXPECT_TRUE(HasReason(reserved.status(), Reason::kStepCommitted)) << reserved.status();
 }
 
 TEST_F(AttemptStoreTest, Put_DirectoryOfAnother_IsNotCommitted) {
