@@ -13,11 +13,16 @@ extern "C" void OnSignal(int) { interrupted.store(true); }
 }  // namespace
 
 const std::atomic<bool>& InterruptFlag() {
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  // Without SA_RESTART a signal wakes a read that waits. With SA_RESETHAND a second signal ends the process.
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  // Once: else whoever looks at the flag after a signal would take away what lets the second one end the process.
+  static const bool installed = [] {
+    struct sigaction action = {};
+    action.sa_handler = OnSignal;
+    // Without SA_RESTART a signal wakes a read that waits. With SA_RESETHAND a second signal ends the process.
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+    return true;
+  }();
+  (void)installed;
   return interrupted;
 }
 

@@ -5,11 +5,13 @@
 
 #include <fstream>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "agent/gpu/nccl_probe.h"
 #include "agent/sockets/predecessor.h"
 #include "agent/sockets/socket_directory.h"
+#include "common/base/overloaded.h"
 #include "common/base/random_id.h"
 #include "common/base/time_proto.h"
 #include "common/base/version.h"
@@ -286,48 +288,34 @@ std::optional<int64_t> Agent::CurrentStep() {
 }
 
 void Agent::Execute(Action action) {
-  if (const auto* put = std::get_if<action::PutLayout>(&action)) {
-    link_->PutLayout(put->layout);
-  } else if (const auto* get = std::get_if<action::GetPlan>(&action)) {
-    link_->GetPlan(get->digest, get->known);
-  } else if (const auto* peers = std::get_if<action::GetPeers>(&action)) {
-    link_->GetPeers(peers->ranks);
-  } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
-    devices_->LetGoOfSlab();
-    saves_->MakeSlab(slab->bytes);
-  } else if (std::holds_alternative<action::GiveUpSlab>(action)) {
-    saves_->GiveUpSlab();
-  } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {
-    saves_->StartWrite(*write);
-  } else if (const auto* stop = std::get_if<action::StopWrite>(&action)) {
-    saves_->StopWrite(stop->save);
-  } else if (const auto* moves = std::get_if<action::DecideMoves>(&action)) {
-    saves_->DecideMoves(moves->save, moves->exchange);
-  } else if (const auto* lending = std::get_if<action::EndLending>(&action)) {
-    saves_->EndLending(lending->save);
-  } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {
-    ApplyToPage(page->order);
-  } else if (const auto* read = std::get_if<action::StartRead>(&action)) {
-    loads_->Start(*read, saves_->ImageOf(read->kept));
-  } else if (const auto* lend = std::get_if<action::LendSource>(&action)) {
-    loads_->LendSource(lend->number);
-  } else if (const auto* decide = std::get_if<action::DecideExchange>(&action)) {
-    loads_->DecideExchange(decide->number, decide->exchange);
-  } else if (const auto* follow = std::get_if<action::FollowGroups>(&action)) {
-    if (groups_ != nullptr) groups_->Follow(follow->orders);
-  } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
-    loads_->End(stop_read->number);
-  } else if (const auto* await = std::get_if<action::AwaitDeviceMemory>(&action)) {
-    devices_->Await(*await);
-  } else if (const auto* drop = std::get_if<action::DropDeviceMemory>(&action)) {
-    devices_->Drop(*drop);
-  } else if (std::holds_alternative<action::EndDeviceMemory>(action)) {
-    devices_->End();
-  } else if (const auto* copy = std::get_if<action::CopyFromDevice>(&action)) {
-    devices_->Copy(*copy, saves_->SlabOf(copy->slab));
-  } else if (const auto* stop_copy = std::get_if<action::StopDeviceCopy>(&action)) {
-    devices_->StopCopy(stop_copy->copy);
-  }
+  std::visit(Overloaded{
+                 [&](const action::PutLayout& put) { link_->PutLayout(put.layout); },
+                 [&](const action::GetPlan& get) { link_->GetPlan(get.digest, get.known); },
+                 [&](const action::GetPeers& peers) { link_->GetPeers(peers.ranks); },
+                 [&](const action::MakeSlab& slab) {
+                   devices_->LetGoOfSlab();
+                   saves_->MakeSlab(slab.bytes);
+                 },
+                 [&](const action::GiveUpSlab&) { saves_->GiveUpSlab(); },
+                 [&](const action::StartWrite& write) { saves_->StartWrite(write); },
+                 [&](const action::StopWrite& stop) { saves_->StopWrite(stop.save); },
+                 [&](const action::DecideMoves& moves) { saves_->DecideMoves(moves.save, moves.exchange); },
+                 [&](const action::EndLending& lending) { saves_->EndLending(lending.save); },
+                 [&](const action::ControlPage& page) { ApplyToPage(page.order); },
+                 [&](const action::StartRead& read) { loads_->Start(read, saves_->ImageOf(read.kept)); },
+                 [&](const action::LendSource& lend) { loads_->LendSource(lend.number); },
+                 [&](const action::DecideExchange& decide) { loads_->DecideExchange(decide.number, decide.exchange); },
+                 [&](const action::FollowGroups& follow) {
+                   if (groups_ != nullptr) groups_->Follow(follow.orders);
+                 },
+                 [&](const action::StopRead& stop) { loads_->End(stop.number); },
+                 [&](const action::AwaitDeviceMemory& await) { devices_->Await(await); },
+                 [&](const action::DropDeviceMemory& drop) { devices_->Drop(drop); },
+                 [&](const action::EndDeviceMemory&) { devices_->End(); },
+                 [&](const action::CopyFromDevice& copy) { devices_->Copy(copy, saves_->SlabOf(copy.slab)); },
+                 [&](const action::StopDeviceCopy& stop) { devices_->StopCopy(stop.copy); },
+             },
+             action);
 }
 
 ConnectionListener::KeysNow Agent::TransferKeys() const {

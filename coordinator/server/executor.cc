@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/overloaded.h"
 #include "common/base/version.h"
 #include "common/format/import_writer.h"
 #include "common/process/log.h"
@@ -171,12 +172,15 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
-  if (const auto* replaced = std::get_if<DeleteReplaced>(&action.change)) return deletions_.Delete(job, *replaced);
-  if (const auto* pin = std::get_if<PinStep>(&action.change)) return deletions_.Pin(job, *pin);
-  if (const auto* tag = std::get_if<TagStep>(&action.change)) return deletions_.Tag(job, *tag);
-  if (const auto* prune = std::get_if<PruneSteps>(&action.change)) return deletions_.Prune(job, *prune);
-  if (const auto* policy = std::get_if<SetRetention>(&action.change)) return deletions_.SetPolicy(job, *policy);
-  return deletions_.Delete(job, std::get<DeleteStep>(action.change), action.latest);
+  return std::visit(Overloaded{
+                        [&](const DeleteStep& one) { return deletions_.Delete(job, one, action.latest); },
+                        [&](const DeleteReplaced& replaced) { return deletions_.Delete(job, replaced); },
+                        [&](const PinStep& pin) { return deletions_.Pin(job, pin); },
+                        [&](const TagStep& tag) { return deletions_.Tag(job, tag); },
+                        [&](const PruneSteps& prune) { return deletions_.Prune(job, prune); },
+                        [&](const SetRetention& policy) { return deletions_.SetPolicy(job, policy); },
+                    },
+                    action.change);
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {

@@ -1,0 +1,14 @@
+// Makes one function object of several, for std::visit: a kind of a variant that none of them takes does not compile.
+#ifndef CAIRN_COMMON_BASE_OVERLOADED_H_
+#define CAIRN_COMMON_BASE_OVERLOADED_H_
+
+namespace cairn {
+
+template <typename... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_BASE_OVERLOADED_H_
