@@ -426,8 +426,9 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
   std::vector<StepRecord> records;
   for (int64_t step : steps) {
     StepRecord record = ReadStep(job, step);
-    if (record.gone && IsListed(StepDirectory(job, step)))
+    if (record.gone && IsListed(StepDirectory(job, step))) {
       record.unlisted = Hidden(job, step, StepDirectory(job, step));
+    }
     if (!record.attempts.empty() || record.temporaries || !record.unlisted.ok()) records.push_back(std::move(record));
   }
   return records;
