@@ -13,7 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
-#include "coordinator/decision/core_action.h"
+#include "store/write/attempt_requests.h"
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/root_hold.h"
 

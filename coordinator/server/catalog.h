@@ -18,7 +18,7 @@
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/storage/checkpoint_store.h"
-#include "coordinator/decision/core_action.h"
+#include "store/read/attempt_summary.h"
 
 namespace cairn {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/file/posix.h"
-#include "coordinator/decision/core_action.h"
+#include "store/write/step_requests.h"
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/root_hold.h"
 
