@@ -33,7 +33,7 @@
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace {
 

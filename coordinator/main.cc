@@ -25,10 +25,10 @@
 #include "common/rpc/token_source.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/nested_root.h"
-#include "common/storage/root_proof.h"
-#include "coordinator/root_lock/epoch_file.h"
-#include "coordinator/server/attempt_store.h"
+#include "store/root/nested_root.h"
+#include "store/root/root_proof.h"
+#include "store/root/epoch_file.h"
+#include "store/write/attempt_store.h"
 #include "coordinator/server/server.h"
 
 namespace cairn {

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "agent/gpu/nccl_probe.h"
+#include "gpu/nccl/nccl_probe.h"
 #include "agent/sockets/predecessor.h"
 #include "agent/sockets/socket_directory.h"
 #include "common/base/overloaded.h"

@@ -16,7 +16,7 @@
 #include "agent/execution/root_guard.h"
 #include "agent/execution/save_executor.h"
 #include "agent/execution/transfer_counters.h"
-#include "agent/gpu/group_keeper.h"
+#include "gpu/nccl/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/runtime/coordinator_link.h"
 #include "agent/session/session_host.h"

@@ -12,7 +12,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/gpu/worker_process.h"
+#include "gpu/share/worker_process.h"
 #include "common/status/reason.h"
 
 namespace cairn {

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/gpu/exchange_schedule.h"
-#include "agent/gpu/group_keeper.h"
+#include "gpu/nccl/exchange_schedule.h"
+#include "gpu/nccl/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/save_image.h"
 #include "agent/staging/shared_memory.h"

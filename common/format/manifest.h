@@ -78,7 +78,7 @@ struct ManifestObject {
   bool operator==(const ManifestObject&) const = default;
 };
 
-// Says where a checkpoint stands among those of its job; see common/storage/lineage.h.
+// Says where a checkpoint stands among those of its job; see store/read/lineage.h.
 struct Lineage {
   uint64_t line = 0;
   // The step from which the line has gone on, and the line of that step.

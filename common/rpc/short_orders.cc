@@ -1,6 +1,6 @@
 #include "common/rpc/short_orders.h"
 
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/secret_file.h"
+#include "common/file/secret_file.h"
 
 namespace cairn {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "coordinator/decision/rank_error.h"
 
 namespace cairn {

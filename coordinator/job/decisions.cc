@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {

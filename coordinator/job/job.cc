@@ -11,7 +11,7 @@
 #include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "coordinator/job/order_news.h"
 
 namespace cairn {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "coordinator/job/job.h"
 
 namespace cairn {

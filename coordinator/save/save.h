@@ -24,7 +24,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "common/base/rank_table.h"
-#include "common/storage/lineage.h"
+#include "store/read/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {

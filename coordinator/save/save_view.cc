@@ -8,7 +8,7 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {

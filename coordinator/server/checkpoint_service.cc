@@ -10,8 +10,8 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
-#include "common/storage/listed_checkpoint.h"
+#include "common/format/checkpoint_path.h"
+#include "store/read/listed_checkpoint.h"
 #include "coordinator/server/reshard_preview.h"
 
 namespace cairn {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
-#include "coordinator/server/catalog.h"
+#include "store/read/catalog.h"
 #include "coordinator/server/dispatcher.h"
 
 namespace cairn {

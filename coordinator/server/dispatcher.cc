@@ -9,7 +9,7 @@
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {

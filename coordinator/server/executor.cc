@@ -16,8 +16,8 @@
 #include "common/status/fault.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/stored_progress.h"
-#include "import/import_directory.h"
+#include "store/read/stored_progress.h"
+#include "foreign/read/import_directory.h"
 #include "planner/load/misspelt_names.h"
 #include "planner/save/dropped_names.h"
 

@@ -10,9 +10,9 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "coordinator/decision/core_action.h"
-#include "coordinator/server/attempt_store.h"
-#include "coordinator/server/catalog.h"
-#include "coordinator/server/deletion_store.h"
+#include "store/write/attempt_store.h"
+#include "store/read/catalog.h"
+#include "store/write/deletion_store.h"
 #include "coordinator/server/plan_store.h"
 #include "coordinator/server/transfer_secret.h"
 

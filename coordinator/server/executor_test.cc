@@ -19,7 +19,7 @@
 #include "common/base/fake_clock.h"
 #include "common/format/verdict.h"
 #include "common/status/reason.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "planner/layout/layout_description.h"
 
 namespace cairn {

@@ -9,8 +9,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
-#include "common/storage/stored_jobs.h"
+#include "common/format/checkpoint_path.h"
+#include "store/read/stored_jobs.h"
 
 namespace cairn {
 

@@ -18,7 +18,7 @@
 #include "common/rpc/peer_keys.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "coordinator/root_lock/unfinished_files.h"
+#include "store/root/unfinished_files.h"
 #include "coordinator/server/agent_service.h"
 #include "coordinator/server/checkpoint_service.h"
 #include "coordinator/server/coordinator_metrics.h"

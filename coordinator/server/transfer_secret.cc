@@ -4,7 +4,7 @@
 
 #include "common/base/digest.h"
 #include "common/status/status.h"
-#include "common/storage/secret_file.h"
+#include "common/file/secret_file.h"
 
 namespace cairn {
 namespace {

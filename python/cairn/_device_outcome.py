@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cairn._errors import Error
 from cairn._results import DeviceReport
 
-# By the numbers of DevicePath and DeviceOutcome::Kind in common/gpu/staged_copy.h.
+# By the numbers of DevicePath and DeviceOutcome::Kind in gpu/copy/staged_copy.h.
 _PATHS = ("pinned-slab", "pinned-ring", "pageable")
 DONE, DRIVER_FAILED, STALLED, NOT_ON_DEVICE, MANY_DEVICES, UNSOUND = 0, 1, 2, 3, 4, -1
 NOT_PINNED, CAPTURING, TORN, UNGUARDED, TOO_LONG = 5, 6, 7, 8, 9

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/gpu/probe.h"
+#include "gpu/copy/probe.h"
 #include "python/native/copy_table.h"
-#include "python/native/device_staging.h"
+#include "gpu/copy/device_staging.h"
 
 namespace {
 

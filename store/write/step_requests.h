@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "coordinator/decision/prune_policy.h"
+#include "store/write/prune_policy.h"
 #include "store/read/attempt_summary.h"
 
 namespace cairn {

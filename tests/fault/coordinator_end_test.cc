@@ -8,7 +8,7 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/file/posix.h"
 #include "common/status/status_proto.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 #include "tests/fault/coordinator_fixture.h"
 
 namespace cairn::testing {

@@ -19,7 +19,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
 

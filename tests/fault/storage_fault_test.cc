@@ -18,8 +18,8 @@
 #include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
-#include "common/storage/verify.h"
+#include "common/format/checkpoint_path.h"
+#include "store/read/verify.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
 

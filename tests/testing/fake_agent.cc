@@ -10,7 +10,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 #include "tests/testing/process.h"
 
 namespace cairn::testing {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/gpu/group_keeper.h"
+#include "gpu/nccl/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/peer_book.h"
 #include "agent/transport/group_exchange.h"

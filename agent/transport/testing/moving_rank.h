@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "agent/gpu/group_keeper.h"
+#include "gpu/nccl/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/save_image.h"
 #include "agent/transport/exchanged_shards.h"

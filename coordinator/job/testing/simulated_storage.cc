@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/status/reason.h"
-#include "common/storage/lineage.h"
+#include "store/read/lineage.h"
 
 namespace cairn {
 
