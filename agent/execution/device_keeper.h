@@ -15,12 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "gpu/share/worker_process.h"
 #include "agent/session/device_memory.h"
 #include "agent/staging/shared_memory.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
 #include "common/process/task_queue.h"
+#include "gpu/share/worker_process.h"
 
 namespace cairn {
 

@@ -14,8 +14,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
-#include "gpu/copy/device_context.h"
 #include "common/status/reason.h"
+#include "gpu/copy/device_context.h"
 #include "tests/testing/stand_in/cuda/device_memory.h"
 #include "tests/testing/stand_in/cuda/exported_memory.h"
 #include "tests/testing/stand_in/cuda/loaded.h"

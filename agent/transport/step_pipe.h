@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "gpu/nccl/exchange_schedule.h"
-#include "gpu/share/gpu_worker.pb.h"
-#include "gpu/nccl/group_keeper.h"
 #include "common/base/mutex.h"
+#include "gpu/nccl/exchange_schedule.h"
+#include "gpu/nccl/group_keeper.h"
+#include "gpu/share/gpu_worker.pb.h"
 
 namespace cairn {
 

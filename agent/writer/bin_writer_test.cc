@@ -17,9 +17,9 @@
 
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
-#include "common/format/item_checksum.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
+#include "common/format/item_checksum.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 #include "store/write/attempt_owner.h"

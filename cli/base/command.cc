@@ -17,8 +17,8 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/printable.h"
 #include "common/base/shell_word.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
 #include "store/root/nested_root.h"
 
 namespace cairn::cli {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/client/coordinator_client.h"
 #include "cli/base/counted.h"
+#include "cli/client/coordinator_client.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"

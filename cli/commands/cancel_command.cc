@@ -5,15 +5,15 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "cli/views/checkpoint_view.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/views/checkpoint_view.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
-#include "cli/base/terminal.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {
@@ -80,13 +80,13 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
 
 void AddDeleteCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("delete", "Deletes one checkpoint, if the job has another sound one");
+  Command command = app.AddCommand("delete", "Deletes one checkpoint, if the job has another valid one");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
   command.AddOption("--cause", arguments->cause, "Why, for people who look for it later").ShowDefault();
   RefuseRootToChange(command);
   command.Footer(
       "Example:\n  cairn delete demo@1200 --coordinator 127.0.0.1:7420\n"
-      "Refused are the job's last sound checkpoint, one that is being loaded, and one that is pinned. The step may be "
+      "Refused are the job's last valid checkpoint, one that is being loaded, and one that is pinned. The step may be "
       "saved\nanew. Deleting a step that was deleted before does nothing.\n"
       "Exit status: 0 deleted, 1 refused: the checkpoint stays as it was, 3 the answer is unknown: try again.");
   command.Action([arguments, &context] {

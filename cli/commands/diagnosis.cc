@@ -176,21 +176,21 @@ Finding NameMeasuredJob(const std::string& job, size_t jobs) {
           ""};
 }
 
-std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> sound,
+std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> valid,
                                         const std::string& root) {
   if (damaged == 0) return std::nullopt;
   const std::string next = absl::StrCat("`cairn list ", job, " --root ", ForShell(root),
                                         " --check` says what is damaged, and docs/repair.md what can be done.");
-  if (!sound.has_value()) {
+  if (!valid.has_value()) {
     return Finding{
         Level::kFault, "checkpoints",
-        absl::StrCat("job ", job, " has no sound checkpoint: ", damaged, damaged == 1 ? " is" : " are", " damaged"),
+        absl::StrCat("job ", job, " has no valid checkpoint: ", damaged, damaged == 1 ? " is" : " are", " damaged"),
         next};
   }
   return Finding{
       Level::kWarning, "checkpoints",
       absl::StrCat("job ", job, ": the newest ", damaged == 1 ? std::string("one is") : absl::StrCat(damaged, " are"),
-                   " damaged, so a load takes step ", *sound),
+                   " damaged, so a load takes step ", *valid),
       next};
 }
 

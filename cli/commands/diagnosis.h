@@ -74,9 +74,9 @@ Finding GraceNotCompared(const std::string& why, const std::string& next);
 
 // Says whose checkpoint gave the size of the state, when nobody named a job: of `jobs` it is the only or the largest.
 Finding NameMeasuredJob(const std::string& job, size_t jobs);
-// `damaged`: so many of the job's newest checkpoints are damaged. `sound`: the step of the newest one that is sound;
-// nothing if there is none. Nothing is found in a job whose newest checkpoint is sound.
-std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> sound,
+// `damaged`: so many of the job's newest checkpoints are damaged. `valid`: the step of the newest one that is valid;
+// nothing if there is none. Nothing is found in a job whose newest checkpoint is valid.
+std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> valid,
                                         const std::string& root);
 // Nobody knows the job that was named. `root`: empty if none was given.
 Finding UnknownJob(const std::string& job, const std::string& root);

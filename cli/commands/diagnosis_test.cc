@@ -73,7 +73,7 @@ TEST(DiagnosisTest, GracePeriod_AgainstTheLongestSave_FaultsIfItIsShorter) {
   EXPECT_EQ(JudgeGracePeriod(absl::Seconds(30), std::nullopt).level, Level::kNote);
 }
 
-TEST(DiagnosisTest, JudgeCheckpoints_NoneIsSound_IsAFault) {
+TEST(DiagnosisTest, JudgeCheckpoints_NoneIsValid_IsAFault) {
   EXPECT_FALSE(JudgeCheckpoints("demo", 0, 7, "/ckpt").has_value());
   EXPECT_FALSE(JudgeCheckpoints("demo", 0, std::nullopt, "/ckpt").has_value()) << "it has saved nothing";
   const auto older = JudgeCheckpoints("demo", 2, 7, "/ckpt");
@@ -83,7 +83,7 @@ TEST(DiagnosisTest, JudgeCheckpoints_NoneIsSound_IsAFault) {
   const auto none = JudgeCheckpoints("demo", 3, std::nullopt, "/my ckpt");
   ASSERT_TRUE(none.has_value());
   EXPECT_EQ(none->level, Finding::Level::kFault);
-  EXPECT_EQ(none->text, "job demo has no sound checkpoint: 3 are damaged");
+  EXPECT_EQ(none->text, "job demo has no valid checkpoint: 3 are damaged");
   EXPECT_NE(none->next.find("`cairn list demo --root '/my ckpt' --check`"), std::string::npos) << none->next;
 }
 

@@ -15,22 +15,22 @@
 #include "cli/base/counted.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
-#include "cli/commands/reading_options.h"
-#include "cli/client/stored_root.h"
-#include "cli/commands/tensor_choice.h"
 #include "cli/base/terminal.h"
+#include "cli/client/stored_root.h"
+#include "cli/commands/reading_options.h"
+#include "cli/commands/tensor_choice.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
-#include "store/read/checkpoint_store.h"
 #include "foreign/compare/comparison.h"
 #include "foreign/compare/name_groups.h"
-#include "foreign/read/import_directory.h"
+#include "foreign/read/foreign_directory.h"
+#include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {
 namespace {
@@ -68,7 +68,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
     if (error)
       return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", text, "'"),
                        {{"next", "Give a directory that holds a checkpoint, or a job and step as in demo@1200."}});
-    auto manifest = ReadImportDirectory(side.name);
+    auto manifest = ReadForeignDirectory(side.name);
     if (HasReason(manifest.status(), Reason::kFileMissing)) {
       return WithMetadata(manifest.status(),
                           {{"next", "Give a directory that holds a checkpoint, or a job and step as in demo@1200."}});

@@ -21,25 +21,25 @@
 #include "absl/strings/str_join.h"
 #include "agent/sockets/socket_directory.h"
 #include "agent/staging/shared_memory.h"
+#include "cli/base/own_name.h"
+#include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/commands/diagnosis.h"
-#include "cli/base/own_name.h"
 #include "cli/local/run_directory.h"
-#include "cli/base/terminal.h"
 #include "cli/views/timeline_view.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
 #include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/read/check_files.h"
-#include "common/format/checkpoint_path.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/nested_root.h"
 #include "store/read/stored_jobs.h"
+#include "store/root/nested_root.h"
 
 namespace cairn::cli {
 namespace {
@@ -115,13 +115,13 @@ absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& argumen
   return largest;
 }
 
-// Looks whether the newest checkpoints are sound, by their manifests and by the lengths of their files.
+// Looks whether the newest checkpoints are valid, by their manifests and by the lengths of their files.
 absl::Status LookAtCheckpoints(PosixStorage& storage, const std::string& job, std::vector<Finding>& findings) {
   CheckpointStore store(storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   size_t damaged = 0;
-  std::optional<int64_t> sound;
-  for (auto step = steps.rbegin(); step != steps.rend() && !sound.has_value(); ++step) {
+  std::optional<int64_t> valid;
+  for (auto step = steps.rbegin(); step != steps.rend() && !valid.has_value(); ++step) {
     if (step->state() == StepRecord::State::kNothing) continue;
     absl::Status whole = step->damage();
     if (whole.ok()) {
@@ -129,12 +129,12 @@ absl::Status LookAtCheckpoints(PosixStorage& storage, const std::string& job, st
       whole = manifest.ok() ? CheckFilesOf(storage, *manifest) : manifest.status();
     }
     if (whole.ok()) {
-      sound = step->step;
+      valid = step->step;
     } else {
       ++damaged;
     }
   }
-  if (auto finding = JudgeCheckpoints(job, damaged, sound, storage.root())) findings.push_back(*std::move(finding));
+  if (auto finding = JudgeCheckpoints(job, damaged, valid, storage.root())) findings.push_back(*std::move(finding));
   return absl::OkStatus();
 }
 

@@ -10,10 +10,10 @@
 #include "cli/base/interrupt.h"
 #include "cli/local/run_directory.h"
 #include "common/base/clock.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "cli/client/coordinator_client.h"
-#include "cli/views/history_view.h"
 #include "cli/client/stored_root.h"
-#include "cli/views/timeline_view.h"
 #include "cli/client/unknown_job.h"
+#include "cli/views/history_view.h"
+#include "cli/views/timeline_view.h"
 #include "common/status/status.h"
 #include "store/read/checkpoint_store.h"
 

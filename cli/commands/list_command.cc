@@ -5,20 +5,20 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "cli/views/checkpoint_view.h"
+#include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
-#include "cli/commands/jobs_command.h"
-#include "cli/views/manifest_view.h"
 #include "cli/client/named_step.h"
 #include "cli/client/stored_root.h"
-#include "cli/base/terminal.h"
 #include "cli/client/unknown_job.h"
-#include "common/format/verdict.h"
+#include "cli/commands/jobs_command.h"
+#include "cli/views/checkpoint_view.h"
+#include "cli/views/manifest_view.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
 #include "store/read/check_files.h"
-#include "common/format/checkpoint_path.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/listed_checkpoint.h"
 
@@ -102,11 +102,11 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
     // The step is fixed now, because a later one may be committed while the chunks are fetched.
     request.set_step(response.step());
     bytes += response.chunk();
-    if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxVerdictBytes) break;
+    if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxOutcomeBytes) break;
     if (response.chunk().empty()) return MakeError(Reason::kInternal, "the coordinator sent an empty chunk");
   }
-  CAIRN_ASSIGN_OR_RETURN(Verdict verdict, DecodeVerdict(bytes));
-  if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
+  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, DecodeOutcome(bytes));
+  if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"),
                    {{"job", name.job}});
 }

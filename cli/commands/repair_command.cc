@@ -8,18 +8,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/counted.h"
-#include "cli/views/fault_view.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
-#include "cli/client/stored_root.h"
 #include "cli/base/terminal.h"
+#include "cli/client/stored_root.h"
+#include "cli/views/fault_view.h"
 #include "common/base/clock.h"
 #include "common/base/shell_word.h"
 #include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 #include "store/read/checkpoint_store.h"
 #include "store/repair/repair.h"
 
@@ -137,7 +137,7 @@ void AddRepairCommand(Command app, CommandContext& context) {
   command.Footer(
       "Example:\n  cairn repair demo@1200 --root /checkpoints\n"
       "Mends a damaged manifest, which `cairn list` shows as MANIFEST_CORRUPT; it cannot mend files. Reads every byte "
-      "first.\nThe damaged verdict stays; the new manifest is put beside it, and read in its place.\n"
+      "first.\nThe damaged outcome stays; the new manifest is put beside it, and read in its place.\n"
       "Exit status: 0 repaired or nothing to repair, 1 not repaired: the step stays as it was.");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Repair(context, *arguments), arguments->name, arguments->root);

@@ -12,14 +12,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "cli/client/coordinator_client.h"
-#include "cli/client/named_step.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/client/named_step.h"
+#include "common/format/checkpoint_path.h"
 #include "common/format/metric.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {
@@ -65,7 +65,7 @@ std::string BestText(const v1::RetentionPolicy& policy) {
 }
 
 void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
-  command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest sound checkpoints").Positive();
+  command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest valid checkpoints").Positive();
   command.AddOption("--keep-every", arguments->keep_every, "Keep the steps that are multiples of this").Positive();
   command.AddOption("--keep-best", arguments->keep_best,
                     "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
@@ -182,7 +182,7 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
               arguments.dry_run ? "would be" : "were");
   if (arguments.dry_run) {
     std::printf(
-        "A sound one has a manifest that reads, and all its files in their lengths; their bytes were not read.\n"
+        "A valid one has a manifest that reads, and all its files in their lengths; their bytes were not read.\n"
         "`cairn verify %s@STEP --root ROOT` reads them.\n",
         arguments.name.c_str());
   }
@@ -281,7 +281,7 @@ void AddPruneCommand(Command app, CommandContext& context) {
   command.Footer(
       "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n"
       "  cairn prune demo --keep-last 3 --keep-best loss:min\n  cairn prune demo\n"
-      "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest sound "
+      "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest valid "
       "checkpoint,\ndamaged, pinned and tagged ones, and one that is being loaded always stay.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Prune(context, *arguments), arguments->name));

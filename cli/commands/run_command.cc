@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "cli/local/foreground_process.h"
 #include "cli/base/interrupt.h"
-#include "cli/local/launcher_ranks.h"
-#include "cli/local/local_cluster.h"
 #include "cli/base/own_name.h"
 #include "cli/client/removals.h"
+#include "cli/local/foreground_process.h"
+#include "cli/local/launcher_ranks.h"
+#include "cli/local/local_cluster.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/resources/thread.h"
@@ -114,7 +114,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   }
   cluster.DrainCoordinator(give_up);
   if (saves_left) {
-    std::fprintf(stderr, "cairn: ended before all saves that were staged had their verdict\n");
+    std::fprintf(stderr, "cairn: ended before all saves that were staged had their outcome\n");
   } else if (gave_up) {
     std::fprintf(stderr, "cairn: the coordinator did not end in time\n");
   }

@@ -5,27 +5,27 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/views/checkpoint_view.h"
-#include "cli/client/coordinator_client.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/views/checkpoint_view.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {
 
 // A coordinator that restarts is back within this time, and the save goes on meanwhile.
 constexpr absl::Duration kPatience = absl::Minutes(1);
-// After the request's timeout, a coordinator may take this long to write the tombstone and to answer.
+// After the request's timeout, a coordinator may take this long to write the abort record and to answer.
 constexpr absl::Duration kGrace = absl::Seconds(30);
 
 struct Arguments {
@@ -86,9 +86,9 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
     }
     if (InterruptFlag()) return Interrupted(checkpoint.job());
     if (Clock::Real().SteadyNow() >= deadline) {
-      // The coordinator knows why there is no verdict.
+      // The coordinator knows why there is no outcome.
       if (checkpoint.has_error()) return StatusFromProto(checkpoint.error());
-      return MakeError(Reason::kTimedOut, absl::StrCat("the save of ", checkpoint.job(), " has no verdict yet"),
+      return MakeError(Reason::kTimedOut, absl::StrCat("the save of ", checkpoint.job(), " has no outcome yet"),
                        {{"job", checkpoint.job()}, {"phase", StateName(checkpoint.state())}});
     }
     v1::WaitCheckpointRequest request;
@@ -196,11 +196,11 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
 
 void AddSaveCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("save", "Saves a job: all ranks at one step, followed to its verdict");
+  Command command = app.AddCommand("save", "Saves a job: all ranks at one step, followed to its outcome");
   command.AddOption("JOB", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").Required();
   command.AddOption("--step", arguments->step, "Save at this step; without it the ranks agree on one");
   command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has been started");
-  command.AddOption("--timeout", arguments->timeout, "Abort the save if it has no verdict by then, for example 10m");
+  command.AddOption("--timeout", arguments->timeout, "Abort the save if it has no outcome by then, for example 10m");
   command.AddOption("--reason", arguments->reason, "Why, for the coordinator's log, for example eviction");
   command
       .AddOption("--for-rank", arguments->rank,

@@ -13,10 +13,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "cli/client/coordinator_client.h"
 #include "cli/base/interrupt.h"
-#include "cli/views/job_view.h"
 #include "cli/base/live_screen.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/views/job_view.h"
 #include "cli/views/transfer_rates.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"

@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {

@@ -9,18 +9,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cli/views/checkpoint_view.h"
-#include "cli/views/chrome_trace.h"
+#include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/views/checkpoint_view.h"
+#include "cli/views/chrome_trace.h"
 #include "cli/views/operation_result.h"
-#include "cli/base/terminal.h"
 #include "cli/views/timeline_view.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {

@@ -17,17 +17,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/base/interrupt.h"
-#include "cli/local/join_advice.h"
 #include "cli/base/terminal.h"
+#include "cli/local/join_advice.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
 #include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
-#include "store/root/nested_root.h"
 #include "store/read/stored_progress.h"
 #include "store/root/epoch_file.h"
+#include "store/root/nested_root.h"
 
 namespace cairn::cli {
 namespace {

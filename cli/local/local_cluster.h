@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "cli/local/child_process.h"
 #include "cli/base/command.h"
+#include "cli/local/child_process.h"
 #include "cli/local/run_directory.h"
 #include "common/file/unique_fd.h"
 

@@ -35,7 +35,7 @@ struct HistoryEntry {
 };
 
 HistoryEntry EntryOf(const v1::Timeline& timeline);
-// Returns the saves that storage knows of, oldest first. Attempts without a verdict are left out.
+// Returns the saves that storage knows of, oldest first. Attempts without an outcome are left out.
 std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps);
 
 // Returns {"kind", "step", "attempt", "time", "result", "message", "duration", "bytes", "throughput", "world_size",

@@ -97,7 +97,7 @@ AttemptRecord AttemptOf(uint32_t number, AttemptRecord::Kind kind, int64_t secon
 TEST(HistoryViewTest, EntriesOf_WhatStorageKnows_StandsInTheOrderOfItsTime) {
   using Kind = AttemptRecord::Kind;
   const auto entries =
-      EntriesOf({StepWith(40, {AttemptOf(1, Kind::kTombstone, 100, MakeError(Reason::kRankLost, "rank 2 is lost")),
+      EntriesOf({StepWith(40, {AttemptOf(1, Kind::kAbortRecord, 100, MakeError(Reason::kRankLost, "rank 2 is lost")),
                                AttemptOf(2, Kind::kManifest, 500)}),
                  StepWith(60, {AttemptOf(1, Kind::kDeleted, 300, MakeError(Reason::kNotCommitted, "was deleted"))}),
                  StepWith(80, {AttemptOf(1, Kind::kNone, 0)})});

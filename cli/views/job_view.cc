@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cli/views/checkpoint_view.h"
 #include "cli/base/command.h"
 #include "cli/base/counted.h"
 #include "cli/base/terminal.h"
+#include "cli/views/checkpoint_view.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "cli/views/checkpoint_view.h"
 #include "cli/base/command.h"
+#include "cli/views/checkpoint_view.h"
 #include "common/base/time_proto.h"
 #include "common/status/status_proto.h"
 

@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "cli/base/counted.h"
 #include "cli/base/terminal.h"
-#include "common/process/quantity.h"
 #include "common/format/checkpoint_path.h"
+#include "common/process/quantity.h"
 
 namespace cairn::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "cli/views/checkpoint_view.h"
 #include "cli/base/command.h"
+#include "cli/views/checkpoint_view.h"
 #include "cli/views/operation_result.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"

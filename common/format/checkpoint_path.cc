@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::string_view kVerdictEnding = ".verdict";
+constexpr std::string_view kOutcomeEnding = ".verdict";
 constexpr std::string_view kDeletionEnding = ".deleted";
 constexpr std::string_view kTagEnding = ".tag";
 constexpr std::string_view kLatest = "latest";
@@ -89,8 +89,8 @@ std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attemp
   return absl::StrFormat("%s/%04d", StepDirectory(job, step), attempt);
 }
 
-std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt) {
-  return absl::StrCat(AttemptDirectory(job, step, attempt), std::string(kVerdictEnding));
+std::string OutcomePath(std::string_view job, int64_t step, uint32_t attempt) {
+  return absl::StrCat(AttemptDirectory(job, step, attempt), std::string(kOutcomeEnding));
 }
 
 std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt) {
@@ -134,7 +134,7 @@ std::optional<uint32_t> ParseAttemptName(std::string_view name) {
   return attempt;
 }
 
-std::optional<uint32_t> ParseVerdictName(std::string_view name) { return AttemptBefore(kVerdictEnding, name); }
+std::optional<uint32_t> ParseOutcomeName(std::string_view name) { return AttemptBefore(kOutcomeEnding, name); }
 
 std::optional<uint32_t> ParseDeletionName(std::string_view name) { return AttemptBefore(kDeletionEnding, name); }
 

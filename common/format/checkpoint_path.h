@@ -1,4 +1,4 @@
-// Says where things lie below a root, and which names are sound. docs/storage_format.md describes the tree.
+// Says where things lie below a root, and which names are valid. docs/storage_format.md describes the tree.
 #ifndef CAIRN_COMMON_FORMAT_CHECKPOINT_PATH_H_
 #define CAIRN_COMMON_FORMAT_CHECKPOINT_PATH_H_
 
@@ -27,10 +27,10 @@ std::string StepDirectory(std::string_view job, int64_t step);
 // "<job>/<step>/0001"
 std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/0001.verdict"
-std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt);
-// "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins, in place of a damaged verdict.
+std::string OutcomePath(std::string_view job, int64_t step, uint32_t attempt);
+// "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins, in place of a damaged outcome.
 std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt);
-// "<job>/<step>/0001.deleted": the record by which a committed attempt was deleted. Its verdict stays.
+// "<job>/<step>/0001.deleted": the record by which a committed attempt was deleted. Its outcome stays.
 std::string DeletionPath(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/pinned": whatever stands there keeps the step from being deleted.
 std::string PinPath(std::string_view job, int64_t step);
@@ -47,7 +47,7 @@ std::string BinName(int rank, int bin, int part = 0);
 std::optional<int64_t> ParseStepName(std::string_view name);
 // Returns the attempt of "0001", "0001.verdict" or "0001.deleted"; nothing for another name.
 std::optional<uint32_t> ParseAttemptName(std::string_view name);
-std::optional<uint32_t> ParseVerdictName(std::string_view name);
+std::optional<uint32_t> ParseOutcomeName(std::string_view name);
 // Returns whether this is the name of a bin that is being written. In the directory of a committed attempt it is a
 // second name of a whole bin, or left over.
 bool IsPartialBinName(std::string_view name);

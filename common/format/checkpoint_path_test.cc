@@ -23,14 +23,14 @@ TEST(CheckJobNameTest, CheckJobName_GoodAndBadNames_AreToldApart) {
 
 TEST(CheckpointPathTest, CheckpointPath_EachName_HasItsForm) {
   EXPECT_EQ(AttemptDirectory("a/b", 42, 1), "a/b/000000000042/0001");
-  EXPECT_EQ(VerdictPath("a/b", 42, 1), "a/b/000000000042/0001.verdict");
+  EXPECT_EQ(OutcomePath("a/b", 42, 1), "a/b/000000000042/0001.verdict");
   EXPECT_EQ(BinName(3, 1), "rank00003-bin01");
   EXPECT_EQ(BinName(3, 1, 1), "rank00003-bin01-part2");
   EXPECT_EQ(ParseStepName(StepName(kMaxStep)), kMaxStep);
   EXPECT_EQ(ParseStepName("42"), std::nullopt);
   EXPECT_EQ(ParseStepName("+00000000042"), std::nullopt);
-  EXPECT_EQ(ParseVerdictName("0007.verdict"), 7u);
-  EXPECT_EQ(ParseVerdictName("0000.verdict"), std::nullopt);
+  EXPECT_EQ(ParseOutcomeName("0007.verdict"), 7u);
+  EXPECT_EQ(ParseOutcomeName("0000.verdict"), std::nullopt);
   EXPECT_EQ(ParseAttemptName("0007.verdict"), std::nullopt);
 }
 

@@ -35,7 +35,7 @@ TEST(ShortOrdersTest, AnOrderToWrite_ComesBackWhole) {
   }
 }
 
-TEST(ShortOrdersTest, AVerdict_ComesBackWithoutItsNonce) {
+TEST(ShortOrdersTest, AOutcome_ComesBackWithoutItsNonce) {
   v1::SynchronizeAgentResponse whole = Orders(v1::SaveOrder::COMMITTED);
   v1::SynchronizeAgentResponse orders = whole;
   ShortenOrders("demo", true, orders);

@@ -54,8 +54,8 @@ struct MakeManifest {
   uint64_t ticket = 0;
 };
 
-// Removes an attempt's directory. This action is given only when a tombstone stands, or a deletion and nobody reads the
-// files. Job::OnRemoved takes the answer.
+// Removes an attempt's directory. This action is given only when an abort record stands, or a deletion and nobody reads
+// the files. Job::OnRemoved takes the answer.
 struct RemoveFiles {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -94,7 +94,7 @@ struct PlanLoad {
 
 struct CoreAction {
   std::string job;
-  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad,
+  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutOutcome, RemoveFiles, PlanLoad,
                ChangeSteps>
       what;
 };

@@ -12,12 +12,12 @@
 
 #include "absl/time/time.h"
 #include "common/process/log.h"
-#include "store/read/lineage.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
 #include "coordinator/timeline/operation_timeline.h"
+#include "store/read/lineage.h"
 
 namespace cairn {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/status/status.h"
 #include "common/format/checkpoint_path.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

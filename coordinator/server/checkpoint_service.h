@@ -6,8 +6,8 @@
 #include <string>
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
-#include "store/read/catalog.h"
 #include "coordinator/server/dispatcher.h"
+#include "store/read/catalog.h"
 
 namespace cairn {
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "common/format/checkpoint_path.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/format/checkpoint_path.h"
 #include "store/read/stored_jobs.h"
 
 namespace cairn {

@@ -12,16 +12,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "foreign/read/source/object_text.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/compare/difference.h"
+#include "foreign/read/source/object_text.h"
+#include "foreign/read/torch/torch_value.h"
 #include "foreign/tensors/item_reader.h"
 #include "foreign/tensors/tensor_reader.h"
-#include "foreign/read/torch/torch_value.h"
 
 namespace cairn {
 namespace {

@@ -74,9 +74,9 @@ struct CompareOptions {
 
 // Compares bits: two NaNs are the same if their bits are, and 0.0 and -0.0 differ. Returns the tensors, then the
 // objects, each by name. Second names of tied weights count as names, unless both sides have the same one for the same
-// target. Objects are compared in the one spelling of their values (foreign/read/source/object_text.h), and so are values of
-// DCP directories, as Cairn would keep them. Every block is verified where the side has
-// checksums. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
+// target. Objects are compared in the one spelling of their values (foreign/read/source/object_text.h), and so are
+// values of DCP directories, as Cairn would keep them. Every block is verified where the side has checksums. CANCELLED
+// (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
 absl::StatusOr<std::vector<ComparedName>> CompareCheckpoints(const ComparedCheckpoint& first,
                                                              const ComparedCheckpoint& second,
                                                              const CompareOptions& options);

@@ -11,7 +11,7 @@
 
 #include "common/base/digest.h"
 #include "common/status/reason.h"
-#include "foreign/read/import_directory.h"
+#include "foreign/read/foreign_directory.h"
 
 namespace cairn {
 namespace {
@@ -31,7 +31,7 @@ class ComparisonTest : public testing::Test {
     std::filesystem::create_directory(top_ + "/" + name);
     std::ofstream(top_ + "/" + name + "/x.safetensors", std::ios::binary)
         << static_cast<char>(header.size()) << std::string(7, '\0') << header << data;
-    const auto manifest = ReadImportDirectory(std::filesystem::canonical(top_ + "/" + name));
+    const auto manifest = ReadForeignDirectory(std::filesystem::canonical(top_ + "/" + name));
     EXPECT_TRUE(manifest.ok()) << manifest.status();
     return *manifest;
   }

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/format/item_checksum.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/file/posix.h"
+#include "common/format/item_checksum.h"
 #include "common/format/safetensors_header.h"
 #include "common/resources/aligned_buffer.h"
 

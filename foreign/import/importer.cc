@@ -12,23 +12,23 @@
 #include "common/base/random_id.h"
 #include "common/base/shell_word.h"
 #include "common/base/version.h"
+#include "common/format/checkpoint_path.h"
 #include "common/format/import_writer.h"
-#include "common/format/verdict.h"
+#include "common/format/outcome.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
+#include "foreign/import/bin_stream.h"
+#include "foreign/import/import_plan.h"
+#include "foreign/read/foreign_directory.h"
+#include "foreign/tensors/background_task.h"
+#include "foreign/tensors/tensor_reader.h"
+#include "store/read/catalog.h"
 #include "store/read/checkpoint_store.h"
 #include "store/root/epoch_file.h"
 #include "store/root/unfinished_files.h"
 #include "store/write/attempt_store.h"
-#include "store/read/catalog.h"
-#include "foreign/tensors/background_task.h"
-#include "foreign/tensors/tensor_reader.h"
-#include "foreign/read/import_directory.h"
-#include "foreign/import/bin_stream.h"
-#include "foreign/import/import_plan.h"
 
 namespace cairn {
 namespace {
@@ -199,7 +199,7 @@ absl::Status CheckInterrupted(const ImportOptions& options) {
 
 absl::StatusOr<Manifest> ReadSource(const std::string& directory, std::vector<std::string>* left_out = nullptr) {
   return WithMemory(absl::StrCat("to read what ", directory, " describes"),
-                    [&] { return ReadImportDirectory(directory, left_out); });
+                    [&] { return ReadForeignDirectory(directory, left_out); });
 }
 
 // None of these formats has checksums. So a source that somebody writes at the same time shows only in its files.
@@ -244,14 +244,14 @@ class Attempt {
     for (const ManifestFile& file : manifest.files) {
       bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.bytes()});
     }
-    PutVerdict put;
+    PutOutcome put;
     put.step = step_;
     put.attempt = reserved_.attempt;
     put.nonce = reserved_.nonce;
-    put.manifest = std::make_shared<const std::string>(EncodeVerdict(manifest));
+    put.manifest = std::make_shared<const std::string>(EncodeOutcome(manifest));
     put.bins = std::move(bins);
     put.request_id = request_id_;
-    const PutOutcome outcome = attempts_.Put(job_, put);
+    const PutAnswer outcome = attempts_.Put(job_, put);
     if (outcome.standing.ok()) {
       if (outcome.standing->stands() && outcome.standing->request_id == request_id_) return absl::OkStatus();
       return MakeError(Reason::kInternal, absl::StrCat(job_, "@", step_, " was ended by somebody else"));
@@ -267,12 +267,12 @@ class Attempt {
   // Ends the attempt without a commit. The next attempt at the step removes files that cannot be removed now.
   void Abort(const absl::Status& error) {
     if (in_doubt_) return;
-    PutVerdict put;
+    PutOutcome put;
     put.step = step_;
     put.attempt = reserved_.attempt;
     put.error = error;
     put.request_id = request_id_;
-    const PutOutcome outcome = attempts_.Put(job_, put);
+    const PutAnswer outcome = attempts_.Put(job_, put);
     if (outcome.standing.ok() && !outcome.standing->committed) {
       attempts_.Remove(job_, step_, reserved_.attempt).IgnoreError();
     }

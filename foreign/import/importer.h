@@ -34,14 +34,14 @@ struct ImportReport {
   std::vector<std::string> left_out;
 };
 
-// Reads `directory` (see ReadImportDirectory) and commits it as `job`@`step` below the root. Meanwhile it holds the
-// root's lock, so no coordinator serves the root. It makes an attempt, and ends it with a verdict, by the rules of a
-// save: all files are durable before the manifest is put. If it fails, a tombstone is put and the files are removed. If
-// it is killed, the next attempt at the step removes them, or the coordinator.
+// Reads `directory` (see ReadForeignDirectory) and commits it as `job`@`step` below the root. Meanwhile it holds the
+// root's lock, so no coordinator serves the root. It makes an attempt, and ends it with an outcome, by the rules of a
+// save: all files are durable before the manifest is put. If it fails, an abort record is put and the files are
+// removed. If it is killed, the next attempt at the step removes them, or the coordinator.
 //
 // ALREADY_EXISTS (STEP_COMMITTED). FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root. DATA_LOSS
 // (FILE_CHANGED): the source was written anew while it was read. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (NO_SPACE,
-// MEMORY_LIMIT). Else as ReadImportDirectory, MakeImportPlan, TensorReader and AttemptStore.
+// MEMORY_LIMIT). Else as ReadForeignDirectory, MakeImportPlan, TensorReader and AttemptStore.
 absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::string& directory,
                                               const std::string& job, int64_t step, const Clock& clock,
                                               const ImportOptions& options);

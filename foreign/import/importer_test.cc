@@ -8,8 +8,8 @@
 #include <string>
 
 #include "common/base/fake_clock.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/verify.h"
 #include "store/root/epoch_file.h"
@@ -75,7 +75,7 @@ TEST_F(ImporterTest, ImportCheckpoint_SourceIsWrittenMeanwhile_CommitsNothing) {
   EXPECT_TRUE(HasReason(report.status(), Reason::kBadForeignFile)) << report.status();
   EXPECT_EQ(Record().state(), StepRecord::State::kNothing);
   ASSERT_EQ(Record().attempts.size(), 1u);
-  EXPECT_EQ(Record().attempts[0].kind, AttemptRecord::Kind::kTombstone);
+  EXPECT_EQ(Record().attempts[0].kind, AttemptRecord::Kind::kAbortRecord);
   EXPECT_FALSE(Record().attempts[0].directory);
 }
 

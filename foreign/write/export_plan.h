@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "foreign/read/source/plain_header.h"
-#include "foreign/write/model_files.h"
 #include "foreign/tensors/whole_tensors.h"
+#include "foreign/write/model_files.h"
 
 namespace cairn {
 

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "foreign/write/output_directory.h"
 #include "foreign/tensors/tensor_reader.h"
+#include "foreign/write/output_directory.h"
 #include "foreign/write/window_stream.h"
 
 namespace cairn {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/driver/driver.h"
 #include "gpu/copy/transfer.h"
+#include "gpu/driver/driver.h"
 
 namespace cairn {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
+#include "common/tensor/parallel_copy.h"
 #include "gpu/copy/device_ranges.h"
 #include "gpu/copy/ring_run.h"
-#include "common/tensor/parallel_copy.h"
 
 namespace cairn {
 namespace {

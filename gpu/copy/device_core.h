@@ -12,9 +12,9 @@
 
 #include "gpu/copy/device_context.h"
 #include "gpu/copy/device_digest.h"
-#include "gpu/driver/driver.h"
 #include "gpu/copy/shared_blocks.h"
 #include "gpu/copy/staged_copy.h"
+#include "gpu/driver/driver.h"
 
 namespace cairn {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "gpu/copy/device_context.h"
-#include "gpu/driver/driver.h"
 #include "gpu/copy/staged_copy.h"
+#include "gpu/driver/driver.h"
 
 namespace cairn {
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "common/base/mutex.h"
-#include "gpu/driver/deadline.h"
 #include "gpu/copy/device_core.h"
 #include "gpu/copy/device_ranges.h"
 #include "gpu/copy/overlap_run.h"
+#include "gpu/driver/deadline.h"
 
 namespace cairn {
 

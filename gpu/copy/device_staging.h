@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "common/file/unique_fd.h"
-#include "gpu/driver/driver.h"
+#include "gpu/copy/overlap_state.h"
 #include "gpu/copy/shared_blocks.h"
 #include "gpu/copy/staged_copy.h"
-#include "gpu/copy/overlap_state.h"
+#include "gpu/driver/driver.h"
 
 namespace cairn {
 

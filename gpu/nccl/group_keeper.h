@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "gpu/nccl/group_turn.h"
-#include "gpu/share/worker_process.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
+#include "gpu/nccl/group_turn.h"
+#include "gpu/share/worker_process.h"
 
 namespace cairn {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "gpu/share/worker_process.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "gpu/share/worker_process.h"
 
 namespace cairn {
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/copy/fabric_file.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "gpu/copy/fabric_file.h"
 
 namespace cairn {
 namespace {
@@ -212,12 +212,12 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::MapSlab(const worker::MapSlab&
   struct stat file = {};
   if (!descriptor.valid() || fstat(descriptor.get(), &file) != 0 || file.st_size < 0 ||
       request.bytes() > static_cast<uint64_t>(file.st_size)) {
-    return Bad("a slab without a descriptor, or larger than its file");
+    return Bad("a staging buffer without a descriptor, or larger than its file");
   }
   UnmapSlab();
   void* data = mmap(nullptr, request.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (data == MAP_FAILED) {
-    return RefusedBecause(absl::StrCat("mapping the slab: ", std::generic_category().message(errno)));
+    return RefusedBecause(absl::StrCat("mapping the staging buffer: ", std::generic_category().message(errno)));
   }
   slab_ = {.number = slab_.number + 1, .data = static_cast<char*>(data), .bytes = request.bytes()};
   try {
@@ -247,7 +247,7 @@ absl::Status DeviceReader::Check(const worker::CopyToSlab& request) const {
     if (found == blocks_.end() || part.bytes() == 0 || part.offset() > found->second.bytes ||
         part.bytes() > found->second.bytes - part.offset() || part.slab_offset() > slab_.bytes ||
         part.bytes() > slab_.bytes - part.slab_offset()) {
-      return Bad("a copy outside of its block or of the slab");
+      return Bad("a copy outside of its block or of the staging buffer");
     }
   }
   return absl::OkStatus();

@@ -11,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "gpu/share/device_worker.pb.h"
 #include "common/file/unique_fd.h"
 #include "gpu/copy/device_context.h"
 #include "gpu/copy/device_digest.h"
 #include "gpu/driver/driver.h"
+#include "gpu/share/device_worker.pb.h"
 
 namespace cairn {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
-#include "gpu/copy/fabric_file.h"
 #include "common/status/reason.h"
+#include "gpu/copy/fabric_file.h"
 #include "tests/testing/stand_in/cuda/exported_memory.h"
 #include "tests/testing/stand_in/cuda/loaded.h"
 

@@ -15,12 +15,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "gpu/driver/driver.h"
+#include "gpu/driver/library.h"
 #include "gpu/share/device_reader.h"
 #include "gpu/share/gpu_worker.pb.h"
 #include "gpu/share/look_pace.h"
 #include "gpu/share/worker_socket.h"
-#include "gpu/driver/driver.h"
-#include "gpu/driver/library.h"
 
 namespace cairn {
 

@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "gpu/share/gpu_worker.pb.h"
-#include "gpu/share/worker_socket.h"
 #include "common/base/mutex.h"
 #include "common/rpc/exchange_fault.h"
+#include "gpu/share/gpu_worker.pb.h"
+#include "gpu/share/worker_socket.h"
 
 namespace cairn {
 

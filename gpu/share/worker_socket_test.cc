@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "gpu/share/gpu_worker.pb.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
+#include "gpu/share/gpu_worker.pb.h"
 
 namespace cairn {
 namespace {

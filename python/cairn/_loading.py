@@ -28,7 +28,7 @@ from cairn._results import DeviceReport, LoadReport
 from cairn._state import PerRankValues
 
 # The job's word about a load that was given up comes within a second, unless the coordinator is away.
-_VERDICT_PATIENCE = 3.0
+_OUTCOME_PATIENCE = 3.0
 # After Ctrl-C it is waited for too, but not as long: a call of another rank that comes meanwhile would meet this one.
 _INTERRUPTED_PATIENCE = 1.0
 
@@ -161,9 +161,9 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
     Returns None if that does not become known soon, or if `error` concerns only this trainer.
     """
     end.error.CopyFrom(_wire.status_from_error(error))
-    patience = _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE
+    patience = _OUTCOME_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE
     if isinstance(error, Error) and error.reason == "COORDINATOR_UNREACHABLE":
-        patience = 0.0  # the verdict does not come
+        patience = 0.0  # the outcome does not come
     # An agent that has just not answered hears of it when it goes on, if it ever does.
     try:
         agent.call("EndLoad", end, patience, timeout=_agent.LEAST_GRACE if _agent.frozen(error) else None)

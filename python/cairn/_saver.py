@@ -23,7 +23,7 @@ from cairn import (
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport, StagingReport
-from cairn._saving import Saving, Verdicts
+from cairn._saving import Outcomes, Saving
 
 # An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
@@ -65,7 +65,7 @@ class Saver:
         """
         self.sampler = _replicas.Sampler()
         self._session = session
-        self._verdicts = Verdicts(session)
+        self._outcomes = Outcomes(session)
         self._slabs = slabs
         self._builder = _layout.LayoutBuilder()
         self._devices = devices
@@ -177,12 +177,12 @@ class Saver:
                 elif covered is not None:
                     behind = self._stage_behind(step, declared, begun, agent, covered, check)
                     if isinstance(behind, _overlap.Behind):
-                        return Saving(self._verdicts, step, begun.save, agent, holder, None,
+                        return Saving(self._outcomes, step, begun.save, agent, holder, None,
                                       self._staging_of(behind, time.monotonic() - started), behind, self._guards)
                     why = behind
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started, deadline)
-                return Saving(self._verdicts, step, begun.save, agent, holder, report,
+                return Saving(self._outcomes, step, begun.save, agent, holder, report,
                               _synchronous(report, time.monotonic() - started, why))
             except _session.Restarted:
                 pass
@@ -198,7 +198,7 @@ class Saver:
                     raise
                 # The memory could not be mapped any more.
             # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
-            # and its verdict comes; else this begins it.
+            # and its outcome comes; else this begins it.
             if time.monotonic() >= deadline:
                 raise self._restarted(step)
 

@@ -111,19 +111,19 @@ absl::Status PlanFile::ReadIndex(std::string_view index, uint64_t first, uint64_
   std::vector<std::string> nodes;
   std::vector<uint64_t> rank_layouts;
   std::vector<uint64_t> rank_nodes;
-  bool sound = true;
+  bool valid = true;
   while (const uint32_t field = reader.NextField()) {
     if (field == kBins) bins = reader.number();
     if (field == kMoves) moves = reader.number();
     if (field == kDigests && reader.is_bytes()) digests = reader.bytes();
-    if (field == kLengths) sound = AppendNumbers(reader, lengths) && sound;
+    if (field == kLengths) valid = AppendNumbers(reader, lengths) && valid;
     if (field == kChecksums && reader.is_bytes()) checksums = reader.bytes();
     if (field == kNode && reader.is_bytes()) nodes.emplace_back(reader.bytes());
-    if (field == kRankLayouts) sound = AppendNumbers(reader, rank_layouts) && sound;
-    if (field == kRankNodes) sound = AppendNumbers(reader, rank_nodes) && sound;
+    if (field == kRankLayouts) valid = AppendNumbers(reader, rank_layouts) && valid;
+    if (field == kRankNodes) valid = AppendNumbers(reader, rank_nodes) && valid;
   }
   const size_t count = lengths.size();
-  if (!reader.ok() || !sound || bins < 1 || bins > 99 || moves > 1 || digests.size() != count * kDigestBytes ||
+  if (!reader.ok() || !valid || bins < 1 || bins > 99 || moves > 1 || digests.size() != count * kDigestBytes ||
       checksums.size() != count * 4 || rank_layouts.empty() || rank_layouts.size() > kMaxRanks ||
       rank_nodes.size() != rank_layouts.size()) {
     return Damaged(path_, "its index is not whole");

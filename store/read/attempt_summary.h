@@ -13,18 +13,18 @@
 namespace cairn {
 
 // The record that ended an attempt, as it stands in storage.
-struct VerdictSummary {
+struct OutcomeSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
-  // Its verdict is a manifest. It stays true if the attempt is deleted later.
+  // Its outcome is a manifest. It stays true if the attempt is deleted later.
   bool committed = false;
-  // It was deleted: nobody may load it, whatever its verdict was, and `error` says when and why.
+  // It was deleted: nobody may load it, whatever its outcome was, and `error` says when and why.
   bool deleted = false;
-  // There is a verdict that cannot be read, or that is not what it should be: `error` says why. Nobody may load the
+  // There is an outcome that cannot be read, or that is not what it should be: `error` says why. Nobody may load the
   // attempt, and nothing of it is removed.
   bool damaged = false;
   std::string request_id;
-  // Why it was aborted (a tombstone), what is wrong with it (a damaged verdict), or when and why it was deleted.
+  // Why it was aborted (an abort record), what is wrong with it (a damaged outcome), or when and why it was deleted.
   absl::Status error;
   // The next three are set for a manifest, also of a deleted attempt.
   uint64_t bytes = 0;
@@ -41,19 +41,19 @@ struct VerdictSummary {
 struct Leftover {
   int64_t step = 0;
   uint32_t attempt = 0;
-  bool tombstone = false;  // one stands, or a deletion; only the files are left
-  bool deleted = false;    // it is a deletion: loads that have begun may read the files still
+  bool abort_record = false;  // one stands, or a deletion; only the files are left
+  bool deleted = false;       // it is a deletion: loads that have begun may read the files still
 };
 
 // Says what is known of a job's steps without asking storage.
 struct KnownSteps {
-  std::vector<int64_t> all;        // that have a verdict of any kind, ascending
+  std::vector<int64_t> all;        // that have an outcome of any kind, ascending
   std::vector<int64_t> current;    // of these, the committed and not superseded, or damaged ones, ascending
   std::vector<int64_t> committed;  // of these, the committed ones
 };
 
 struct Recovered {
-  std::vector<VerdictSummary> verdict;  // ascending by (step, attempt)
+  std::vector<OutcomeSummary> outcome;  // ascending by (step, attempt)
   std::vector<Leftover> leftover;
 };
 

@@ -3,16 +3,16 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/read/check_files.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {
 
-VerdictSummary SummaryOf(int64_t step, const AttemptRecord& record) {
-  VerdictSummary summary;
+OutcomeSummary SummaryOf(int64_t step, const AttemptRecord& record) {
+  OutcomeSummary summary;
   summary.step = step;
   summary.attempt = record.attempt;
   summary.deleted = record.kind == AttemptRecord::Kind::kDeleted;
@@ -27,26 +27,27 @@ VerdictSummary SummaryOf(int64_t step, const AttemptRecord& record) {
   return summary;
 }
 
-// A damaged verdict ends its attempt like a tombstone, and nothing of it is removed: it may still be rescued by hand.
+// A damaged outcome ends its attempt like an abort record, and nothing of it is removed: it may still be rescued by
+// hand.
 void AddTo(Recovered& recovered, const StepRecord& step) {
   if (!step.unlisted.ok()) {
-    VerdictSummary summary;
+    OutcomeSummary summary;
     summary.step = step.step;
     summary.damaged = true;
     summary.error = step.unlisted;
-    recovered.verdict.push_back(std::move(summary));
+    recovered.outcome.push_back(std::move(summary));
   }
   for (const AttemptRecord& record : step.attempts) {
     if (record.kind == AttemptRecord::Kind::kNone) {
-      recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/false});
+      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/false});
       continue;
     }
-    recovered.verdict.push_back(SummaryOf(step.step, record));
-    if (record.kind == AttemptRecord::Kind::kTombstone && record.directory) {
-      recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/true});
+    recovered.outcome.push_back(SummaryOf(step.step, record));
+    if (record.kind == AttemptRecord::Kind::kAbortRecord && record.directory) {
+      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/true});
     }
     if (record.kind == AttemptRecord::Kind::kDeleted && record.directory) {
-      recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/true, /*deleted=*/true});
+      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/true, /*deleted=*/true});
     }
   }
 }
@@ -60,10 +61,10 @@ std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<Ste
   std::vector<std::string> directories;
   std::vector<StepRecord*> told;
   for (StepRecord& step : steps) {
-    const bool verdict = std::any_of(step.attempts.begin(), step.attempts.end(), [](const AttemptRecord& record) {
+    const bool outcome = std::any_of(step.attempts.begin(), step.attempts.end(), [](const AttemptRecord& record) {
       return record.kind != AttemptRecord::Kind::kNone && record.kind != AttemptRecord::Kind::kDamaged;
     });
-    if (!verdict) continue;
+    if (!outcome) continue;
     directories.push_back(StepDirectory(job, step.step));
     told.push_back(&step);
   }
@@ -130,18 +131,18 @@ absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t 
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   Step found{step, {}, {}};
   for (const AttemptRecord& attempt : record.attempts) {
-    if (attempt.kind != AttemptRecord::Kind::kNone) found.verdict.push_back(attempt.attempt);
+    if (attempt.kind != AttemptRecord::Kind::kNone) found.outcome.push_back(attempt.attempt);
     if (attempt.directory) found.directory.push_back(attempt.attempt);
   }
   return found;
 }
 
-absl::StatusOr<VerdictSummary> Catalog::Read(const std::string& job, int64_t step, uint32_t attempt) {
+absl::StatusOr<OutcomeSummary> Catalog::Read(const std::string& job, int64_t step, uint32_t attempt) {
   const AttemptRecord record = store_.ReadAttempt(job, step, attempt);
   switch (record.kind) {
     case AttemptRecord::Kind::kNone:
-      return MakeError(Reason::kFileMissing, absl::StrCat(VerdictPath(job, step, attempt), " is not there"),
-                       {{"job", job}, {"step", absl::StrCat(step)}, {"file", VerdictPath(job, step, attempt)}});
+      return MakeError(Reason::kFileMissing, absl::StrCat(OutcomePath(job, step, attempt), " is not there"),
+                       {{"job", job}, {"step", absl::StrCat(step)}, {"file", OutcomePath(job, step, attempt)}});
     case AttemptRecord::Kind::kDamaged:
       return record.error;
     default:
@@ -195,7 +196,7 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::stri
   return ManifestPtr();
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadSound(const std::string& job, const StepRecord& step) {
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadValid(const std::string& job, const StepRecord& step) {
   CAIRN_RETURN_IF_ERROR(step.damage());
   if (step.state() != StepRecord::State::kCommitted) return CheckpointStore::NotCommitted(job, step.step, std::nullopt);
   CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, CheckpointStore::ManifestFileOf(job, step)));
@@ -222,27 +223,27 @@ std::optional<std::vector<int64_t>> Catalog::CurrentOf(const std::string& job, c
   return known.current;
 }
 
-absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& job, bool fallback,
+absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValid(const std::string& job, bool fallback,
                                                             const KnownSteps* known) {
   if (const auto current = known == nullptr ? std::nullopt : CurrentOf(job, *known); current.has_value()) {
-    const auto found = FindSoundIn(job, *current, fallback, [&](int64_t step) { return store_.ReadStep(job, step); });
+    const auto found = FindValidIn(job, *current, fallback, [&](int64_t step) { return store_.ReadStep(job, step); });
     if (found.ok()) return found;
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCurrent(job));
   std::vector<int64_t> steps;
   for (const StepRecord& record : records) steps.push_back(record.step);
-  return FindSoundIn(job, steps, fallback, [&](int64_t step) {
+  return FindValidIn(job, steps, fallback, [&](int64_t step) {
     return *std::find_if(records.begin(), records.end(), [&](const StepRecord& record) { return record.step == step; });
   });
 }
 
-absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSoundIn(const std::string& job,
+absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValidIn(const std::string& job,
                                                               const std::vector<int64_t>& current, bool fallback,
                                                               const ReadRecord& read) {
-  SoundCheckpoint found;
+  ValidCheckpoint found;
   for (size_t i = current.size(); i-- > 0;) {
     const StepRecord step = read(current[i]);
-    auto manifest = ReadSound(job, step);
+    auto manifest = ReadValid(job, step);
     if (manifest.ok()) {
       found.manifest = *std::move(manifest);
       return found;
@@ -261,25 +262,25 @@ absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSoundIn(const std::string&
                                      " are damaged; the first of them"));
 }
 
-std::optional<int64_t> Catalog::NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted) {
+std::optional<int64_t> Catalog::NewestValidOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted) {
   const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   size_t passed_over = 0;
   for (size_t i = steps->size(); i-- > 0 && passed_over < kMaxPassedOver;) {
     const StepRecord& step = (*steps)[i];
     if (!wanted(step.step)) continue;
-    if (ReadSound(job, step).ok()) return step.step;
+    if (ReadValid(job, step).ok()) return step.step;
     ++passed_over;
   }
   return std::nullopt;
 }
 
-std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
-  return NewestSoundOf(job, [&](int64_t step) { return step != except; });
+std::optional<int64_t> Catalog::NewestValid(const std::string& job, std::optional<int64_t> except) {
+  return NewestValidOf(job, [&](int64_t step) { return step != except; });
 }
 
-std::optional<int64_t> Catalog::SoundBelow(const std::string& job, int64_t below) {
-  return NewestSoundOf(job, [&](int64_t step) { return step < below; });
+std::optional<int64_t> Catalog::ValidBelow(const std::string& job, int64_t below) {
+  return NewestValidOf(job, [&](int64_t step) { return step < below; });
 }
 
 std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {

@@ -17,8 +17,8 @@
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "store/read/checkpoint_store.h"
 #include "store/read/attempt_summary.h"
+#include "store/read/checkpoint_store.h"
 
 namespace cairn {
 
@@ -32,7 +32,7 @@ class Catalog {
 
   PosixStorage& storage() const { return storage_; }
 
-  // Returns everything about a job; empty for a job that never saved. A verdict that cannot be read counts as damaged,
+  // Returns everything about a job; empty for a job that never saved. An outcome that cannot be read counts as damaged,
   // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
   // unfinished files that predecessors have left.
   absl::StatusOr<Recovered> Recover(const std::string& job);
@@ -52,27 +52,27 @@ class Catalog {
   absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job, const std::string& known = "",
                                                  const std::set<int64_t>& except = {});
 
-  struct SoundCheckpoint {
+  struct ValidCheckpoint {
     ManifestPtr manifest;
     std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
   };
   // Finds the newest committed step that is not superseded, whose manifest can be read and whose files stand there in
   // their lengths. With `fallback`, steps that are proven to be damaged (see IsProvenDamage) are passed over. Without
   // it, and if the damage is not proven, the error of that step is returned. NOT_FOUND (NOT_COMMITTED). If none of the
-  // newest 64 is sound, the error is that of the newest one. `known`, if it is not null, spares reading the records of
+  // newest 64 is valid, the error is that of the newest one. `known`, if it is not null, spares reading the records of
   // all steps, as long as storage has no others.
-  absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback, const KnownSteps* known = nullptr);
+  absl::StatusOr<ValidCheckpoint> FindValid(const std::string& job, bool fallback, const KnownSteps* known = nullptr);
 
   // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in
   // their lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed. It reads the records of
   // all steps.
-  std::optional<int64_t> NewestSound(const std::string& job, std::optional<int64_t> except = std::nullopt);
+  std::optional<int64_t> NewestValid(const std::string& job, std::optional<int64_t> except = std::nullopt);
 
   // The newest committed step below `step` that is not superseded, as its record says: none of its files are looked at.
   // Nothing if there is none, or if the job cannot be listed.
   std::optional<int64_t> CommittedBelow(const std::string& job, int64_t step);
-  // Does what NewestSound does for the steps below `below`.
-  std::optional<int64_t> SoundBelow(const std::string& job, int64_t below);
+  // Does what NewestValid does for the steps below `below`.
+  std::optional<int64_t> ValidBelow(const std::string& job, int64_t below);
 
   // A manifest's bytes as they stand there.
   struct ManifestBytes {
@@ -84,11 +84,11 @@ class Catalog {
 
   struct Step {
     int64_t step = 0;
-    std::vector<uint32_t> verdict;    // attempts that have one
+    std::vector<uint32_t> outcome;    // attempts that have one
     std::vector<uint32_t> directory;  // attempts that have files
   };
   // Returns whether the step's manifest can be read and its files stand there in their lengths.
-  bool IsSound(const std::string& job, int64_t step) { return ReadSound(job, store_.ReadStep(job, step)).ok(); }
+  bool IsValid(const std::string& job, int64_t step) { return ReadValid(job, store_.ReadStep(job, step)).ok(); }
   // Removes the unfinished files that earlier holders of the root's lock have left in these steps, in the job's
   // directory and in those above it. A file that cannot be removed is no reason to fail: the next holder tries again.
   void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
@@ -98,25 +98,25 @@ class Catalog {
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
   // Returns what ends an attempt. DATA_LOSS (FILE_MISSING): nothing does yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
   // (FORMAT_TOO_NEW).
-  absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
+  absl::StatusOr<OutcomeSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
   // The steps that are committed and not superseded, or damaged, ascending.
   absl::StatusOr<std::vector<StepRecord>> ReadCurrent(const std::string& job);
-  // Does what NewestSound does, among the steps for which `wanted` returns true.
-  std::optional<int64_t> NewestSoundOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted);
+  // Does what NewestValid does, among the steps for which `wanted` returns true.
+  std::optional<int64_t> NewestValidOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted);
   // The same steps as far as `known` says them; nothing if storage has other checkpoints than these.
   std::optional<std::vector<int64_t>> CurrentOf(const std::string& job, const KnownSteps& known);
   // `current` is that of ReadCurrent. `read` gives the record of one of these steps.
   using ReadRecord = std::function<StepRecord(int64_t step)>;
-  absl::StatusOr<SoundCheckpoint> FindSoundIn(const std::string& job, const std::vector<int64_t>& current,
+  absl::StatusOr<ValidCheckpoint> FindValidIn(const std::string& job, const std::vector<int64_t>& current,
                                               bool fallback, const ReadRecord& read);
-  // The same steps, made durable: the process that put a verdict may have ended before its own fsync. A verdict that
+  // The same steps, made durable: the process that put an outcome may have ended before its own fsync. An outcome that
   // cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
   absl::StatusOr<ManifestPtr> Decode(const std::string& job, const CheckpointStore::ManifestFile& file);
   // As Decode, and also checks that all its files stand there.
-  absl::StatusOr<ManifestPtr> ReadSound(const std::string& job, const StepRecord& step);
+  absl::StatusOr<ManifestPtr> ReadValid(const std::string& job, const StepRecord& step);
 
   PosixStorage& storage_;
   CheckpointStore store_;

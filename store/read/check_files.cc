@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 

@@ -12,11 +12,11 @@
 #include "common/base/crc32c.h"
 #include "common/file/full_transfer.h"
 #include "common/file/retry.h"
+#include "common/file/uncached_file.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 #include "store/read/tags.h"
-#include "common/file/uncached_file.h"
 
 namespace cairn {
 namespace {
@@ -38,22 +38,22 @@ std::optional<FileIdentity> IdentityOf(int fd) {
 
 // A record says which attempt it ends, and must stand at that place: a copied or restored one would commit another's
 // files.
-absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Verdict& verdict) {
+absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Outcome& outcome) {
   return std::visit(
       [&](const auto& record) -> absl::Status {
         if (record.job == job && record.step == step && record.attempt == attempt) return absl::OkStatus();
-        return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the verdict of ", record.job, "@", record.step,
+        return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the outcome of ", record.job, "@", record.step,
                                                                 " attempt ", record.attempt));
       },
-      verdict);
+      outcome);
 }
 
 // Decodes the bytes that stand at `path` below `root`.
-absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& root,
+absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& root,
                                const std::string& path, std::string_view bytes) {
-  auto verdict = DecodeVerdict(bytes);
-  absl::Status status = verdict.ok() ? CheckPlace(job, step, attempt, *verdict) : verdict.status();
-  if (status.ok()) return verdict;
+  auto outcome = DecodeOutcome(bytes);
+  absl::Status status = outcome.ok() ? CheckPlace(job, step, attempt, *outcome) : outcome.status();
+  if (status.ok()) return outcome;
   const std::string file = absl::StrCat(root, "/", path);
   return Annotate(status, file,
                   {{"job", std::string(job)},
@@ -63,10 +63,10 @@ absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t atte
                    {"root", root}});
 }
 
-AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) {
+AttemptRecord Summarize(int64_t step, uint32_t attempt, const Outcome& outcome) {
   AttemptRecord record;
   record.attempt = attempt;
-  if (const auto* manifest = std::get_if<Manifest>(&verdict)) {
+  if (const auto* manifest = std::get_if<Manifest>(&outcome)) {
     record.kind = AttemptRecord::Kind::kManifest;
     record.request_id = manifest->request_id;
     record.time = manifest->commit_time;
@@ -78,12 +78,13 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
     record.replica_mismatch = manifest->replica_mismatch;
     return record;
   }
-  const auto& tombstone = std::get<Tombstone>(verdict);
-  record.kind = AttemptRecord::Kind::kTombstone;
-  record.request_id = tombstone.request_id;
-  record.time = tombstone.time;
-  record.error = MakeError(ReasonFromName(tombstone.reason).value_or(Reason::kInternal), tombstone.message,
-                           {{"job", tombstone.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
+  const auto& abort_record = std::get<AbortRecord>(outcome);
+  record.kind = AttemptRecord::Kind::kAbortRecord;
+  record.request_id = abort_record.request_id;
+  record.time = abort_record.time;
+  record.error =
+      MakeError(ReasonFromName(abort_record.reason).value_or(Reason::kInternal), abort_record.message,
+                {{"job", abort_record.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   return record;
 }
 
@@ -91,13 +92,13 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
 std::string WhatStands(const StepRecord& step) {
   std::string text;
   for (const AttemptRecord& record : step.attempts) {
-    if (record.kind == AttemptRecord::Kind::kTombstone) {
+    if (record.kind == AttemptRecord::Kind::kAbortRecord) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was aborted: ", record.error.message());
     } else if (record.kind == AttemptRecord::Kind::kDeleted) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was committed once: ", record.error.message());
     } else if (record.kind == AttemptRecord::Kind::kNone) {
       absl::StrAppend(&text, "; the files of attempt ", record.attempt,
-                      " stand there without a verdict: its save goes on, or it never ended, or its verdict is lost");
+                      " stand there without an outcome: its save goes on, or it never ended, or its outcome is lost");
     }
   }
   return text;
@@ -109,9 +110,9 @@ std::string NextForWhatStands(std::string_view job, const StepRecord& step, cons
                    [](const AttemptRecord& record) { return record.kind == AttemptRecord::Kind::kNone; })) {
     return "";
   }
-  // Whoever has lost a verdict must learn it here: when a coordinator starts again it is too late.
+  // Whoever has lost an outcome must learn it here: when a coordinator starts again it is too late.
   return absl::StrCat("If a save of this step goes on, wait for it: `cairn status ", std::string(job),
-                      "`. If its verdict was lost, stop the coordinator and put the verdict back from a copy, or copy ",
+                      "`. If its outcome was lost, stop the coordinator and put the outcome back from a copy, or copy ",
                       directory, " away, before a coordinator starts again: that removes these files.");
 }
 
@@ -239,17 +240,17 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
     const auto found = known_.find(path);
     if (found != known_.end() && found->second.identity == *identity) return Readable(found->second);
   }
-  const auto verdict = ReadVerdict(job, step, attempt, path, fd.get());
+  const auto outcome = ReadOutcome(job, step, attempt, path, fd.get());
   AttemptRecord record;
-  if (verdict.ok()) {
-    record = Summarize(step, attempt, *verdict);
-  } else if (HasReason(verdict.status(), Reason::kManifestCorrupt) ||
-             HasReason(verdict.status(), Reason::kFormatTooNew)) {
+  if (outcome.ok()) {
+    record = Summarize(step, attempt, *outcome);
+  } else if (HasReason(outcome.status(), Reason::kManifestCorrupt) ||
+             HasReason(outcome.status(), Reason::kFormatTooNew)) {
     record.attempt = attempt;
     record.kind = AttemptRecord::Kind::kDamaged;
-    record.error = verdict.status();
+    record.error = outcome.status();
   } else {
-    return verdict.status();  // another try may succeed
+    return outcome.status();  // another try may succeed
   }
   record.identity = identity.value_or(FileIdentity{});
   MutexLock lock(mutex_);
@@ -264,7 +265,7 @@ absl::StatusOr<std::string> CheckpointStore::ReadSurely(
   uint32_t crc32c = 0;
   size_t size = 0;
   {
-    CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(fd, file, kMaxVerdictBytes));
+    CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(fd, file, kMaxOutcomeBytes));
     const absl::Status taken = take(bytes);
     if (taken.ok()) return bytes;
     if (!HasReason(taken, Reason::kManifestCorrupt)) return taken;
@@ -272,20 +273,20 @@ absl::StatusOr<std::string> CheckpointStore::ReadSurely(
     size = bytes.size();
   }
   // The bytes may have been spoiled on their way here, so they are read once more.
-  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadUncached(storage_, path, kMaxVerdictBytes));
+  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadUncached(storage_, path, kMaxOutcomeBytes));
   const absl::Status taken = take(bytes);
   if (taken.ok()) return bytes;
   if (bytes.size() == size && Crc32c(bytes.data(), size) == crc32c) return taken;
   return GaveOtherBytes(file, "whether it is damaged");
 }
 
-absl::StatusOr<Verdict> CheckpointStore::ReadVerdict(std::string_view job, int64_t step, uint32_t attempt,
+absl::StatusOr<Outcome> CheckpointStore::ReadOutcome(std::string_view job, int64_t step, uint32_t attempt,
                                                      const std::string& path, int fd) {
-  std::optional<Verdict> found;
+  std::optional<Outcome> found;
   CAIRN_RETURN_IF_ERROR(ReadSurely(path, fd, [&](const std::string& bytes) {
-                          auto verdict = Decode(job, step, attempt, storage_.root(), path, bytes);
-                          if (verdict.ok()) found = *std::move(verdict);
-                          return verdict.status();
+                          auto outcome = Decode(job, step, attempt, storage_.root(), path, bytes);
+                          if (outcome.ok()) found = *std::move(outcome);
+                          return outcome.status();
                         }).status());
   return *std::move(found);
 }
@@ -324,7 +325,7 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     MutexLock lock(mutex_);
     if (known_.size() >= kMaxKnown) known_.clear();
     if (identity.has_value()) known_[path] = record;
-    known_.erase(VerdictPath(job, step, attempt));  // it is not asked for any more
+    known_.erase(OutcomePath(job, step, attempt));  // it is not asked for any more
     return record;
   }
   damaged.error = Annotate(read.status(), file,
@@ -341,11 +342,11 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
 
 AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
   if (const auto deletion = ReadDeletion(job, step, attempt)) return *deletion;
-  auto record = ReadRecord(job, step, attempt, VerdictPath(job, step, attempt));
+  auto record = ReadRecord(job, step, attempt, OutcomePath(job, step, attempt));
   if (record.ok()) return *record;
   AttemptRecord none;
   none.attempt = attempt;
-  // A rebuilt manifest takes the place of a damaged verdict, also of one that has been removed since; never of one that
+  // A rebuilt manifest takes the place of a damaged outcome, also of one that has been removed since; never of one that
   // can be read.
   const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
   if (repaired.ok() && repaired->kind == AttemptRecord::Kind::kManifest) {
@@ -372,11 +373,11 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     return found;
   }
   struct Names {
-    bool verdict = false, deletion = false, directory = false;
+    bool outcome = false, deletion = false, directory = false;
   };
   std::map<uint32_t, Names> attempts;
   for (const PosixStorage::Entry& entry : *entries) {
-    if (const auto number = ParseVerdictName(entry.name)) attempts[*number].verdict = true;
+    if (const auto number = ParseOutcomeName(entry.name)) attempts[*number].outcome = true;
     if (const auto number = ParseDeletionName(entry.name)) attempts[*number].deletion = true;
     found.pinned |= entry.name == kPinName;
     if (auto tag = ParseTagName(entry.name)) found.tags.push_back(*std::move(tag));
@@ -391,7 +392,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     // A record that was there when the names were listed and cannot be opened now was deleted, or storage hides it.
     std::string hidden;
     if (names.deletion && record.kind != AttemptRecord::Kind::kDeleted) hidden = DeletionPath(job, step, number);
-    if (names.verdict && record.kind == AttemptRecord::Kind::kNone) hidden = VerdictPath(job, step, number);
+    if (names.outcome && record.kind == AttemptRecord::Kind::kNone) hidden = OutcomePath(job, step, number);
     if (!hidden.empty() && record.kind != AttemptRecord::Kind::kDamaged && IsListed(hidden)) {
       record.kind = AttemptRecord::Kind::kDamaged;
       record.error = Hidden(job, step, hidden);
@@ -461,7 +462,7 @@ absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<i
 
 CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view job, const StepRecord& committed) {
   const AttemptRecord& record = *committed.deciding();
-  const auto path = record.repaired ? RepairedPath : VerdictPath;
+  const auto path = record.repaired ? RepairedPath : OutcomePath;
   return {committed.step, record.attempt, path(job, committed.step, record.attempt), record.identity};
 }
 
@@ -488,15 +489,15 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
-  CAIRN_ASSIGN_OR_RETURN(Verdict verdict, ReadVerdict(job, file.step, file.attempt, file.path, fd.get()));
-  if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
+  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(job, file.step, file.attempt, file.path, fd.get()));
+  if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
 }
 
 absl::StatusOr<std::string> CheckpointStore::ReadBytes(const ManifestFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
-  return ReadSurely(file.path, fd.get(), CheckVerdict);
+  return ReadSurely(file.path, fd.get(), CheckOutcome);
 }
 
 absl::StatusOr<std::optional<int64_t>> CheckpointStore::StepOf(const CheckpointName& name) {

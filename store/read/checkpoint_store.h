@@ -1,4 +1,4 @@
-// Reads what stands below a root: committed checkpoints, aborted attempts, files without a verdict, and what is
+// Reads what stands below a root: committed checkpoints, aborted attempts, files without an outcome, and what is
 // damaged. Coordinator, `list`, `show`, `verify`, `export` and `repair` all read through it, so they see the same.
 #ifndef CAIRN_STORE_READ_CHECKPOINT_STORE_H_
 #define CAIRN_STORE_READ_CHECKPOINT_STORE_H_
@@ -18,15 +18,15 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
-#include "common/format/manifest.h"
-#include "common/format/verdict.h"
 #include "common/format/checkpoint_path.h"
+#include "common/format/manifest.h"
+#include "common/format/outcome.h"
 #include "store/read/lineage.h"
 
 namespace cairn {
 
-// Larger verdicts are not read.
-inline constexpr uint64_t kMaxVerdictBytes = uint64_t{1} << 30;
+// Larger outcomes are not read.
+inline constexpr uint64_t kMaxOutcomeBytes = uint64_t{1} << 30;
 
 // Returns true for a proof that a checkpoint is damaged: MANIFEST_CORRUPT, FILE_MISSING, FILE_TRUNCATED. Storage that
 // did not answer, or a version that is too old to read the record, proves nothing.
@@ -51,20 +51,20 @@ struct FileIdentity {
 // Says in short what stands of one attempt.
 struct AttemptRecord {
   enum class Kind {
-    kNone,       // no verdict
-    kManifest,   // the commit
-    kTombstone,  // the abort
-    kDamaged,    // a verdict or a deletion that cannot be read or belongs to another attempt
-    kDeleted,    // a commit, or a damaged verdict, that was deleted; its files may be there still
+    kNone,         // no outcome
+    kManifest,     // the commit
+    kAbortRecord,  // the abort
+    kDamaged,      // an outcome or a deletion that cannot be read or belongs to another attempt
+    kDeleted,      // a commit, or a damaged outcome, that was deleted; its files may be there still
   };
   uint32_t attempt = 0;
   Kind kind = Kind::kNone;
   // True if its directory stands.
   bool directory = false;
-  // A repair made the manifest from the bins; the verdict is damaged.
+  // A repair made the manifest from the bins; the outcome is damaged.
   bool repaired = false;
   std::string request_id;
-  // The time that the manifest or the tombstone names; of a deleted attempt that of its commit.
+  // The time that the manifest or the abort record names; of a deleted attempt that of its commit.
   absl::Time time = absl::UnixEpoch();
   // The sum of the lengths of the manifest's files, headers included.
   uint64_t bytes = 0;
@@ -73,8 +73,8 @@ struct AttemptRecord {
   Lineage lineage;               // of a manifest
   std::vector<Metric> metrics;   // of a manifest
   std::string replica_mismatch;  // of a manifest
-  // Says why the attempt was aborted (a tombstone), what is wrong with the verdict (a damaged one), or when and why the
-  // attempt was deleted.
+  // Says why the attempt was aborted (an abort record), what is wrong with the outcome (a damaged one), or when and why
+  // the attempt was deleted.
   absl::Status error;
   // The file that was read; not set if the record is damaged.
   FileIdentity identity;
@@ -85,7 +85,7 @@ struct StepRecord {
   enum class State {
     kNothing,    // nothing was ever committed
     kCommitted,  // there is a readable manifest of this place; of several the highest attempt counts
-    kDamaged,    // a verdict cannot be read, and no later attempt has a manifest; see deciding()
+    kDamaged,    // an outcome cannot be read, and no later attempt has a manifest; see deciding()
   };
   int64_t step = 0;
   std::vector<AttemptRecord> attempts;  // ascending
@@ -158,7 +158,7 @@ class CheckpointStore {
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
   // Finds the manifest's file of a step, or of the latest committed one that is not superseded. NOT_FOUND
   // (NOT_COMMITTED): the message names the latest committed step, if there is one, and says what stands of `step`:
-  // aborted attempts, files without a verdict. If the step is damaged, it fails with that damage; without `step`,
+  // aborted attempts, files without an outcome. If the step is damaged, it fails with that damage; without `step`,
   // damage above the latest committed step is an error too, so it is never skipped silently. To find the latest one it
   // reads the records of all steps.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
@@ -187,7 +187,7 @@ class CheckpointStore {
   bool IsListed(const std::string& path);
   // STORAGE_ERROR: the path is listed and cannot be opened.
   absl::Status Hidden(std::string_view job, int64_t step, const std::string& path) const;
-  absl::StatusOr<Verdict> ReadVerdict(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
+  absl::StatusOr<Outcome> ReadOutcome(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
                                       int fd);
   // Returns the bytes of a file once `take` accepts them. If `take` says MANIFEST_CORRUPT it reads them a second time.
   // `fd` is the open file.

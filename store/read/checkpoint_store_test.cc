@@ -9,9 +9,9 @@
 
 #include "common/file/testing/failing_calls.h"
 #include "common/file/testing/watched_pread.h"
-#include "common/format/testing/newer_verdict.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/format/testing/newer_outcome.h"
+#include "common/status/reason.h"
 #include "store/read/listed_checkpoint.h"
 
 namespace cairn {
@@ -28,7 +28,7 @@ class CheckpointStoreTest : public testing::Test {
 
   void Put(int64_t step, uint32_t attempt, const std::string& bytes) {
     ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("a/b", step, attempt)).ok());
-    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("a/b", step, attempt), bytes).ok());
+    ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("a/b", step, attempt), bytes).ok());
   }
   static std::string Commit(int64_t step, uint32_t attempt) {
     Manifest manifest;
@@ -40,10 +40,10 @@ class CheckpointStoreTest : public testing::Test {
     manifest.rank_layout = {0};
     manifest.nodes = {"n"};
     manifest.rank_node = {0};
-    return EncodeVerdict(manifest);
+    return EncodeOutcome(manifest);
   }
   static std::string Abort(int64_t step, uint32_t attempt) {
-    return EncodeVerdict(Tombstone{
+    return EncodeOutcome(AbortRecord{
         .job = "a/b", .step = step, .attempt = attempt, .request_id = "r", .reason = "RANK_LATE", .message = "m"});
   }
 
@@ -57,7 +57,7 @@ std::vector<int64_t> Steps(const absl::StatusOr<std::vector<StepRecord>>& record
   return steps;
 }
 
-TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndTombstones_CountsManifestsOnly) {
+TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndAbortRecords_CountsManifestsOnly) {
   Put(10, 1, Commit(10, 1));
   Put(20, 1, Abort(20, 1));
   Put(20, 2, Commit(20, 2));
@@ -74,7 +74,7 @@ TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndTombstones_CountsManifes
   EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
   const StepRecord twenty = store.ReadStep("a/b", 20);
   ASSERT_EQ(twenty.attempts.size(), 2u);
-  EXPECT_EQ(twenty.attempts[0].kind, AttemptRecord::Kind::kTombstone);
+  EXPECT_EQ(twenty.attempts[0].kind, AttemptRecord::Kind::kAbortRecord);
   EXPECT_TRUE(HasReason(twenty.attempts[0].error, Reason::kRankLate));
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
 }
@@ -135,7 +135,7 @@ TEST_F(CheckpointStoreTest, Unread_WhatIsNoReadableRecord_IsSoForEverybodyWhoLoo
   std::string bytes = Commit(20, 1);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   Put(20, 1, bytes);
-  std::filesystem::create_directories(std::filesystem::path(root_) / VerdictPath("a/b", 30, 1));
+  std::filesystem::create_directories(std::filesystem::path(root_) / OutcomePath("a/b", 30, 1));
   std::filesystem::create_directory_symlink("elsewhere", std::filesystem::path(root_) / "a/b/000000000040");
   CheckpointStore store(*storage_);
   for (const int64_t step : {20, 30, 40}) {
@@ -168,10 +168,10 @@ TEST_F(CheckpointStoreTest, ReadManifest_StepIsNotCommitted_NamesTheLatest) {
   EXPECT_TRUE(std::string(manifest.status().message()).starts_with(latest + "; attempt 1 was aborted: "))
       << manifest.status();
   EXPECT_EQ(NextActionOf(manifest.status()), "`cairn list a/b` shows the committed steps; take one of these.");
-  // Files without a verdict may belong to a save that goes on, or to a commit whose record is lost.
+  // Files without an outcome may belong to a save that goes on, or to a commit whose record is lost.
   EXPECT_TRUE(storage_->MakeDirectories("a/b/000000000030/0002").ok());
   EXPECT_NE(std::string(store.ReadManifest("a/b", 30).status().message())
-                .find("; the files of attempt 2 stand there without a verdict"),
+                .find("; the files of attempt 2 stand there without an outcome"),
             std::string::npos)
       << store.ReadManifest("a/b", 30).status();
   // The next coordinator removes such files, so the message must say it before.
@@ -182,7 +182,7 @@ TEST_F(CheckpointStoreTest, ReadManifest_StepIsNotCommitted_NamesTheLatest) {
   EXPECT_TRUE(HasReason(store.ReadManifest("a/b", -1).status(), Reason::kBadStep));
 }
 
-TEST_F(CheckpointStoreTest, ReadManifest_LatestVerdictIsCorrupt_IsAnError) {
+TEST_F(CheckpointStoreTest, ReadManifest_LatestOutcomeIsCorrupt_IsAnError) {
   Put(10, 1, Commit(10, 1));
   std::string bytes = Commit(20, 1);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
@@ -197,7 +197,7 @@ TEST_F(CheckpointStoreTest, ReadManifest_LatestVerdictIsCorrupt_IsAnError) {
   EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
 }
 
-TEST_F(CheckpointStoreTest, ReadStep_LaterAttemptCommitted_OverrulesADamagedVerdict) {
+TEST_F(CheckpointStoreTest, ReadStep_LaterAttemptCommitted_OverrulesADamagedOutcome) {
   Put(20, 1, "rubbish");
   Put(20, 2, Commit(20, 2));
   Put(20, 3, "rubbish");
@@ -211,7 +211,7 @@ TEST_F(CheckpointStoreTest, ReadStep_LaterAttemptCommitted_OverrulesADamagedVerd
   EXPECT_EQ(store.ReadStep("a/b", 30).deciding()->attempt, 2u);
 }
 
-TEST_F(CheckpointStoreTest, ReadStep_DamagedVerdictAboveAManifest_HidesItWhileItsFilesStand) {
+TEST_F(CheckpointStoreTest, ReadStep_DamagedOutcomeAboveAManifest_HidesItWhileItsFilesStand) {
   Put(20, 1, Commit(20, 1));
   Put(20, 2, "rubbish");
   {
@@ -236,7 +236,7 @@ TEST_F(CheckpointStoreTest, ReadCheckpoints_OneStepIsUnreadable_ReadsTheOthers) 
   {
     std::ofstream(step + "30/0001.verdict").flush();
   }
-  std::filesystem::resize_file(step + "30/0001.verdict", kMaxVerdictBytes + 1);  // sparse
+  std::filesystem::resize_file(step + "30/0001.verdict", kMaxOutcomeBytes + 1);  // sparse
   std::filesystem::create_directory(step + "40/0001.verdict");
   std::filesystem::create_symlink("000000000010", step + "60");
   {
@@ -263,7 +263,7 @@ TEST_F(CheckpointStoreTest, ReadCheckpoints_OneStepIsUnreadable_ReadsTheOthers) 
   EXPECT_EQ(store.ReadManifest("a/b", 50)->step, 50);
 }
 
-TEST_F(CheckpointStoreTest, ReadStep_VerdictOfAnotherPlace_IsDamaged) {
+TEST_F(CheckpointStoreTest, ReadStep_OutcomeOfAnotherPlace_IsDamaged) {
   Put(10, 1, Commit(20, 1));
   Put(20, 1, Commit(20, 2));
   Put(30, 1, Abort(20, 1));
@@ -273,7 +273,7 @@ TEST_F(CheckpointStoreTest, ReadStep_VerdictOfAnotherPlace_IsDamaged) {
   }
 }
 
-TEST_F(CheckpointStoreTest, ReadStep_RepairedManifest_ReplacesOnlyADamagedVerdict) {
+TEST_F(CheckpointStoreTest, ReadStep_RepairedManifest_ReplacesOnlyADamagedOutcome) {
   Put(10, 1, "rubbish");
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 10, 1), Commit(10, 1)).ok());
   Put(20, 1, Abort(20, 1));
@@ -285,7 +285,7 @@ TEST_F(CheckpointStoreTest, ReadStep_RepairedManifest_ReplacesOnlyADamagedVerdic
   ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("a/b", 50, 1)).ok());
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 50, 1), Commit(50, 1)).ok());
   CheckpointStore store(*storage_);
-  EXPECT_EQ(store.ReadStep("a/b", 50).state(), StepRecord::State::kCommitted) << "its damaged verdict was removed";
+  EXPECT_EQ(store.ReadStep("a/b", 50).state(), StepRecord::State::kCommitted) << "its damaged outcome was removed";
   EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
   EXPECT_TRUE(store.ReadStep("a/b", 10).deciding()->repaired);
   EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
@@ -311,7 +311,7 @@ TEST_F(CheckpointStoreTest, ReadStep_DamagedRecord_IsReadOnceUntilTheFileChanges
   EXPECT_EQ(watched_pread.bytes, 0u);
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 10, 1), Commit(10, 1)).ok());
   EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted) << "a repair is seen at once";
-  std::filesystem::remove(root_ + "/" + VerdictPath("a/b", 20, 1));
+  std::filesystem::remove(root_ + "/" + OutcomePath("a/b", 20, 1));
   Put(20, 1, Commit(20, 1));
   EXPECT_EQ(store.ReadStep("a/b", 20).state(), StepRecord::State::kCommitted) << "and so is another file";
 }

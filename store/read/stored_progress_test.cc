@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/format/verdict.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {
@@ -27,9 +27,9 @@ class StoredProgressTest : public ::testing::Test {
     storage_ = *PosixStorage::Open(root_, true);
   }
 
-  void Put(const std::string& job, int64_t step, const std::string& verdict) {
+  void Put(const std::string& job, int64_t step, const std::string& outcome) {
     ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory(job, step, 1)).ok());
-    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath(job, step, 1), verdict).ok());
+    ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath(job, step, 1), outcome).ok());
   }
   void Commit(const std::string& job, int64_t step) {
     Manifest manifest;
@@ -41,11 +41,11 @@ class StoredProgressTest : public ::testing::Test {
     manifest.rank_layout = {0};
     manifest.nodes = {"n"};
     manifest.rank_node = {0};
-    Put(job, step, EncodeVerdict(manifest));
+    Put(job, step, EncodeOutcome(manifest));
   }
   void Abort(const std::string& job, int64_t step) {
     Put(job, step,
-        EncodeVerdict(Tombstone{
+        EncodeOutcome(AbortRecord{
             .job = job, .step = step, .attempt = 1, .request_id = "r", .reason = "RANK_LATE", .message = "m"}));
   }
   std::string Note(const std::string& job) { return ProgressNote(LookForProgress(*storage_, job), job, "/ckpt"); }
@@ -64,7 +64,7 @@ TEST_F(StoredProgressTest, Note_TheJobHasACheckpointBelowAbortedSteps_SaysNothin
 }
 
 TEST_F(StoredProgressTest, Note_TheJobsOnlyCheckpointIsDamaged_SaysNothing) {
-  Put("demo", 1, "no verdict");
+  Put("demo", 1, "no outcome");
   Commit("llm", 7);
   EXPECT_EQ(Note("demo"), "");
 }

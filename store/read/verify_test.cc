@@ -9,8 +9,8 @@
 #include <random>
 
 #include "common/base/crc32c.h"
-#include "common/format/safetensors_header.h"
 #include "common/format/checkpoint_path.h"
+#include "common/format/safetensors_header.h"
 
 namespace cairn {
 namespace {

@@ -14,9 +14,9 @@
 #include "common/base/crc32c.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {

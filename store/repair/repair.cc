@@ -3,25 +3,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/format/verdict.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/epoch_file.h"
-#include "store/root/unfinished_files.h"
 #include "store/repair/bin_headers.h"
 #include "store/repair/rebuild.h"
+#include "store/root/epoch_file.h"
+#include "store/root/unfinished_files.h"
 
 namespace cairn {
 namespace {
 
 absl::Status CheckCommit(PosixStorage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
                          bool assume_committed) {
-  // A newer version may have written this verdict, which this version must not overrule.
+  // A newer version may have written this outcome, which this version must not overrule.
   if (HasReason(damaged.error, Reason::kFormatTooNew)) return damaged.error;
-  const std::string path = VerdictPath(job, step, damaged.attempt);
-  const auto bytes = storage.ReadFile(path, kMaxVerdictBytes);
+  const std::string path = OutcomePath(job, step, damaged.attempt);
+  const auto bytes = storage.ReadFile(path, kMaxOutcomeBytes);
   if (assume_committed || (bytes.ok() && ShowsManifestOf(*bytes, job, step, damaged.attempt))) return absl::OkStatus();
   return MakeError(
       Reason::kCommitUnproven,
@@ -101,8 +101,8 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   report.unknown = std::move(rebuilt.unknown);
   CAIRN_RETURN_IF_ERROR(RecoverLineage(store, report));
   // Readers must get the record that was meant, so it is decoded and compared before it is put.
-  const std::string bytes = EncodeVerdict(report.manifest);
-  CAIRN_ASSIGN_OR_RETURN(const Verdict decoded, DecodeVerdict(bytes));
+  const std::string bytes = EncodeOutcome(report.manifest);
+  CAIRN_ASSIGN_OR_RETURN(const Outcome decoded, DecodeOutcome(bytes));
   if (std::get<Manifest>(decoded) != report.manifest) {
     return MakeError(Reason::kInternal,
                      absl::StrCat(job, "@", step, ": the rebuilt manifest does not read as written"));

@@ -1,4 +1,4 @@
-// Gives a committed checkpoint with a damaged verdict a manifest again.
+// Gives a committed checkpoint with a damaged outcome a manifest again.
 #ifndef CAIRN_STORE_REPAIR_REPAIR_H_
 #define CAIRN_STORE_REPAIR_REPAIR_H_
 
@@ -21,7 +21,7 @@ struct RepairOptions {
 };
 
 struct RepairReport {
-  // False if the manifest was sound, so that there was nothing to do.
+  // False if the manifest was valid, so that there was nothing to do.
   bool repaired = false;
   Manifest manifest;
   // Lists for people what the manifest cannot say any more.
@@ -30,13 +30,13 @@ struct RepairReport {
   VerifyReport verified;
 };
 
-// Repairs a step. The damaged verdict stays as it is. If every checksum of every byte agrees, the manifest that was
+// Repairs a step. The damaged outcome stays as it is. If every checksum of every byte agrees, the manifest that was
 // made from the bins is put beside it (RepairedPath). Before it writes anything it takes the root's lock, so that no
 // coordinator serves the root. If the manifest reads, only the files can be damaged, which no repair mends: it verifies
 // them without the lock.
 //
-// A damaged tombstone may look like a damaged manifest, and the files of an aborted attempt may be complete. So the
-// rest of the verdict must show that it was a manifest.
+// A damaged abort record may look like a damaged manifest, and the files of an aborted attempt may be complete. So the
+// rest of the outcome must show that it was a manifest.
 //
 // The report is filled as far as the repair came. NOT_FOUND (NOT_COMMITTED): the step was never committed.
 // FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root; (COMMIT_UNPROVEN): nothing proves the commit and

@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/fake_clock.h"
-#include "common/format/safetensors_header.h"
-#include "common/format/testing/newer_verdict.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/format/safetensors_header.h"
+#include "common/format/testing/newer_outcome.h"
+#include "common/status/reason.h"
 #include "store/read/checkpoint_store.h"
 #include "store/root/epoch_file.h"
 
@@ -95,9 +95,9 @@ class RepairTest : public testing::Test {
     bytes.replace(begin, end - begin, "}" + std::string(end - begin - 1, ' '));
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   }
-  void PutVerdict(std::string bytes, size_t flipped) {
+  void PutOutcome(std::string bytes, size_t flipped) {
     bytes[flipped] = static_cast<char>(bytes[flipped] ^ 1);
-    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", kStep, 1), bytes).ok());
+    ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("demo", kStep, 1), bytes).ok());
   }
   // Damages the head of the manifest, whose record can still be read.
   void DamageManifest() {
@@ -106,10 +106,10 @@ class RepairTest : public testing::Test {
     manifest.step = kStep;
     manifest.attempt = 1;
     manifest.world_size = 2;
-    PutVerdict(EncodeVerdict(manifest), 20);
+    PutOutcome(EncodeOutcome(manifest), 20);
   }
-  void DamageTombstone() {
-    PutVerdict(EncodeVerdict(Tombstone{.job = "demo", .step = kStep, .attempt = 1, .reason = "RANK_LATE"}), 20);
+  void DamageAbortRecord() {
+    PutOutcome(EncodeOutcome(AbortRecord{.job = "demo", .step = kStep, .attempt = 1, .reason = "RANK_LATE"}), 20);
   }
   absl::Status Repair(bool assume_committed = false) {
     report_ = RepairReport();
@@ -167,7 +167,7 @@ TEST_F(RepairTest, Repair_AnEarlierOneWasKilled_ItsTemporaryFileGoes) {
   EXPECT_FALSE(std::filesystem::exists(left));
 }
 
-TEST_F(RepairTest, Repair_ManifestIsSoundButAFileIsNot_SaysSo) {
+TEST_F(RepairTest, Repair_ManifestIsValidButAFileIsNot_SaysSo) {
   WriteBins();
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
@@ -182,7 +182,7 @@ TEST_F(RepairTest, Repair_ServedRootAndManifestReads_VerifiesTheFilesAllTheSame)
   WriteBins();
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
-  std::filesystem::rename(root_ + "/" + RepairedPath("demo", kStep, 1), root_ + "/" + VerdictPath("demo", kStep, 1));
+  std::filesystem::rename(root_ + "/" + RepairedPath("demo", kStep, 1), root_ + "/" + OutcomePath("demo", kStep, 1));
   const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(Repair().ok()) << Repair();
@@ -204,7 +204,7 @@ TEST_F(RepairTest, Repair_StepBelowALaterOneOfItsLine_IsNotSuperseded) {
     other.world_size = 1;
     other.lineage = lineage;
     ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("demo", step, 1)).ok());
-    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", step, 1), EncodeVerdict(other)).ok());
+    ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("demo", step, 1), EncodeOutcome(other)).ok());
   };
   put(kStep - 2, {.line = 0, .sequence = 1});
   put(kStep - 1, {.line = 5, .continues_step = kStep - 2, .parent_line = 0, .sequence = 2});
@@ -229,9 +229,9 @@ TEST_F(RepairTest, Repair_AlreadyRepaired_IsMadeDurableBeforeItIsTold) {
   EXPECT_NE(std::filesystem::last_write_time(directory), before);
 }
 
-TEST_F(RepairTest, Repair_DamagedTombstone_IsNoCommit) {
+TEST_F(RepairTest, Repair_DamagedAbortRecord_IsNoCommit) {
   WriteBins();
-  DamageTombstone();
+  DamageAbortRecord();
   const absl::Status refused = Repair();
   EXPECT_TRUE(HasReason(refused, Reason::kCommitUnproven)) << refused;
   EXPECT_NE(std::string(refused.message()).find("0001.verdict"), std::string::npos);
@@ -240,9 +240,9 @@ TEST_F(RepairTest, Repair_DamagedTombstone_IsNoCommit) {
   EXPECT_TRUE(IsRepaired());
 }
 
-TEST_F(RepairTest, Repair_UnreadableVerdict_ProvesNothing) {
+TEST_F(RepairTest, Repair_UnreadableOutcome_ProvesNothing) {
   WriteBins();
-  std::filesystem::create_symlink("elsewhere", root_ + "/" + VerdictPath("demo", kStep, 1));
+  std::filesystem::create_symlink("elsewhere", root_ + "/" + OutcomePath("demo", kStep, 1));
   EXPECT_TRUE(HasReason(Repair(), Reason::kCommitUnproven)) << Repair();
   EXPECT_TRUE(Repair(true).ok()) << Repair(true);
   EXPECT_EQ(CheckpointStore(*storage_).ReadManifest("demo", kStep)->step, kStep);
@@ -252,8 +252,8 @@ TEST_F(RepairTest, Repair_WhatWasNeverCommitted_IsNotRepaired) {
   WriteBins();
   EXPECT_TRUE(HasReason(Repair(true), Reason::kNotCommitted)) << Repair(true);
   ASSERT_TRUE(storage_
-                  ->PutIfAbsent(VerdictPath("demo", kStep, 1),
-                                EncodeVerdict(Tombstone{.job = "demo", .step = kStep, .attempt = 1}))
+                  ->PutIfAbsent(OutcomePath("demo", kStep, 1),
+                                EncodeOutcome(AbortRecord{.job = "demo", .step = kStep, .attempt = 1}))
                   .ok());
   EXPECT_TRUE(HasReason(Repair(true), Reason::kNotCommitted)) << Repair(true);
   EXPECT_FALSE(IsRepaired());
@@ -268,14 +268,14 @@ TEST_F(RepairTest, Repair_ServedRoot_IsRefused) {
   EXPECT_FALSE(IsRepaired());
 }
 
-TEST_F(RepairTest, Repair_NewerVersionsVerdict_IsNotOverruled) {
+TEST_F(RepairTest, Repair_NewerVersionsOutcome_IsNotOverruled) {
   WriteBins();
   Manifest manifest;
   manifest.job = "demo";
   manifest.step = kStep;
   manifest.attempt = 1;
-  const std::string bytes = OfVersion(EncodeVerdict(manifest), 2);
-  ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", kStep, 1), bytes).ok());
+  const std::string bytes = OfVersion(EncodeOutcome(manifest), 2);
+  ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("demo", kStep, 1), bytes).ok());
   EXPECT_TRUE(HasReason(Repair(true), Reason::kFormatTooNew)) << Repair(true);
 }
 
@@ -286,7 +286,7 @@ TEST_F(RepairTest, Repair_FlippedBitOfTheVersion_IsDamage) {
   manifest.step = kStep;
   manifest.attempt = 1;
   manifest.world_size = 2;
-  PutVerdict(EncodeVerdict(manifest), 9);
+  PutOutcome(EncodeOutcome(manifest), 9);
   EXPECT_TRUE(Repair().ok()) << Repair();
   EXPECT_TRUE(IsRepaired());
 }

@@ -18,10 +18,10 @@
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/file/retry.h"
+#include "common/file/uncached_file.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/root/nested_root.h"
-#include "common/file/uncached_file.h"
 
 namespace cairn {
 namespace {

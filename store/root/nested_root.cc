@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/shell_word.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

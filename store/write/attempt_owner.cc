@@ -1,9 +1,9 @@
 #include "store/write/attempt_owner.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/file/uncached_file.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/file/uncached_file.h"
 
 namespace cairn {
 namespace {

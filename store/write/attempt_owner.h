@@ -16,8 +16,8 @@
 namespace cairn {
 
 // Makes an attempt's directory, which must not exist, with its owner. kExists: see MakeDirectoryExclusive. It does not
-// wait for the disk: the put of the verdict makes the directory's name durable, and after a power cut nobody goes on
-// with an attempt that has no verdict. `what` is for messages.
+// wait for the disk: the put of the outcome makes the directory's name durable, and after a power cut nobody goes on
+// with an attempt that has no outcome. `what` is for messages.
 absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
                                                        uint64_t nonce, std::string_view what);
 

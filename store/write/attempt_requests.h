@@ -14,10 +14,10 @@
 
 namespace cairn {
 
-// Finds a number for a new attempt at a step: above every verdict and directory of the step and above `above`. Puts
-// tombstones on attempts that have no verdict and removes the files of those that have a tombstone. Compares the plan's
-// names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A step that
-// is committed is taken only with `overwrite`, or if it is left behind.
+// Finds a number for a new attempt at a step: above every outcome and directory of the step and above `above`. Puts
+// abort records on attempts that have no outcome and removes the files of those that have an abort record. Compares the
+// plan's names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A step
+// that is committed is taken only with `overwrite`, or if it is left behind.
 struct ReserveAttempt {
   int64_t step = 0;
   uint32_t above = 0;
@@ -39,13 +39,13 @@ using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
 
 // Puts the record that ends an attempt, if none stands there. A manifest is put only if the attempt's directory holds
 // `nonce`, and all `bins` in their sizes.
-struct PutVerdict {
+struct PutOutcome {
   int64_t step = 0;
   uint32_t attempt = 0;
   uint64_t nonce = 0;                           // of a manifest's attempt
-  std::shared_ptr<const std::string> manifest;  // null for a tombstone
+  std::shared_ptr<const std::string> manifest;  // null for an abort record
   BinFiles bins;                                // of a manifest
-  absl::Status error;                           // of a tombstone
+  absl::Status error;                           // of an abort record
   std::string request_id;
   uint64_t ticket = 0;
 };
@@ -55,10 +55,10 @@ struct Reserved {
   uint64_t nonce = 0;  // stands in the attempt's directory
 };
 
-// The result of a PutVerdict.
-struct PutOutcome {
+// The result of a PutOutcome.
+struct PutAnswer {
   // The record that stands there now, durably.
-  absl::StatusOr<VerdictSummary> standing;
+  absl::StatusOr<OutcomeSummary> standing;
   // True: `standing` is an error, but the record may stand there all the same, or may come to stand there later. False:
   // it does not stand there.
   bool in_doubt = false;

@@ -5,16 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/format/checkpoint_path.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/write/attempt_owner.h"
-#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {
 
-constexpr char kReservePath[] = ".cairn/tombstone-room";
+constexpr char kReservePath[] = ".cairn/abort_record-room";
 constexpr size_t kReserveBytes = 64 << 10;
 constexpr size_t kFaultsTold = 4;
 
@@ -49,13 +49,13 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
   std::set<uint32_t> kept;
   for (uint32_t attempt : listed.verdict) {
     highest = std::max(highest, attempt);
-    const auto verdict = ReadBack(job, step, attempt);
-    if (!verdict.ok()) {
-      return Annotate(verdict.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
+    const auto outcome = ReadBack(job, step, attempt);
+    if (!outcome.ok()) {
+      return Annotate(outcome.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
                                                      " ended, so no other one is begun"));
     }
-    if (verdict->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
-    if (verdict->stands() || verdict->damaged || verdict->deleted) kept.insert(attempt);
+    if (outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
+    if (outcome->stands() || outcome->damaged || outcome->deleted) kept.insert(attempt);
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
@@ -63,11 +63,11 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
       const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
                                            absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
                                            {{"job", job}, {"step", absl::StrCat(step)}});
-      const PutOutcome put = PutTombstone(job, step, attempt, error, "");
+      const PutAnswer put = PutAbortRecord(job, step, attempt, error, "");
       if (!put.standing.ok()) return put.standing.status();
       if (put.standing->committed) return StepCommitted(job, step, attempt);
     }
-    // The files of a damaged verdict are kept, because a person may still rescue them, and those of a deleted attempt
+    // The files of a damaged outcome are kept, because a person may still rescue them, and those of a deleted attempt
     // until no load reads them.
     if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
@@ -80,48 +80,48 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
                                                 absl::StrCat(job, "@", step, " attempt ", attempt)));
     if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
     // Another coordinator has made it since we looked, or the list did not tell of it. It may be a checkpoint.
-    const auto verdict = ReadBack(job, step, attempt);
-    if (verdict.ok() && verdict->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
-    if (!verdict.ok() && !HasReason(verdict.status(), Reason::kFileMissing)) return verdict.status();
+    const auto outcome = ReadBack(job, step, attempt);
+    if (outcome.ok() && outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
+    if (!outcome.ok() && !HasReason(outcome.status(), Reason::kFileMissing)) return outcome.status();
   }
   return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", kMaxAttempt, " attempts"),
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
-absl::StatusOr<VerdictSummary> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
-  auto verdict = catalog_.Read(job, step, attempt);
-  if (!HasReason(verdict.status(), Reason::kManifestCorrupt)) return verdict;
-  VerdictSummary summary;
+absl::StatusOr<OutcomeSummary> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
+  auto outcome = catalog_.Read(job, step, attempt);
+  if (!HasReason(outcome.status(), Reason::kManifestCorrupt)) return outcome;
+  OutcomeSummary summary;
   summary.step = step;
   summary.attempt = attempt;
   summary.damaged = true;
-  summary.error = verdict.status();
+  summary.error = outcome.status();
   return summary;
 }
 
-std::optional<VerdictSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
-  auto verdict = ReadBack(job, step, attempt);
-  if (!verdict.ok() || !storage_.SettleDirectory(StepDirectory(job, step)).ok()) return std::nullopt;
-  return *std::move(verdict);
+std::optional<OutcomeSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
+  auto outcome = ReadBack(job, step, attempt);
+  if (!outcome.ok() || !storage_.SettleDirectory(StepDirectory(job, step)).ok()) return std::nullopt;
+  return *std::move(outcome);
 }
 
-PutOutcome AttemptStore::WithDoubt(const std::string& path, PutOutcome outcome) {
+PutAnswer AttemptStore::WithDoubt(const std::string& path, PutAnswer answer) {
   MutexLock lock(mutex_);
-  if (outcome.standing.ok()) {
+  if (answer.standing.ok()) {
     doubted_.erase(path);
-  } else if (outcome.in_doubt) {
+  } else if (answer.in_doubt) {
     doubted_.insert(path);
   } else {
-    outcome.in_doubt = doubted_.contains(path);
+    answer.in_doubt = doubted_.contains(path);
   }
-  return outcome;
+  return answer;
 }
 
-PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
-                                   bool manifest) {
-  const std::string path = VerdictPath(job, step, attempt);
+PutAnswer AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
+                                  bool manifest) {
+  const std::string path = OutcomePath(job, step, attempt);
   PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
-  // Somebody has deleted the step, and the bins of a commit with it. So only a tombstone makes the directory anew.
+  // Somebody has deleted the step, and the bins of a commit with it. So only an abort record makes the directory anew.
   if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
       return WithDoubt(path, {std::move(made)});
@@ -135,7 +135,7 @@ PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_
   return WithDoubt(path, {std::move(standing), unread});
 }
 
-absl::Status AttemptStore::CheckComplete(const std::string& job, const PutVerdict& action) {
+absl::Status AttemptStore::CheckComplete(const std::string& job, const PutOutcome& action) {
   const std::string directory = AttemptDirectory(job, action.step, action.attempt);
   CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(storage_, directory, action.nonce));
   std::vector<std::string> names;
@@ -168,22 +168,22 @@ absl::Status AttemptStore::CheckComplete(const std::string& job, const PutVerdic
        {"root", storage_.root()}});
 }
 
-PutOutcome AttemptStore::Put(const std::string& job, const PutVerdict& action) {
-  PutOutcome outcome;
+PutAnswer AttemptStore::Put(const std::string& job, const PutOutcome& action) {
+  PutAnswer answer;
   const absl::Status enough = WithMemory(absl::StrCat("to end ", job, "@", action.step), [&] {
-    outcome = PutNow(job, action);
+    answer = PutNow(job, action);
     return absl::OkStatus();
   });
-  if (enough.ok()) return outcome;
+  if (enough.ok()) return answer;
   // The memory may have run out after the record had its name.
-  return WithDoubt(VerdictPath(job, action.step, action.attempt), {enough, /*in_doubt=*/true});
+  return WithDoubt(OutcomePath(job, action.step, action.attempt), {enough, /*in_doubt=*/true});
 }
 
-PutOutcome AttemptStore::PutNow(const std::string& job, const PutVerdict& action) {
-  const std::string path = VerdictPath(job, action.step, action.attempt);
+PutAnswer AttemptStore::PutNow(const std::string& job, const PutOutcome& action) {
+  const std::string path = OutcomePath(job, action.step, action.attempt);
   if (absl::Status held = root_.held(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {
-    return PutTombstone(job, action.step, action.attempt, action.error, action.request_id);
+    return PutAbortRecord(job, action.step, action.attempt, action.error, action.request_id);
   }
   if (absl::Status complete = CheckComplete(job, action); !complete.ok()) {
     // Perhaps because the attempt has ended already, and its files are gone.
@@ -193,29 +193,29 @@ PutOutcome AttemptStore::PutNow(const std::string& job, const PutVerdict& action
   return PutRecord(job, action.step, action.attempt, *action.manifest, /*manifest=*/true);
 }
 
-PutOutcome AttemptStore::PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
-                                      const std::string& request_id) {
-  Tombstone tombstone;
-  tombstone.job = job;
-  tombstone.step = step;
-  tombstone.attempt = attempt;
-  tombstone.request_id = request_id;
-  tombstone.reason = std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name);
-  tombstone.message = std::string(error.message());
-  tombstone.time = clock_.WallNow();
-  const std::string bytes = EncodeVerdict(tombstone);
-  PutOutcome outcome = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
-  if (HasReason(outcome.standing.status(), Reason::kNoSpace)) {
+PutAnswer AttemptStore::PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt,
+                                       const absl::Status& error, const std::string& request_id) {
+  AbortRecord abort_record;
+  abort_record.job = job;
+  abort_record.step = step;
+  abort_record.attempt = attempt;
+  abort_record.request_id = request_id;
+  abort_record.reason = std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name);
+  abort_record.message = std::string(error.message());
+  abort_record.time = clock_.WallNow();
+  const std::string bytes = EncodeOutcome(abort_record);
+  PutAnswer answer = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
+  if (HasReason(answer.standing.status(), Reason::kNoSpace)) {
     ReleaseReserve(storage_);
-    outcome = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
+    answer = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
   }
-  return outcome;
+  return answer;
 }
 
 absl::Status AttemptStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
-  CAIRN_ASSIGN_OR_RETURN(const VerdictSummary verdict, ReadBack(job, step, attempt));
-  if (verdict.stands()) return StepCommitted(job, step, attempt);
-  if (verdict.damaged || verdict.deleted) return verdict.error;
+  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary outcome, ReadBack(job, step, attempt));
+  if (outcome.stands()) return StepCommitted(job, step, attempt);
+  if (outcome.damaged || outcome.deleted) return outcome.error;
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

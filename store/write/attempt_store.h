@@ -13,9 +13,9 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
-#include "store/write/attempt_requests.h"
 #include "store/read/catalog.h"
 #include "store/root/root_hold.h"
+#include "store/write/attempt_requests.h"
 
 namespace cairn {
 
@@ -31,35 +31,35 @@ class AttemptStore {
   // Takes a free number for an attempt: see ReserveAttempt. When this returns, the attempt's directory was made by this
   // call, and holds the nonce (store/write/attempt_owner.h). The files of a commit that will be replaced stay.
   // ALREADY_EXISTS (STEP_COMMITTED), FAILED_PRECONDITION (ROOT_IN_USE; CHECKPOINT_PINNED: an overwrite of a pinned
-  // step); a verdict of the step that cannot be read is an error, because it may be a commit. One that is proven to be
+  // step); an outcome of the step that cannot be read is an error, because it may be a commit. One that is proven to be
   // damaged is passed over.
   absl::StatusOr<Reserved> Reserve(const std::string& job, const ReserveAttempt& action);
   // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably. An error in
-  // doubt stays in doubt until a later call has found out: see PutOutcome.
+  // doubt stays in doubt until a later call has found out: see PutAnswer.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the
   // attempt's directory is another coordinator's, or a file of a manifest is not there in its size.
-  PutOutcome Put(const std::string& job, const PutVerdict& action);
-  // Frees the room that is kept for tombstones on a full disk. It is the root's, whoever serves it.
+  PutAnswer Put(const std::string& job, const PutOutcome& action);
+  // Frees the room that is kept for abort records on a full disk. It is the root's, whoever serves it.
   static void ReleaseReserve(PosixStorage& storage);
-  // Removes an attempt's directory: its files several at a time, then one sync. Only where a tombstone is read now;
+  // Removes an attempt's directory: its files several at a time, then one sync. Only where an abort record is read now;
   // else an error, and nothing is removed.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
   // OK if the new attempt may take the place of this one, which is committed.
   absl::Status MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt);
-  PutOutcome PutNow(const std::string& job, const PutVerdict& action);
+  PutAnswer PutNow(const std::string& job, const PutOutcome& action);
   // OK if the attempt may be committed: its directory is ours, and holds all files.
-  absl::Status CheckComplete(const std::string& job, const PutVerdict& action);
-  PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes, bool manifest);
-  PutOutcome PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
-                          const std::string& request_id);
+  absl::Status CheckComplete(const std::string& job, const PutOutcome& action);
+  PutAnswer PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes, bool manifest);
+  PutAnswer PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
+                           const std::string& request_id);
   // The record that stands there durably; nothing if there is none, or if nobody can tell.
-  std::optional<VerdictSummary> Standing(const std::string& job, int64_t step, uint32_t attempt);
+  std::optional<OutcomeSummary> Standing(const std::string& job, int64_t step, uint32_t attempt);
   // As Catalog::Read, but a record that is proven to be damaged is an answer too.
-  absl::StatusOr<VerdictSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
+  absl::StatusOr<OutcomeSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
   // Adds the doubt of earlier calls to `outcome`.
-  PutOutcome WithDoubt(const std::string& path, PutOutcome outcome);
+  PutAnswer WithDoubt(const std::string& path, PutAnswer outcome);
   void KeepReserve();
 
   PosixStorage& storage_;

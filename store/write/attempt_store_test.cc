@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "common/base/fake_clock.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "store/write/attempt_owner.h"
-#include "common/format/checkpoint_path.h"
 
 namespace {
 
@@ -94,17 +94,17 @@ class Coordinator {
   absl::StatusOr<Reserved> Reserve(int64_t step, uint32_t above = 0) { return Reserve({.step = step, .above = above}); }
   absl::StatusOr<Reserved> Reserve(const ReserveAttempt& action) { return store_.Reserve("demo", action); }
   int raised() const { return raised_; }
-  PutOutcome Commit(int64_t step, const Reserved& reserved, std::vector<BinFile> bins = {}) {
+  PutAnswer Commit(int64_t step, const Reserved& reserved, std::vector<BinFile> bins = {}) {
     Manifest manifest;
     manifest.job = "demo";
     manifest.step = step;
     manifest.attempt = reserved.attempt;
     manifest.world_size = 2;
     return store_.Put(
-        "demo", {step, reserved.attempt, reserved.nonce, std::make_shared<const std::string>(EncodeVerdict(manifest)),
+        "demo", {step, reserved.attempt, reserved.nonce, std::make_shared<const std::string>(EncodeOutcome(manifest)),
                  std::make_shared<const std::vector<BinFile>>(std::move(bins)), absl::OkStatus(), ""});
   }
-  PutOutcome Bury(int64_t step, uint32_t attempt, const std::string& request_id = "") {
+  PutAnswer Bury(int64_t step, uint32_t attempt, const std::string& request_id = "") {
     return store_.Put("demo", {step, attempt, 0, nullptr, nullptr, kLate, request_id});
   }
   absl::Status Remove(int64_t step, uint32_t attempt) { return store_.Remove("demo", step, attempt); }
@@ -138,12 +138,12 @@ class AttemptStoreTest : public testing::Test {
   std::unique_ptr<Coordinator> second_;
 };
 
-TEST_F(AttemptStoreTest, Put_AVerdictStands_KeepsTheFirst) {
+TEST_F(AttemptStoreTest, Put_AOutcomeStands_KeepsTheFirst) {
   const auto one = first_->Reserve(5);
   ASSERT_EQ(one->attempt, 1u);
-  const auto tombstone = second_->Bury(5, 1, "r1");
-  ASSERT_TRUE(tombstone.standing.ok()) << tombstone.standing.status();
-  EXPECT_FALSE(tombstone.standing->committed);
+  const auto abort_record = second_->Bury(5, 1, "r1");
+  ASSERT_TRUE(abort_record.standing.ok()) << abort_record.standing.status();
+  EXPECT_FALSE(abort_record.standing->committed);
   // A coordinator that wakes up late finds it, whatever it wanted to write.
   const auto late = first_->Commit(5, *one);
   ASSERT_TRUE(late.standing.ok()) << late.standing.status();
@@ -166,11 +166,11 @@ TEST_F(AttemptStoreTest, EndedAttempt_WhoseFilesAreGone_IsObeyedToo) {
 
 TEST_F(AttemptStoreTest, Reserve_AttemptsStand_NumberIsAboveAll) {
   EXPECT_EQ(first_->Reserve(5)->attempt, 1u);
-  // Left without a verdict: it is buried and removed before a later one begins.
+  // Left without an outcome: it is buried and removed before a later one begins.
   Write("demo/000000000005/0001/rank00000-bin00.safetensors", "half a file");
   EXPECT_EQ(first_->Reserve(5)->attempt, 2u);
   EXPECT_FALSE(Exists(AttemptDirectory("demo", 5, 1)));
-  EXPECT_TRUE(Exists(VerdictPath("demo", 5, 1)));
+  EXPECT_TRUE(Exists(OutcomePath("demo", 5, 1)));
   EXPECT_TRUE(Exists(AttemptDirectory("demo", 5, 2)));
   EXPECT_EQ(first_->Reserve(5, 7)->attempt, 8u) << "agents have heard of attempt 7";
   const auto six = first_->Reserve(6);
@@ -221,7 +221,7 @@ TEST_F(AttemptStoreTest, Reserve_TwoCoordinatorsAtOnce_NeverShareADirectory) {
 TEST_F(AttemptStoreTest, Put_RefusedAfterOneInDoubt_IsInDoubt) {
   const auto one = first_->Reserve(5);
   link_error = EIO;
-  PutOutcome put = first_->Commit(5, *one);
+  PutAnswer put = first_->Commit(5, *one);
   EXPECT_FALSE(put.standing.ok());
   EXPECT_TRUE(put.in_doubt);
   link_error = ENOSPC;
@@ -233,9 +233,9 @@ TEST_F(AttemptStoreTest, Put_RefusedAfterOneInDoubt_IsInDoubt) {
 
 TEST_F(AttemptStoreTest, Bury_DiskIsFull_TakesTheRoomThatWasKeptForIt) {
   ASSERT_TRUE(first_->Reserve(5).ok());
-  takes_all_room = root_ + "/.cairn/tombstone-room";
+  takes_all_room = root_ + "/.cairn/abort_record-room";
   ASSERT_TRUE(std::filesystem::exists(takes_all_room));
-  const PutOutcome buried = first_->Bury(5, 1);
+  const PutAnswer buried = first_->Bury(5, 1);
   takes_all_room.clear();
   EXPECT_TRUE(buried.standing.ok()) << buried.standing.status();
 }
@@ -258,7 +258,7 @@ TEST_F(AttemptStoreTest, Put_DirectoryOfAnother_IsNotCommitted) {
   const auto put = first_->Commit(5, forged);
   EXPECT_TRUE(HasReason(put.standing.status(), Reason::kRootMismatch)) << put.standing.status();
   EXPECT_FALSE(put.in_doubt);
-  EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
+  EXPECT_FALSE(Exists(OutcomePath("demo", 5, 1)));
   EXPECT_TRUE(first_->Commit(5, *reserved).standing->committed);
 }
 
@@ -274,7 +274,7 @@ TEST_F(AttemptStoreTest, Put_FileIsMissingOrShort_PutsNoManifest) {
     EXPECT_NE(put.standing.status().message().find("rank00001-bin00.safetensors of rank 1 " + what), std::string::npos)
         << put.standing.status();
     EXPECT_EQ(MetadataOf(put.standing.status())["ranks"], "1");
-    EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
+    EXPECT_FALSE(Exists(OutcomePath("demo", 5, 1)));
     Write(directory + bins[1].name, "five!");
   }
   Write(directory + bins[1].name, "six...");
@@ -288,20 +288,20 @@ TEST_F(AttemptStoreTest, Put_LostRoot_IsNotWrittenToAnyMore) {
   EXPECT_FALSE(Exists(StepDirectory("demo", 6)));
   EXPECT_TRUE(HasReason(first_->Commit(5, *reserved).standing.status(), Reason::kRootInUse));
   EXPECT_TRUE(HasReason(first_->Bury(5, 1).standing.status(), Reason::kRootInUse));
-  EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
+  EXPECT_FALSE(Exists(OutcomePath("demo", 5, 1)));
 }
 
-TEST_F(AttemptStoreTest, Remove_NoTombstoneIsRead_KeepsTheFiles) {
+TEST_F(AttemptStoreTest, Remove_NoAbortRecordIsRead_KeepsTheFiles) {
   const auto reserved = first_->Reserve(5);
   const std::string directory = AttemptDirectory("demo", 5, 1);
-  EXPECT_FALSE(first_->Remove(5, 1).ok()) << "it has no verdict";
+  EXPECT_FALSE(first_->Remove(5, 1).ok()) << "it has no outcome";
   EXPECT_TRUE(Exists(directory));
   ASSERT_TRUE(first_->Commit(5, *reserved).standing.ok());
   EXPECT_FALSE(first_->Remove(5, 1).ok());
   EXPECT_TRUE(Exists(directory));
-  Write(VerdictPath("demo", 5, 1), "rubbish");
+  Write(OutcomePath("demo", 5, 1), "rubbish");
   EXPECT_TRUE(HasReason(first_->Remove(5, 1), Reason::kManifestCorrupt));
-  EXPECT_TRUE(Exists(directory)) << "what a damaged verdict belongs to may be rescued";
+  EXPECT_TRUE(Exists(directory)) << "what a damaged outcome belongs to may be rescued";
 }
 
 TEST_F(AttemptStoreTest, CommitAndRemove_ManyFiles_CostTheSameSyncs) {
@@ -339,16 +339,16 @@ TEST_F(AttemptStoreTest, CommitAndRemove_ManyFiles_CostTheSameSyncs) {
   EXPECT_LE(calls[0], 3) << "the record, its name, and the directory's end";
 }
 
-TEST_F(AttemptStoreTest, Reserve_VerdictThatCannotBeRead_StopsItsStepAlone) {
+TEST_F(AttemptStoreTest, Reserve_OutcomeThatCannotBeRead_StopsItsStepAlone) {
   ASSERT_TRUE(first_->Reserve(5).ok());
-  std::filesystem::create_symlink("/nowhere", root_ + "/" + VerdictPath("demo", 5, 1));
+  std::filesystem::create_symlink("/nowhere", root_ + "/" + OutcomePath("demo", 5, 1));
   const absl::Status error = first_->Reserve(5).status();
   EXPECT_TRUE(HasReason(error, Reason::kPathEscape)) << error;
   EXPECT_NE(error.message().find("0001.verdict"), std::string::npos) << error;
   EXPECT_EQ(first_->Reserve(6)->attempt, 1u);
   // One that is proven to be damaged is no commit: its files are kept, and its number is not used again.
-  std::filesystem::remove(root_ + "/" + VerdictPath("demo", 5, 1));
-  Write(VerdictPath("demo", 5, 1), "rubbish");
+  std::filesystem::remove(root_ + "/" + OutcomePath("demo", 5, 1));
+  Write(OutcomePath("demo", 5, 1), "rubbish");
   EXPECT_EQ(first_->Reserve(5)->attempt, 2u);
   EXPECT_TRUE(Exists(AttemptDirectory("demo", 5, 1)));
 }

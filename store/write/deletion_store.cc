@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/format/verdict.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/format/checkpoint_path.h"
 #include "store/write/attempt_store.h"
 #include "store/write/retention_file.h"
 
@@ -21,7 +21,7 @@ constexpr size_t kMaxCauseBytes = 512;
 
 absl::Status LastCheckpoint(const std::string& job, int64_t step) {
   return MakeError(Reason::kLastCheckpoint,
-                   absl::StrCat(job, "@", step, " is not deleted: the job has no other sound checkpoint"),
+                   absl::StrCat(job, "@", step, " is not deleted: the job has no other valid checkpoint"),
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
@@ -35,10 +35,10 @@ bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).co
 
 }  // namespace
 
-std::optional<int64_t> DeletionStore::FindSound(const std::string& job, std::optional<int64_t> latest,
+std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::optional<int64_t> latest,
                                                 std::optional<int64_t> except) {
-  if (latest.has_value() && latest != except && catalog_.IsSound(job, *latest)) return latest;
-  return catalog_.NewestSound(job, except);
+  if (latest.has_value() && latest != except && catalog_.IsValid(job, *latest)) return latest;
+  return catalog_.NewestValid(job, except);
 }
 
 absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
@@ -49,7 +49,7 @@ absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string&
 
 absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteStep& action,
                                                    std::optional<int64_t> latest) {
-  return DeleteLeaving(job, action, [&] { return Settled(job, FindSound(job, latest, action.step)); });
+  return DeleteLeaving(job, action, [&] { return Settled(job, FindValid(job, latest, action.step)); });
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job, const DeleteStep& action,
@@ -63,7 +63,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   std::vector<const AttemptRecord*> doomed;
   for (const AttemptRecord& attempt : record.attempts) {
     if (attempt.kind == AttemptRecord::Kind::kDeleted) {
-      CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, catalog_.Read(job, action.step, attempt.attempt));
+      CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, catalog_.Read(job, action.step, attempt.attempt));
       changed.deleted.push_back(std::move(summary));
       changed.deleted_before.push_back(attempt.attempt);
     }
@@ -89,7 +89,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   CAIRN_RETURN_IF_ERROR(root_.raise_format());
   // Attempts ascend, so until the last one is deleted the step is what it was.
   for (const AttemptRecord* attempt : doomed) {
-    CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
+    CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
@@ -101,24 +101,24 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
   const AttemptRecord* standing = record.deciding();
-  if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsSound(job, action.step)) return changed;
+  if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsValid(job, action.step)) return changed;
   CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
   const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
   for (const AttemptRecord& attempt : record.attempts) {
     if (attempt.attempt >= standing->attempt) break;
     if (attempt.kind == AttemptRecord::Kind::kDeleted && attempt.directory) {
-      CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, catalog_.Read(job, action.step, attempt.attempt));
+      CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, catalog_.Read(job, action.step, attempt.attempt));
       changed.deleted.push_back(std::move(summary));
     }
     if (attempt.kind != AttemptRecord::Kind::kManifest) continue;
     CAIRN_RETURN_IF_ERROR(root_.raise_format());
-    CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, PutDeletion(job, action.step, attempt, action.step, cause));
+    CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, attempt, action.step, cause));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
 
-absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job, int64_t step,
+absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job, int64_t step,
                                                           const AttemptRecord& attempt, int64_t remaining,
                                                           const std::string& cause) {
   Deletion deletion;
@@ -274,7 +274,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
                           lines.superseded().contains(step.step),
                           damaged ? std::vector<Metric>() : step.deciding()->metrics});
   }
-  changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsSound(job, step); });
+  changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsValid(job, step); });
   const std::string cause = absl::StrCat(
       action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
       ", keep every ", changed.policy.keep_every,
@@ -282,7 +282,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   // It is looked for once: what the training builds on stays, and nothing of the job is deleted beside this.
   std::optional<absl::StatusOr<std::optional<int64_t>>> remaining;
   const Remains remains = [&] {
-    if (!remaining.has_value()) remaining = Settled(job, FindSound(job, lines.latest()));
+    if (!remaining.has_value()) remaining = Settled(job, FindValid(job, lines.latest()));
     return *remaining;
   };
   std::optional<int64_t> tried = action.after;
@@ -293,7 +293,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       break;
     }
     tried = choice.step;
-    if (!catalog_.IsSound(job, choice.step)) {
+    if (!catalog_.IsValid(job, choice.step)) {
       choice.prune = false;
       choice.why = "damaged";
       continue;
@@ -315,7 +315,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       choice.why = std::string(deleted.status().message());
       continue;
     }
-    for (VerdictSummary& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
+    for (OutcomeSummary& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
@@ -323,12 +323,12 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
   CAIRN_RETURN_IF_ERROR(root_.held());
-  CAIRN_ASSIGN_OR_RETURN(const VerdictSummary summary, catalog_.Read(job, step, attempt));
+  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary summary, catalog_.Read(job, step, attempt));
   if (!summary.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   }
-  if (!FindSound(job, latest).has_value()) return LastCheckpoint(job, step);
+  if (!FindValid(job, latest).has_value()) return LastCheckpoint(job, step);
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

@@ -14,9 +14,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/file/posix.h"
-#include "store/write/step_requests.h"
 #include "store/read/catalog.h"
 #include "store/root/root_hold.h"
+#include "store/write/step_requests.h"
 
 namespace cairn {
 
@@ -28,11 +28,11 @@ class DeletionStore {
   DeletionStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, RootHold root)
       : storage_(storage), catalog_(catalog), clock_(clock), root_(std::move(root)) {}
 
-  // Deletes all attempts of a step that are committed, or whose verdict is proven to be damaged. When it returns, their
+  // Deletes all attempts of a step that are committed, or whose outcome is proven to be damaged. When it returns, their
   // deletions are durable, and their files are there still. It tells the attempts that are deleted now, also those that
   // were before.
   // NOT_FOUND (NOT_COMMITTED): the step has no checkpoint and never had one that was deleted. FAILED_PRECONDITION
-  // (CHECKPOINT_PINNED): the step has a pin or a tag; (LAST_CHECKPOINT): the job has no other sound checkpoint;
+  // (CHECKPOINT_PINNED): the step has a pin or a tag; (LAST_CHECKPOINT): the job has no other valid checkpoint;
   // (ROOT_IN_USE). DATA_LOSS (MANIFEST_CORRUPT): the record of an earlier deletion is damaged. Else why something of
   // the step cannot be read: if that is not proven damage, nothing is deleted. After other errors some attempts may be
   // deleted; the highest one is the last.
@@ -53,9 +53,9 @@ class DeletionStore {
   // has no checkpoint. FAILED_PRECONDITION (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Tag(const std::string& job, const TagStep& action);
 
-  // Deletes, oldest first, what the policy does not keep and is sound. It goes on after one that cannot be deleted,
+  // Deletes, oldest first, what the policy does not keep and is valid. It goes on after one that cannot be deleted,
   // whose choice says why. It tries at least one, and stops when kPruneTime is over; so does a dry run, which only
-  // looks whether each is sound. Without a policy in `action` and without one of the job, it does nothing. DATA_LOSS
+  // looks whether each is valid. Without a policy in `action` and without one of the job, it does nothing. DATA_LOSS
   // (RETENTION_UNREADABLE): the job's policy cannot be read, so nothing is deleted. FAILED_PRECONDITION (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Prune(const std::string& job, const PruneSteps& action);
   static constexpr absl::Duration kPruneTime = absl::Milliseconds(500);
@@ -64,17 +64,17 @@ class DeletionStore {
   absl::StatusOr<ChangedSteps> SetPolicy(const std::string& job, const SetRetention& action);
 
   // Removes the files of a deleted attempt. Nobody may read them any more. It looks once more whether the job has a
-  // sound checkpoint, because one that was deleted too much must be found again: FAILED_PRECONDITION (LAST_CHECKPOINT).
+  // valid checkpoint, because one that was deleted too much must be found again: FAILED_PRECONDITION (LAST_CHECKPOINT).
   // `latest`: see ChangeSteps.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt, std::optional<int64_t> latest);
 
  private:
   absl::StatusOr<ChangedSteps> Untag(const std::string& job, const std::string& tag);
-  // Finds a sound checkpoint other than `except`: `latest` if that is one, else the newest; nothing if there is none.
+  // Finds a valid checkpoint other than `except`: `latest` if that is one, else the newest; nothing if there is none.
   // If it is `latest`, a job with many checkpoints takes no longer than one with few.
-  std::optional<int64_t> FindSound(const std::string& job, std::optional<int64_t> latest,
+  std::optional<int64_t> FindValid(const std::string& job, std::optional<int64_t> latest,
                                    std::optional<int64_t> except = std::nullopt);
-  // As Delete. `remains` is asked for a sound checkpoint of another step, whose record is durable.
+  // As Delete. `remains` is asked for a valid checkpoint of another step, whose record is durable.
   using Remains = std::function<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<ChangedSteps> DeleteLeaving(const std::string& job, const DeleteStep& action, const Remains& remains);
   // Makes the record of what remains durable.
@@ -87,7 +87,7 @@ class DeletionStore {
   absl::Status SettleChange(const std::string& path, const absl::Status& failed);
   // The job's policy; an empty one if there is none.
   absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
-  absl::StatusOr<VerdictSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,
+  absl::StatusOr<OutcomeSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,
                                              int64_t remaining, const std::string& cause);
 
   PosixStorage& storage_;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/file/testing/failing_calls.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
 #include "store/write/deletion_store.h"
 #include "store/write/testing/deletion_fixture.h"
 
@@ -35,7 +35,7 @@ TEST_F(DeletionStorePruneTest, Prune_KeepBest_TheBestByTheManifestsStays) {
 TEST_F(DeletionStorePruneTest, Prune_APolicyIsGiven_DeletesTheRest) {
   for (int64_t step : {10, 20, 30, 40, 50}) Commit(step);
   std::filesystem::remove(Bin(20));
-  Damage(Verdict(50));
+  Damage(Outcome(50));
   ASSERT_TRUE(store_->Pin(kJob, {10, true, ""}).ok());
   Commit(5);
   const auto dry = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/true});

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/file/testing/failing_calls.h"
-#include "common/status/reason.h"
 #include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
 #include "store/write/testing/deletion_fixture.h"
 
 namespace cairn {
@@ -18,7 +18,7 @@ namespace {
 
 using DeletionStoreTest = DeletionFixture;
 
-TEST_F(DeletionStoreTest, Delete_AnotherSoundOneRemains_IsNoCheckpointAnyMoreAndKeepsItsFiles) {
+TEST_F(DeletionStoreTest, Delete_AnotherValidOneRemains_IsNoCheckpointAnyMoreAndKeepsItsFiles) {
   Commit(1);
   Commit(2);
   const auto changed = Delete(1);
@@ -38,7 +38,7 @@ TEST_F(DeletionStoreTest, Delete_AnotherSoundOneRemains_IsNoCheckpointAnyMoreAnd
   EXPECT_NE(told.message().find("step 2 remained"), std::string::npos) << told;
 }
 
-TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsSound_DeletesTheEarlierOnes) {
+TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsValid_DeletesTheEarlierOnes) {
   Commit(1);
   Commit(1, 2);
   Commit(1, 3);
@@ -57,7 +57,7 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsSound_DeletesTheEarlierOn
   EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "nothing more to do";
 }
 
-TEST_F(DeletionStoreTest, DeleteReplaced_LaterOneIsNotSoundOrTheStepIsPinned_KeepsAll) {
+TEST_F(DeletionStoreTest, DeleteReplaced_LaterOneIsNotValidOrTheStepIsPinned_KeepsAll) {
   Commit(1);
   Commit(1, 2);
   std::filesystem::remove(Bin(1, 2));
@@ -82,19 +82,19 @@ TEST_F(DeletionStoreTest, Delete_WasDeletedBefore_ChangesNothing) {
   EXPECT_EQ(raised_, 1);
 }
 
-TEST_F(DeletionStoreTest, Delete_TheLastSoundOne_IsRefused) {
+TEST_F(DeletionStoreTest, Delete_TheLastValidOne_IsRefused) {
   Commit(1);
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint));
   Commit(2);
   std::filesystem::remove(Bin(2));
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint)) << "the other one lacks a file";
   Commit(3);
-  Damage(Verdict(3));
+  Damage(Outcome(3));
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint)) << "that one's manifest does not read";
   EXPECT_EQ(Listed(), (std::vector<int64_t>{1, 2}));
 }
 
-TEST_F(DeletionStoreTest, Delete_DeletedOnesAreNoSoundOnes_TheLastStays) {
+TEST_F(DeletionStoreTest, Delete_DeletedOnesAreNoValidOnes_TheLastStays) {
   Commit(1);
   Commit(2);
   ASSERT_TRUE(Delete(2).ok());
@@ -117,7 +117,7 @@ TEST_F(DeletionStoreTest, Delete_IsPinned_IsRefusedWhateverThePinIs) {
 TEST_F(DeletionStoreTest, Delete_ManifestIsDamaged_IsDeletedOnDemand) {
   Commit(1);
   Commit(2);
-  Damage(Verdict(1));
+  Damage(Outcome(1));
   const auto changed = Delete(1);
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_FALSE(changed->deleted[0].committed) << "nobody knows what it was";
@@ -127,8 +127,8 @@ TEST_F(DeletionStoreTest, Delete_ManifestIsDamaged_IsDeletedOnDemand) {
 TEST_F(DeletionStoreTest, Delete_StorageSaysNotWhatStands_IsRefused) {
   Commit(1);
   Commit(2);
-  std::filesystem::remove(Verdict(1));
-  std::filesystem::create_symlink("nowhere", Verdict(1));
+  std::filesystem::remove(Outcome(1));
+  std::filesystem::create_symlink("nowhere", Outcome(1));
   const auto changed = Delete(1);
   EXPECT_TRUE(HasReason(changed.status(), Reason::kPathEscape)) << changed.status();
   EXPECT_FALSE(std::filesystem::exists(Deletion(1)));
@@ -190,7 +190,7 @@ TEST_F(DeletionStoreTest, Remove_IsDeleted_RemovesTheFilesAndKeepsTheRecords) {
   ASSERT_TRUE(Delete(1).ok());
   ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_FALSE(std::filesystem::exists(Bin(1)));
-  EXPECT_TRUE(std::filesystem::exists(Verdict(1)));
+  EXPECT_TRUE(std::filesystem::exists(Outcome(1)));
   EXPECT_TRUE(std::filesystem::exists(Deletion(1)));
   EXPECT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok()) << "it may be asked for again";
 }
@@ -202,7 +202,7 @@ TEST_F(DeletionStoreTest, Remove_IsNotDeleted_RemovesNothing) {
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
 
-TEST_F(DeletionStoreTest, Remove_NothingSoundIsLeft_RemovesNothing) {
+TEST_F(DeletionStoreTest, Remove_NothingValidIsLeft_RemovesNothing) {
   Commit(1);
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
@@ -369,7 +369,7 @@ TEST_F(DeletionStoreTest, Prune_AnOutcomeIsUnknownOnTheWay_TellsWhatWasDeletedBe
     ASSERT_FALSE(pruned->deleted.empty());
     for (const PruneChoice& choice : pruned->choices) {
       const bool deleted = std::any_of(pruned->deleted.begin(), pruned->deleted.end(),
-                                       [&](const VerdictSummary& each) { return each.step == choice.step; });
+                                       [&](const OutcomeSummary& each) { return each.step == choice.step; });
       EXPECT_EQ(choice.prune, deleted) << choice.step << " " << choice.why;
       EXPECT_EQ(choice.why.empty(), deleted) << choice.step;
     }
@@ -435,8 +435,8 @@ TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftov
   ASSERT_EQ(recovered->leftover.size(), 1u);
   EXPECT_EQ(recovered->leftover[0].step, 1);
   EXPECT_TRUE(recovered->leftover[0].deleted);
-  ASSERT_EQ(recovered->verdict.size(), 2u);
-  EXPECT_TRUE(recovered->verdict[0].deleted);
+  ASSERT_EQ(recovered->outcome.size(), 2u);
+  EXPECT_TRUE(recovered->outcome[0].deleted);
   ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_TRUE(catalog_->Recover(kJob)->leftover.empty());
 }

@@ -18,9 +18,9 @@ std::optional<double> ScoreOf(const PruneCandidate& candidate, const BestRule& r
   return std::nullopt;
 }
 
-// Returns the index of the best candidate that is sound. `order` has the indices, the newest first.
+// Returns the index of the best candidate that is valid. `order` has the indices, the newest first.
 std::optional<size_t> BestOf(const std::vector<PruneCandidate>& candidates, const std::vector<size_t>& order,
-                             const BestRule& rule, const std::function<bool(int64_t step)>& is_sound) {
+                             const BestRule& rule, const std::function<bool(int64_t step)>& is_valid) {
   std::vector<std::pair<double, size_t>> scored;
   for (size_t i : order) {
     const std::optional<double> score = ScoreOf(candidates[i], rule);
@@ -28,16 +28,16 @@ std::optional<size_t> BestOf(const std::vector<PruneCandidate>& candidates, cons
   }
   std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   const auto best = std::find_if(scored.begin(), scored.end(),
-                                 [&](const auto& each) { return is_sound(candidates[each.second].step); });
+                                 [&](const auto& each) { return is_valid(candidates[each.second].step); });
   return best == scored.end() ? std::nullopt : std::optional(best->second);
 }
 
 }  // namespace
 
 std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
-                                      const std::function<bool(int64_t step)>& is_sound) {
+                                      const std::function<bool(int64_t step)>& is_valid) {
   const int64_t newest = std::max<int64_t>(policy.keep_last, 1);
-  int64_t sound = 0;
+  int64_t valid = 0;
   std::vector<PruneChoice> choices(candidates.size());
   std::vector<size_t> order;  // the newest first
   for (const bool superseded : {false, true}) {
@@ -46,19 +46,19 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
     }
   }
   std::optional<size_t> best;
-  if (policy.keep_best.has_value()) best = BestOf(candidates, order, *policy.keep_best, is_sound);
+  if (policy.keep_best.has_value()) best = BestOf(candidates, order, *policy.keep_best, is_valid);
   const bool no_best = policy.keep_best.has_value() && !best.has_value();
   for (size_t i : order) {
     const PruneCandidate& candidate = candidates[i];
     PruneChoice& choice = choices[i];
     choice.step = candidate.step;
-    const bool among_newest = sound < newest;
+    const bool among_newest = valid < newest;
     if (candidate.damaged) {
       choice.why = "damaged";
     } else if (among_newest) {
-      // Asked also of what stays for another reason: a pinned step with missing files must not stand for a sound one.
-      const bool is = is_sound(candidate.step);
-      sound += is ? 1 : 0;
+      // Asked also of what stays for another reason: a pinned step with missing files must not stand for a valid one.
+      const bool is = is_valid(candidate.step);
+      valid += is ? 1 : 0;
       choice.why = is ? (newest == 1 ? "the newest" : absl::StrCat("one of the newest ", newest)) : "damaged";
     } else if (candidate.pinned) {
       choice.why = "pinned";

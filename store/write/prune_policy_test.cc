@@ -111,7 +111,7 @@ TEST(PrunePolicyTest, ChoosePruned_NoStepHasTheMetric_NothingGoes) {
 TEST(PrunePolicyTest, ChoosePruned_NewestAreDamaged_CountForNothingAndStay) {
   auto candidates = Steps({10, 20, 30, 40, 50});
   candidates[4].damaged = true;  // its manifest; step 40 lacks a file
-  EXPECT_EQ(Pruned(candidates, {.keep_last = 2}, {40}), Set{10}) << "20 and 30 are the newest sound ones";
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 2}, {40}), Set{10}) << "20 and 30 are the newest valid ones";
 }
 
 TEST(PrunePolicyTest, ChoosePruned_OldOnes_AreNotAskedForTheirFiles) {
@@ -130,30 +130,30 @@ TEST(PrunePolicyTest, ChoosePruned_PinnedNewestLacksFiles_DoesNotStandForASoundO
   EXPECT_EQ(Pruned(candidates, {.keep_last = 1}, {30}), Set{10});
 }
 
-TEST(PrunePolicyTest, ChoosePruned_NothingIsSound_NothingGoes) {
+TEST(PrunePolicyTest, ChoosePruned_NothingIsValid_NothingGoes) {
   EXPECT_EQ(Pruned(Steps({10, 20}), {.keep_last = 1}, {10, 20}), Set{});
 }
 
-TEST(PrunePolicyTest, ChoosePruned_AnyCandidates_NeverTheLastSoundOne) {
+TEST(PrunePolicyTest, ChoosePruned_AnyCandidates_NeverTheLastValidOne) {
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(seed);
     const auto one_in = [&](uint32_t n) { return random() % n == 0; };
     std::vector<PruneCandidate> candidates;
-    Set broken, sound;
+    Set broken, valid;
     for (int64_t step = 0; step < 30; ++step) {
       if (one_in(3)) continue;
       candidates.push_back({step, one_in(5), one_in(5), one_in(5), one_in(5), one_in(5), {}});
       if (!one_in(4)) candidates.back().metrics = {{"loss", static_cast<double>(random() % 5)}};
       if (one_in(3)) broken.insert(step);
-      if (!candidates.back().damaged && !broken.contains(step)) sound.insert(step);
+      if (!candidates.back().damaged && !broken.contains(step)) valid.insert(step);
     }
     PrunePolicy policy = {static_cast<int64_t>(random() % 4), static_cast<int64_t>(random() % 8), std::nullopt};
     if (one_in(2)) policy.keep_best = BestRule{"loss", one_in(2)};
-    // The newest sound one of those that are not superseded, if there is one, and the best value of any.
+    // The newest valid one of those that are not superseded, if there is one, and the best value of any.
     std::optional<int64_t> newest, newest_superseded;
     std::optional<double> best;
     for (const PruneCandidate& candidate : candidates) {
-      if (!sound.contains(candidate.step)) continue;
+      if (!valid.contains(candidate.step)) continue;
       (candidate.superseded ? newest_superseded : newest) = candidate.step;
       if (candidate.metrics.empty() || !policy.keep_best.has_value()) continue;
       const double value = candidate.metrics[0].value;
@@ -161,14 +161,14 @@ TEST(PrunePolicyTest, ChoosePruned_AnyCandidates_NeverTheLastSoundOne) {
     }
     const Set pruned = Pruned(candidates, policy, broken);
     for (int64_t step : pruned) {
-      ASSERT_EQ(sound.count(step), 1u) << "seed " << seed;
+      ASSERT_EQ(valid.count(step), 1u) << "seed " << seed;
       ASSERT_NE(step, newest.has_value() ? *newest : *newest_superseded) << "seed " << seed;
     }
     if (policy.keep_best.has_value() && !best.has_value()) {
       ASSERT_EQ(pruned, Set{}) << "seed " << seed;
     }
     const bool best_stays = std::any_of(candidates.begin(), candidates.end(), [&](const PruneCandidate& candidate) {
-      return sound.contains(candidate.step) && !pruned.contains(candidate.step) && !candidate.metrics.empty() &&
+      return valid.contains(candidate.step) && !pruned.contains(candidate.step) && !candidate.metrics.empty() &&
              candidate.metrics[0].value == *best;
     });
     ASSERT_TRUE(!best.has_value() || best_stays) << "seed " << seed;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "store/write/prune_policy.h"
 #include "store/read/attempt_summary.h"
+#include "store/write/prune_policy.h"
 
 namespace cairn {
 
@@ -19,7 +19,7 @@ struct DeleteStep {
   int64_t step = 0;
   std::string cause;
 };
-// Deletes the commits of a step in whose place a later one of the step stands, if that one is sound. Does nothing to a
+// Deletes the commits of a step in whose place a later one of the step stands, if that one is valid. Does nothing to a
 // step that is pinned.
 struct DeleteReplaced {
   int64_t step = 0;
@@ -55,7 +55,7 @@ struct SetRetention {
 struct ChangeSteps {
   std::variant<DeleteStep, DeleteReplaced, PinStep, TagStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
-  // The latest step on which the training builds, as far as the job knows. A deletion looks there first for a sound
+  // The latest step on which the training builds, as far as the job knows. A deletion looks there first for a valid
   // checkpoint that remains.
   std::optional<int64_t> latest = std::nullopt;
 };
@@ -63,7 +63,7 @@ struct ChangeSteps {
 // The result of a ChangeSteps.
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
-  std::vector<VerdictSummary> deleted;
+  std::vector<OutcomeSummary> deleted;
   // A DeleteStep sets this: the numbers of those attempts that were deleted before. They ascend.
   std::vector<uint32_t> deleted_before;
   // A PruneSteps sets these: what becomes, or became, of every checkpoint; the policy that said so; and, if it has

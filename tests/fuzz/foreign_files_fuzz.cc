@@ -7,9 +7,9 @@
 
 #include "foreign/read/dcp/dcp_metadata.h"
 #include "foreign/read/deepspeed/deepspeed_states.h"
+#include "foreign/read/deepspeed/parallel_rules.h"
 #include "foreign/read/paddle/numpy_array.h"
 #include "foreign/read/paddle/paddle_metadata.h"
-#include "foreign/read/deepspeed/parallel_rules.h"
 #include "foreign/read/pickle/pickle.h"
 #include "foreign/read/pickle/pickle_outline.h"
 #include "foreign/read/torch/torch_file.h"

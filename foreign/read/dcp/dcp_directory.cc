@@ -10,10 +10,10 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/dcp/dcp_metadata.h"
+#include "foreign/read/dcp/per_rank_values.h"
 #include "foreign/read/source/described_files.h"
 #include "foreign/read/source/foreign_file.h"
 #include "foreign/read/source/foreign_manifest.h"
-#include "foreign/read/dcp/per_rank_values.h"
 #include "foreign/read/torch/torch_file.h"
 
 namespace cairn {

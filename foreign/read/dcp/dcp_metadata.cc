@@ -11,8 +11,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
-#include "foreign/read/source/described_files.h"
 #include "foreign/read/pickle/pickle.h"
+#include "foreign/read/source/described_files.h"
 #include "foreign/read/torch/torch_file.h"
 
 namespace cairn {
@@ -212,13 +212,13 @@ absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
 // Appends a tuple of `ndim` numbers from 0 to the dims.
 bool MetadataReader::AppendDims(PickleValue size, size_t ndim) {
   if (size.kind() != PickleKind::kTuple || document_.Size(size) != ndim) return false;
-  bool sound = true;
+  bool valid = true;
   document_.ForEach(size, [&](PickleValue each) {
     const auto number = document_.Int(each);
-    sound = sound && number && *number >= 0;
+    valid = valid && number && *number >= 0;
     metadata_.dims.push_back(number.value_or(0));
   });
-  return sound;
+  return valid;
 }
 
 // Gives each entry the sizes of the chunk at its offset, and checks that the chunks tile their tensors.

@@ -21,13 +21,13 @@
 #include "foreign/read/deepspeed/deepspeed_parts.h"
 #include "foreign/read/deepspeed/deepspeed_slices.h"
 #include "foreign/read/deepspeed/deepspeed_states.h"
+#include "foreign/read/deepspeed/parallel_rules.h"
+#include "foreign/read/deepspeed/universal_parameters.h"
+#include "foreign/read/deepspeed/zero_partition.h"
 #include "foreign/read/source/described_files.h"
 #include "foreign/read/source/foreign_file.h"
 #include "foreign/read/source/foreign_manifest.h"
 #include "foreign/read/source/named_tensors.h"
-#include "foreign/read/deepspeed/parallel_rules.h"
-#include "foreign/read/deepspeed/universal_parameters.h"
-#include "foreign/read/deepspeed/zero_partition.h"
 
 namespace cairn {
 namespace {

@@ -15,8 +15,8 @@
 #include "foreign/read/deepspeed/deepspeed_files.h"
 #include "foreign/read/deepspeed/deepspeed_slices.h"
 #include "foreign/read/deepspeed/deepspeed_states.h"
-#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/deepspeed/parallel_rules.h"
+#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/source/strided_tensor.h"
 
 namespace cairn {

@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "common/tensor/box.h"
 #include "foreign/read/deepspeed/parallel_rules.h"
+#include "foreign/read/deepspeed/zero_partition.h"
 #include "foreign/read/source/strided_tensor.h"
 #include "foreign/read/torch/torch_file.h"
-#include "foreign/read/deepspeed/zero_partition.h"
 
 namespace cairn {
 

@@ -12,12 +12,12 @@
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
 #include "common/file/posix.h"
-#include "foreign/read/source/plain_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/huggingface/numbered_files.h"
 #include "foreign/read/huggingface/tied_names.h"
+#include "foreign/read/source/foreign_file.h"
+#include "foreign/read/source/plain_header.h"
 
 namespace cairn {
 namespace {

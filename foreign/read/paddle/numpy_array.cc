@@ -107,13 +107,13 @@ class ArrayReader {
   std::optional<Shape> Dims(PickleValue value) const {
     if (value.kind() != PickleKind::kTuple || document_.Size(value) > kMostDims) return std::nullopt;
     Shape shape;
-    bool sound = true;
+    bool valid = true;
     document_.ForEach(value, [&](PickleValue each) {
       const std::optional<int64_t> size = document_.Int(each);
-      sound = sound && size.has_value() && *size >= 0;
+      valid = valid && size.has_value() && *size >= 0;
       shape.push_back(size.value_or(0));
     });
-    return sound ? std::optional(std::move(shape)) : std::nullopt;
+    return valid ? std::optional(std::move(shape)) : std::nullopt;
   }
 
   static constexpr size_t kMostDims = 64;

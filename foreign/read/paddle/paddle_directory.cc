@@ -9,14 +9,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/file/posix.h"
-#include "foreign/read/source/plain_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "foreign/read/paddle/paddle_file.h"
+#include "foreign/read/paddle/paddle_metadata.h"
 #include "foreign/read/source/described_files.h"
 #include "foreign/read/source/foreign_file.h"
 #include "foreign/read/source/foreign_manifest.h"
-#include "foreign/read/paddle/paddle_file.h"
-#include "foreign/read/paddle/paddle_metadata.h"
+#include "foreign/read/source/plain_header.h"
 #include "foreign/read/source/strided_tensor.h"
 
 namespace cairn {

@@ -9,8 +9,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
-#include "foreign/read/source/described_files.h"
 #include "foreign/read/pickle/pickle.h"
+#include "foreign/read/source/described_files.h"
 
 namespace cairn {
 namespace {
@@ -68,13 +68,13 @@ std::optional<Shape> MetadataReader::Numbers(std::optional<PickleValue> value) c
   if (!value || (value->kind() != PickleKind::kTuple && value->kind() != PickleKind::kList)) return std::nullopt;
   if (document_.Size(*value) > kMostDims) return std::nullopt;
   Shape numbers;
-  bool sound = true;
+  bool valid = true;
   document_.ForEach(*value, [&](PickleValue each) {
     const auto number = document_.Int(each);
-    sound = sound && number && *number >= 0;
+    valid = valid && number && *number >= 0;
     numbers.push_back(number.value_or(0));
   });
-  return sound ? std::optional(std::move(numbers)) : std::nullopt;
+  return valid ? std::optional(std::move(numbers)) : std::nullopt;
 }
 
 // Reads what a LocalTensorMetadata and a LocalTensorIndex have in common.
@@ -140,7 +140,7 @@ absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue shard
   std::vector<Part> parts;
   std::optional<std::string_view> dtype;
   std::optional<Shape> shape;
-  bool sound = shards.kind() == PickleKind::kList && document_.Size(shards) > 0;
+  bool valid = shards.kind() == PickleKind::kList && document_.Size(shards) > 0;
   bool said = true;  // that the shards say how large the whole tensor is
   document_.ForEach(shards, [&](PickleValue shard) {
     const auto type = document_.Find(shard, "dtype");
@@ -149,7 +149,7 @@ absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue shard
     auto part = PartOf(shard);
     if (!text || !part || !part->shape || (dtype && *dtype != *text) ||
         (!parts.empty() && (whole.has_value() != said || (whole && whole != shape)))) {
-      sound = false;
+      valid = false;
       return;
     }
     dtype = text;
@@ -157,7 +157,7 @@ absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue shard
     shape = whole;
     parts.push_back(*std::move(part));
   });
-  if (!sound || parts.empty()) return Bad(absl::StrCat("does not describe '", tensor.name, "' as a tensor"), name);
+  if (!valid || parts.empty()) return Bad(absl::StrCat("does not describe '", tensor.name, "' as a tensor"), name);
   constexpr std::string_view kPrefix = "paddle.";
   if (dtype->starts_with(kPrefix)) dtype->remove_prefix(kPrefix.size());
   const auto known = DTypeFromName(*dtype);

@@ -15,9 +15,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/digest.h"
 #include "common/status/status.h"
-#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/pickle/pickle.h"
 #include "foreign/read/pickle/pickle_document.h"
+#include "foreign/read/source/foreign_file.h"
 
 namespace cairn {
 

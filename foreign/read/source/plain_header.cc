@@ -139,7 +139,7 @@ absl::StatusOr<PlainHeader> ParsePlainHeader(std::string_view header, uint64_t f
     if (value.get(entry) != simdjson::SUCCESS || entry["dtype"].get(dtype) != simdjson::SUCCESS ||
         !ReadNumbers(entry["shape"], tensor.shape) || !ReadNumbers(entry["data_offsets"], range) || range.size() != 2 ||
         range[0] > range[1]) {
-      return bad("has no sound dtype, shape and data_offsets");
+      return bad("has no valid dtype, shape and data_offsets");
     }
     const auto known = DTypeFromPlainName(dtype);
     if (!known) {

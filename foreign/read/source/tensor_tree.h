@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
-#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/pickle/pickle_document.h"
+#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/source/strided_tensor.h"
 
 namespace cairn {

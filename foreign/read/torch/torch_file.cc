@@ -71,14 +71,14 @@ std::optional<DType> TorchDtype(const PickleDocument& document, PickleValue valu
 
 bool ReadTorchSize(const PickleDocument& document, PickleValue value, Shape& shape) {
   shape.clear();
-  bool sound = value.kind() == PickleKind::kTuple && document.Size(value) <= 64;
-  if (!sound) return false;
+  bool valid = value.kind() == PickleKind::kTuple && document.Size(value) <= 64;
+  if (!valid) return false;
   document.ForEach(value, [&](PickleValue each) {
     const auto size = document.Int(each);
-    sound = sound && size.has_value();
-    if (sound) shape.push_back(*size);
+    valid = valid && size.has_value();
+    if (valid) shape.push_back(*size);
   });
-  return sound;
+  return valid;
 }
 
 std::optional<Shape> TorchSize(const PickleDocument& document, PickleValue value) {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "foreign/read/source/object_text.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/pickle/bounded_json.h"
+#include "foreign/read/source/object_text.h"
 #include "foreign/read/torch/torch_file.h"
 
 namespace cairn {

@@ -66,10 +66,10 @@ TEST(ZipArchiveTest, Open_EveryPrefix_IsRefused) {
 
 TEST(ZipArchiveTest, Open_AnyByteIsDamaged_NamesNoBytesOutsideOfTheArchive) {
   for (const bool wide : {false, true}) {
-    const std::string sound = WriteZip(kRecords, {.wide = wide});
-    for (size_t at = 0; at < sound.size(); ++at) {
+    const std::string valid = WriteZip(kRecords, {.wide = wide});
+    for (size_t at = 0; at < valid.size(); ++at) {
       for (const char value : {'\x00', '\x01', '\x7f', '\xff'}) {
-        std::string damaged = sound;
+        std::string damaged = valid;
         damaged[at] = value;
         const auto archive = Open(damaged);
         if (!archive.ok()) continue;

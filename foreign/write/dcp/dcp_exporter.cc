@@ -10,9 +10,9 @@
 
 #include "common/resources/thread.h"
 #include "common/status/status.h"
+#include "foreign/read/dcp/dcp_directory.h"
 #include "foreign/write/export_writer.h"
 #include "foreign/write/torch/torch_archive_writer.h"
-#include "foreign/read/dcp/dcp_directory.h"
 
 namespace cairn {
 namespace {

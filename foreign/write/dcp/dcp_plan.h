@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "common/tensor/box.h"
+#include "foreign/tensors/whole_tensors.h"
 #include "foreign/write/export_plan.h"
 #include "foreign/write/torch/exported_values.h"
-#include "foreign/tensors/whole_tensors.h"
 
 namespace cairn {
 

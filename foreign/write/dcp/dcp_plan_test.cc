@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "common/status/reason.h"
-#include "foreign/write/testing/manifest_of.h"
 #include "foreign/read/dcp/dcp_metadata.h"
+#include "foreign/write/testing/manifest_of.h"
 
 namespace cairn {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "foreign/write/torch/object_value.h"
 #include "foreign/read/dcp/dcp_directory.h"
+#include "foreign/write/torch/object_value.h"
 
 namespace cairn {
 namespace {

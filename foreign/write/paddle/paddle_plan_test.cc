@@ -9,9 +9,9 @@
 
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
-#include "foreign/write/testing/manifest_of.h"
 #include "foreign/read/paddle/paddle_file.h"
 #include "foreign/read/paddle/paddle_metadata.h"
+#include "foreign/write/testing/manifest_of.h"
 
 namespace cairn {
 namespace {

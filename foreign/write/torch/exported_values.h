@@ -7,10 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
-#include "foreign/tensors/item_reader.h"
-#include "foreign/write/torch/object_value.h"
-#include "foreign/tensors/whole_tensors.h"
 #include "foreign/read/dcp/per_rank_values.h"
+#include "foreign/tensors/item_reader.h"
+#include "foreign/tensors/whole_tensors.h"
+#include "foreign/write/torch/object_value.h"
 
 namespace cairn {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/base/fake_clock.h"
-#include "common/format/verdict.h"
 #include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
 #include "store/write/deletion_store.h"
 
 namespace cairn {
@@ -62,13 +62,13 @@ class DeletionFixture : public testing::Test {
     manifest.files = {{"rank00000-bin00", 0, 4096, 0, 0}};
     ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory(kJob, step, attempt)).ok());
     std::ofstream(Bin(step, attempt)) << std::string(4096, 'h');
-    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath(kJob, step, attempt), EncodeVerdict(manifest)).ok());
+    ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath(kJob, step, attempt), EncodeOutcome(manifest)).ok());
   }
   std::string Bin(int64_t step, uint32_t attempt = 1) const {
     return root_ + "/" + AttemptDirectory(kJob, step, attempt) + "/rank00000-bin00.safetensors";
   }
-  std::string Verdict(int64_t step, uint32_t attempt = 1) const {
-    return root_ + "/" + VerdictPath(kJob, step, attempt);
+  std::string Outcome(int64_t step, uint32_t attempt = 1) const {
+    return root_ + "/" + OutcomePath(kJob, step, attempt);
   }
   std::string Deletion(int64_t step, uint32_t attempt = 1) const {
     return root_ + "/" + DeletionPath(kJob, step, attempt);

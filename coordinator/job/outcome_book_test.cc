@@ -1,4 +1,4 @@
-#include "coordinator/job/verdict_book.h"
+#include "coordinator/job/outcome_book.h"
 
 #include "common/status/reason.h"
 #include "coordinator/testing/part_test.h"
@@ -6,30 +6,30 @@
 namespace cairn {
 namespace {
 
-class VerdictBookTest : public PartTest {
+class OutcomeBookTest : public PartTest {
  protected:
   // Storage says this of step 4 to the read that is under way.
   bool Answer(const absl::StatusOr<Recovered>& recovered) {
     const auto read = Take<ReadStep>();
     return read.has_value() && book_.OnRead(4, read->ticket, recovered, context_);
   }
-  static Recovered Holding(const VerdictSummary& verdict) { return {{verdict}, {}}; }
-  static VerdictSummary Damaged(Reason reason) {
-    VerdictSummary verdict = Verdict(4, 1, false);
-    verdict.damaged = true;
-    verdict.error = MakeError(reason, "cannot be read");
-    return verdict;
+  static Recovered Holding(const OutcomeSummary& outcome) { return {{outcome}, {}}; }
+  static OutcomeSummary Damaged(Reason reason) {
+    OutcomeSummary outcome = Outcome(4, 1, false);
+    outcome.damaged = true;
+    outcome.error = MakeError(reason, "cannot be read");
+    return outcome;
   }
 
-  VerdictBook book_;
+  OutcomeBook book_;
 };
 
-TEST_F(VerdictBookTest, Find_ByStepRequestOrNeither_IsTheNewest) {
-  book_.Keep(Verdict(4, 1, false));
-  VerdictSummary asked_for = Verdict(4, 2, true);
+TEST_F(OutcomeBookTest, Find_ByStepRequestOrNeither_IsTheNewest) {
+  book_.Keep(Outcome(4, 1, false));
+  OutcomeSummary asked_for = Outcome(4, 2, true);
   asked_for.request_id = "r";
   book_.Keep(asked_for);
-  book_.Keep(Verdict(6, 1, false));
+  book_.Keep(Outcome(6, 1, false));
   EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 2u);
   EXPECT_EQ(book_.Find(CheckpointKey{std::nullopt, "r"})->attempt, 2u);
   EXPECT_EQ(book_.Find(CheckpointKey{})->step, 4) << "the latest that is committed";
@@ -41,26 +41,26 @@ TEST_F(VerdictBookTest, Find_ByStepRequestOrNeither_IsTheNewest) {
   EXPECT_FALSE(book_.HasLater(4, 2));
 }
 
-TEST_F(VerdictBookTest, Find_LaterAttemptFailedToReplaceTheCommit_IsTheCommit) {
-  book_.Keep(Verdict(4, 1, true));
-  book_.Keep(Verdict(4, 2, false));
+TEST_F(OutcomeBookTest, Find_LaterAttemptFailedToReplaceTheCommit_IsTheCommit) {
+  book_.Keep(Outcome(4, 1, true));
+  book_.Keep(Outcome(4, 2, false));
   EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 1u);
   EXPECT_EQ(book_.Replaced(), std::vector<int64_t>());
-  book_.Keep(Verdict(4, 3, true));
-  book_.Keep(Verdict(6, 1, true));
+  book_.Keep(Outcome(4, 3, true));
+  book_.Keep(Outcome(6, 1, true));
   EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 3u);
   EXPECT_EQ(book_.Replaced(), std::vector<int64_t>{4});
-  VerdictSummary deleted = Verdict(4, 1, true);
+  OutcomeSummary deleted = Outcome(4, 1, true);
   deleted.deleted = true;
   book_.Keep(deleted);
   EXPECT_EQ(book_.Replaced(), std::vector<int64_t>());
 }
 
-TEST_F(VerdictBookTest, LastCommitted_TrainingWentBack_IsTheLatestOfItsLine) {
-  book_.Keep(Verdict(40, 1, true));
-  book_.Keep(Verdict(60, 1, true));
+TEST_F(OutcomeBookTest, LastCommitted_TrainingWentBack_IsTheLatestOfItsLine) {
+  book_.Keep(Outcome(40, 1, true));
+  book_.Keep(Outcome(60, 1, true));
   EXPECT_EQ(book_.last_committed(), 60);
-  VerdictSummary back = Verdict(45, 1, true);
+  OutcomeSummary back = Outcome(45, 1, true);
   back.lineage = {7, 40, 0, 1};
   book_.Keep(back);
   EXPECT_EQ(book_.last_committed(), 45);
@@ -68,7 +68,7 @@ TEST_F(VerdictBookTest, LastCommitted_TrainingWentBack_IsTheLatestOfItsLine) {
   EXPECT_TRUE(book_.Committed(60)) << "it may be loaded by number";
 }
 
-TEST_F(VerdictBookTest, FindSettled_VerdictThatCouldNotBeRead_IsLeftOut) {
+TEST_F(OutcomeBookTest, FindSettled_OutcomeThatCouldNotBeRead_IsLeftOut) {
   book_.Keep(Damaged(Reason::kStorageError));
   EXPECT_NE(book_.Find(4, 1), nullptr);
   EXPECT_EQ(book_.FindSettled(4, 1), nullptr);
@@ -76,16 +76,16 @@ TEST_F(VerdictBookTest, FindSettled_VerdictThatCouldNotBeRead_IsLeftOut) {
   EXPECT_NE(book_.FindSettled(4, 1), nullptr) << "it stands, and is corrupt";
 }
 
-TEST_F(VerdictBookTest, StillCommitted_CallerAsksWhileItIsRead_GetsWhatIsReadAfterwards) {
+TEST_F(OutcomeBookTest, StillCommitted_CallerAsksWhileItIsRead_GetsWhatIsReadAfterwards) {
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), false) << "nothing is remembered of it";
-  book_.Keep(Verdict(4, 1, true));
+  book_.Keep(Outcome(4, 1, true));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
   const auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(book_.StillCommitted(4, "second", context_), std::nullopt);
   EXPECT_FALSE(Take<ReadStep>().has_value()) << "one at a time";
   EXPECT_FALSE(book_.OnRead(4, read->ticket + 1, Recovered(), context_)) << "another read's result";
-  ASSERT_TRUE(book_.OnRead(4, read->ticket, Holding(Verdict(4, 1, true)), context_));
+  ASSERT_TRUE(book_.OnRead(4, read->ticket, Holding(Outcome(4, 1, true)), context_));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
   EXPECT_FALSE(book_.WasRefused(4, "second"));
   ASSERT_TRUE(Answer(Recovered())) << "it is read again for the second caller";
@@ -94,20 +94,20 @@ TEST_F(VerdictBookTest, StillCommitted_CallerAsksWhileItIsRead_GetsWhatIsReadAft
   EXPECT_EQ(book_.last_committed(), std::nullopt);
 }
 
-TEST_F(VerdictBookTest, OnRead_StorageFails_WhatIsRememberedCounts) {
-  book_.Keep(Verdict(4, 1, true));
+TEST_F(OutcomeBookTest, OnRead_StorageFails_WhatIsRememberedCounts) {
+  book_.Keep(Outcome(4, 1, true));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
   ASSERT_TRUE(Answer(MakeError(Reason::kStorageError, "I/O error")));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
 }
 
 // These tests are about what a load looks at in storage, and what may be loaded instead.
-TEST_F(VerdictBookTest, KnownSteps_VerdictsOfEveryKind_AreToldApart) {
-  book_.Keep(Verdict(2, 1, true));
-  book_.Keep(Verdict(3, 1, false));
+TEST_F(OutcomeBookTest, KnownSteps_OutcomesOfEveryKind_AreToldApart) {
+  book_.Keep(Outcome(2, 1, true));
+  book_.Keep(Outcome(3, 1, false));
   book_.Keep(Damaged(Reason::kManifestCorrupt));
-  book_.Keep(Verdict(6, 1, true));
-  VerdictSummary deleted = Verdict(8, 1, true);
+  book_.Keep(Outcome(6, 1, true));
+  OutcomeSummary deleted = Outcome(8, 1, true);
   deleted.deleted = true;
   book_.Keep(deleted);
   const auto known = book_.known_steps();
@@ -115,26 +115,26 @@ TEST_F(VerdictBookTest, KnownSteps_VerdictsOfEveryKind_AreToldApart) {
   EXPECT_EQ(known->current, (std::vector<int64_t>{2, 4, 6}));
   EXPECT_EQ(known->committed, (std::vector<int64_t>{2, 6}));
   EXPECT_EQ(book_.known_steps(), known) << "made once for all loads";
-  book_.Keep(Verdict(9, 1, true));
+  book_.Keep(Outcome(9, 1, true));
   EXPECT_EQ(book_.known_steps()->committed, (std::vector<int64_t>{2, 6, 9}));
 }
 
-TEST_F(VerdictBookTest, ReadUnsettled_AskedOften_IsReadOnceASecond) {
+TEST_F(OutcomeBookTest, ReadUnsettled_AskedOften_IsReadOnceASecond) {
   book_.Keep(Damaged(Reason::kStorageError));
   book_.ReadUnsettled(4, 2, "rank 0", context_);
-  EXPECT_FALSE(Take<ReadStep>().has_value()) << "there is no verdict of attempt 2";
+  EXPECT_FALSE(Take<ReadStep>().has_value()) << "there is no outcome of attempt 2";
   book_.ReadUnsettled(4, 1, "rank 0", context_);
   ASSERT_TRUE(Answer(Holding(Damaged(Reason::kStorageError))));
   book_.ReadUnsettled(4, 1, "rank 0", context_);
   EXPECT_FALSE(Take<ReadStep>().has_value());
   Pass(absl::Seconds(1));
   book_.ReadUnsettled(4, 1, "rank 0", context_);
-  ASSERT_TRUE(Answer(Holding(Verdict(4, 1, true))));
+  ASSERT_TRUE(Answer(Holding(Outcome(4, 1, true))));
   EXPECT_TRUE(book_.FindSettled(4, 1)->committed);
 }
 
-TEST_F(VerdictBookTest, ReadStalled_StorageDoesNotAnswer_NamesTheStep) {
-  book_.Keep(Verdict(4, 1, true));
+TEST_F(OutcomeBookTest, ReadStalled_StorageDoesNotAnswer_NamesTheStep) {
+  book_.Keep(Outcome(4, 1, true));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
   Pass(absl::Seconds(4));
   EXPECT_TRUE(book_.ReadStalled(4, context_).ok());
@@ -145,12 +145,12 @@ TEST_F(VerdictBookTest, ReadStalled_StorageDoesNotAnswer_NamesTheStep) {
   EXPECT_TRUE(book_.ReadStalled(5, context_).ok());
 }
 
-TEST_F(VerdictBookTest, Forget_LongAfterTheAnswer_AsksStorageAnew) {
-  book_.Keep(Verdict(4, 1, true));
+TEST_F(OutcomeBookTest, Forget_LongAfterTheAnswer_AsksStorageAnew) {
+  book_.Keep(Outcome(4, 1, true));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
   book_.Forget(context_.now + absl::Hours(1));
   EXPECT_TRUE(book_.restless()) << "the read is under way";
-  ASSERT_TRUE(Answer(Holding(Verdict(4, 1, true))));
+  ASSERT_TRUE(Answer(Holding(Outcome(4, 1, true))));
   Pass(absl::Minutes(1));
   book_.Forget(context_.now);
   EXPECT_TRUE(book_.WasRefused(4, "first"));

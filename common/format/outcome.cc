@@ -1,4 +1,4 @@
-#include "common/format/verdict.h"
+#include "common/format/outcome.h"
 
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/manifest.pb.h"
 #include "common/base/crc32c.h"
-#include "common/format/corrupt_verdict.h"
+#include "common/format/corrupt_outcome.h"
 #include "common/format/manifest_record.h"
 #include "common/format/record_meter.h"
 #include "common/format/wire.h"
@@ -59,12 +59,12 @@ constexpr uint32_t kSkippableMagic = 0x184d2a50;
 uint64_t AllowedMemory(uint64_t frame_bytes) { return std::max(kFreeMemory, frame_bytes * kMemoryOfFrameByte); }
 
 absl::Status TooMuchMemory(std::string_view frame, uint64_t memory) {
-  return CorruptVerdict(absl::StrCat("its ", frame.size(), " bytes stand for a record of ", memory,
+  return CorruptOutcome(absl::StrCat("its ", frame.size(), " bytes stand for a record of ", memory,
                                      " bytes or more in memory, which no checkpoint needs"));
 }
 
 // Returns what the names of objects take beyond what a RecordMeter sees: each entry has a copy of its object's name.
-uint64_t CopiedNames(const v1::VerdictRecord& record) {
+uint64_t CopiedNames(const v1::OutcomeRecord& record) {
   const v1::ManifestRecord& manifest = record.manifest();
   uint64_t bytes = 0;
   for (int n = 0; n < std::min(manifest.object_names_size(), manifest.object_entry_counts_size()); ++n) {
@@ -90,7 +90,7 @@ Context NewContext() {
 absl::StatusOr<uint64_t> WeighRecord(std::string_view frame, uint64_t record_bytes) {
   const Context context = NewContext();
   if (context == nullptr) throw std::bad_alloc();
-  RecordMeter meter(*v1::VerdictRecord::descriptor());
+  RecordMeter meter(*v1::OutcomeRecord::descriptor());
   std::string piece(ZSTD_DStreamOutSize(), '\0');
   ZSTD_inBuffer in = {frame.data(), frame.size(), 0};
   for (uint64_t unpacked = 0; unpacked < record_bytes;) {
@@ -98,58 +98,58 @@ absl::StatusOr<uint64_t> WeighRecord(std::string_view frame, uint64_t record_byt
     const size_t before = in.pos;
     const size_t left = ZSTD_decompressStream(context.get(), &out, &in);
     if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation) throw std::bad_alloc();
-    if (ZSTD_isError(left) || (out.pos == 0 && in.pos == before)) return CorruptVerdict("its zstd frame");
+    if (ZSTD_isError(left) || (out.pos == 0 && in.pos == before)) return CorruptOutcome("its zstd frame");
     unpacked += out.pos;
-    if (!meter.Add({piece.data(), out.pos})) return CorruptVerdict("its record is no VerdictRecord");
+    if (!meter.Add({piece.data(), out.pos})) return CorruptOutcome("its record is no OutcomeRecord");
     if (meter.memory() > AllowedMemory(frame.size())) return TooMuchMemory(frame, meter.memory());
   }
   return meter.memory();
 }
 
-// Unpacks the record of bytes that CheckVerdict has accepted. Throws std::bad_alloc.
-absl::StatusOr<v1::VerdictRecord> UnpackChecked(std::string_view bytes, uint64_t max_record_bytes) {
+// Unpacks the record of bytes that CheckOutcome has accepted. Throws std::bad_alloc.
+absl::StatusOr<v1::OutcomeRecord> UnpackChecked(std::string_view bytes, uint64_t max_record_bytes) {
   const std::string_view frame = bytes.substr(kPrefixBytes);
   const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
   if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR)
-    return CorruptVerdict("no zstd frame of known length");
-  if (size > max_record_bytes || size > INT32_MAX) return CorruptVerdict(absl::StrCat("a record of ", size, " bytes"));
+    return CorruptOutcome("no zstd frame of known length");
+  if (size > max_record_bytes || size > INT32_MAX) return CorruptOutcome(absl::StrCat("a record of ", size, " bytes"));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t memory, WeighRecord(frame, size));
   std::string plain(size, '\0');
   const size_t unpacked = ZSTD_decompress(plain.data(), plain.size(), frame.data(), frame.size());
   if (ZSTD_getErrorCode(unpacked) == ZSTD_error_memory_allocation) throw std::bad_alloc();
-  if (unpacked != size) return CorruptVerdict("its zstd frame");
-  v1::VerdictRecord record;
-  if (!record.ParseFromString(plain)) return CorruptVerdict("its record is no VerdictRecord");
+  if (unpacked != size) return CorruptOutcome("its zstd frame");
+  v1::OutcomeRecord record;
+  if (!record.ParseFromString(plain)) return CorruptOutcome("its record is no OutcomeRecord");
   if (const uint64_t all = memory + CopiedNames(record); all > AllowedMemory(frame.size())) {
     return TooMuchMemory(frame, all);
   }
   return record;
 }
 
-// Decodes bytes that CheckVerdict has accepted. Throws std::bad_alloc.
-absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
-  CAIRN_ASSIGN_OR_RETURN(const v1::VerdictRecord record, UnpackChecked(bytes, max_record_bytes));
-  switch (record.verdict_case()) {
-    case v1::VerdictRecord::kManifest: {
+// Decodes bytes that CheckOutcome has accepted. Throws std::bad_alloc.
+absl::StatusOr<Outcome> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const v1::OutcomeRecord record, UnpackChecked(bytes, max_record_bytes));
+  switch (record.outcome_case()) {
+    case v1::OutcomeRecord::kManifest: {
       CAIRN_ASSIGN_OR_RETURN(Manifest manifest, ReadManifestRecord(record.manifest()));
-      return Verdict(std::move(manifest));
+      return Outcome(std::move(manifest));
     }
-    case v1::VerdictRecord::kTombstone: {
-      const v1::TombstoneRecord& in = record.tombstone();
-      return Verdict(Tombstone{in.job(), in.step(), in.attempt(), in.request_id(), in.reason(), in.message(),
-                               absl::FromUnixNanos(in.time_unix_nanos())});
+    case v1::OutcomeRecord::kAbortRecord: {
+      const v1::AbortRecord& in = record.abort_record();
+      return Outcome(AbortRecord{in.job(), in.step(), in.attempt(), in.request_id(), in.reason(), in.message(),
+                                 absl::FromUnixNanos(in.time_unix_nanos())});
     }
-    case v1::VerdictRecord::kDeletion:
-      return CorruptVerdict("a deletion stands in the place of a verdict");
-    case v1::VerdictRecord::VERDICT_NOT_SET:
+    case v1::OutcomeRecord::kDeletion:
+      return CorruptOutcome("a deletion stands in the place of an outcome");
+    case v1::OutcomeRecord::OUTCOME_NOT_SET:
       break;
   }
-  return MakeError(Reason::kFormatTooNew, "the verdict is of a kind that this version does not know");
+  return MakeError(Reason::kFormatTooNew, "the outcome is of a kind that this version does not know");
 }
 
-std::string Pack(v1::VerdictRecord record) {
+std::string Pack(v1::OutcomeRecord record) {
   const std::string plain = record.SerializeAsString();
-  RecordMeter meter(*v1::VerdictRecord::descriptor());
+  RecordMeter meter(*v1::OutcomeRecord::descriptor());
   meter.Add(plain);
   const uint64_t memory = meter.memory() + CopiedNames(record);
   record.Clear();
@@ -176,26 +176,26 @@ std::string Pack(v1::VerdictRecord record) {
 
 }  // namespace
 
-std::string EncodeVerdict(const Verdict& verdict) {
-  v1::VerdictRecord record;
-  if (const auto* manifest = std::get_if<Manifest>(&verdict)) {
+std::string EncodeOutcome(const Outcome& outcome) {
+  v1::OutcomeRecord record;
+  if (const auto* manifest = std::get_if<Manifest>(&outcome)) {
     WriteManifestRecord(*manifest, *record.mutable_manifest());
   } else {
-    const auto& tombstone = std::get<Tombstone>(verdict);
-    v1::TombstoneRecord& out = *record.mutable_tombstone();
-    out.set_job(tombstone.job);
-    out.set_step(tombstone.step);
-    out.set_attempt(tombstone.attempt);
-    out.set_request_id(tombstone.request_id);
-    out.set_reason(tombstone.reason);
-    out.set_message(tombstone.message);
-    out.set_time_unix_nanos(absl::ToUnixNanos(tombstone.time));
+    const auto& abort_record = std::get<AbortRecord>(outcome);
+    v1::AbortRecord& out = *record.mutable_abort_record();
+    out.set_job(abort_record.job);
+    out.set_step(abort_record.step);
+    out.set_attempt(abort_record.attempt);
+    out.set_request_id(abort_record.request_id);
+    out.set_reason(abort_record.reason);
+    out.set_message(abort_record.message);
+    out.set_time_unix_nanos(absl::ToUnixNanos(abort_record.time));
   }
   return Pack(std::move(record));
 }
 
 std::string EncodeDeletion(const Deletion& deletion) {
-  v1::VerdictRecord record;
+  v1::OutcomeRecord record;
   v1::DeletionRecord& out = *record.mutable_deletion();
   out.set_job(deletion.job);
   out.set_step(deletion.step);
@@ -210,37 +210,37 @@ std::string EncodeDeletion(const Deletion& deletion) {
   return Pack(std::move(record));
 }
 
-absl::Status CheckVerdict(std::string_view bytes) {
+absl::Status CheckOutcome(std::string_view bytes) {
   if (bytes.size() < kPrefixBytes)
-    return CorruptVerdict(absl::StrCat("it has ", bytes.size(), " bytes, fewer than its head"));
-  if (bytes.substr(0, 8) != kMagic) return CorruptVerdict("it does not begin with CAIRNVRD");
+    return CorruptOutcome(absl::StrCat("it has ", bytes.size(), " bytes, fewer than its head"));
+  if (bytes.substr(0, 8) != kMagic) return CorruptOutcome("it does not begin with CAIRNVRD");
   const uint64_t version = LittleEndian(bytes.substr(8, 4));
   const uint64_t length = LittleEndian(bytes.substr(12, 8));
   const std::string_view frame = bytes.substr(kPrefixBytes);
   if (length != frame.size()) {
-    return CorruptVerdict(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
+    return CorruptOutcome(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
   }
   // The head is the same in every version, so a wrong checksum means damage even where the version looks newer.
   const uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), 20), frame.data(), frame.size());
-  if (crc != LittleEndian(bytes.substr(20, 4))) return CorruptVerdict("its checksum is wrong");
+  if (crc != LittleEndian(bytes.substr(20, 4))) return CorruptOutcome("its checksum is wrong");
   if (version > kVersion) {
     return MakeError(Reason::kFormatTooNew,
-                     absl::StrCat("the verdict has version ", version, ", this reads ", kVersion));
+                     absl::StrCat("the outcome has version ", version, ", this reads ", kVersion));
   }
-  if (version == 0) return CorruptVerdict("version 0");
+  if (version == 0) return CorruptOutcome("version 0");
   return absl::OkStatus();
 }
 
-absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes) {
-  CAIRN_RETURN_IF_ERROR(CheckVerdict(bytes));
-  return WithMemory("to unpack a verdict", [&] { return DecodeChecked(bytes, max_record_bytes); });
+absl::StatusOr<Outcome> DecodeOutcome(std::string_view bytes, uint64_t max_record_bytes) {
+  CAIRN_RETURN_IF_ERROR(CheckOutcome(bytes));
+  return WithMemory("to unpack an outcome", [&] { return DecodeChecked(bytes, max_record_bytes); });
 }
 
 absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes) {
-  CAIRN_RETURN_IF_ERROR(CheckVerdict(bytes));
+  CAIRN_RETURN_IF_ERROR(CheckOutcome(bytes));
   return WithMemory("to unpack a deletion", [&]() -> absl::StatusOr<Deletion> {
-    CAIRN_ASSIGN_OR_RETURN(const v1::VerdictRecord record, UnpackChecked(bytes, kMaxDeletionBytes));
-    if (!record.has_deletion()) return CorruptVerdict("another record stands in the place of a deletion");
+    CAIRN_ASSIGN_OR_RETURN(const v1::OutcomeRecord record, UnpackChecked(bytes, kMaxDeletionBytes));
+    if (!record.has_deletion()) return CorruptOutcome("another record stands in the place of a deletion");
     const v1::DeletionRecord& in = record.deletion();
     return Deletion{in.job(),
                     in.step(),
@@ -269,10 +269,10 @@ bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step,
     const size_t left = ZSTD_decompressStream(context.get(), &out, &in);
     if (ZSTD_isError(left) || left == 0 || in.pos + out.pos == before) break;
   }
-  // Both records begin with the same four fields; the fifth is a number in a manifest and a text in a tombstone.
+  // Both records begin with the same four fields; the fifth is a number in a manifest and a text in an abort record.
   WireReader reader({plain.data(), out.pos});
   constexpr uint64_t kText = 2;  // wire type
-  if (reader.Varint() != (v1::VerdictRecord::kManifestFieldNumber << 3 | kText) || reader.Varint() == 0) return false;
+  if (reader.Varint() != (v1::OutcomeRecord::kManifestFieldNumber << 3 | kText) || reader.Varint() == 0) return false;
   std::string_view seen_job;
   uint64_t seen_step = 0, seen_attempt = 0;
   while (const uint32_t field = reader.NextField()) {

@@ -38,7 +38,7 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def put_verdict(root, *more: bytes) -> int:
+def put_outcome(root, *more: bytes) -> int:
     """Puts a manifest of demo@1 with these fields besides, and returns its length."""
     fields = (field(1, b"demo") + b"\x10\x01\x18\x01" + field(4, b"request") + b"\x28\x01", *more)
     record = number(1 << 3 | 2) + number(sum(map(len, fields)))
@@ -73,15 +73,15 @@ def peak(*arguments: str) -> tuple[int, str]:
     ("one text", field(7, bytes(300_000_000))),
     ("fields that nobody knows", b"\xb8\x3e\x01" * 30_000_000),
 ])
-def test_a_small_verdict_that_stands_for_gigabytes_is_damaged(root, what, filling):
-    assert put_verdict(root, filling) < 200_000
+def test_a_small_outcome_that_stands_for_gigabytes_is_damaged(root, what, filling):
+    assert put_outcome(root, filling) < 200_000
     used, said = peak("list", "demo", "--root", str(root))
     assert used < MOST_MEMORY, what
     assert "DAMAGED" in said and "MANIFEST_CORRUPT" in said, said
 
 
-def test_a_small_verdict_that_stands_for_gigabytes_does_not_fill_the_coordinator(root):
-    put_verdict(root, b"\xa2\x01\x00" * 30_000_000)
+def test_a_small_outcome_that_stands_for_gigabytes_does_not_fill_the_coordinator(root):
+    put_outcome(root, b"\xa2\x01\x00" * 30_000_000)
     with cairn.local.Cluster(ranks=1, root=root) as cluster:
         asking = ["--coordinator", cluster.coordinator.address, "--token-file", str(root / ".cairn/token")]
         assert "DAMAGED" in command("list", "demo", *asking).stdout
@@ -91,7 +91,7 @@ def test_a_small_verdict_that_stands_for_gigabytes_does_not_fill_the_coordinator
 
 def test_text_of_a_manifest_reaches_no_terminal_as_it_is(root):
     metric = field(18, "loss\u202e\x1b[2J".encode()) + field(19, struct.pack("<d", 1))
-    put_verdict(root, field(7, "\x1b]0;title\x07\x1b[31m\u009bred\u2067".encode()), metric,
+    put_outcome(root, field(7, "\x1b]0;title\x07\x1b[31m\u009bred\u2067".encode()), metric,
                 field(70, b"\x1b[5mreplicas"))
     for command_line in (["show", "demo@1"], ["show", "demo@1", "--tensors", "--format=json"], ["list", "demo"],
                          ["list", "demo", "--format=json"], ["history", "demo"], ["verify", "demo@1"]):

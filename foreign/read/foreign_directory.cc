@@ -1,4 +1,4 @@
-#include "foreign/read/import_directory.h"
+#include "foreign/read/foreign_directory.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,10 +12,10 @@
 #include "common/status/status.h"
 #include "foreign/read/dcp/dcp_directory.h"
 #include "foreign/read/deepspeed/deepspeed_directory.h"
-#include "foreign/read/source/foreign_file.h"
+#include "foreign/read/huggingface/safetensors_directory.h"
 #include "foreign/read/paddle/paddle_directory.h"
 #include "foreign/read/paddle/paddle_file.h"
-#include "foreign/read/huggingface/safetensors_directory.h"
+#include "foreign/read/source/foreign_file.h"
 #include "foreign/read/torch/torch_archive.h"
 #include "foreign/read/torchsnapshot/torchsnapshot_directory.h"
 
@@ -51,7 +51,7 @@ absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
 
 }  // namespace
 
-absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory, std::vector<std::string>* left_out) {
+absl::StatusOr<Manifest> ReadForeignDirectory(const std::string& directory, std::vector<std::string>* left_out) {
   if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"),

@@ -1,4 +1,4 @@
-#include "common/format/verdict.h"
+#include "common/format/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,59 +10,59 @@
 #include "cairn/v1/manifest.pb.h"
 #include "common/base/crc32c.h"
 #include "common/format/manifest_record.h"
-#include "common/format/testing/newer_verdict.h"
+#include "common/format/testing/newer_outcome.h"
 #include "common/format/testing/small_manifest.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-TEST(VerdictTest, DecodeVerdict_ManifestAndTombstone_ComeBack) {
+TEST(OutcomeTest, DecodeOutcome_ManifestAndAbortRecord_ComeBack) {
   const Manifest manifest = SmallManifest();
-  const auto back = DecodeVerdict(EncodeVerdict(manifest));
+  const auto back = DecodeOutcome(EncodeOutcome(manifest));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(std::get<Manifest>(*back), manifest);
-  const Tombstone tombstone{"demo", 42, 1, "request", "RANK_LATE", "rank 3 is late", absl::FromUnixSeconds(5)};
-  const auto again = DecodeVerdict(EncodeVerdict(tombstone));
+  const AbortRecord abort_record{"demo", 42, 1, "request", "RANK_LATE", "rank 3 is late", absl::FromUnixSeconds(5)};
+  const auto again = DecodeOutcome(EncodeOutcome(abort_record));
   ASSERT_TRUE(again.ok());
-  EXPECT_EQ(std::get<Tombstone>(*again), tombstone);
+  EXPECT_EQ(std::get<AbortRecord>(*again), abort_record);
 }
 
-TEST(VerdictTest, DecodeVerdict_EveryFlippedBitAndEveryCut_IsRefused) {
-  const std::string bytes = EncodeVerdict(SmallManifest());
+TEST(OutcomeTest, DecodeOutcome_EveryFlippedBitAndEveryCut_IsRefused) {
+  const std::string bytes = EncodeOutcome(SmallManifest());
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string spoiled = bytes;
       spoiled[i] = static_cast<char>(spoiled[i] ^ (1 << bit));
-      const auto verdict = DecodeVerdict(spoiled);
-      ASSERT_FALSE(verdict.ok()) << "byte " << i;
+      const auto outcome = DecodeOutcome(spoiled);
+      ASSERT_FALSE(outcome.ok()) << "byte " << i;
       // A wrong version is damage too: only a record with the right checksum may be a newer one.
-      EXPECT_TRUE(HasReason(verdict.status(), Reason::kManifestCorrupt)) << "byte " << i << ": " << verdict.status();
+      EXPECT_TRUE(HasReason(outcome.status(), Reason::kManifestCorrupt)) << "byte " << i << ": " << outcome.status();
     }
-    EXPECT_FALSE(DecodeVerdict(std::string_view(bytes).substr(0, i)).ok());
+    EXPECT_FALSE(DecodeOutcome(std::string_view(bytes).substr(0, i)).ok());
   }
-  EXPECT_FALSE(DecodeVerdict(bytes + "x").ok());
+  EXPECT_FALSE(DecodeOutcome(bytes + "x").ok());
 }
 
-TEST(VerdictTest, DecodeVerdict_HigherVersion_IsBelievedIfTheChecksumIsRight) {
-  const std::string newer = OfVersion(EncodeVerdict(SmallManifest()), 2);
-  EXPECT_TRUE(HasReason(DecodeVerdict(newer).status(), Reason::kFormatTooNew));
-  EXPECT_TRUE(HasReason(CheckVerdict(newer), Reason::kFormatTooNew));
-  EXPECT_TRUE(CheckVerdict(EncodeVerdict(SmallManifest())).ok());
-  EXPECT_TRUE(HasReason(DecodeVerdict(newer.substr(0, newer.size() - 1)).status(), Reason::kManifestCorrupt));
-  EXPECT_TRUE(HasReason(DecodeVerdict(OfVersion(newer, 0)).status(), Reason::kManifestCorrupt));
+TEST(OutcomeTest, DecodeOutcome_HigherVersion_IsBelievedIfTheChecksumIsRight) {
+  const std::string newer = OfVersion(EncodeOutcome(SmallManifest()), 2);
+  EXPECT_TRUE(HasReason(DecodeOutcome(newer).status(), Reason::kFormatTooNew));
+  EXPECT_TRUE(HasReason(CheckOutcome(newer), Reason::kFormatTooNew));
+  EXPECT_TRUE(CheckOutcome(EncodeOutcome(SmallManifest())).ok());
+  EXPECT_TRUE(HasReason(DecodeOutcome(newer.substr(0, newer.size() - 1)).status(), Reason::kManifestCorrupt));
+  EXPECT_TRUE(HasReason(DecodeOutcome(OfVersion(newer, 0)).status(), Reason::kManifestCorrupt));
 }
 
-TEST(VerdictTest, DecodeVerdict_RecordAboveTheLimit_IsRefusedBeforeItIsUnpacked) {
-  const auto verdict = DecodeVerdict(EncodeVerdict(SmallManifest()), 64);
-  EXPECT_TRUE(HasReason(verdict.status(), Reason::kManifestCorrupt));
+TEST(OutcomeTest, DecodeOutcome_RecordAboveTheLimit_IsRefusedBeforeItIsUnpacked) {
+  const auto outcome = DecodeOutcome(EncodeOutcome(SmallManifest()), 64);
+  EXPECT_TRUE(HasReason(outcome.status(), Reason::kManifestCorrupt));
 }
 
-// Packs any record as EncodeVerdict packs a verdict, with zstd's strongest compression.
+// Packs any record as EncodeOutcome packs an outcome, with zstd's strongest compression.
 std::string Packed(const std::string& record) {
   std::string frame(ZSTD_compressBound(record.size()), '\0');
   frame.resize(ZSTD_compress(frame.data(), frame.size(), record.data(), record.size(), 9));
-  std::string bytes = EncodeVerdict(Tombstone{}).substr(0, 12);
+  std::string bytes = EncodeOutcome(AbortRecord{}).substr(0, 12);
   for (int i = 0; i < 8; ++i) bytes += static_cast<char>(frame.size() >> (8 * i));
   uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), bytes.size()), frame.data(), frame.size());
   for (; bytes.size() < 24; crc >>= 8) bytes += static_cast<char>(crc);
@@ -75,11 +75,11 @@ std::string Repeated(int count, std::string_view text) {
   return all;
 }
 
-TEST(VerdictTest, DecodeVerdict_FewBytesThatStandForMuchMemory_AreRefused) {
+TEST(OutcomeTest, DecodeOutcome_FewBytesThatStandForMuchMemory_AreRefused) {
   using namespace std::string_view_literals;
   constexpr int kMany = 1'000'000;
-  std::vector<v1::VerdictRecord> records(4);
-  for (v1::VerdictRecord& record : records) WriteManifestRecord(SmallManifest(), *record.mutable_manifest());
+  std::vector<v1::OutcomeRecord> records(4);
+  for (v1::OutcomeRecord& record : records) WriteManifestRecord(SmallManifest(), *record.mutable_manifest());
   std::vector<std::string> bombs;
   const std::pair<int, std::string_view> fillings[] = {{kMany, "\xa2\x01\x00"sv},       // names of tensors
                                                        {kMany, "\x52\x00"sv},           // digests of layouts
@@ -102,13 +102,13 @@ TEST(VerdictTest, DecodeVerdict_FewBytesThatStandForMuchMemory_AreRefused) {
   for (const auto& record : {records[1], records[2], records[3]}) bombs.push_back(Packed(record.SerializeAsString()));
   for (const std::string& bomb : bombs) {
     ASSERT_LT(bomb.size(), 100u << 10);
-    const auto verdict = DecodeVerdict(bomb);
-    EXPECT_TRUE(HasReason(verdict.status(), Reason::kManifestCorrupt)) << verdict.status();
-    EXPECT_THAT(std::string(verdict.status().message()), testing::HasSubstr("in memory"));
+    const auto outcome = DecodeOutcome(bomb);
+    EXPECT_TRUE(HasReason(outcome.status(), Reason::kManifestCorrupt)) << outcome.status();
+    EXPECT_THAT(std::string(outcome.status().message()), testing::HasSubstr("in memory"));
   }
 }
 
-TEST(VerdictTest, DecodeVerdict_AManyTimesEqualShard_ComesBack) {
+TEST(OutcomeTest, DecodeOutcome_AManyTimesEqualShard_ComesBack) {
   // zstd makes so little of these shards that a reader would refuse them, if the writer did not lengthen the frame.
   constexpr int64_t kShards = 1'300'000;
   Manifest manifest = SmallManifest();
@@ -124,10 +124,10 @@ TEST(VerdictTest, DecodeVerdict_AManyTimesEqualShard_ComesBack) {
     manifest.dims.push_back(1);
   }
   ASSERT_TRUE(manifest.PlaceItems().ok());
-  const std::string bytes = EncodeVerdict(manifest);
+  const std::string bytes = EncodeOutcome(manifest);
   EXPECT_GT(bytes.size(), 512u << 10) << "zstd alone makes less of it";
   EXPECT_LT(bytes.size(), 1u << 20);
-  const auto back = DecodeVerdict(bytes);
+  const auto back = DecodeOutcome(bytes);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(std::get<Manifest>(*back), manifest);
   // A reader that asks for no such length takes it as well.
@@ -135,19 +135,19 @@ TEST(VerdictTest, DecodeVerdict_AManyTimesEqualShard_ComesBack) {
   EXPECT_EQ(ZSTD_decompress(plain.data(), plain.size(), bytes.data() + 24, bytes.size() - 24), plain.size());
 }
 
-TEST(ShowsManifestTest, ShowsManifestOf_DamagedVerdicts_IsTrueOfManifestsOfTheAttemptAlone) {
+TEST(ShowsManifestTest, ShowsManifestOf_DamagedOutcomes_IsTrueOfManifestsOfTheAttemptAlone) {
   Manifest manifest;
   manifest.job = "demo";
   manifest.step = 12;
   manifest.attempt = 3;
   manifest.request_id = "request";
   manifest.world_size = 2;
-  const std::string commit = EncodeVerdict(manifest);
+  const std::string commit = EncodeOutcome(manifest);
   EXPECT_TRUE(ShowsManifestOf(commit, "demo", 12, 3));
   EXPECT_FALSE(ShowsManifestOf(commit, "demo", 12, 2));
   EXPECT_FALSE(ShowsManifestOf(commit, "other", 12, 3));
-  const std::string abort =
-      EncodeVerdict(Tombstone{.job = "demo", .step = 12, .attempt = 3, .request_id = "request", .reason = "RANK_LATE"});
+  const std::string abort = EncodeOutcome(
+      AbortRecord{.job = "demo", .step = 12, .attempt = 3, .request_id = "request", .reason = "RANK_LATE"});
   EXPECT_FALSE(ShowsManifestOf(abort, "demo", 12, 3));
   // These numbers of the head say nothing about the record.
   for (size_t at = 8; at < 24; ++at) {
@@ -157,7 +157,7 @@ TEST(ShowsManifestTest, ShowsManifestOf_DamagedVerdicts_IsTrueOfManifestsOfTheAt
       EXPECT_EQ(ShowsManifestOf(bad, "demo", 12, 3), good == &commit) << at;
     }
   }
-  // No flipped bit makes a manifest of a tombstone, and neither a flipped bit nor a cut does other harm.
+  // No flipped bit makes a manifest of an abort record, and neither a flipped bit nor a cut does other harm.
   for (size_t i = 0; i < abort.size() * 8; ++i) {
     std::string bad = abort;
     bad[i / 8] = static_cast<char>(bad[i / 8] ^ 1 << i % 8);

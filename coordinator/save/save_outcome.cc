@@ -11,7 +11,7 @@
 namespace cairn {
 namespace {
 
-constexpr absl::Duration kVerdictRetry = absl::Seconds(1);
+constexpr absl::Duration kOutcomeRetry = absl::Seconds(1);
 
 }  // namespace
 
@@ -50,11 +50,11 @@ void Save::AdvanceCommit(JobContext& context) {
                                       " whether the commit stands; nobody knows the outcome yet")),
           context);
   }
-  if (context.now < next_verdict_try_) return;
+  if (context.now < next_outcome_try_) return;
   // Any number of puts may be under way, repeated ones and opposite ones: the first record that stands decides.
-  if (!given_up_.ok() && (verdict_ticket_ == 0 || verdict_ticket_is_manifest_)) {
-    PutTombstone(given_up_, context);
-  } else if (verdict_ticket_ == 0) {
+  if (!given_up_.ok() && (outcome_ticket_ == 0 || outcome_ticket_is_manifest_)) {
+    PutAbortRecord(given_up_, context);
+  } else if (outcome_ticket_ == 0) {
     PutManifest(context);
   }
 }
@@ -70,43 +70,43 @@ void Save::Stall(absl::Status stalled, JobContext& context) {
               std::move(fields));
 }
 
-void Save::Commit(const VerdictSummary& verdict, JobContext& context) {
-  verdict_ = verdict;
+void Save::Commit(const OutcomeSummary& outcome, JobContext& context) {
+  outcome_ = outcome;
   error_ = absl::OkStatus();
   End(Phase::kCommitted, context);
 }
 
-void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& context) {
-  const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
+void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, JobContext& context) {
+  const absl::StatusOr<OutcomeSummary>& standing = answer.standing;
   if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
-  const bool newest = ticket != 0 && ticket == verdict_ticket_;
+  const bool newest = ticket != 0 && ticket == outcome_ticket_;
   if (!standing.ok()) {
     // If another put has followed this one, only what this one found counts.
     if (!newest) return;
-    const bool manifest = verdict_ticket_is_manifest_;
+    const bool manifest = outcome_ticket_is_manifest_;
     const auto committing_failed = [&] {
       return Annotate(standing.status(), absl::StrCat(context.job, "@", step_, " attempt ", attempt_, ": committing"),
                       {{"job", context.job}, {"step", absl::StrCat(step_)}, {"phase", "committing"}});
     };
-    verdict_ticket_ = 0;
-    next_verdict_try_ = context.now + kVerdictRetry;
-    in_doubt_ = in_doubt_ || (manifest && outcome.in_doubt);
+    outcome_ticket_ = 0;
+    next_outcome_try_ = context.now + kOutcomeRetry;
+    in_doubt_ = in_doubt_ || (manifest && answer.in_doubt);
     context.Log(
-        LogLevel::kWarn, manifest ? "manifest_failed" : "tombstone_failed",
+        LogLevel::kWarn, manifest ? "manifest_failed" : "abort_record_failed",
         {{"step", step_}, {"attempt", attempt_}, {"in_doubt", in_doubt_ ? 1 : 0}, {"error", standing.status()}});
-    // Its files are gone, so it cannot be put again: whether it stands is found by a tombstone, which is created only
-    // if it does not.
+    // Its files are gone, so it cannot be put again: whether it stands is found by an abort record, which is created
+    // only if it does not.
     const bool lost = manifest && HasReason(standing.status(), Reason::kRootMismatch);
     if (phase_ == Phase::kCommitting && lost && in_doubt_ && given_up_.ok()) given_up_ = committing_failed();
     if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
-    // The manifest does not stand there and never will. From here only a tombstone settles the attempt.
+    // The manifest does not stand there and never will. From here only an abort record settles the attempt.
     decided_ = false;
     manifest_.reset();
-    next_verdict_try_ = absl::InfinitePast();
+    next_outcome_try_ = absl::InfinitePast();
     Abort(given_up_.ok() ? committing_failed() : given_up_, context);
     return;
   }
-  verdict_ticket_ = 0;
+  outcome_ticket_ = 0;
   if (standing->committed) {
     Commit(*standing, context);
     return;
@@ -115,8 +115,8 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     // The record may have been misread. Nobody is told how the save ended before that is certain.
     if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
       in_doubt_ = true;
-      next_verdict_try_ = context.now + kVerdictRetry;
-      context.Log(LogLevel::kWarn, "verdict_damaged",
+      next_outcome_try_ = context.now + kOutcomeRetry;
+      context.Log(LogLevel::kWarn, "outcome_damaged",
                   {{"step", step_}, {"attempt", attempt_}, {"error", standing->error}});
       return;
     }
@@ -125,17 +125,17 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     End(Phase::kAborted, context);
     return;
   }
-  tombstone_stands_ = true;
+  abort_record_stands_ = true;
   if (phase_ == Phase::kCommitting) {
     // Another process has ended the attempt, so that is how it ended.
     decided_ = false;
     const bool ours = !given_up_.ok() && standing->error.message() == given_up_.message();
     Abort(ours                   ? given_up_
-          : standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by a tombstone")
+          : standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by an abort record")
                                  : standing->error,
           context);
   } else if (!standing->error.ok() && standing->error.message() != error_.message()) {
-    // It is another one's. Our own comes back without its metadata, which a tombstone does not hold.
+    // It is another one's. Our own comes back without its metadata, which an abort record does not hold.
     error_ = standing->error;
   }
   context.orders_changed = true;
@@ -171,17 +171,17 @@ size_t Save::Unstopped(const JobContext& context) const {
 }
 
 void Save::PutManifest(JobContext& context) {
-  verdict_ticket_ = context.NewTicket();
-  verdict_ticket_is_manifest_ = true;
-  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
-                        request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
+  outcome_ticket_ = context.NewTicket();
+  outcome_ticket_is_manifest_ = true;
+  context.Do(PutOutcome{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
+                        request_ids_.empty() ? "" : request_ids_.front(), outcome_ticket_});
 }
 
-void Save::PutTombstone(const absl::Status& error, JobContext& context) {
-  verdict_ticket_ = context.NewTicket();
-  verdict_ticket_is_manifest_ = false;
-  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
-                        request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
+void Save::PutAbortRecord(const absl::Status& error, JobContext& context) {
+  outcome_ticket_ = context.NewTicket();
+  outcome_ticket_is_manifest_ = false;
+  context.Do(PutOutcome{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
+                        request_ids_.empty() ? "" : request_ids_.front(), outcome_ticket_});
 }
 
 void Save::AdvanceAbort(JobContext& context) {
@@ -194,22 +194,22 @@ void Save::AdvanceAbort(JobContext& context) {
     End(Phase::kAborted, context);
     return;
   }
-  if (!tombstone_stands_) {
+  if (!abort_record_stands_) {
     // No manifest was handed out, or it is known not to stand: nobody can commit the attempt.
     if (context.now - abort_time_ >= context.options.phase_timeout) {
-      // Storage takes no tombstone for now. No later attempt of the step begins before one stands.
-      context.Log(LogLevel::kWarn, "tombstone_given_up", {{"step", step_}, {"attempt", attempt_}});
-      leftover_ = {step_, attempt_, /*tombstone=*/false};
+      // Storage takes no abort record for now. No later attempt of the step begins before one stands.
+      context.Log(LogLevel::kWarn, "abort_record_given_up", {{"step", step_}, {"attempt", attempt_}});
+      leftover_ = {step_, attempt_, /*abort_record=*/false};
       End(Phase::kAborted, context);
       return;
     }
-    if (verdict_ticket_ == 0 && context.now >= next_verdict_try_) PutTombstone(error_, context);
+    if (outcome_ticket_ == 0 && context.now >= next_outcome_try_) PutAbortRecord(error_, context);
     return;
   }
   if (remove_ticket_ != 0) {
     if (context.now - remove_time_ < context.options.storage_patience()) return;
     context.Log(LogLevel::kWarn, "remove_given_up", {{"step", step_}, {"attempt", attempt_}});
-    leftover_ = {step_, attempt_, /*tombstone=*/true};
+    leftover_ = {step_, attempt_, /*abort_record=*/true};
     End(Phase::kAborted, context);
     return;
   }
@@ -223,18 +223,18 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& co
   if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
   if (!status.ok()) {
     context.Log(LogLevel::kWarn, "remove_failed", {{"step", step_}, {"attempt", attempt_}, {"error", status}});
-    leftover_ = {step_, attempt_, /*tombstone=*/true};
+    leftover_ = {step_, attempt_, /*abort_record=*/true};
   }
   End(Phase::kAborted, context);
 }
 
 void Save::End(Phase phase, JobContext& context) {
   const bool committed = phase == Phase::kCommitted;
-  timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? verdict_.bytes : plan_.bytes,
+  timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes,
                      ranks_.size(), committed ? absl::OkStatus() : error_},
                     context.now);
   context.effects.timelines.push_back(timeline_);
-  if (phase == Phase::kAborted) OweVerdict(context);
+  if (phase == Phase::kAborted) OweOutcome(context);
   if (committed) exchange_.Finish(context);
   // Frees what an ended save does not need any more.
   ranks_.ChangeKept([](Rank& rank) {
@@ -253,7 +253,7 @@ void Save::End(Phase phase, JobContext& context) {
   SetPhase(phase, context);
 }
 
-void Save::OweVerdict(const JobContext& context) {
+void Save::OweOutcome(const JobContext& context) {
   owes_unknown_ = true;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
@@ -261,7 +261,7 @@ void Save::OweVerdict(const JobContext& context) {
     uint64_t trainer = 0;
     bool known = true;
     if (rank.begun) {
-      // A call that had staged has returned: its trainer asks for the verdict itself.
+      // A call that had staged has returned: its trainer asks for the outcome itself.
       trainer = Staged(rank.state) ? 0 : rank.trainer;
     } else if (!rank.successor) {
       // A trainer whose agent has just restarted attaches again in a moment.

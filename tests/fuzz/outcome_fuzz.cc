@@ -3,7 +3,7 @@
 #include <string>
 
 #include "common/base/crc32c.h"
-#include "common/format/verdict.h"
+#include "common/format/outcome.h"
 
 namespace {
 
@@ -13,10 +13,10 @@ void Check(const std::string& bytes) {
     const auto again = cairn::DecodeDeletion(cairn::EncodeDeletion(*deletion));
     if (!again.ok() || !(*again == *deletion)) std::abort();
   }
-  const auto verdict = cairn::DecodeVerdict(bytes, 64 << 20);
-  if (!verdict.ok()) return;
-  const auto again = cairn::DecodeVerdict(cairn::EncodeVerdict(*verdict), 256 << 20);
-  if (!again.ok() || !(*again == *verdict)) std::abort();
+  const auto outcome = cairn::DecodeOutcome(bytes, 64 << 20);
+  if (!outcome.ok()) return;
+  const auto again = cairn::DecodeOutcome(cairn::EncodeOutcome(*outcome), 256 << 20);
+  if (!again.ok() || !(*again == *outcome)) std::abort();
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Reads what other programs wrote, as if it were a checkpoint of Cairn.
-#ifndef CAIRN_FOREIGN_READ_IMPORT_DIRECTORY_H_
-#define CAIRN_FOREIGN_READ_IMPORT_DIRECTORY_H_
+#ifndef CAIRN_FOREIGN_READ_FOREIGN_DIRECTORY_H_
+#define CAIRN_FOREIGN_READ_FOREIGN_DIRECTORY_H_
 
 #include <string>
 #include <vector>
@@ -19,9 +19,9 @@ namespace cairn {
 // ReadTorchArchive and ReadPaddleFile do.
 //
 // A source that is one file loses its values that are no tensors; `left_out`, if it is not null, gets their names.
-absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory,
-                                             std::vector<std::string>* left_out = nullptr);
+absl::StatusOr<Manifest> ReadForeignDirectory(const std::string& directory,
+                                              std::vector<std::string>* left_out = nullptr);
 
 }  // namespace cairn
 
-#endif  // CAIRN_FOREIGN_READ_IMPORT_DIRECTORY_H_
+#endif  // CAIRN_FOREIGN_READ_FOREIGN_DIRECTORY_H_
