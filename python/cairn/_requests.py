@@ -12,35 +12,29 @@ from cairn._results import Checkpoint
 def request_save(session: _session.Session, request_id: str | None, timeout: float) -> str:
     """See Client.request_save."""
     number = request_id or f"trainer-{secrets.token_hex(12)}"
-    request = _wire.LOCAL_AGENT["RequestLocalSave"].request(trainer_incarnation=session.incarnation, request_id=number)
+    request = _wire.CHECKPOINTS["CreateCheckpoint"].request(job=session.job, request_id=number)
     _wire.set_duration(request.timeout, timeout)
-    checkpoint = session.call("RequestLocalSave", request).checkpoint
+    checkpoint = session.call("CreateCheckpoint", request)
     if checkpoint.state == _wire.CHECKPOINT_STATES["ABORTED"]:
         raise _wire.error_from_status(checkpoint.error)
     return number
 
 
-# The agent's call for each of CheckpointService's that changes what is kept.
-_LOCAL = {
-    "DeleteCheckpoint": "DeleteLocalCheckpoint",
-    "PinCheckpoint": "PinLocalCheckpoint",
-    "PruneCheckpoints": "PruneLocalCheckpoints",
-    "TagCheckpoint": "TagLocalCheckpoint",
-}
-
-
 def change(session: _session.Session, name: str, request: _wire.Message) -> _wire.Message:
     """Asks for a change of what the job keeps; see _keeping.Keeper."""
-    if name == "SetRetention":
-        return session.call("SetLocalRetention", _wire.LOCAL_AGENT["SetLocalRetention"].request(
-            trainer_incarnation=session.incarnation, policy=request.policy))
-    wrapped = _wire.LOCAL_AGENT[_LOCAL[name]].request(trainer_incarnation=session.incarnation, request=request)
-    return session.call(_LOCAL[name], wrapped).response
+    request.job = session.job
+    return session.call(name, request)
 
 
 def _listed(session: _session.Session) -> list[_wire.Message]:
-    request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
-    return list(session.call("ListLocalCheckpoints", request).checkpoints)
+    request = _wire.CHECKPOINTS["ListCheckpoints"].request(job=session.job)
+    listed: list[_wire.Message] = []
+    while True:
+        page = session.call("ListCheckpoints", request)
+        listed.extend(page.checkpoints)
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            return listed
 
 
 def _unread(session: _session.Session, listed: _wire.Message, what: str) -> Error:

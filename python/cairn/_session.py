@@ -319,8 +319,8 @@ class Session:
         return _awaited.Teller(self._job, what, self.rank, self.world_size, step, self._lease_ttl or _DEFAULT_LEASE)
 
     def _job(self) -> _wire.Message:
-        request = _wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)
-        return self.agent.call("GetLocalJob", request, timeout=_awaited.ANSWER).job
+        request = _wire.CHECKPOINTS["GetJob"].request(job=self.job)
+        return self.agent.call("GetJob", request, timeout=_awaited.ANSWER)
 
     def _late(self, late: str, stalled: Error | None, teller: _awaited.Teller) -> Error:
         """`teller` says for which ranks the call has waited."""
