@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -257,6 +258,13 @@ Argument& Argument::SplitAt(char delimiter) {
 template <typename T>
 Argument Command::AddOption(const std::string& names, T& value, const std::string& help) {
   return Argument(app_->add_option(names, value, help));
+}
+
+std::string Command::VariableOf(const std::string& flag) {
+  std::string variable = "CAIRN_";
+  for (const char c : flag.substr(2))
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
 }
 
 Argument Command::AddFlag(const std::string& names, bool& value, const std::string& help) {
