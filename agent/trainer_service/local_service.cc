@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/transport/load_consumer.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/format/metric.h"
@@ -214,51 +215,47 @@ grpc::ServerUnaryReactor* LocalService::CommitSource(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext* context,
                                                     const v1::ReceiveLoadRequest* request,
                                                     v1::ReceiveLoadResponse* response) {
-  const auto check = [this, trainer = request->trainer_incarnation(), number = request->number()] {
-    return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckLoad(trainer, number); });
+  const auto look = [this, trainer = request->trainer_incarnation(), number = request->number()] {
+    return agent_.host().Do([&](Session& session, absl::Time) { return session.ReceiveLoad(trainer, number); });
   };
-  if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
-  const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number(), request->trainer_incarnation());
-  if (load == nullptr &&
-      agent_.host().Do([&](Session& session, absl::Time) { return session.loads().HasEnded(request->number()); })) {
-    response->set_complete(true);
-    return FinishNow(context, absl::OkStatus());
+  const auto load = look();
+  if (!load.ok() || load->complete) {
+    response->set_complete(load.ok());
+    return FinishNow(context, load.status());
   }
-  const auto call = HeldCall::Start(load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
+  const bool begun = load->consumer != nullptr;
+  const auto call = HeldCall::Start(begun ? MaxWait(*request) : std::min(MaxWait(*request), kStartWait),
                                     [](HeldCall& held, bool timer) {
                                       if (timer) held.Answer(absl::OkStatus());  // nothing yet
                                     });
   grpc::ServerUnaryReactor* reactor = call->reactor();
   // Its plan has just come: called again, the load is there.
-  if (load == nullptr) return reactor;
-  load->Receive({request->released_batches().begin(), request->released_batches().end()},
-                [call, response, check](absl::StatusOr<LoadConsumer::Received>& now) {
-                  // A load that others ended has their reason.
-                  absl::Status status = now.status();
-                  if (HasReason(status, Reason::kInterrupted)) {
-                    if (const absl::Status reason = check(); !reason.ok()) status = reason;
-                  }
-                  if (!call->Claim()) return false;
-                  if (now.ok()) {
-                    response->set_complete(now->complete);
-                    for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
-                  }
-                  call->AnswerClaimed(status);
-                  return true;
-                });
+  if (!begun) return reactor;
+  load->consumer->Receive({request->released_batches().begin(), request->released_batches().end()},
+                          [call, response, look](absl::StatusOr<LoadConsumer::Received>& now) {
+                            // A load that others ended has their reason.
+                            absl::Status status = now.status();
+                            if (HasReason(status, Reason::kInterrupted)) {
+                              if (const absl::Status reason = look().status(); !reason.ok()) status = reason;
+                            }
+                            if (!call->Claim()) return false;
+                            if (now.ok()) {
+                              response->set_complete(now->complete);
+                              for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
+                            }
+                            call->AnswerClaimed(status);
+                            return true;
+                          });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
                                                 v1::EndLoadResponse* response) {
-  const absl::Status attached = agent_.host().Do([&](Session& session, absl::Time) {
-    return session.CheckLoad(request->trainer_incarnation(), request->number());
-  });
-  if (attached.ok() && !request->has_error()) {
-    if (const auto load = agent_.loads().Find(request->number(), request->trainer_incarnation())) {
-      load->ReleaseAll();
-    }
-    agent_.loads().Report(request->number());  // what the load ends with is complete
+  if (!request->has_error()) {
+    const auto load = agent_.host().Do([&](Session& session, absl::Time) {
+      return session.ReceiveLoad(request->trainer_incarnation(), request->number());
+    });
+    if (load.ok() && load->consumer != nullptr) load->consumer->ReleaseAll();
   }
   return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
       agent_.host(), context, *request, response,
