@@ -22,8 +22,8 @@
 
 namespace cairn {
 
-// Holds what the session's loads need of this process, from StartRead to StopRead, and tells the session what becomes of
-// each. Thread-safe.
+// Holds what the session's loads need of this process, from StartRead to StopRead, and tells the session what becomes
+// of each. Thread-safe.
 class LoadExecutor {
  public:
   explicit LoadExecutor(ExecutorContext context);

@@ -58,8 +58,8 @@ struct RankLoad {
   // This rank's part of the plan when it has come, and the other ranks that it names as sources.
   ReadPlanPtr fetched;
   std::vector<uint32_t> sources;
-  ReadPlanPtr plan;      // the same, once it is read by
-  bool reading = false;  // the shell holds something for it
+  ReadPlanPtr plan;                        // the same, once it is read by
+  bool reading = false;                    // the shell holds something for it
   std::shared_ptr<LoadConsumer> consumer;  // set while the trainer can receive
   bool stopping = false;
   bool all_read = false;

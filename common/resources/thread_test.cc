@@ -1,4 +1,4 @@
-#include "common/resources/helper_threads.h"
+#include "common/resources/thread.h"
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,14 @@
 namespace cairn {
 namespace {
 
-TEST(HelperThreadsTest, ForEach_ManyCallers_EachNumberIsDoneOnce) {
-  HelperThreads helpers(3);
+TEST(ThreadTest, ForEachOnThreads_ManyCallers_EachNumberIsDoneOnce) {
+  Helpers helpers(3);
   std::vector<std::thread> callers;
   for (int c = 0; c < 5; ++c) {
     callers.emplace_back([&] {
       for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{1000}}) {
         std::vector<std::atomic<int>> done(count);
-        EXPECT_FALSE(helpers.ForEach(count, 1, [&](size_t i) { return ++done[i], 0; }).has_value());
+        EXPECT_FALSE(ForEachOnThreads(count, 1, helpers, [&](size_t i) { return ++done[i], 0; }).has_value());
         for (const auto& times : done) EXPECT_EQ(times, 1);
       }
     });
@@ -27,11 +27,11 @@ TEST(HelperThreadsTest, ForEach_ManyCallers_EachNumberIsDoneOnce) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST(HelperThreadsTest, ForEach_SeveralFail_TheFirstInOrderIsTold) {
-  HelperThreads helpers(4);
+TEST(ThreadTest, ForEachOnThreads_SeveralFail_TheFirstInOrderIsTold) {
+  Helpers helpers(4);
   for (size_t bad = 0; bad < 200; ++bad) {
     std::vector<std::atomic<int>> done(200);
-    const auto failed = helpers.ForEach(done.size(), 1, [&](size_t i) {
+    const auto failed = ForEachOnThreads(done.size(), 1, helpers, [&](size_t i) {
       ++done[i];
       return i >= bad ? static_cast<int>(i) + 1 : 0;
     });
@@ -42,15 +42,15 @@ TEST(HelperThreadsTest, ForEach_SeveralFail_TheFirstInOrderIsTold) {
   }
 }
 
-TEST(HelperThreadsTest, ForEach_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
+TEST(ThreadTest, ForEachOnThreads_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
   constexpr int kHelpers = 3;
-  HelperThreads helpers(kHelpers);
+  Helpers helpers(kHelpers);
   Mutex mutex;
   CondVar changed;
   int inside = 0;
   bool open = false;
   std::thread held([&] {
-    helpers.ForEach(kHelpers + 1, 1, [&](size_t) {
+    ForEachOnThreads(kHelpers + 1, 1, helpers, [&](size_t) {
       MutexLock lock(mutex);
       ++inside;
       changed.NotifyAll();
@@ -64,7 +64,8 @@ TEST(HelperThreadsTest, ForEach_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
   }
   for (int call = 0; call < 20; ++call) {
     std::set<std::thread::id> threads;
-    EXPECT_FALSE(helpers.ForEach(1000, 1, [&](size_t) { return threads.insert(std::this_thread::get_id()), 0; }));
+    EXPECT_FALSE(
+        ForEachOnThreads(1000, 1, helpers, [&](size_t) { return threads.insert(std::this_thread::get_id()), 0; }));
     EXPECT_EQ(threads, std::set{std::this_thread::get_id()});
   }
   {
@@ -73,6 +74,7 @@ TEST(HelperThreadsTest, ForEach_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
     changed.NotifyAll();
   }
   held.join();
+  EXPECT_EQ(helpers.Take(kHelpers + 1), kHelpers) << "all were given back";
 }
 
 }  // namespace
