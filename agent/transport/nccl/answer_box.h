@@ -1,6 +1,6 @@
 // A place where a thread waits for the answers of calls that it has begun, and where another one can end the waiting.
-#ifndef CAIRN_AGENT_TRANSPORT_ANSWER_BOX_H_
-#define CAIRN_AGENT_TRANSPORT_ANSWER_BOX_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_ANSWER_BOX_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_ANSWER_BOX_H_
 
 #include <optional>
 #include <utility>
@@ -51,4 +51,4 @@ class AnswerBox {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_ANSWER_BOX_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_ANSWER_BOX_H_

@@ -1,6 +1,6 @@
 // Says whom a failed step of an exchange over NCCL is about.
-#ifndef CAIRN_AGENT_TRANSPORT_EXCHANGE_ERROR_H_
-#define CAIRN_AGENT_TRANSPORT_EXCHANGE_ERROR_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_ERROR_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_ERROR_H_
 
 #include <cstdint>
 #include <set>
@@ -21,4 +21,4 @@ absl::Status ExchangeStepError(const absl::Status& error, std::string_view windo
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_EXCHANGE_ERROR_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_ERROR_H_

@@ -1,4 +1,4 @@
-#include "agent/transport/exchange_error.h"
+#include "agent/transport/nccl/exchange_error.h"
 
 #include <gtest/gtest.h>
 

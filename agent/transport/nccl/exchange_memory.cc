@@ -1,4 +1,4 @@
-#include "agent/transport/exchange_memory.h"
+#include "agent/transport/nccl/exchange_memory.h"
 
 #include <algorithm>
 

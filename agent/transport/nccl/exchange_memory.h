@@ -1,7 +1,7 @@
 // The memory of one exchange over NCCL: what is lent to others, and windows for what is received and what is packed to
 // be sent.
-#ifndef CAIRN_AGENT_TRANSPORT_EXCHANGE_MEMORY_H_
-#define CAIRN_AGENT_TRANSPORT_EXCHANGE_MEMORY_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_MEMORY_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_MEMORY_H_
 
 #include <array>
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/reader/buffer_pool.h"
-#include "agent/transport/worker_memory.h"
+#include "agent/transport/nccl/worker_memory.h"
 #include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
@@ -74,4 +74,4 @@ class ExchangeMemory {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_EXCHANGE_MEMORY_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_MEMORY_H_

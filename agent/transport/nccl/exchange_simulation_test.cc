@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/reader/round_ledger.h"
-#include "agent/transport/round_gate.h"
+#include "agent/transport/nccl/round_gate.h"
 #include "gpu/nccl/exchange_schedule.h"
 
 namespace cairn {

@@ -1,4 +1,4 @@
-#include "agent/transport/exchange_source.h"
+#include "agent/transport/nccl/exchange_source.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // Gives what a rank sends in an exchange over NCCL: rounds that its agent lends, straight from where they stand or
 // packed.
-#ifndef CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
-#define CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_SOURCE_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_SOURCE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "agent/reader/round_byte_server.h"
-#include "agent/transport/answer_box.h"
 #include "agent/transport/copy_packer.h"
-#include "agent/transport/exchange_memory.h"
+#include "agent/transport/nccl/answer_box.h"
+#include "agent/transport/nccl/exchange_memory.h"
 #include "gpu/share/gpu_worker.pb.h"
 
 namespace cairn {
@@ -55,4 +55,4 @@ class ExchangeSource {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_EXCHANGE_SOURCE_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGE_SOURCE_H_

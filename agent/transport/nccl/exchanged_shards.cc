@@ -1,4 +1,4 @@
-#include "agent/transport/exchanged_shards.h"
+#include "agent/transport/nccl/exchanged_shards.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // Gets the shards that other ranks hold for the writer of a save: over NCCL as long as that works, else over the host
 // transport.
-#ifndef CAIRN_AGENT_TRANSPORT_EXCHANGED_SHARDS_H_
-#define CAIRN_AGENT_TRANSPORT_EXCHANGED_SHARDS_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGED_SHARDS_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGED_SHARDS_H_
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "agent/transport/moved_exchange.h"
+#include "agent/transport/nccl/moved_exchange.h"
 #include "agent/transport/shard_source.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/base/mutex.h"
@@ -77,4 +77,4 @@ class ExchangedShards final : public ShardSource {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_EXCHANGED_SHARDS_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_EXCHANGED_SHARDS_H_

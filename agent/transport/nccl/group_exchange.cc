@@ -1,4 +1,4 @@
-#include "agent/transport/group_exchange.h"
+#include "agent/transport/nccl/group_exchange.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/transport/exchange_error.h"
+#include "agent/transport/nccl/exchange_error.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
 #include "common/resources/thread.h"

@@ -1,7 +1,7 @@
 // One rank's part of an exchange over NCCL: what its consumer takes from ranks with which it shares no memory, and what
 // those ranks take from it.
-#ifndef CAIRN_AGENT_TRANSPORT_GROUP_EXCHANGE_H_
-#define CAIRN_AGENT_TRANSPORT_GROUP_EXCHANGE_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_GROUP_EXCHANGE_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_GROUP_EXCHANGE_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,12 +15,12 @@
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/session/peer_book.h"
-#include "agent/transport/exchange_memory.h"
-#include "agent/transport/exchange_source.h"
 #include "agent/transport/load_consumer.h"
-#include "agent/transport/offer_sender.h"
-#include "agent/transport/round_pace.h"
-#include "agent/transport/step_pipe.h"
+#include "agent/transport/nccl/exchange_memory.h"
+#include "agent/transport/nccl/exchange_source.h"
+#include "agent/transport/nccl/offer_sender.h"
+#include "agent/transport/nccl/round_pace.h"
+#include "agent/transport/nccl/step_pipe.h"
 #include "agent/transport/window_offers.h"
 #include "common/base/mutex.h"
 #include "gpu/nccl/exchange_schedule.h"
@@ -155,4 +155,4 @@ class GroupExchange {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_GROUP_EXCHANGE_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_GROUP_EXCHANGE_H_

@@ -1,5 +1,5 @@
 // Reshards: what the ranks lend stands from the beginning.
-#include "agent/transport/group_exchange.h"
+#include "agent/transport/nccl/group_exchange.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/transport/group_exchange.h"
-#include "agent/transport/round_gate.h"
+#include "agent/transport/nccl/group_exchange.h"
+#include "agent/transport/nccl/round_gate.h"
 #include "agent/transport/testing/exchange_fixture.h"
 #include "agent/transport/testing/far_gate.h"
 #include "common/base/mutex.h"

@@ -1,7 +1,7 @@
 // One rank's part in an exchange over NCCL of the shards that move between ranks in a save: what it sends out of its
 // slab, and what it receives for the files that it writes.
-#ifndef CAIRN_AGENT_TRANSPORT_MOVED_EXCHANGE_H_
-#define CAIRN_AGENT_TRANSPORT_MOVED_EXCHANGE_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_MOVED_EXCHANGE_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_MOVED_EXCHANGE_H_
 
 #include <array>
 #include <cstdint>
@@ -16,10 +16,10 @@
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/save_image.h"
 #include "agent/staging/shared_memory.h"
-#include "agent/transport/moved_windows.h"
-#include "agent/transport/round_pace.h"
-#include "agent/transport/step_pipe.h"
-#include "agent/transport/worker_memory.h"
+#include "agent/transport/nccl/moved_windows.h"
+#include "agent/transport/nccl/round_pace.h"
+#include "agent/transport/nccl/step_pipe.h"
+#include "agent/transport/nccl/worker_memory.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
 #include "gpu/nccl/exchange_schedule.h"
@@ -132,4 +132,4 @@ class MovedExchange {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_MOVED_EXCHANGE_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_MOVED_EXCHANGE_H_

@@ -1,4 +1,4 @@
-#include "agent/transport/moved_windows.h"
+#include "agent/transport/nccl/moved_windows.h"
 
 #include <algorithm>
 #include <map>

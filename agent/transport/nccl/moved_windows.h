@@ -1,6 +1,6 @@
 // Cuts the shards that move between ranks in a save into windows, which go in the steps of an exchange over NCCL.
-#ifndef CAIRN_AGENT_TRANSPORT_MOVED_WINDOWS_H_
-#define CAIRN_AGENT_TRANSPORT_MOVED_WINDOWS_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_MOVED_WINDOWS_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_MOVED_WINDOWS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -39,4 +39,4 @@ std::vector<MovedWindow> CutMovedShards(const SaveImage& target, const std::set<
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_MOVED_WINDOWS_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_MOVED_WINDOWS_H_

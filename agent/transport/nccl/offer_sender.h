@@ -1,6 +1,6 @@
 // Tells the sources of an exchange over NCCL what this consumer takes.
-#ifndef CAIRN_AGENT_TRANSPORT_OFFER_SENDER_H_
-#define CAIRN_AGENT_TRANSPORT_OFFER_SENDER_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_OFFER_SENDER_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_OFFER_SENDER_H_
 
 #include <cstdint>
 #include <string>
@@ -61,4 +61,4 @@ class OfferSender {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_OFFER_SENDER_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_OFFER_SENDER_H_

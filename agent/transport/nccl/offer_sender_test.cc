@@ -1,4 +1,4 @@
-#include "agent/transport/offer_sender.h"
+#include "agent/transport/nccl/offer_sender.h"
 
 #include <gtest/gtest.h>
 

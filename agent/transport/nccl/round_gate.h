@@ -1,7 +1,7 @@
 // Lets the ranks of an exchange over NCCL wait for each other before each round of a load. A rank that waits in NCCL
 // does not hear for whom, so nobody enters a round there while another rank still waits for its storage.
-#ifndef CAIRN_AGENT_TRANSPORT_ROUND_GATE_H_
-#define CAIRN_AGENT_TRANSPORT_ROUND_GATE_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_ROUND_GATE_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_ROUND_GATE_H_
 
 #include <cstdint>
 #include <map>
@@ -53,4 +53,4 @@ class RoundGate final : public ByteServer {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_ROUND_GATE_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_ROUND_GATE_H_

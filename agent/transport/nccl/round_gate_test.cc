@@ -1,4 +1,4 @@
-#include "agent/transport/round_gate.h"
+#include "agent/transport/nccl/round_gate.h"
 
 #include <gtest/gtest.h>
 

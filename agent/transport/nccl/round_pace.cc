@@ -1,4 +1,4 @@
-#include "agent/transport/round_pace.h"
+#include "agent/transport/nccl/round_pace.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"

@@ -1,6 +1,6 @@
 // One rank's way through the rounds of an exchange over NCCL: it asks the gate that all ranks wait at.
-#ifndef CAIRN_AGENT_TRANSPORT_ROUND_PACE_H_
-#define CAIRN_AGENT_TRANSPORT_ROUND_PACE_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_ROUND_PACE_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_ROUND_PACE_H_
 
 #include <cstdint>
 #include <memory>
@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/transport/answer_box.h"
+#include "agent/transport/nccl/answer_box.h"
+#include "agent/transport/nccl/round_gate.h"
 #include "agent/transport/round_fetcher.h"
-#include "agent/transport/round_gate.h"
 
 namespace cairn {
 
@@ -45,4 +45,4 @@ class RoundPace {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_ROUND_PACE_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_ROUND_PACE_H_

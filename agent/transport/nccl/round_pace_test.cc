@@ -1,4 +1,4 @@
-#include "agent/transport/round_pace.h"
+#include "agent/transport/nccl/round_pace.h"
 
 #include <gtest/gtest.h>
 

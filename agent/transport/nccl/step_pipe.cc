@@ -1,4 +1,4 @@
-#include "agent/transport/step_pipe.h"
+#include "agent/transport/nccl/step_pipe.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // Keeps the worker of a group at work: while it moves the bytes of one step, it has the next one already.
-#ifndef CAIRN_AGENT_TRANSPORT_STEP_PIPE_H_
-#define CAIRN_AGENT_TRANSPORT_STEP_PIPE_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_STEP_PIPE_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_STEP_PIPE_H_
 
 #include <array>
 #include <cstddef>
@@ -81,4 +81,4 @@ class StepPipe {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_STEP_PIPE_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_STEP_PIPE_H_

@@ -1,5 +1,5 @@
 // Steps of two workers with the stand-ins for CUDA's driver and NCCL, through the pipe of the first one.
-#include "agent/transport/step_pipe.h"
+#include "agent/transport/nccl/step_pipe.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "agent/transport/worker_memory.h"
+#include "agent/transport/nccl/worker_memory.h"
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
 // The memory that an agent has lent its group's worker for one exchange. Whoever calls has the group's turn.
-#ifndef CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
-#define CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
+#ifndef CAIRN_AGENT_TRANSPORT_NCCL_WORKER_MEMORY_H_
+#define CAIRN_AGENT_TRANSPORT_NCCL_WORKER_MEMORY_H_
 
 #include <atomic>
 #include <cstdint>
@@ -57,4 +57,4 @@ class WorkerMemory {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_TRANSPORT_WORKER_MEMORY_H_
+#endif  // CAIRN_AGENT_TRANSPORT_NCCL_WORKER_MEMORY_H_
