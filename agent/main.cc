@@ -104,11 +104,12 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "from files")
       .OneOf({"auto", "never"});
   add("--nccl", flags.nccl,
-      "auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks can; never; "
-      "require: such an operation fails if they cannot")
+      "experimental. auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks "
+      "can; never; require: such an operation fails if they cannot")
       .OneOf({"never", "auto", "require"});
   add("--nccl-saves", flags.nccl_saves,
-      "the same for shards that move between ranks in a save; the trainers share their GPUs with it meanwhile")
+      "experimental. The same for shards that move between ranks in a save; the trainers share their GPUs with it "
+      "meanwhile")
       .OneOf({"never", "auto", "require"});
   add("--nccl-trusted-network", flags.agent.nccl_trusted_network,
       "the network between the machines may see the bytes, which NCCL sends as plain text");
