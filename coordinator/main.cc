@@ -158,7 +158,7 @@ void LogServing(const CoordinatorServer& server, const Settings& settings, uint6
 }
 
 absl::Status TellAddress(const std::string& address, const std::string& address_file) {
-  std::printf("%s\n", address.c_str());
+  std::puts(address.c_str());
   std::fflush(stdout);
   return address_file.empty() ? absl::OkStatus() : WriteAddressFile(address_file, address);
 }

@@ -22,8 +22,9 @@ std::string NameOf(const CLI::App& command) {
 
 int Tell(const CLI::App& command, const std::string& mistake) {
   // It may repeat what was given, and a terminal would obey the control characters in that.
-  std::fprintf(stderr, "error: BAD_REQUEST: %s\n  next: See `%s --help`.\n", Printable(mistake, "\n\t").c_str(),
-               NameOf(command).c_str());
+  const std::string text =
+      "error: BAD_REQUEST: " + Printable(mistake, "\n\t") + "\n  next: See `" + NameOf(command) + " --help`.\n";
+  std::fputs(text.c_str(), stderr);
   return kUsage;
 }
 
@@ -112,8 +113,10 @@ std::string UsageOf(const CLI::App& command) {
 
 // `missing`: an argument. `where` says where people find its value, or nothing.
 int TellMissing(const CLI::App& command, const std::string& missing, const std::string& where) {
-  std::fprintf(stderr, "error: BAD_REQUEST: %s is required\n  usage: %s\n  next: %sSee `%s --help`.\n", missing.c_str(),
-               UsageOf(command).c_str(), where.empty() ? "" : (where + " ").c_str(), NameOf(command).c_str());
+  const std::string text = "error: BAD_REQUEST: " + missing + " is required\n  usage: " + UsageOf(command) +
+                           "\n  next: " + (where.empty() ? "" : where + " ") + "See `" + NameOf(command) +
+                           " --help`.\n";
+  std::fputs(text.c_str(), stderr);
   return kUsage;
 }
 
