@@ -16,24 +16,22 @@ absl::Status RankSave::Aborted(int64_t step) {
 }
 
 RankSave::RankSave(const Begin& begin, const v1::BeginSaveRequest& request, RankLayoutPtr layout)
-    : id_(begin.id),
-      step_(request.step()),
-      call_(begin.call),
-      trainer_(request.trainer_incarnation()),
-      layout_(std::move(layout)),
-      allow_dropped_names_(request.allow_dropped_names()),
-      overwrite_(request.overwrite()),
-      metrics_(request.metrics()),
-      ask_first_(begin.ask_first),
-      stage_deadline_(begin.deadline) {
-  if (request.has_resumed_from()) resumed_from_ = request.resumed_from();
+    : layout_(std::move(layout)), ask_first_(begin.ask_first), stage_deadline_(begin.deadline) {
+  begun_.set_save(begin.id);
+  begun_.set_call(begin.call);
+  begun_.set_step(request.step());
+  begun_.set_trainer_incarnation(request.trainer_incarnation());
+  begun_.set_layout_digest(layout_->digest);
+  begun_.set_allow_dropped_names(request.allow_dropped_names());
+  begun_.set_overwrite(request.overwrite());
+  if (request.has_resumed_from()) *begun_.mutable_resumed_from() = request.resumed_from();
+  *begun_.mutable_metrics() = request.metrics();
 }
 
 RankSave::RankSave(const v1::SaveOrder& abort)
-    : step_(abort.step()),
-      phase_(v1::SaveState::STOPPED),
-      attempt_(abort.attempt()),
-      error_(StatusFromProto(abort.error())) {}
+    : phase_(v1::SaveState::STOPPED), attempt_(abort.attempt()), error_(StatusFromProto(abort.error())) {
+  begun_.set_step(abort.step());
+}
 
 void RankSave::Open(SaveImagePtr image, ReplicaChecklist checklist) {
   staged_ = image;
@@ -65,7 +63,7 @@ void RankSave::Abort(const v1::SaveOrder& order, bool writing) {
   order_ = order;
   attempt_ = order.attempt();
   if (error_.ok()) error_ = StatusFromProto(order.error());
-  if (error_.ok()) error_ = Aborted(step_);
+  if (error_.ok()) error_ = Aborted(step());
   if (!writing) phase_ = v1::SaveState::STOPPED;
 }
 
@@ -180,12 +178,10 @@ void RankSave::AddPlacements(v1::BeginSaveResponse& response) const {
 }
 
 v1::SaveState RankSave::State() const {
-  v1::SaveState state;
-  state.set_step(step_);
+  v1::SaveState state = begun_;
   state.set_phase(phase_);
   state.set_attempt(attempt_);
   state.set_attempt_nonce(attempt_nonce_);
-  if (layout_) state.set_layout_digest(layout_->digest);
   if (target_) {
     state.set_plan_digest(target_->plan_digest);
     state.set_bytes_total(target_->file_bytes);
@@ -201,13 +197,6 @@ v1::SaveState RankSave::State() const {
   state.set_all_replicas_checked(Staged() && checklist_.all &&
                                  std::includes(staged_->replica.begin(), staged_->replica.end(),
                                                target_->replica.begin(), target_->replica.end()));
-  state.set_allow_dropped_names(allow_dropped_names_);
-  state.set_overwrite(overwrite_);
-  if (resumed_from_.has_value()) *state.mutable_resumed_from() = *resumed_from_;
-  *state.mutable_metrics() = metrics_;
-  state.set_call(call_);
-  state.set_save(id_);
-  state.set_trainer_incarnation(trainer_);
   state.set_request_id(request_id_);
   return state;
 }

@@ -103,10 +103,10 @@ class RankSave {
   // Returns what the coordinator is told.
   v1::SaveState State() const;
 
-  uint64_t id() const { return id_; }  // 0 for an attempt of before this process
-  int64_t step() const { return step_; }
-  uint64_t call() const { return call_; }
-  uint64_t trainer() const { return trainer_; }
+  uint64_t id() const { return begun_.save(); }  // 0 for an attempt of before this process
+  int64_t step() const { return begun_.step(); }
+  uint64_t call() const { return begun_.call(); }
+  uint64_t trainer() const { return begun_.trainer_incarnation(); }
   bool ask_first() const { return ask_first_; }
   const RankLayoutPtr& layout() const { return layout_; }
   v1::SaveState::Phase phase() const { return phase_; }
@@ -134,15 +134,8 @@ class RankSave {
     absl::Time deadline;
   };
 
-  uint64_t id_ = 0;
-  int64_t step_ = 0;
-  uint64_t call_ = 0;
-  uint64_t trainer_ = 0;
+  v1::SaveState begun_;  // what State says of it from its beginning to its end
   RankLayoutPtr layout_;
-  bool allow_dropped_names_ = false;
-  bool overwrite_ = false;
-  std::optional<v1::ResumePoint> resumed_from_;
-  google::protobuf::RepeatedPtrField<v1::Metric> metrics_;
   bool ask_first_ = false;
   absl::Time stage_deadline_ = absl::InfiniteFuture();
   absl::Time naming_deadline_ = absl::InfinitePast();
