@@ -77,7 +77,7 @@ TEST(ExitStatusTest, ExitStatusOf_AnError_IsSaidWithItsNextAction) {
   EXPECT_EQ(ExitStatusOf(MakeError(Reason::kBadQuantity, "no duration: \x1b[1m", {{"next", "Write 10s."}}), kExitUsage),
             2);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "error: BAD_QUANTITY: no duration: \\x1B[1m\n  next: Write 10s.\n");
+            "error: BAD_QUANTITY: no duration: \\x1b[1m\n  next: Write 10s.\n");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ExitStatusOf(absl::InternalError("without a reason")), 1);
   EXPECT_EQ(::testing::internal::GetCapturedStderr().find("error: INTERNAL: without a reason\n  next: "), 0u);
