@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from cairn._state import PerRank, PerRankValues
+from cairn._state.entries import PerRank, PerRankValues
 from cairn.torch._description import holds_tensor
 from cairn.torch._stateful import Described
 

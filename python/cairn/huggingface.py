@@ -20,8 +20,8 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 
-from cairn._errors import Error
-from cairn._state import PerRankValues, per_rank
+from cairn._base.errors import Error
+from cairn._state.entries import PerRankValues, per_rank
 from cairn.client import Client
 from cairn.torch import _calls, _rng
 from cairn.torch._manager import CheckpointManager

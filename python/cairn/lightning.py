@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from cairn import _lightning_hooks as _hooks
-from cairn._state import PerRankValues, per_rank
+from cairn._state.entries import PerRankValues, per_rank
 from cairn.client import Client
 from cairn.torch import _rng
 from cairn.torch._manager import CheckpointManager

@@ -17,8 +17,11 @@ from typing import Any
 
 import grpc
 
-from cairn import _agent, _peer, _token, _wire
-from cairn._errors import Error, shown
+from cairn._agent import connection
+from cairn._base import wire
+from cairn._base.errors import Error, shown
+from cairn._coordinator.channel import coordinator_channel
+from cairn._coordinator.tokens import of_root
 from cairn.client import Client, connect
 
 _START_TIMEOUT = 30.0
@@ -264,16 +267,16 @@ class Cluster:
     def _await_registration(self) -> None:
         """Waits until the coordinator knows all agents. Before that, a save asked for over RPC would find no job."""
         deadline = time.monotonic() + _START_TIMEOUT
-        method = _wire.CHECKPOINTS["GetJob"]
-        tokens = _token.of_root(self.root, self._coordinator_flags)
-        with _peer.coordinator_channel(self.coordinator.address, tokens) as channel:
+        method = wire.CHECKPOINTS["GetJob"]
+        tokens = of_root(self.root, self._coordinator_flags)
+        with coordinator_channel(self.coordinator.address, tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:
                 try:
                     if call(method.request(job=self.job), timeout=5.0).agents == self.ranks:
                         return
                 except grpc.RpcError as error:
-                    refused = _agent.error_of(error, "coordinator")
+                    refused = connection.error_of(error, "coordinator")
                     if refused.reason == "BAD_TOKEN":
                         raise refused from None
                 for agent in self.agents:

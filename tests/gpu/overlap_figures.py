@@ -16,7 +16,7 @@ import numpy
 from figures import GB, Gpu, GpuBytes
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 
 PTX = pathlib.Path(__file__).resolve().parents[2] / "common/gpu/crc32c_kernel.ptx"
 BLOCK_BYTES, WARPS, THREADS = 1 << 16, 16, 512  # of common/gpu/crc32c_lanes.h
@@ -192,10 +192,10 @@ PARTS = {"overlap": overlap, "torn": torn, "digest": digest}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.DRIVER)
     parser.add_argument("--bytes", type=int, default=2 * GB)
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    devices.DRIVER = options.libcuda
     print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
 
 

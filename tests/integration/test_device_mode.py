@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 from testing.parallel import layout
 from testing.ranks import on_ranks, until
 from testing.stand_in_gpu import LIBRARY, StandInGpu
@@ -25,8 +25,8 @@ FLAGS = [f"--libcuda={LIBRARY}"]
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setattr(devices, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(devices, "SLOT_BYTES", 1 << 16)
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -428,9 +428,9 @@ def test_an_overlapped_save_is_copied_by_the_trainer_and_says_so(gpu, cluster):
 # A trainer that saves once, and then says how. "hang": its save's copy does not begin.
 TRAINER = """
 import os, sys, threading, numpy, cairn
-from cairn import _device
+from cairn import devices
 from testing.stand_in_gpu import LIBRARY, StandInGpu
-_device.DRIVER = str(LIBRARY)
+devices.DRIVER = str(LIBRARY)
 gpu = StandInGpu()
 values = numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)
 state = {"w": gpu.array(values, by_handles=sys.argv[2] == "vmm")}

@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 from testing.parallel import layout
 from testing.ranks import blank, on_ranks
 from testing.stand_in_gpu import LIBRARY, StandInGpu
@@ -21,8 +21,8 @@ from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setattr(devices, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(devices, "SLOT_BYTES", 1 << 16)
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -154,9 +154,9 @@ def test_a_reshard_whose_driver_hangs_ends_by_its_timeout(gpu, tmp_path):
 # Says "copying" when the driver has the save's copy, which does not begin.
 DIES = """
 import sys, threading, numpy, cairn
-from cairn import _device
+from cairn import devices
 from testing.stand_in_gpu import LIBRARY, StandInGpu
-_device.DRIVER = str(LIBRARY)
+devices.DRIVER = str(LIBRARY)
 gpu = StandInGpu()
 state = {"w": gpu.array(numpy.zeros(100_000, "float32"))}
 client = cairn.connect(sys.argv[1])

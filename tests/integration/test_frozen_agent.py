@@ -45,10 +45,10 @@ def agent(tmp_path):
 def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
     """Lets a client do `what`. The agent freezes before its first call of this name, or after the first one by whose
     answer the work goes on. Returns the error, which must come soon after the timeout."""
-    monkeypatch.setattr(cairn._agent, "GRACE", 60.0)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.3)
-    monkeypatch.setattr(cairn._memory, "_SOCKET_TIMEOUT", 60.0)
-    call, made = cairn._agent.Agent.call, []
+    monkeypatch.setattr(cairn._agent.connection, "GRACE", 60.0)
+    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 0.3)
+    monkeypatch.setattr(cairn._agent.shared_memory, "_SOCKET_TIMEOUT", 60.0)
+    call, made = cairn._agent.connection.Agent.call, []
 
     def goes_on(answer):
         return answer.batches if name == "ReceiveLoad" else not answer.pending and not answer.need_layout
@@ -67,7 +67,7 @@ def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
 
     with cairn.connect(agent.address) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(cairn._agent.Agent, "call", freezing)
+            patch.setattr(cairn._agent.connection.Agent, "call", freezing)
             for timeout in (0.3, 2, 20):
                 started = time.monotonic()
                 with pytest.raises(cairn.Error) as caught:

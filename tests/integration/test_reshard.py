@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _wire
+from cairn._base import wire
 from testing.parallel import WHOLE, layout
 from testing.ranks import blank, call_coordinator, noise, on_ranks, reasons, rows, until
 
@@ -182,9 +182,9 @@ def plan_reshard(cluster, **fields):
 
 
 def rank_layouts(ranks, make):
-    from cairn._layout import LayoutBuilder
+    from cairn._state.layout import LayoutBuilder
 
-    entry = _wire.message("cairn.v1.RankLayouts")
+    entry = wire.message("cairn.v1.RankLayouts")
     return [entry(ranks=[rank], node="a", layout=LayoutBuilder().declare(make(rank)).layout) for rank in range(ranks)]
 
 

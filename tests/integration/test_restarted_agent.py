@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _wire
+from cairn._base import wire
 from testing.ranks import noise, rows, until
 
 WHOLE = noise((64, 16), np.float32, 1)
@@ -96,8 +96,8 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
         thread.join()
         assert failed
         # Rank 1's agent knows nothing of the save, and asks.
-        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._session.incarnation, step=1,
-                                                        save=12345, attempt=1)
+        request = wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._session.incarnation, step=1,
+                                                       save=12345, attempt=1)
         answer = other._session.call("WaitSave", request, 20.0)
         assert not answer.pending and answer.checkpoint.attempt == 1
-        assert _wire.error_from_status(answer.checkpoint.error).message == lost.value.message
+        assert wire.error_from_status(answer.checkpoint.error).message == lost.value.message

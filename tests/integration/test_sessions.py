@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _native
+from cairn._base import native
 from testing.ranks import command_json, noise, rows, until
 
 FLAGS = ["--phase-timeout=60s", "--lease-ttl=2s"]
@@ -104,7 +104,7 @@ def test_restarted_agent_is_its_last_trainers(cluster, threads):
 
 def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluster, threads, monkeypatch):
     """The new trainer attached before the old one noticed the restart."""
-    monkeypatch.setattr(cairn._watch.SessionWatch, "_PERIOD", 3600.0)
+    monkeypatch.setattr(cairn._session.watcher.SessionWatch, "_PERIOD", 3600.0)
     old = cluster.connect(0)
     restart(cluster.agents[0])
     new, other = cluster.connect(0), cluster.connect(1)
@@ -115,14 +115,14 @@ def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluste
 
 def test_trainer_whose_rank_is_taken_while_it_attaches_hears_so(cluster, monkeypatch):
     """The control page of the first one goes between the agent's answer and the first one's request for it."""
-    mapping, others = cairn._memory.Mapping, []
+    mapping, others = cairn._agent.shared_memory.Mapping, []
 
     def taken(*arguments, **options):
-        monkeypatch.setattr(cairn._memory, "Mapping", mapping)
+        monkeypatch.setattr(cairn._agent.shared_memory, "Mapping", mapping)
         others.append(cluster.connect(0))
         return mapping(*arguments, **options)
 
-    monkeypatch.setattr(cairn._memory, "Mapping", taken)
+    monkeypatch.setattr(cairn._agent.shared_memory, "Mapping", taken)
     assert outcome(cluster.connect, 0) == "STALE_INCARNATION"
     assert not is_replaced(others[0])
 
@@ -142,7 +142,7 @@ def test_agent_restarts_while_its_rank_waits_for_another(cluster, threads):
 def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)
-    copy, own = _native.CopyList.run, threading.local()
+    copy, own = native.CopyList.run, threading.local()
 
     def killed_first(self):
         if getattr(own, "rank", None) == 0:
@@ -156,7 +156,7 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
 
     begun = time.monotonic()
     with monkeypatch.context() as patch:
-        patch.setattr(_native.CopyList, "run", killed_first)
+        patch.setattr(native.CopyList, "run", killed_first)
         ends = list(threads.map(work, clients))
     # If the first agent died before it told the coordinator of the save, its next process begins the save.
     assert ends in (["RANK_LOST", "RANK_LOST"], ["COMMITTED", "COMMITTED"])
@@ -172,7 +172,7 @@ def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)
     copying, go_on = threading.Event(), threading.Event()
-    copy, own = _native.CopyList.run, threading.local()
+    copy, own = native.CopyList.run, threading.local()
 
     def held_up(self):
         if getattr(own, "held_up", False):
@@ -185,7 +185,7 @@ def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads
         return outcome(save, client, 2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_native.CopyList, "run", held_up)
+        patch.setattr(native.CopyList, "run", held_up)
         other = threads.submit(late, clients[1 - killed])
         assert copying.wait(60)
         saving = clients[killed].save(2, state(killed), timeout=120)

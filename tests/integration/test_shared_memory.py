@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _memory, _receiving
+from cairn._agent import connection, shared_memory
+from cairn._load import receiver
 from testing.ranks import blank, noise, on_ranks, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
@@ -50,14 +51,14 @@ def spawn(cluster, code: str, *arguments: str) -> subprocess.Popen:
 LATE = """
 import os, signal, sys
 import numpy as np
-import cairn, cairn._staging
+import cairn, cairn._staging.slab_copies
 client = cairn.connect(sys.argv[1])
-copy = cairn._staging.copy_out
+copy = cairn._staging.slab_copies.copy_out
 def late(*arguments):
     os.kill(os.getpid(), signal.SIGSTOP)
     copy(*arguments)
     print("copied", flush=True)
-cairn._staging.copy_out = late
+cairn._staging.slab_copies.copy_out = late
 try:
     client.save(1, {"w": np.full((256, 1024), 1, np.int32), "step": 1}, timeout=1)
     print("saved", flush=True)
@@ -72,14 +73,14 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of the first one's save")
-        copy, told = cairn._staging.copy_out, []
+        copy, told = cairn._staging.slab_copies.copy_out, []
 
         def overtaken(*arguments):
             copy(*arguments)
             first.send_signal(signal.SIGCONT)
             told.append(first.stdout.readline().strip())
 
-        monkeypatch.setattr(cairn._staging, "copy_out", overtaken)
+        monkeypatch.setattr(cairn._staging.slab_copies, "copy_out", overtaken)
         with cluster.connect(0) as client:
             client.save(2, values(2)).wait()
             assert told == ["copied"]
@@ -91,7 +92,8 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
 
 def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on, copied = cairn._staging.copy_out, threading.Event(), threading.Event(), threading.Event()
+        copy = cairn._staging.slab_copies.copy_out
+        copying, go_on, copied = threading.Event(), threading.Event(), threading.Event()
 
         def late(declared, *arguments):
             step = int(declared.shards[0].array[0, 0])
@@ -105,7 +107,7 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
                 go_on.set()
                 assert copied.wait(60)
 
-        monkeypatch.setattr(cairn._staging, "copy_out", late)
+        monkeypatch.setattr(cairn._staging.slab_copies, "copy_out", late)
         first = cluster.connect(0)
         outcome = []
 
@@ -128,7 +130,7 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
 
 def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on = cairn._staging.copy_out, threading.Event(), threading.Event()
+        copy, copying, go_on = cairn._staging.slab_copies.copy_out, threading.Event(), threading.Event()
 
         def hanging(*arguments):
             copying.set()
@@ -137,7 +139,7 @@ def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
 
         with cluster.connect(0) as client:
             with monkeypatch.context() as patch:
-                patch.setattr(cairn._staging, "copy_out", hanging)
+                patch.setattr(cairn._staging.slab_copies, "copy_out", hanging)
                 outcome = []
                 thread = threading.Thread(target=lambda: outcome.append(client.save(1, values(1))))
                 thread.start()
@@ -276,7 +278,7 @@ def test_consumers_cannot_write_what_they_load(root, monkeypatch, transport):
             copy(batch, buffer, targets)
         return first
 
-    monkeypatch.setattr(_receiving, "_copy_batch", trying(_receiving._copy_batch))
+    monkeypatch.setattr(receiver, "_copy_batch", trying(receiver._copy_batch))
     with cairn.local.Cluster(ranks=2, root=root, **flags) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(whole, rank, 2)}).wait())
 
@@ -302,14 +304,14 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
                                                 (size * 1024, 4), (0, 0)) for i, size in enumerate(sizes[rank])}
 
     slabs = {}
-    get = _memory.MappingCache.get
+    get = shared_memory.MappingCache.get
 
     def kept(cache, reference, *arguments, **options):
         if options.get("writable"):
             slabs[reference.descriptor_id] = reference
         return get(cache, reference, *arguments, **options)
 
-    monkeypatch.setattr(_memory.MappingCache, "get", kept)
+    monkeypatch.setattr(shared_memory.MappingCache, "get", kept)
 
     def saves(steps):
         def work(rank, client):
@@ -343,7 +345,7 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
 def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
     whole = noise((400, 64), np.float32, 3)
     asked = []
-    call = _agent.Agent.call
+    call = connection.Agent.call
 
     def counted(agent, name, request, *arguments, **options):
         response = call(agent, name, request, *arguments, **options)
@@ -351,7 +353,7 @@ def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
             asked.append(response.need_layout)
         return response
 
-    monkeypatch.setattr(_agent.Agent, "call", counted)
+    monkeypatch.setattr(connection.Agent, "call", counted)
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
         with cluster.connect(0) as client:
             client.save(1, {"w": whole}).wait()

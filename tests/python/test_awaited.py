@@ -5,13 +5,14 @@ import datetime
 import logging
 import random
 
-from cairn import _awaited, _wire
-from cairn._errors import Error
+from cairn._base import wire
+from cairn._base.errors import Error
+from cairn._session import stragglers
 
-Job = _wire.message("cairn.v1.Job")
-PHASES = _wire.enum_numbers("cairn.v1.RankProgress.Phase")
-SAVES = _wire.enum_numbers("cairn.v1.Checkpoint.State")
-LOADS = _wire.enum_numbers("cairn.v1.Load.State")
+Job = wire.message("cairn.v1.Job")
+PHASES = wire.enum_numbers("cairn.v1.RankProgress.Phase")
+SAVES = wire.enum_numbers("cairn.v1.Checkpoint.State")
+LOADS = wire.enum_numbers("cairn.v1.Load.State")
 
 
 def job(trainers=(0, 1), agents=(0, 1), save=None, load=None):
@@ -31,31 +32,31 @@ def job(trainers=(0, 1), agents=(0, 1), save=None, load=None):
 
 
 def test_save_names_the_rank_that_has_not_called():
-    assert _awaited.awaited(job(save=("STAGED", "WAITING")), "save", 0) == "rank 1 (which has not called save)"
+    assert stragglers.awaited(job(save=("STAGED", "WAITING")), "save", 0) == "rank 1 (which has not called save)"
 
 
 def test_save_and_load_that_wait_for_each_other_say_so():
     both = job(save=("STAGED", "WAITING"), load=("WAITING", "PLANNING"))
-    assert _awaited.awaited(both, "save", 0) == "rank 1 (which is in a load)"
-    assert _awaited.awaited(both, "load", 1) == "rank 0 (which is in a save)"
+    assert stragglers.awaited(both, "save", 0) == "rank 1 (which is in a load)"
+    assert stragglers.awaited(both, "load", 1) == "rank 0 (which is in a save)"
 
 
 def test_prepare_names_the_ranks_whose_layouts_are_missing():
     view = job(trainers=(0,))
-    assert _awaited.awaited(view, "prepare", 0) == ""
+    assert stragglers.awaited(view, "prepare", 0) == ""
     view.layout_awaited_ranks.extend([1, 2])
     view.layouts_awaited = 5
-    assert (_awaited.awaited(view, "prepare", 0) ==
+    assert (stragglers.awaited(view, "prepare", 0) ==
             "rank 1 (no trainer is attached), rank 2 (no agent is registered) and 3 more")
     view.ranks[1].trainer_attached = True
-    assert _awaited.awaited(view, "prepare", 0).startswith("rank 1 (which has not called prepare), ")
+    assert stragglers.awaited(view, "prepare", 0).startswith("rank 1 (which has not called prepare), ")
 
 
 def test_rank_without_trainer_or_agent_is_named_so():
-    assert _awaited.awaited(job(trainers=(0,), load=("PLANNING", "WAITING")), "load",
-                            0) == "rank 1 (no trainer is attached)"
-    assert _awaited.awaited(job(agents=(0,), load=("PLANNING", "WAITING")), "load",
-                            0) == "rank 1 (no agent is registered)"
+    assert stragglers.awaited(job(trainers=(0,), load=("PLANNING", "WAITING")), "load",
+                              0) == "rank 1 (no trainer is attached)"
+    assert stragglers.awaited(job(agents=(0,), load=("PLANNING", "WAITING")), "load",
+                              0) == "rank 1 (no agent is registered)"
 
 
 def test_rank_whose_agent_is_silent_may_have_called_for_all_that_is_known():
@@ -65,8 +66,8 @@ def test_rank_whose_agent_is_silent_may_have_called_for_all_that_is_known():
             view.layout_awaited_ranks.append(1)
             view.layouts_awaited = 1
         view.ranks[1].last_heard.seconds = 8
-        assert _awaited.awaited(view, what, 0, lease=10) == "rank 1 (whose agent has not answered for 8 s)"
-        assert _awaited.awaited(view, what, 0, lease=30) == f"rank 1 (which has not called {what})", \
+        assert stragglers.awaited(view, what, 0, lease=10) == "rank 1 (whose agent has not answered for 8 s)"
+        assert stragglers.awaited(view, what, 0, lease=30) == f"rank 1 (which has not called {what})", \
             "an agent with such a lease speaks every ten seconds"
 
 
@@ -76,20 +77,20 @@ def test_many_ranks_are_counted():
     for rank in range(20):
         view.ranks.add(rank=rank, trainer_attached=True)
         view.loads[0].ranks.add(rank=rank, phase=PHASES["WAITING"])
-    text = _awaited.awaited(view, "load", 0)
+    text = stragglers.awaited(view, "load", 0)
     assert text.startswith("rank 1 (which has not called load), rank 2") and text.endswith(" and 11 more")
 
 
 def test_ended_operations_wait_for_nobody():
     view = job(save=("STAGED", "WAITING"))
     view.checkpoint.state = SAVES["COMMITTED"]
-    assert _awaited.awaited(view, "save", 0) == ""
+    assert stragglers.awaited(view, "save", 0) == ""
 
 
 def test_teller_asks_late_and_tells_only_news(caplog):
     now, answers = [100.0], []
-    teller = _awaited.Teller(lambda: answers.append(1) or job(save=("STAGED", "WAITING")), "save", 0, 2,
-                             clock=lambda: now[0])
+    teller = stragglers.Teller(lambda: answers.append(1) or job(save=("STAGED", "WAITING")), "save", 0, 2,
+                               clock=lambda: now[0])
     with caplog.at_level(logging.WARNING, "cairn"):
         for _ in range(5):
             teller.look()
@@ -105,8 +106,8 @@ def questions_a_second(world_size, seconds, ranks):
     asked = collections.Counter()
     for rank in ranks:
         now = [0.0]
-        teller = _awaited.Teller(lambda: asked.update([int(now[0])]) or Job(), "save", rank, world_size,
-                                 clock=lambda: now[0], chance=chances.random)
+        teller = stragglers.Teller(lambda: asked.update([int(now[0])]) or Job(), "save", rank, world_size,
+                                   clock=lambda: now[0], chance=chances.random)
         while now[0] < seconds:
             now[0] += teller.wait()
             teller.look()
@@ -131,13 +132,13 @@ def test_many_ranks_that_are_not_shown_are_counted():
     view.world_size = 16384
     view.checkpoint.phase_counts.add(phase=PHASES["WAITING"], ranks=1000)
     view.checkpoint.phase_counts.add(phase=PHASES["STAGED"], ranks=15384)
-    text = _awaited.awaited(view, "save", 0)
+    text = stragglers.awaited(view, "save", 0)
     assert text == "rank 1 (which has not called save) and 999 more"
 
 
 def named(view, what="save", step=None, rank=0):
     """Whom the error of a call that ends now names: text and metadata."""
-    error = _awaited.Teller(lambda: view, what, rank, 2, step).late("no plan within 3 s", {"rank": str(rank)})
+    error = stragglers.Teller(lambda: view, what, rank, 2, step).late("no plan within 3 s", {"rank": str(rank)})
     assert error.reason == "TIMED_OUT" and error.metadata.pop("rank") == str(rank)
     return error.message.removeprefix("no plan within 3 s; it "), error.metadata
 
@@ -167,8 +168,8 @@ def test_call_that_ends_says_so_if_nobody_can_be_named():
     def refuse():
         raise Error("AGENT_UNREACHABLE", "nobody answers")
 
-    error = _awaited.Teller(refuse, "save", 0, 2).late("step 9 was not committed within 3 s", {"step": "9"},
-                                                       "it goes on and")
+    error = stragglers.Teller(refuse, "save", 0, 2).late("step 9 was not committed within 3 s", {"step": "9"},
+                                                         "it goes on and")
     assert (error.reason, error.metadata) == ("TIMED_OUT", {"step": "9"})
     assert error.message == ("step 9 was not committed within 3 s; it goes on and waits for ranks that nobody can name "
                              "now (AGENT_UNREACHABLE)")
@@ -178,16 +179,16 @@ def test_call_that_ends_beside_a_silent_coordinator_blames_that_and_no_rank():
     def refuse():
         raise Error("COORDINATOR_UNREACHABLE", "the coordinator did not answer in time", {"address": "c:7070"})
 
-    error = _awaited.Teller(refuse, "load", 0, 2).late("no plan for the load within 3 s", {"rank": "0"})
+    error = stragglers.Teller(refuse, "load", 0, 2).late("no plan for the load within 3 s", {"rank": "0"})
     assert (error.reason, error.metadata) == ("COORDINATOR_UNREACHABLE", {"rank": "0", "address": "c:7070"})
     assert error.message == "no plan for the load within 3 s: the coordinator did not answer in time"
 
 
 def test_look_does_not_keep_a_call_that_is_about_to_end():
     now, asked = [0.0], []
-    teller = _awaited.Teller(lambda: asked.append(1) or Job(), "save", 0, 2, clock=lambda: now[0])
+    teller = stragglers.Teller(lambda: asked.append(1) or Job(), "save", 0, 2, clock=lambda: now[0])
     now[0] += 10
-    teller.look(remaining=_awaited.ANSWER - 0.1)
+    teller.look(remaining=stragglers.ANSWER - 0.1)
     assert not asked and teller.wait() > 1e6, "nor is it woken for another look"
 
 
@@ -195,13 +196,13 @@ def test_ranks_that_save_different_steps_are_told_each_others_step():
     view = job(save=("STAGED", "WAITING"))
     view.checkpoint.step = 6
     view.checkpoint.ranks[1].note = "saves step 7"
-    assert _awaited.awaited(view, "save", 0, 6) == "rank 1 (saves step 7)"
-    assert _awaited.awaited(view, "save", 1, 7) == "rank 0 (saves step 6)"
-    assert _awaited.awaited(view, "save", 1, 6) == "", "it is in the save itself"
+    assert stragglers.awaited(view, "save", 0, 6) == "rank 1 (saves step 7)"
+    assert stragglers.awaited(view, "save", 1, 7) == "rank 0 (saves step 6)"
+    assert stragglers.awaited(view, "save", 1, 6) == "", "it is in the save itself"
     view.ranks_left_out = True
     view.checkpoint.phase_counts.add(phase=PHASES["WAITING"], ranks=1)
     view.checkpoint.phase_counts.add(phase=PHASES["STAGED"], ranks=4095)
-    assert _awaited.awaited(view, "save", 1, 7) == "rank 0 (saves step 6) and 4094 more"
+    assert stragglers.awaited(view, "save", 1, 7) == "rank 0 (saves step 6) and 4094 more"
 
 
 def test_teller_leaves_errors_to_the_call(caplog):
@@ -210,7 +211,7 @@ def test_teller_leaves_errors_to_the_call(caplog):
     def refuse():
         raise Error("COORDINATOR_UNREACHABLE", "nobody answers")
 
-    teller = _awaited.Teller(refuse, "save", 0, 2, clock=lambda: now[0])
+    teller = stragglers.Teller(refuse, "save", 0, 2, clock=lambda: now[0])
     now[0] += 10
     teller.look()
     assert not caplog.records
@@ -232,8 +233,8 @@ def stuck(phase, idle, attempt=1, what="save"):
 def told(view, what="save", stalled=None, caplog=None, seconds=8, ask=None):
     """What the log says within so many seconds of waiting."""
     now = [100.0]
-    teller = _awaited.Teller(ask or (lambda: view), what, 0, 2, 9 if what == "save" else None, clock=lambda: now[0],
-                             chance=lambda: 1.0)
+    teller = stragglers.Teller(ask or (lambda: view), what, 0, 2, 9 if what == "save" else None, clock=lambda: now[0],
+                               chance=lambda: 1.0)
     caplog.clear()
     with caplog.at_level(logging.WARNING, "cairn"):
         while now[0] <= 100.0 + seconds:
@@ -275,19 +276,19 @@ def test_save_that_an_earlier_one_holds_up_blames_the_rank_that_one_waits_for():
     view = job(save=("STAGED", "WAITING"))
     view.checkpoint.step = 8
     held = Error("SAVE_IN_PROGRESS", "rank 0: the slab was held by the save of step 8", {"rank": "0", "step": "9"})
-    blamed = _awaited.Teller(lambda: view, "save", 0, 2, 9).blame(held)
+    blamed = stragglers.Teller(lambda: view, "save", 0, 2, 9).blame(held)
     assert blamed.reason == "SAVE_IN_PROGRESS"
     assert blamed.message == f"{held.message}; that save waits for rank 1 (which has not called save)"
     assert blamed.metadata == {"rank": "0", "step": "9", "ranks": "1", "phase": "waiting"}
     named = Error("SAVE_IN_PROGRESS", "rank 3 holds up the save", {"ranks": "3"})
-    assert _awaited.Teller(lambda: view, "save", 0, 2, 9).blame(named) is named, "the coordinator has said it"
+    assert stragglers.Teller(lambda: view, "save", 0, 2, 9).blame(named) is named, "the coordinator has said it"
 
     def away():
         raise Error("COORDINATOR_UNREACHABLE", "it is not there")
-    assert _awaited.Teller(away, "save", 0, 2, 9).blame(held) is held
+    assert stragglers.Teller(away, "save", 0, 2, 9).blame(held) is held
 
 
 def test_note_of_a_rank_whose_trainer_has_ended_says_how_long_the_next_one_has():
     view = job(trainers=(0,), save=("STAGED", "WAITING"))
     view.checkpoint.ranks[1].note = "its trainer ended 3s ago, and the next one has 7s left to attach"
-    assert _awaited.awaited(view, "save", 0) == f"rank 1 ({view.checkpoint.ranks[1].note})"
+    assert stragglers.awaited(view, "save", 0) == f"rank 1 ({view.checkpoint.ranks[1].note})"

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _native, _requests
+from cairn._base import native
+from cairn._session import job_requests
 from testing.fake_agent import Refusal
 
 
@@ -110,14 +111,14 @@ def test_checksums_are_those_of_the_packed_bytes(agent, client):
     agent.check_items = True
     array = noise((64, 33), np.float32)
     client.save(1, {"a": array.T, "z": b"123456789"})
-    expected = _native.CopyList()
+    expected = native.CopyList()
     packed = np.ascontiguousarray(array.T)
     expected.add_array(packed, 0, -1, 0)
     content = np.frombuffer(b"\x00123456789", np.uint8)
     expected.add_array(content, 0, -1, 0)
     assert agent.checksums == expected.checksums()
     # The published check value of CRC-32C (RFC 3720 has the polynomial).
-    check = _native.CopyList()
+    check = native.CopyList()
     digits = np.frombuffer(b"123456789", np.uint8)
     check.add_array(digits, 0, -1, 0)
     assert check.checksums() == [0xE3069283]
@@ -204,7 +205,7 @@ def test_save_requested_follows_the_control_page(agent, client):
 
 
 def test_save_requested_gives_up_on_an_order_that_is_never_decided(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._memory, "_AGREEMENT_WAIT", 0.05)
+    monkeypatch.setattr(cairn._agent.shared_memory, "_AGREEMENT_WAIT", 0.05)
     struct.pack_into("<Q", agent.page, 16, 7 << 2 | 1)
     client.report_step(7)
     assert client.save_requested() is None
@@ -216,13 +217,13 @@ def test_error_while_copying_cancels_the_save(agent, client, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_native.CopyList, "run", fail)
+        patch.setattr(native.CopyList, "run", fail)
         with pytest.raises(KeyboardInterrupt):
             client.save(1, {"w": np.zeros(3)})
     assert len(agent.cancelled) == 1
     with monkeypatch.context() as patch:
         client.save(1, {"w": np.zeros(3)}).wait()
-        patch.setattr(_native.CopyList, "run", fail)
+        patch.setattr(native.CopyList, "run", fail)
         with pytest.raises(KeyboardInterrupt):
             client.load({"w": np.zeros(3)})
     assert agent.ended_with[-1].HasField("error")
@@ -281,7 +282,7 @@ def test_list_without_a_step_of_which_storage_does_not_tell_is_an_error(agent, c
         with pytest.raises(cairn.Error, match="demo@2: which tags it has is not known") as unknown:
             look()
         assert unknown.value.reason == "STORAGE_ERROR"
-    assert _requests.tagged(client._session, "old") == 1, "another step has it"
+    assert job_requests.tagged(client._session, "old") == 1, "another step has it"
 
 
 def test_close_detaches_and_later_calls_are_refused(agent):

@@ -11,7 +11,7 @@ import cairn
 
 
 def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 0.3)
+    monkeypatch.setattr(cairn._session.session, "PATIENCE", 0.3)
     agent.close()
     started = time.monotonic()
     with pytest.raises(cairn.Error) as caught:
@@ -24,8 +24,8 @@ def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypa
 
 
 def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._agent, "GRACE", 0.3)
-    monkeypatch.setattr(cairn._agent, "MAX_WAIT", 0.1)
+    monkeypatch.setattr(cairn._agent.connection, "GRACE", 0.3)
+    monkeypatch.setattr(cairn._agent.connection, "MAX_WAIT", 0.1)
     agent.hang.add("BeginSave")
     started = time.monotonic()
     with pytest.raises(cairn.Error, match=r"AGENT_UNREACHABLE: .* did not answer in time: it is stopped, frozen or"):
@@ -36,9 +36,9 @@ def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, 
 
 @pytest.mark.parametrize("name", ["BeginSave", "Prepare", "WaitSave"])
 def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(agent, client, monkeypatch, name):
-    monkeypatch.setattr(cairn._agent, "GRACE", 60.0)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.2)
-    monkeypatch.setattr(cairn._saver, "_TIMEOUT_GRACE", 0.2)
+    monkeypatch.setattr(cairn._agent.connection, "GRACE", 60.0)
+    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 0.2)
+    monkeypatch.setattr(cairn._save.stager, "_TIMEOUT_GRACE", 0.2)
     state = {"w": np.zeros(3)}
     saving = client.save(1, state) if name == "WaitSave" else None
     agent.hang.add(name)
@@ -54,8 +54,8 @@ def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(age
 
 @pytest.mark.parametrize("name", ["BeginSave", "CommitStaging", "WaitSave", "Prepare", "BeginLoad"])
 def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, client, monkeypatch, name):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 60.0)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.2)
+    monkeypatch.setattr(cairn._session.session, "PATIENCE", 60.0)
+    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 0.2)
     state = {"w": np.zeros(3)}
     saving = client.save(1, state)
     calls = {"BeginSave": lambda timeout: client.save(2, state, timeout=timeout),
@@ -63,7 +63,7 @@ def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, cli
              "WaitSave": lambda timeout: saving.wait(timeout=timeout),
              "Prepare": lambda timeout: client.prepare(state, timeout=timeout),
              "BeginLoad": lambda timeout: client.load(state, timeout=timeout)}
-    call, gone = cairn._agent.Agent.call, []
+    call, gone = cairn._agent.connection.Agent.call, []
 
     def going(self, called, *arguments, **named):
         if called == name and not gone:
@@ -71,7 +71,7 @@ def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, cli
             gone.append(called)
         return call(self, called, *arguments, **named)
 
-    monkeypatch.setattr(cairn._agent.Agent, "call", going)
+    monkeypatch.setattr(cairn._agent.connection.Agent, "call", going)
     for timeout in (0.3, 2, 20):
         started = time.monotonic()
         with pytest.raises(cairn.Error) as caught:

@@ -50,7 +50,7 @@ def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
 
 def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
     waited = []
-    monkeypatch.setattr(cairn._receiving, "_await_reason", lambda agent, request, lease: waited.append(lease))
+    monkeypatch.setattr(cairn._load.receiver, "_await_reason", lambda agent, request, lease: waited.append(lease))
 
     agent.lease_ttl = 0.0
     with cairn.connect(agent.address) as client:

@@ -11,15 +11,17 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device, _device_array, doctor_gpu
+from cairn import doctor_gpu
+from cairn._gpu import device_array
+from cairn._gpu import devices as devices_module
 from testing.stand_in_gpu import ILLEGAL_ADDRESS, LIBRARY, StandInGpu
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
-    monkeypatch.setattr(_device, "PIECE_BYTES", 1 << 18)
+    monkeypatch.setattr(devices_module, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(devices_module, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setattr(devices_module, "PIECE_BYTES", 1 << 18)
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -118,7 +120,7 @@ def test_host_memory_of_a_load_is_the_ring_alone(gpu, client):
     target = {"w": gpu.array(numpy.zeros(1_000_000, "float32"))}
     used = gpu.count("used_device_bytes")
     report = client.load(target)
-    assert gpu.count("allocated_host_bytes") == 2 * _device.SLOT_BYTES
+    assert gpu.count("allocated_host_bytes") == 2 * devices_module.SLOT_BYTES
     assert gpu.count("used_device_bytes") == used
     assert gpu.count("bytes_to_device") == report.device.bytes == 4_000_000
 
@@ -235,7 +237,7 @@ NAMES = itertools.count(1)
 def test_a_call_that_hangs_is_named_at_the_callers_deadline(gpu, one_slab, client, monkeypatch, operation, function):
     state = {"w": gpu.array(random_array((10,)))}
     # By another name it is a driver that has not started.
-    monkeypatch.setattr(_device, "DRIVER", f"{'/.' * next(NAMES)}{LIBRARY}")
+    monkeypatch.setattr(devices_module, "DRIVER", f"{'/.' * next(NAMES)}{LIBRARY}")
     gpu.hang(function)
     call = client.prepare if operation == "prepare" else lambda *rest, **named: client.save(1, *rest, **named)
     error = took(SOON, call, state, timeout=0.2)
@@ -348,7 +350,7 @@ def test_a_client_that_is_closed_while_the_driver_hangs_keeps_the_slab_mapped(gp
 
 def test_without_a_driver_arrays_on_gpus_are_refused(gpu, client, monkeypatch):
     array = gpu.array(random_array((10,)))
-    monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")
+    monkeypatch.setattr(devices_module, "DRIVER", "/nowhere/libcuda.so.1")
     with pytest.raises(cairn.Error, match=r"/nowhere/libcuda\.so\.1") as error:
         client.save(1, {"w": array})
     assert error.value.reason == "DEVICE_ERROR"
@@ -441,7 +443,7 @@ def test_tensors_of_torch_come_after_the_stream_that_torch_has_current(gpu, monk
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=77))
     assert cairn.Shard(Tensor(), (10,), (0,)).array.stream == 77
-    assert _device_array.of(gpu.array(random_array((10,)))).stream == 1
+    assert device_array.of(gpu.array(random_array((10,)))).stream == 1
 
 
 HUGE = 2**63
@@ -513,7 +515,7 @@ def test_an_array_of_many_dimensions_comes_back(gpu, client):
 
 def test_parts_of_a_device_array_are_those_of_numpy():
     like = numpy.zeros((6, 7, 8), "int32").transpose(2, 0, 1)
-    array = _device_array.DeviceArray(1000, like.shape, like.strides, like.dtype, 0, None)
+    array = device_array.DeviceArray(1000, like.shape, like.strides, like.dtype, 0, None)
     for index in [(slice(2, 5), slice(0, 6), slice(3, 4)), (slice(0, 8), slice(0, 6), slice(0, 7))]:
         part, expected = array[index], like[index]
         assert (part.shape, part.strides, part.nbytes) == (expected.shape, expected.strides, expected.nbytes)
@@ -542,20 +544,20 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     assert lines["save"] == "pinned-slab; overlap= is possible"
     assert lines["allocator"].startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; ")
     assert not any(gpu.held().values()) and gpu.count("used_device_bytes") >= 0
-    devices = _device.Devices()
-    plain = _device_array.of(gpu.array(random_array((10,))))
+    devices = devices_module.Devices()
+    plain = device_array.of(gpu.array(random_array((10,))))
     assert doctor_gpu.handle_types(devices, plain) == "nothing"
     assert doctor_gpu.sharing(devices, plain).startswith("by CUDA IPC (device-ipc)")
-    by_handles = _device_array.of(gpu.array(random_array((10,)), by_handles=True))
+    by_handles = device_array.of(gpu.array(random_array((10,)), by_handles=True))
     assert doctor_gpu.sharing(devices, by_handles) == "by descriptors (device-vmm)"
     gpu.set("fabric", 1)
-    fabric = _device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=8))
+    fabric = device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=8))
     assert doctor_gpu.handle_types(devices, fabric) == "fabric"
     assert doctor_gpu.sharing(devices, fabric).startswith("by fabric handles (device-fabric)")
-    closed = _device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=0))
+    closed = device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=0))
     assert doctor_gpu.sharing(devices, closed).startswith("not possible: its allocator")
     devices.close()
-    monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")
+    monkeypatch.setattr(devices_module, "DRIVER", "/nowhere/libcuda.so.1")
     found, text = doctor_gpu.report()
     assert not found and "/nowhere/libcuda.so.1" in text
     assert "\nnext            Without a GPU" in text, "it says what to do"

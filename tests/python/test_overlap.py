@@ -9,15 +9,16 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device, _device_array, _overlap
+from cairn._gpu import device_array, devices
+from cairn._gpu import overlap as overlap_module
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
-    monkeypatch.setattr(_device, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(devices, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(devices, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setattr(devices, "CHUNK_BYTES", 1 << 14)
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -451,10 +452,10 @@ def test_torchs_optimizers_are_guarded(gpu, one_slab, client, state):
 
 
 def test_covered_memory_is_that_of_its_spans():
-    covered = _overlap.Covered([(100, 200), (150, 300), (400, 500), (300, 310)])
+    covered = overlap_module.Covered([(100, 200), (150, 300), (400, 500), (300, 310)])
 
     def array(address, size):
-        return _device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
+        return device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
 
     for address, size, inside in [(100, 210, True), (99, 5, False), (309, 2, False), (400, 100, True),
                                   (400, 101, False), (350, 10, False), (250, 60, True)]:
@@ -468,6 +469,6 @@ def test_memory_of_tensors_that_are_made_of_others_is_that_of_these(monkeypatch)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
     tensor = ScaledTensor.random(4, 4, 0)
     spans = []
-    _overlap._add_spans({"state": [tensor]}, spans)
+    overlap_module._add_spans({"state": [tensor]}, spans)
     assert spans == [(part.data_ptr(), part.data_ptr() + part.nbytes)
                      for part in (tensor.codes, tensor.scale, tensor.table)]

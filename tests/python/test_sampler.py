@@ -5,7 +5,8 @@ import types
 import numpy as np
 import pytest
 
-from cairn import _layout, _replicas
+from cairn._staging import replica_checks
+from cairn._state import layout
 
 MB = 1_000_000
 
@@ -16,11 +17,11 @@ class Machine:
     def __init__(self, monkeypatch, sizes, rate=10e9, per_call=20e-6):
         self.now, self.rate, self.per_call = 100.0, rate, per_call
         self.declared = types.SimpleNamespace(shards=[types.SimpleNamespace(nbytes=size) for size in sizes])
-        self.sampler = _replicas.Sampler(clock=lambda: self.now)
+        self.sampler = replica_checks.Sampler(clock=lambda: self.now)
         self.next = 0
         self.summed = []
         self.took = []
-        monkeypatch.setattr(_replicas, "checksums", self._checksums)
+        monkeypatch.setattr(replica_checks, "checksums", self._checksums)
 
     def _checksums(self, declared, items):
         self.summed += items
@@ -58,7 +59,7 @@ def test_all_is_checked_in_turn_within_the_share(monkeypatch, sizes, rate, block
     # The share is exceeded at most by what the last save began before its clock was known.
     largest = max(sizes) / rate
     assert sum(machine.took) <= 0.05 * saves * blocked + largest + machine.per_call
-    assert max(machine.took) <= 0.05 * blocked + largest + 2 * _replicas._BATCH_BYTES / rate + machine.per_call
+    assert max(machine.took) <= 0.05 * blocked + largest + 2 * replica_checks._BATCH_BYTES / rate + machine.per_call
 
 
 def test_nothing_is_put_aside_while_nothing_waits(monkeypatch):
@@ -89,8 +90,8 @@ def test_no_replicas_cost_nothing(monkeypatch):
 
 def test_sums_are_over_true_lengths_and_in_row_major_order():
     array = np.arange(12, dtype=np.int32).reshape(3, 4)
-    declared = _layout.LayoutBuilder().declare({"a": array, "t": np.asfortranarray(array), "o": b"123456788"})
-    sums = _replicas.checksums(declared, [1, 0, 2])
+    declared = layout.LayoutBuilder().declare({"a": array, "t": np.asfortranarray(array), "o": b"123456788"})
+    sums = replica_checks.checksums(declared, [1, 0, 2])
     assert sums[0] == sums[1] == crc32c(array.tobytes())
     assert sums[2] == crc32c(b"\x00" + b"123456788")
 

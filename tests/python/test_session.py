@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _native, _timeouts
+from cairn._base import native, timeouts
 from testing.fake_agent import Refusal
 from testing.ranks import until
 
@@ -101,14 +101,14 @@ def test_replaced_client_gives_its_memory_up_without_a_call(agent):
 
 def test_client_that_is_replaced_while_it_copies_gives_its_memory_up_afterwards(agent, client, monkeypatch):
     client.save(1, STATE).wait()
-    copying, go_on, copy = threading.Event(), threading.Event(), _native.CopyList.run
+    copying, go_on, copy = threading.Event(), threading.Event(), native.CopyList.run
 
     def slow(self):
         copying.set()
         assert go_on.wait(60)
         copy(self)
 
-    monkeypatch.setattr(_native.CopyList, "run", slow)
+    monkeypatch.setattr(native.CopyList, "run", slow)
     answers = []
     thread = threading.Thread(target=lambda: answers.append(refusal(client.save, 2, STATE)))
     thread.start()
@@ -154,7 +154,7 @@ def test_save_that_no_agent_has_heard_of_begins_with_the_next_one(agent, client)
 def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_process(agent, client, monkeypatch):
     """The next process knows the trainer then, but not its save, and says so before the watch is done."""
     attaching, answered = threading.Event(), threading.Event()
-    copy, call, take = _native.CopyList.run, cairn._agent.Agent.call, cairn._session.Session._take
+    copy, call, take = native.CopyList.run, cairn._agent.connection.Agent.call, cairn._session.session.Session._take
     once = iter([True])
 
     def restarted(self):
@@ -178,10 +178,10 @@ def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_proces
         take(self, answer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cairn._agent, "LEAST_GRACE", 60.0)
-        patch.setattr(_native.CopyList, "run", restarted)
-        patch.setattr(cairn._agent.Agent, "call", committed)
-        patch.setattr(cairn._session.Session, "_take", slow)
+        patch.setattr(cairn._agent.connection, "LEAST_GRACE", 60.0)
+        patch.setattr(native.CopyList, "run", restarted)
+        patch.setattr(cairn._agent.connection.Agent, "call", committed)
+        patch.setattr(cairn._session.session.Session, "_take", slow)
         saving = client.save(7, STATE, timeout=60)
     assert saving.wait(60).step == 7
     assert [one for one in agent.calls if one in ("BeginSave", "CommitStaging")] == ["BeginSave", "CommitStaging"] * 2
@@ -192,7 +192,7 @@ def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_proces
 def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, monkeypatch, when, known):
     """The coordinator either never heard of it, or answers with the verdict of the attempt that the restart has
     ended."""
-    copy, checksums, get = _native.CopyList.run, cairn._replicas.checksums, client._slabs.get
+    copy, checksums, get = native.CopyList.run, cairn._staging.replica_checks.checksums, client._slabs.get
     once = iter([True])
 
     def restarted():
@@ -207,10 +207,10 @@ def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, mo
         if when == "mapping":
             patch.setattr(client._slabs, "get", lambda *a, **k: (restarted(), get(*a, **k))[1])
         elif when == "copying":
-            patch.setattr(_native.CopyList, "run", lambda self: (copy(self), restarted()))
+            patch.setattr(native.CopyList, "run", lambda self: (copy(self), restarted()))
         else:
             # The thread of the watch may have attached already.
-            patch.setattr(cairn._replicas, "checksums",
+            patch.setattr(cairn._staging.replica_checks, "checksums",
                           lambda *a: (restarted(), client.checkpoints(), checksums(*a))[2])
         if known:
             error = refusal(client.save, 7, STATE)
@@ -255,8 +255,8 @@ def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, clien
     lambda client: client.load(STATE, timeout=0.1),
 ])
 def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent, client, monkeypatch, call):
-    monkeypatch.setattr(cairn._saver, "_TIMEOUT_GRACE", 0.1)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 60.0)  # a busy machine is no agent that does not answer
+    monkeypatch.setattr(cairn._save.stager, "_TIMEOUT_GRACE", 0.1)
+    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 60.0)  # a busy machine is no agent that does not answer
     agent.pending_calls = 10**9
     agent.stalled = UNREACHABLE
     error = refusal(call, client)
@@ -279,7 +279,7 @@ def test_what_keeps_the_verdict_away_is_told_and_the_outcome_unknown(agent, clie
 
 @pytest.mark.parametrize("stalled, reason", [(None, "AGENT_UNREACHABLE"), (UNREACHABLE, "COORDINATOR_UNREACHABLE")])
 def test_outcome_of_a_save_whose_agent_is_gone_is_unknown(agent, client, monkeypatch, stalled, reason):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 0.1)
+    monkeypatch.setattr(cairn._session.session, "PATIENCE", 0.1)
     saving = client.save(1, STATE)
     agent.pending_calls = 10**9
     agent.stalled = stalled
@@ -316,5 +316,5 @@ def test_long_timeouts_are_long(agent, client, timeout):
 
 
 def test_a_timeout_is_a_year_at_most():
-    assert _timeouts.seconds(float("inf"), "it") == _timeouts.LONGEST == _timeouts.seconds(10**400, "it")
-    assert _timeouts.seconds(0, "it") == 0.0 and _timeouts.seconds(2.5, "it") == 2.5
+    assert timeouts.seconds(float("inf"), "it") == timeouts.LONGEST == timeouts.seconds(10**400, "it")
+    assert timeouts.seconds(0, "it") == 0.0 and timeouts.seconds(2.5, "it") == 2.5

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cairn
-from cairn._state import PerRank
+from cairn._state.entries import PerRank
 from cairn.torch import _description, _optimizers
 
 pytestmark = pytest.mark.interop

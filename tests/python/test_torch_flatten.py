@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cairn
-from cairn._state import Alias, Shard
+from cairn._state.entries import Alias, Shard
 from cairn.torch._blocks import Blocks
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._flatten import flatten

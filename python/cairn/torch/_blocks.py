@@ -12,8 +12,9 @@ from typing import Any
 import numpy
 import torch
 
-from cairn._device_array import DeviceArray
-from cairn._state import Array, Shard
+from cairn._base.arrays import Array
+from cairn._gpu.device_array import DeviceArray
+from cairn._state.entries import Shard
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._shards import RAW_DTYPE, is_cuda
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cairn._errors import Error
+from cairn._base.errors import Error
 
 Intervals = list[tuple[int, int]]
 

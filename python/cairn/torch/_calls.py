@@ -10,10 +10,10 @@ import sys
 import weakref
 from typing import Any, SupportsIndex
 
-from cairn._errors import Error, next_action
-from cairn._mapping import Mapping
-from cairn._results import LoadReport, listed
-from cairn._state import PerRank
+from cairn._base.errors import Error, next_action
+from cairn._base.results import LoadReport, listed
+from cairn._state.entries import PerRank
+from cairn._state.mapping import Mapping
 from cairn.client import Client, Saving
 from cairn.torch._blocks import Blocks
 from cairn.torch._flatten import Form, flatten, forms_of, is_dcp_directory

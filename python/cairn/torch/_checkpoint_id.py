@@ -7,7 +7,7 @@ import re
 import threading
 import weakref
 
-from cairn._errors import Error
+from cairn._base.errors import Error
 from cairn.client import Client
 
 # The last part of a path is the step, or a word and the step: "1200", "step-1200", "global_step1200", "epoch=1-step=9".

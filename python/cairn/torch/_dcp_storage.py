@@ -20,10 +20,11 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from cairn import _opaque, _timeouts
-from cairn._errors import Error
-from cairn._results import LoadReport
-from cairn._state import Shard
+from cairn._base import timeouts
+from cairn._base.errors import Error
+from cairn._base.results import LoadReport
+from cairn._state import opaque
+from cairn._state.entries import Shard
 from cairn.client import Client
 from cairn.torch._checkpoint_id import check_series, step_of
 from cairn.torch._copies import DeviceCopies
@@ -93,7 +94,7 @@ class CairnWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is not need
         step = step_of(self.checkpoint_id)
         client = own_client(self._given_client)
         check_series(self.checkpoint_id, client)
-        client.save(step, state, allow_dropped_names=True, overwrite=True).wait(_timeouts.LONGEST)
+        client.save(step, state, allow_dropped_names=True, overwrite=True).wait(timeouts.LONGEST)
         future: Future[list[Any]] = Future()
         future.set_result(results)
         return future
@@ -185,7 +186,7 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
 
     def _bytes(self, name: str) -> io.BytesIO:
         """Returns an object as the planner reads it. This process has made the values that are pickled here."""
-        found = _opaque.find(self._objects[name], name)
+        found = opaque.find(self._objects[name], name)
         if found is not None:
             raise Error("UNSUPPORTED", f"{found[0]!r} is {found[1].description}, which is not known here",
                         {"object": name})

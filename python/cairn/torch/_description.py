@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from cairn._errors import Error
-from cairn._state import PerRank
+from cairn._base.errors import Error
+from cairn._state.entries import PerRank
 from cairn.torch._parts import has_own_memory
 
 try:

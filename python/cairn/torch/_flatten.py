@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from cairn import _opaque, _serializers
-from cairn._device_array import is_on_device
-from cairn._errors import Error
-from cairn._results import listed as first_names
-from cairn._state import Alias, PerRank, Shard, Wanted, Wish
+from cairn._base.errors import Error
+from cairn._base.results import listed as first_names
+from cairn._gpu.device_array import is_on_device
+from cairn._state import serializers
+from cairn._state.entries import Alias, PerRank, Shard, Wanted, Wish
+from cairn._state.opaque import find, without_unwanted
 from cairn.torch._blocks import Block, Blocks
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._parameter_names import groups_with_names, is_optimizer_state, listed, numbers_of
@@ -122,8 +123,8 @@ class FlatState:
             value = objects.get(name, ABSENT) if own else stored.find(name, place.value)
             if value is ABSENT:
                 continue
-            value = _opaque.without_unwanted(value, place.value, name, left_out)
-            opaque = _opaque.find(value, name)
+            value = without_unwanted(value, place.value, name, left_out)
+            opaque = find(value, name)
             if opaque is not None:
                 raise Error("UNSUPPORTED", f"{opaque[0]!r} is {opaque[1].description} in the source, which cannot be "
                             "made without running its code: leave it out of the state, or save it as plain values",
@@ -371,7 +372,7 @@ def _is_extra_state(key: Any, tensor: torch.Tensor) -> bool:
     return (_names_extra_state(key) and type(tensor) is torch.Tensor
             and tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_meta
             and not tensor.is_nested
-            and tensor.nbytes <= _serializers.MAX_ARRAY_BYTES)
+            and tensor.nbytes <= serializers.MAX_ARRAY_BYTES)
 
 
 def _too_deep(path: str) -> Error:

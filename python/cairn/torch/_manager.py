@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, SupportsIndex
 
-from cairn import _keeping, _timeouts
-from cairn._errors import Error
-from cairn._results import Checkpoint, LoadReport
+from cairn._base import timeouts
+from cairn._base.errors import Error
+from cairn._base.results import Checkpoint, LoadReport
+from cairn._coordinator import retention
 from cairn.client import Client, Saving
 from cairn.torch import _calls
 from cairn.torch._schedule import Schedule
@@ -96,7 +97,7 @@ class CheckpointManager:
         self._allow_dropped_names = allow_dropped_names
         # The step that was restored has other names for modules' tensors, until one with the new names is committed.
         self._names_change = False
-        self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
+        self._save_timeout = timeouts.seconds(save_timeout, "CheckpointManager")
         self._ended: collections.deque[_Ended] = collections.deque()
         self._waiting: list[threading.Thread] = []
         # These are the steps of the saves that _waiting waits for. A thread whose join() was interrupted does not say
@@ -161,7 +162,7 @@ class CheckpointManager:
         Raises:
           Error: TIMED_OUT (one goes on), BAD_REQUEST (the timeout is no number of seconds).
         """
-        self._join(_timeouts.seconds(timeout, "wait"))
+        self._join(timeouts.seconds(timeout, "wait"))
         self._tell()
         if any(thread.is_alive() for thread in self._waiting):
             raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
@@ -278,7 +279,7 @@ class CheckpointManager:
             exit status then says; TIMED_OUT (it has not ended in time and goes on); BAD_REQUEST (the timeout is no
             number of seconds).
         """
-        seconds = _timeouts.seconds(timeout, "close")
+        seconds = timeouts.seconds(timeout, "close")
         if self._closed:
             return
         self._closed = True
@@ -345,7 +346,7 @@ class CheckpointManager:
         self._schedule.restart()
         given: Any = state() if callable(state) and not is_stateful(state) else state
         gathered = Gathered(given)
-        measured = _keeping.storable(metrics)
+        measured = retention.storable(metrics)
         if self._best_metric is not None and self._best_metric not in measured:
             _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
                          self._best_metric)
@@ -366,7 +367,7 @@ class CheckpointManager:
 
     def _await(self, saving: Saving, metrics: Mapping[str, float] | None) -> None:
         try:
-            self._ended.append((saving.step, saving.wait(_timeouts.LONGEST), metrics))
+            self._ended.append((saving.step, saving.wait(timeouts.LONGEST), metrics))
         except Error as error:
             self._ended.append((saving.step, error, metrics))
         finally:

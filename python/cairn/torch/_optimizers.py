@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from cairn._errors import Error
-from cairn._state import PerRank
+from cairn._base.errors import Error
+from cairn._state.entries import PerRank
 from cairn.torch._description import as_text, build, describe, from_text, needs_library
 
 Parameters = dict[Any, torch.Tensor]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from cairn._errors import Error
+from cairn._base.errors import Error
 
 _WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
 _PARALLEL = {"DataParallel", "DistributedDataParallel"}

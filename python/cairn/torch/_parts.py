@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cairn._errors import Error
+from cairn._base.errors import Error
 from cairn.torch._boxes import boxes_of
 
 try:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy
 import torch
 
-from cairn._errors import Error
-from cairn._state import PerRank, PerRankValues
+from cairn._base.errors import Error
+from cairn._state.entries import PerRank, PerRankValues
 
 _log = logging.getLogger("cairn")
 

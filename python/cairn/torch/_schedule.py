@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cairn import _timeouts
-from cairn._errors import Error, shown
+from cairn._base import timeouts
+from cairn._base.errors import Error, shown
 
 
 class Schedule:
@@ -30,7 +30,7 @@ class Schedule:
                                           or not every_minutes > 0):
             raise Error("BAD_REQUEST", f"every_minutes is a number above 0, not {shown(every_minutes)}")
         self._every_steps = every_steps
-        self._seconds = None if every_minutes is None else _timeouts.seconds(every_minutes, "every_minutes") * 60.0
+        self._seconds = None if every_minutes is None else timeouts.seconds(every_minutes, "every_minutes") * 60.0
         self._clock = clock
         self._since = clock()
 

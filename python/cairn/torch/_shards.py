@@ -8,9 +8,10 @@ from typing import Any
 import numpy
 import torch
 
-from cairn._device_array import DeviceArray
-from cairn._errors import Error
-from cairn._state import Array, Shard
+from cairn._base.arrays import Array
+from cairn._base.errors import Error
+from cairn._gpu.device_array import DeviceArray
+from cairn._state.entries import Shard
 from cairn.torch._boxes import boxes_of
 from cairn.torch._copies import DeviceCopies
 from cairn.torch._parts import local_of, plain

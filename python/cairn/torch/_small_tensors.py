@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cairn._errors import Error
-from cairn._serializers import MAX_ARRAY_BYTES, register_serializer, too_large
+from cairn._base.errors import Error
+from cairn._state.serializers import MAX_ARRAY_BYTES, register_serializer, too_large
 
 
 def register() -> None:

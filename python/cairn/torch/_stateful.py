@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from cairn._errors import Error
-from cairn._state import PerRank, PerRankValues
+from cairn._base.errors import Error
+from cairn._state.entries import PerRank, PerRankValues
 from cairn.torch import _rng
 from cairn.torch._description import as_text, build, describe, from_text, needs_library
 from cairn.torch._flatten import Whole

@@ -7,7 +7,7 @@ import signal
 import threading
 from typing import Any
 
-from cairn._signals import Handlers
+from cairn._base.signals import Handlers
 
 
 class Termination:

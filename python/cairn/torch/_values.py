@@ -10,9 +10,9 @@ import bisect
 import copy
 from typing import Any, Final
 
-from cairn import _objects
-from cairn._errors import Error
-from cairn._results import listed
+from cairn._base.errors import Error
+from cairn._base.results import listed
+from cairn._state.objects import keeps_class
 
 ABSENT: Final = object()  # a value that is not there; None is a value
 
@@ -135,7 +135,7 @@ def plain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     items = {key: plain(item) for key, item in value.items()}
-    if not _objects.keeps_class(value):
+    if not keeps_class(value):
         return items
     if all(items[key] is item for key, item in value.items()):
         return value

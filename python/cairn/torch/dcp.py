@@ -21,8 +21,8 @@ import torch.distributed
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.stateful import Stateful
 
-from cairn._errors import Error
-from cairn._results import Checkpoint
+from cairn._base.errors import Error
+from cairn._base.results import Checkpoint
 from cairn.client import Client, Saving
 from cairn.torch._calls import fill, names_error
 from cairn.torch._checkpoint_id import check_series, step_of
