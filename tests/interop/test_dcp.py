@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 import cairn
 import cairn.torch
 import cairn.torch.dcp
-from cairn.torch._checkpoint_id import step_of
+from cairn.torch._dcp.checkpoint_id import step_of
 from testing.dcp import assert_equal, bits, state, tensor, write
 from testing.ranks import noise, on_ranks
 

@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch")
 
 import cairn
 from cairn._state.entries import Alias, Shard
-from cairn.torch._blocks import Blocks
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._flatten import flatten
+from cairn.torch._state_dict.flatten import flatten
+from cairn.torch._state_dict.shard_cache import Blocks
+from cairn.torch._tensors.host_copies import DeviceCopies
 
 pytestmark = pytest.mark.interop
 

@@ -29,9 +29,9 @@ from cairn._base.errors import Error
 from cairn._state import opaque
 from cairn._state.entries import Shard
 from cairn.client import Client, Saving
-from cairn.torch._calls import names_error
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._shards import array_of
+from cairn.torch._state_dict.save_load import names_error
+from cairn.torch._tensors.host_copies import DeviceCopies
+from cairn.torch._tensors.tensor_shards import array_of
 
 __all__ = ["load", "save"]
 

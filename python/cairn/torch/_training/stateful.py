@@ -11,11 +11,9 @@ import torch
 
 from cairn._base.errors import Error
 from cairn._state.entries import PerRank, PerRankValues
-from cairn.torch import _rng
-from cairn.torch._description import as_text, build, describe, from_text, needs_library
-from cairn.torch._flatten import Whole
-from cairn.torch._optimizers import built_states, describe_states, made_by_step, parameters_of
-from cairn.torch._parameter_names import (
+from cairn.torch._state_dict.description import as_text, build, describe, from_text, needs_library
+from cairn.torch._state_dict.flatten import Whole
+from cairn.torch._state_dict.parameter_names import (
     ParameterNames,
     in_groups,
     is_optimizer_state,
@@ -23,7 +21,9 @@ from cairn.torch._parameter_names import (
     with_names,
     with_numbers,
 )
-from cairn.torch._parts import parts_of
+from cairn.torch._tensors.subclasses import parts_of
+from cairn.torch._training import rng
+from cairn.torch._training.optimizer_state import built_states, describe_states, made_by_step, parameters_of
 
 # The names of descriptions (_description.py) begin so; the place of what is described follows.
 _DESCRIPTION = "cairn.description."
@@ -191,7 +191,7 @@ class Gathered:
                 result[key] = value
                 if self._to_load:
                     self._restore.append(_give_back(container, key, result))
-                    if isinstance(value, _rng.RngState):
+                    if isinstance(value, rng.RngState):
                         self._generators.append(_put_back_generators(container, key, value))
         return result
 
@@ -301,7 +301,7 @@ def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
 def _put_back_generators(container: dict[str, Any], key: str, before: PerRank) -> Callable[[], None]:
     def put() -> None:
         if container[key] is not before:  # a load that is not strict may have found none
-            _rng.set_rng_state(container[key])
+            rng.set_rng_state(container[key])
     return put
 
 

@@ -15,7 +15,7 @@ import torch
 
 from cairn._base.errors import Error
 from cairn._state.entries import PerRank
-from cairn.torch._description import as_text, build, describe, from_text, needs_library
+from cairn.torch._state_dict.description import as_text, build, describe, from_text, needs_library
 
 Parameters = dict[Any, torch.Tensor]
 # What the last save of an optimizer has described: its signature and its text.

@@ -15,9 +15,9 @@ from cairn._base.results import LoadReport, listed
 from cairn._state.entries import PerRank
 from cairn._state.mapping import Mapping
 from cairn.client import Client, Saving
-from cairn.torch._blocks import Blocks
-from cairn.torch._flatten import Form, flatten, forms_of, is_dcp_directory
-from cairn.torch._values import unplaced_error
+from cairn.torch._state_dict.flatten import Form, flatten, forms_of, is_dcp_directory
+from cairn.torch._state_dict.shard_cache import Blocks
+from cairn.torch._state_dict.stored_values import unplaced_error
 
 _log = logging.getLogger("cairn")
 _blocks: weakref.WeakKeyDictionary[Client, Blocks] = weakref.WeakKeyDictionary()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cairn.torch._parts import local_of
+from cairn.torch._tensors.subclasses import local_of
 
 try:
     from torch.distributed.tensor import DTensor

@@ -12,9 +12,9 @@ from cairn._base.arrays import Array
 from cairn._base.errors import Error
 from cairn._gpu.device_array import DeviceArray
 from cairn._state.entries import Shard
-from cairn.torch._boxes import boxes_of
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._parts import local_of, plain
+from cairn.torch._tensors.dtensor_boxes import boxes_of
+from cairn.torch._tensors.host_copies import DeviceCopies
+from cairn.torch._tensors.subclasses import local_of, plain
 
 try:
     from torch.distributed.tensor import DTensor

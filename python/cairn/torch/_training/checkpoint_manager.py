@@ -16,10 +16,10 @@ from cairn._base.errors import Error
 from cairn._base.results import Checkpoint, LoadReport
 from cairn._coordinator import retention
 from cairn.client import Client, Saving
-from cairn.torch import _calls
-from cairn.torch._schedule import Schedule
-from cairn.torch._stateful import Gathered, ModuleNames, is_described, is_stateful
-from cairn.torch._termination import Termination
+from cairn.torch._state_dict import save_load
+from cairn.torch._training.schedule import Schedule
+from cairn.torch._training.stateful import Gathered, ModuleNames, is_described, is_stateful
+from cairn.torch._training.termination import Termination
 
 _log = logging.getLogger("cairn")
 # The program's own mistakes: they are the same at every save, so training does not go on after them.
@@ -214,7 +214,7 @@ class CheckpointManager:
             try:
                 # A mapping says the names of the checkpoint by itself.
                 names, report = _fill(gathered, several_names=mapping is None and gathered.has_modules(), strict=strict,
-                                      attempt=lambda strict: _calls.load(
+                                      attempt=lambda strict: save_load.load(
                                           self._client, gathered.state, step, mapping, strict, source=source,
                                           fallback=fallback, timeout=timeout))
             except Error as error:
@@ -351,8 +351,8 @@ class CheckpointManager:
             _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
                          self._best_metric)
         try:
-            saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured,
-                                 allow_dropped_names=self._allow_dropped_names or self._names_change)
+            saving = save_load.save(self._client, step, gathered.state, self._save_timeout, metrics=measured,
+                                    allow_dropped_names=self._allow_dropped_names or self._names_change)
         except Error as error:
             if error.reason in _MISTAKES:
                 raise
@@ -478,7 +478,7 @@ def _fill(gathered: Gathered, several_names: bool, strict: bool,
             refused.append((names, error))
             if error.reason == "UNEXPECTED_NAMES":
                 break  # all that the state wants is there under these names
-    nearest, refusal = min(refused, key=lambda each: _calls.distance(each[1]))
+    nearest, refusal = min(refused, key=lambda each: save_load.distance(each[1]))
     if strict:
         raise refusal
     gathered.take_names(nearest)

@@ -26,10 +26,10 @@ from cairn._base.results import LoadReport
 from cairn._state import opaque
 from cairn._state.entries import Shard
 from cairn.client import Client
-from cairn.torch._checkpoint_id import check_series, step_of
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._own_client import own_client
-from cairn.torch._shards import array_of
+from cairn.torch._dcp.checkpoint_id import check_series, step_of
+from cairn.torch._dcp.default_client import own_client
+from cairn.torch._tensors.host_copies import DeviceCopies
+from cairn.torch._tensors.tensor_shards import array_of
 
 # The object in which a writer says what it wrote, as DCP's planners ask for it.
 _DESCRIPTION = "cairn.dcp"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cairn._base.errors import Error
-from cairn.torch._boxes import boxes_of
+from cairn.torch._tensors.dtensor_boxes import boxes_of
 
 try:
     from torch.distributed.tensor import DTensor

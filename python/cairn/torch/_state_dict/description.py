@@ -22,7 +22,7 @@ import torch
 
 from cairn._base.errors import Error
 from cairn._state.entries import PerRank
-from cairn.torch._parts import has_own_memory
+from cairn.torch._tensors.subclasses import has_own_memory
 
 try:
     from torch.distributed.tensor import DTensor

@@ -23,13 +23,13 @@ from cairn._gpu.device_array import is_on_device
 from cairn._state import serializers
 from cairn._state.entries import Alias, PerRank, Shard, Wanted, Wish
 from cairn._state.opaque import find, without_unwanted
-from cairn.torch._blocks import Block, Blocks
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._parameter_names import groups_with_names, is_optimizer_state, listed, numbers_of
-from cairn.torch._parts import parts_of
-from cairn.torch._shards import shards_of
-from cairn.torch._ties import Ties
-from cairn.torch._values import ABSENT, StoredValues, fill, is_empty, plain
+from cairn.torch._state_dict.parameter_names import groups_with_names, is_optimizer_state, listed, numbers_of
+from cairn.torch._state_dict.shard_cache import Block, Blocks
+from cairn.torch._state_dict.stored_values import ABSENT, StoredValues, fill, is_empty, plain
+from cairn.torch._tensors.host_copies import DeviceCopies
+from cairn.torch._tensors.subclasses import parts_of
+from cairn.torch._tensors.tensor_shards import shards_of
+from cairn.torch._tensors.tied_weights import Ties
 
 _log = logging.getLogger("cairn")
 

@@ -15,8 +15,8 @@ import torch
 from cairn._base.arrays import Array
 from cairn._gpu.device_array import DeviceArray
 from cairn._state.entries import Shard
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._shards import RAW_DTYPE, is_cuda
+from cairn.torch._tensors.host_copies import DeviceCopies
+from cairn.torch._tensors.tensor_shards import RAW_DTYPE, is_cuda
 
 # So many dicts are remembered.
 _MOST = 1 << 16
