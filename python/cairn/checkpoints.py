@@ -29,7 +29,7 @@ __all__ = ["PruneChoice", "delete", "pin", "prune", "set_retention", "tag", "unp
 _TIMEOUT = 20.0
 
 
-class _Remote(retention.Keeper):
+class _Remote(retention.RetentionCalls):
     """A job of a coordinator."""
 
     def __init__(self, job: str, coordinator: str | None, token_file: str | os.PathLike[str] | None) -> None:
@@ -50,7 +50,7 @@ class _Remote(retention.Keeper):
             try:
                 return call(request, timeout=_TIMEOUT)
             except grpc.RpcError as error:
-                refused = connection.error_of(error, f"coordinator {self._address}")
+                refused = connection.error_from_rpc(error, f"coordinator {self._address}")
         if refused.reason == "AGENT_UNREACHABLE":
             raise Error("COORDINATOR_UNREACHABLE", refused.message, {**refused.metadata, "job": self._job})
         raise refused

@@ -87,18 +87,18 @@ def _natural(value: SupportsIndex | None, name: str, lowest: int) -> int | None:
     return value.__index__()
 
 
-def _find(address: str | None, rank: int | None, world_size: int | None) -> discovery.Found:
+def _find(address: str | None, rank: int | None, world_size: int | None) -> discovery.AgentPlace:
     """Returns where the agent is, and which rank this process is by its caller, else by its launcher."""
     if rank is None:
         if world_size is not None:
             raise Error("BAD_REQUEST", "connect: world_size needs rank")
-        return (discovery.find() if address is None else discovery.Found(address)).placed()
+        return (discovery.find() if address is None else discovery.AgentPlace(address)).placed()
     if address is None:
         address = discovery.find({**os.environ, "RANK": str(rank)}).address
-    return discovery.Found(address, rank, "rank", world_size, "world_size")
+    return discovery.AgentPlace(address, rank, "rank", world_size, "world_size")
 
 
-class Client(retention.Keeper):
+class Client(retention.RetentionCalls):
     """One trainer's session with its agent. Made by connect().
 
     Thread-safe, but saves and loads of one client follow one another; several clients of one process are independent.
@@ -113,21 +113,21 @@ class Client(retention.Keeper):
     """
 
     def __init__(self, address: str, timeout: float, share_gpu_memory: bool = False,
-                 found: discovery.Found | None = None) -> None:
+                 found: discovery.AgentPlace | None = None) -> None:
         """See connect()."""
-        self._agent = connection.Agent(address)
+        self._agent = connection.AgentConnection(address)
         # There is one slab at a time; what is mapped here is given to nobody else.
         self._slabs = shared_memory.MappingCache(capacity=1)
         self._devices = devices.Devices()
-        self._operation = operation_lock.Operation(_weakly(self._leave))
+        self._operation = operation_lock.OperationLock(_weakly(self._leave))
         self._left = False
         self._session = session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
                                         on_replaced=_weakly(self._leave), found=found)
-        self._line = lineage.Line()
-        sharing = gpu_sharing.Sharing(self._session, self._devices) if share_gpu_memory else None
-        self._saver = stager.Saver(self._session, self._slabs, self._devices, sharing)
-        self._loader = loader.Loader(self._session, self._devices, self._line)
-        self._watch = watcher.SessionWatch()
+        self._lineage = lineage.Lineage()
+        sharing = gpu_sharing.GpuMemorySharing(self._session, self._devices) if share_gpu_memory else None
+        self._stager = stager.Stager(self._session, self._slabs, self._devices, sharing)
+        self._loader = loader.Loader(self._session, self._devices, self._lineage)
+        self._watch = watcher.AgentWatcher()
         try:
             self._session.attach(timeout)
         except BaseException:
@@ -157,7 +157,7 @@ class Client(retention.Keeper):
     def close(self) -> None:
         """Ends the session; saves that are staged go on, and an overlapped one is staged first. Idempotent; never
         raises."""
-        self._saver.finish()
+        self._stager.finish()
         if not self._session.close("this client was closed"):
             return
         _OPEN.discard(self)
@@ -230,7 +230,7 @@ class Client(retention.Keeper):
         """
         timeout = timeouts.seconds(timeout, "prepare")
         with self._operation.of("prepare", timeout):
-            return self._saver.prepare(state, timeout)
+            return self._stager.prepare(state, timeout)
 
     def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
              allow_dropped_names: bool = False, overwrite: bool = False,
@@ -279,8 +279,9 @@ class Client(retention.Keeper):
         timeout = timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            wish = stager.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number), measured)
-            return self._saver.save(wish, state, started, timeout, self, overlap, check_overlap)
+            request = stager.SaveRequest(number, allow_dropped_names, overwrite,
+                                         self._lineage.resume_point_at(number), measured)
+            return self._stager.save(request, state, started, timeout, self, overlap, check_overlap)
 
     def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
         """Asks for a save at a step that no rank has passed, as `cairn save` does. Returns at once.
@@ -355,7 +356,7 @@ class Client(retention.Keeper):
             number = None if step is None else retention.checked_step(step)
         timeout = timeouts.seconds(timeout, "load")
         with loader.named(self.job, self.rank), self._operation.of("load", timeout):
-            self._saver.settle(time.monotonic() + timeout)
+            self._stager.settle(time.monotonic() + timeout)
             return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
 
     def _tell_unfilled(self, report: LoadReport) -> None:
@@ -396,13 +397,13 @@ class Client(retention.Keeper):
         """
         timeout = timeouts.seconds(timeout, "reshard")
         with loader.named(self.job, self.rank), self._operation.of("reshard", timeout):
-            self._saver.settle(time.monotonic() + timeout)
+            self._stager.settle(time.monotonic() + timeout)
             return self._loader.reshard(source_state, target_state, strict, offload, timeout)
 
     # These look at the job, and change what is kept.
 
     def _change(self, name: str, request: wire.Message) -> wire.Message:
-        """See Keeper._change."""
+        """See RetentionCalls._change."""
         return job_requests.change(self._session, name, request)
 
     def tags(self) -> dict[str, int]:

@@ -276,7 +276,7 @@ class Cluster:
                     if call(method.request(job=self.job), timeout=5.0).agents == self.ranks:
                         return
                 except grpc.RpcError as error:
-                    refused = connection.error_of(error, "coordinator")
+                    refused = connection.error_from_rpc(error, "coordinator")
                     if refused.reason == "BAD_TOKEN":
                         raise refused from None
                 for agent in self.agents:

@@ -139,7 +139,7 @@ def test_prepare_shares_memory_ahead_of_the_first_save(gpu, tmp_path, flags):
         with cluster.connect(0, share_gpu_memory=True) as client:
             state = {"w": gpu.array(noise(3 * PIECE + 1, 1), by_handles=True), "n": 3}
             client.prepare(state)
-            offers = client._saver._sharing._offers
+            offers = client._stager._sharing._offers
             assert offers == 1
             if flags is FLAGS:
                 until(lambda: worker_of(cluster) is not None, text="a worker, though nothing is saved yet")
@@ -149,7 +149,7 @@ def test_prepare_shares_memory_ahead_of_the_first_save(gpu, tmp_path, flags):
             assert saving.device.path == ("device-vmm" if flags is FLAGS else "pinned-slab"), saving.device
             assert (saving.device.fallback == "") == (flags is FLAGS)
             if flags is FLAGS:
-                assert client._saver._sharing._offers == offers and worker_of(cluster) == before
+                assert client._stager._sharing._offers == offers and worker_of(cluster) == before
             check(client, {"w": state["w"]})
             gpu.reset()
 

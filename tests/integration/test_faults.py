@@ -332,7 +332,7 @@ def test_agent_killed_when_its_buffer_is_about_to_be_mapped_is_named(root, monke
     """The trainer finds that a socket is gone, and its error names the rank that the coordinator has lost."""
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         on_ranks(cluster, save(1, 2))
-        map_it, own = shared_memory.Mapping.__init__, threading.local()
+        map_it, own = shared_memory.SharedMapping.__init__, threading.local()
 
         def killed_first(self, socket, *arguments, **options):
             own.__dict__.setdefault("socket", socket)  # a client maps something of its own agent first
@@ -341,7 +341,7 @@ def test_agent_killed_when_its_buffer_is_about_to_be_mapped_is_named(root, monke
                 pathlib.Path(socket).unlink(missing_ok=True)
             map_it(self, socket, *arguments, **options)
 
-        monkeypatch.setattr(shared_memory.Mapping, "__init__", killed_first)
+        monkeypatch.setattr(shared_memory.SharedMapping, "__init__", killed_first)
 
         def load(rank, client):
             own.rank = rank

@@ -48,7 +48,7 @@ def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
     monkeypatch.setattr(cairn._agent.connection, "GRACE", 60.0)
     monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 0.3)
     monkeypatch.setattr(cairn._agent.shared_memory, "_SOCKET_TIMEOUT", 60.0)
-    call, made = cairn._agent.connection.Agent.call, []
+    call, made = cairn._agent.connection.AgentConnection.call, []
 
     def goes_on(answer):
         return answer.batches if name == "ReceiveLoad" else not answer.pending and not answer.need_layout
@@ -67,7 +67,7 @@ def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
 
     with cairn.connect(agent.address) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(cairn._agent.connection.Agent, "call", freezing)
+            patch.setattr(cairn._agent.connection.AgentConnection, "call", freezing)
             for timeout in (0.3, 2, 20):
                 started = time.monotonic()
                 with pytest.raises(cairn.Error) as caught:

@@ -115,13 +115,13 @@ class Held:
     def __init__(self, cluster, step, go, make):
         def work(rank, client):
             if rank == 0:
-                stage = client._saver.stage
+                stage = client._stager.stage
 
                 def wait_then_stage(*arguments):
                     assert go.wait(60)
                     return stage(*arguments)
 
-                client._saver.stage = wait_then_stage
+                client._stager.stage = wait_then_stage
             return client.save(step, make(rank, step), timeout=60).wait(90)
 
         def run():

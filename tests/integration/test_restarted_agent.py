@@ -23,13 +23,13 @@ def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_oth
     with cairn.local.Cluster(ranks=3, root=root, coordinator_flags=FLAGS) as cluster:
         clients = [cluster.connect(rank) for rank in range(3)]
         go_on = threading.Event()
-        stage = clients[2]._saver.stage
+        stage = clients[2]._stager.stage
 
         def slow(declared, begun):
             assert go_on.wait(60)
             stage(declared, begun)
 
-        clients[2]._saver.stage = slow
+        clients[2]._stager.stage = slow
         outcomes = {}
 
         def save(rank):
@@ -64,14 +64,14 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
         client, other = cluster.connect(0), cluster.connect(1)
         copying, go_on = threading.Event(), threading.Event()
-        stage = other._saver.stage
+        stage = other._stager.stage
 
         def slow(declared, begun):
             copying.set()
             assert go_on.wait(60)
             stage(declared, begun)
 
-        other._saver.stage = slow
+        other._stager.stage = slow
         failed = []
 
         def save_other():

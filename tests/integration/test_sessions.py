@@ -104,7 +104,7 @@ def test_restarted_agent_is_its_last_trainers(cluster, threads):
 
 def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluster, threads, monkeypatch):
     """The new trainer attached before the old one noticed the restart."""
-    monkeypatch.setattr(cairn._session.watcher.SessionWatch, "_PERIOD", 3600.0)
+    monkeypatch.setattr(cairn._session.watcher.AgentWatcher, "_PERIOD", 3600.0)
     old = cluster.connect(0)
     restart(cluster.agents[0])
     new, other = cluster.connect(0), cluster.connect(1)
@@ -115,14 +115,14 @@ def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluste
 
 def test_trainer_whose_rank_is_taken_while_it_attaches_hears_so(cluster, monkeypatch):
     """The control page of the first one goes between the agent's answer and the first one's request for it."""
-    mapping, others = cairn._agent.shared_memory.Mapping, []
+    mapping, others = cairn._agent.shared_memory.SharedMapping, []
 
     def taken(*arguments, **options):
-        monkeypatch.setattr(cairn._agent.shared_memory, "Mapping", mapping)
+        monkeypatch.setattr(cairn._agent.shared_memory, "SharedMapping", mapping)
         others.append(cluster.connect(0))
         return mapping(*arguments, **options)
 
-    monkeypatch.setattr(cairn._agent.shared_memory, "Mapping", taken)
+    monkeypatch.setattr(cairn._agent.shared_memory, "SharedMapping", taken)
     assert outcome(cluster.connect, 0) == "STALE_INCARNATION"
     assert not is_replaced(others[0])
 

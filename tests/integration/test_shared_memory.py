@@ -53,12 +53,12 @@ import os, signal, sys
 import numpy as np
 import cairn, cairn._staging.slab_copies
 client = cairn.connect(sys.argv[1])
-copy = cairn._staging.slab_copies.copy_out
+copy = cairn._staging.slab_copies.copy_host_items
 def late(*arguments):
     os.kill(os.getpid(), signal.SIGSTOP)
     copy(*arguments)
     print("copied", flush=True)
-cairn._staging.slab_copies.copy_out = late
+cairn._staging.slab_copies.copy_host_items = late
 try:
     client.save(1, {"w": np.full((256, 1024), 1, np.int32), "step": 1}, timeout=1)
     print("saved", flush=True)
@@ -73,14 +73,14 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of the first one's save")
-        copy, told = cairn._staging.slab_copies.copy_out, []
+        copy, told = cairn._staging.slab_copies.copy_host_items, []
 
         def overtaken(*arguments):
             copy(*arguments)
             first.send_signal(signal.SIGCONT)
             told.append(first.stdout.readline().strip())
 
-        monkeypatch.setattr(cairn._staging.slab_copies, "copy_out", overtaken)
+        monkeypatch.setattr(cairn._staging.slab_copies, "copy_host_items", overtaken)
         with cluster.connect(0) as client:
             client.save(2, values(2)).wait()
             assert told == ["copied"]
@@ -92,7 +92,7 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
 
 def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy = cairn._staging.slab_copies.copy_out
+        copy = cairn._staging.slab_copies.copy_host_items
         copying, go_on, copied = threading.Event(), threading.Event(), threading.Event()
 
         def late(declared, *arguments):
@@ -107,7 +107,7 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
                 go_on.set()
                 assert copied.wait(60)
 
-        monkeypatch.setattr(cairn._staging.slab_copies, "copy_out", late)
+        monkeypatch.setattr(cairn._staging.slab_copies, "copy_host_items", late)
         first = cluster.connect(0)
         outcome = []
 
@@ -130,7 +130,7 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
 
 def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on = cairn._staging.slab_copies.copy_out, threading.Event(), threading.Event()
+        copy, copying, go_on = cairn._staging.slab_copies.copy_host_items, threading.Event(), threading.Event()
 
         def hanging(*arguments):
             copying.set()
@@ -139,7 +139,7 @@ def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
 
         with cluster.connect(0) as client:
             with monkeypatch.context() as patch:
-                patch.setattr(cairn._staging.slab_copies, "copy_out", hanging)
+                patch.setattr(cairn._staging.slab_copies, "copy_host_items", hanging)
                 outcome = []
                 thread = threading.Thread(target=lambda: outcome.append(client.save(1, values(1))))
                 thread.start()
@@ -345,7 +345,7 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
 def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
     whole = noise((400, 64), np.float32, 3)
     asked = []
-    call = connection.Agent.call
+    call = connection.AgentConnection.call
 
     def counted(agent, name, request, *arguments, **options):
         response = call(agent, name, request, *arguments, **options)
@@ -353,7 +353,7 @@ def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
             asked.append(response.need_layout)
         return response
 
-    monkeypatch.setattr(connection.Agent, "call", counted)
+    monkeypatch.setattr(connection.AgentConnection, "call", counted)
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
         with cluster.connect(0) as client:
             client.save(1, {"w": whole}).wait()

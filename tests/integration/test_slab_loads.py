@@ -27,11 +27,11 @@ import cairn, cairn._staging.slab_copies
 from test_slab_loads import state_of
 rank = int(sys.argv[2])
 client = cairn.connect(sys.argv[1])
-copy, seen = cairn._staging.slab_copies.copy_out, []
+copy, seen = cairn._staging.slab_copies.copy_host_items, []
 def copy_and_remember(*arguments):
     seen.append(arguments)
     copy(*arguments)
-cairn._staging.slab_copies.copy_out = copy_and_remember
+cairn._staging.slab_copies.copy_host_items = copy_and_remember
 state = state_of(rank)
 client.save(5, state).wait()
 print("saved", flush=True)

@@ -56,7 +56,7 @@ def reason(address, method, tokens=(), **fields) -> str:
             try:
                 call(method.request(**fields), timeout=30.0)
             except grpc.RpcError as error:
-                return connection.error_of(error, address).reason
+                return connection.error_from_rpc(error, address).reason
     except cairn.Error as error:
         return error.reason
     return ""
@@ -116,7 +116,7 @@ def test_refusals_do_not_tell_who_holds_a_rank(root):
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             with pytest.raises(grpc.RpcError) as refused:
                 call(method.request(**registration(root)), timeout=30.0)
-        error = connection.error_of(refused.value, "coordinator")
+        error = connection.error_from_rpc(refused.value, "coordinator")
         assert error.reason == "RANK_CONFLICT" and re.search(r"held by agent [0-9a-f]{4}… on ", error.message), error
         save(cluster, 1)
         token = (root / ".cairn/token").read_text()

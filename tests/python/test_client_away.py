@@ -63,7 +63,7 @@ def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, cli
              "WaitSave": lambda timeout: saving.wait(timeout=timeout),
              "Prepare": lambda timeout: client.prepare(state, timeout=timeout),
              "BeginLoad": lambda timeout: client.load(state, timeout=timeout)}
-    call, gone = cairn._agent.connection.Agent.call, []
+    call, gone = cairn._agent.connection.AgentConnection.call, []
 
     def going(self, called, *arguments, **named):
         if called == name and not gone:
@@ -71,7 +71,7 @@ def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, cli
             gone.append(called)
         return call(self, called, *arguments, **named)
 
-    monkeypatch.setattr(cairn._agent.connection.Agent, "call", going)
+    monkeypatch.setattr(cairn._agent.connection.AgentConnection, "call", going)
     for timeout in (0.3, 2, 20):
         started = time.monotonic()
         with pytest.raises(cairn.Error) as caught:

@@ -263,12 +263,12 @@ def test_sums_of_replicas_on_a_driver_that_hangs_end_at_the_saves_deadline(gpu, 
     if overlapped:
         gpu.hang("cuEventSynchronize")  # which only the sums call
     else:
-        real, done = client._saver._commit_request, []
+        real, done = client._stager._commit_request, []
         def commit_request(*arguments):
             gpu.hang("cuEventSynchronize")
             done.append(1)
             return real(*arguments)
-        client._saver._commit_request = commit_request
+        client._stager._commit_request = commit_request
     error = took(SOON, client.save, 1, state, timeout=0.5, overlap=[list(state.values())] if overlapped else None)
     assert error.reason == "DEVICE_STALLED", error
     while not client._devices.waiting().startswith("cuEventSynchronize has not returned for "):

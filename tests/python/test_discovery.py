@@ -172,7 +172,7 @@ def test_rank_of_the_process_group_counts_before_that_of_the_launcher(monkeypatc
                                   get_world_size=lambda: 2, get_backend=lambda: "gloo")
     monkeypatch.setitem(sys.modules, "torch.distributed", group)
     environment = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
-    of_group = discovery.Found("unix:/run/agent.sock").placed(environment)
+    of_group = discovery.AgentPlace("unix:/run/agent.sock").placed(environment)
     assert (of_group.rank, of_group.world, of_group.given) == (1, 2, True)
     with pytest.raises(cairn.Error, match=r"rank 0 of job demo, and this process has torch.distributed.get_rank\(\)=1"):
         of_group.check(0, 2, "demo")
@@ -181,7 +181,7 @@ def test_rank_of_the_process_group_counts_before_that_of_the_launcher(monkeypatc
         with monkeypatch.context() as patch:
             for name, value in change.items():
                 patch.setattr(group, name, value)
-            assert discovery.Found("unix:/run/agent.sock").placed(environment).rank == 0, "that of the launcher"
+            assert discovery.AgentPlace("unix:/run/agent.sock").placed(environment).rank == 0, "that of the launcher"
 
 
 def test_agent_that_refuses_a_place_is_told_in_the_words_of_the_launcher(monkeypatch):

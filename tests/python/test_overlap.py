@@ -452,7 +452,7 @@ def test_torchs_optimizers_are_guarded(gpu, one_slab, client, state):
 
 
 def test_covered_memory_is_that_of_its_spans():
-    covered = overlap_module.Covered([(100, 200), (150, 300), (400, 500), (300, 310)])
+    covered = overlap_module.GuardedMemory([(100, 200), (150, 300), (400, 500), (300, 310)])
 
     def array(address, size):
         return device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)

@@ -154,7 +154,8 @@ def test_save_that_no_agent_has_heard_of_begins_with_the_next_one(agent, client)
 def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_process(agent, client, monkeypatch):
     """The next process knows the trainer then, but not its save, and says so before the watch is done."""
     attaching, answered = threading.Event(), threading.Event()
-    copy, call, take = native.CopyList.run, cairn._agent.connection.Agent.call, cairn._session.session.Session._take
+    copy, call = native.CopyList.run, cairn._agent.connection.AgentConnection.call
+    take = cairn._session.session.Session._take
     once = iter([True])
 
     def restarted(self):
@@ -180,7 +181,7 @@ def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_proces
     with monkeypatch.context() as patch:
         patch.setattr(cairn._agent.connection, "LEAST_GRACE", 60.0)
         patch.setattr(native.CopyList, "run", restarted)
-        patch.setattr(cairn._agent.connection.Agent, "call", committed)
+        patch.setattr(cairn._agent.connection.AgentConnection, "call", committed)
         patch.setattr(cairn._session.session.Session, "_take", slow)
         saving = client.save(7, STATE, timeout=60)
     assert saving.wait(60).step == 7

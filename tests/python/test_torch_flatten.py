@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import cairn
 from cairn._state.entries import Alias, Shard
 from cairn.torch._state_dict.flatten import flatten
-from cairn.torch._state_dict.shard_cache import Blocks
+from cairn.torch._state_dict.shard_cache import ShardCache
 from cairn.torch._tensors.host_copies import DeviceCopies
 
 pytestmark = pytest.mark.interop
@@ -39,7 +39,7 @@ def test_Flatten_OtherTensorsOfTheSameMemory_AreTheirOwn(other):
 
 
 def test_Flatten_TensorsWhereTheyWere_AreRecognisedAndReadAnew():
-    blocks = Blocks()
+    blocks = ShardCache()
     model = torch.nn.Sequential(*[torch.nn.Linear(3, 2) for _ in range(3)])
     first = flatten({"m": model.state_dict()}, blocks=blocks)
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_Flatten_TensorsWhereTheyWere_AreRecognisedAndReadAnew():
     lambda state: state.update(b=3),
 ])
 def test_Flatten_ADictThatChanged_IsDescribedAnew(change):
-    blocks = Blocks()
+    blocks = ShardCache()
     state = {"a": torch.arange(9.0).reshape(3, 3), "b": torch.ones(2)}
     for _ in range(2):
         flatten({"s": state}, blocks=blocks)
@@ -79,7 +79,7 @@ def test_Flatten_ADictThatChanged_IsDescribedAnew(change):
 
 
 def test_Flatten_TiesBetweenDictsThatAreRecognised_AreSeen():
-    blocks = Blocks()
+    blocks = ShardCache()
     w = torch.ones(3)
     state = {"model": {"w": w}, "average": {"w": w}}
     expected = flatten(state).state
@@ -90,7 +90,7 @@ def test_Flatten_TiesBetweenDictsThatAreRecognised_AreSeen():
 
 
 def test_Flatten_KeysThatMakeOneName_AreRefusedEveryTime():
-    blocks = Blocks()
+    blocks = ShardCache()
     for _ in range(2):
         for state, reason in (({"s": {1: torch.ones(1), "1": torch.ones(1)}}, "NAME_COLLISION"),
                               ({"s": {(1, 2): torch.ones(1)}}, "BAD_NAME"),
@@ -116,7 +116,7 @@ def test_Flatten_AStateThatHoldsItself_IsRefusedByItsPath():
 
 
 def test_a_block_is_another_if_a_key_or_a_lazy_bit_is():
-    blocks = Blocks()
+    blocks = ShardCache()
     tensor = torch.tensor([1 + 2j, 3 - 4j])
     flatten({"m": {1: tensor}}, blocks=blocks)
     assert list(flatten({"m": {1: tensor}}, blocks=blocks).state) == ["m.1"]

@@ -357,13 +357,13 @@ def test_tensors_on_gpus_that_have_not_moved_are_copied_as_they_are_then(client,
     # One of them is other memory now, and one is gone.
     (there[1],), (seen[1],) = tensors([600])
     assert save_and_check(4) - at_first == 6
-    copies = client._saver._last_copies
+    copies = client._stager._last_copies
     assert all(owner is None for owner in copies._copies.owners), "nothing keeps the tensors' memory"
 
 
 def test_memory_of_tensors_that_get_other_memory_is_kept_while_the_state_is(client, gpu):
     there, _ = on_gpu(gpu, torch.arange(5, dtype=torch.float32))
-    blocks = cairn.torch._state_dict.shard_cache.Blocks()
+    blocks = cairn.torch._state_dict.shard_cache.ShardCache()
     cairn.torch._state_dict.flatten.flatten({"m": {"w": there}}, blocks=blocks)
     pointer = there.data_ptr()
     state = cairn.torch._state_dict.flatten.flatten({"m": {"w": there}}, blocks=blocks).state

@@ -57,7 +57,7 @@ def other_service():
 @pytest.mark.parametrize("serve", [web_server, other_service])
 def test_Call_SomethingElseAnswers_IsSaidToBeUnreachableAndWhy(serve):
     with serve() as address:
-        agent = connection.Agent(address)
+        agent = connection.AgentConnection(address)
         with pytest.raises(cairn.Error) as caught:
             agent.call("Detach", wire.LOCAL_AGENT["Detach"].request())
         agent.close()

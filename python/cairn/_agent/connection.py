@@ -83,7 +83,7 @@ def _why_unreachable(code: grpc.StatusCode, details: str, answered: bool = True)
     return next((why for part, why in _WHY if part in details), "it cannot be reached")
 
 
-def error_of(call_error: grpc.RpcError, what: str, answered: bool = True) -> Error:
+def error_from_rpc(call_error: grpc.RpcError, what: str, answered: bool = True) -> Error:
     """Returns the Error that a failed call carries; an error of the connection itself becomes AGENT_UNREACHABLE.
     `answered`: the agent has answered a call on this channel before."""
     details = dict(call_error.trailing_metadata() or ()).get("grpc-status-details-bin")
@@ -118,18 +118,18 @@ def make_channel(address: str) -> grpc.Channel:
     return grpc.insecure_channel(target_of(address), options=_OPTIONS)
 
 
-def patience(max_wait: float, remaining: float) -> float:
+def call_timeout(max_wait: float, remaining: float) -> float:
     """Returns after how many seconds a call with this `max_wait` takes its agent for dead, if its caller has
     `remaining` seconds left: a frozen agent must not hold the caller for long beyond its deadline."""
     return min(max_wait + GRACE, max(remaining, max_wait) + LEAST_GRACE)
 
 
-def frozen(error: BaseException) -> bool:
+def is_frozen(error: BaseException) -> bool:
     """Returns whether this error of a call says that the agent is there, but has not answered in time."""
     return isinstance(error, Error) and error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED")
 
 
-class Agent:
+class AgentConnection:
     """The connection to one agent. Thread-safe."""
 
     def __init__(self, address: str):
@@ -159,11 +159,11 @@ class Agent:
             self._answered = True
             return answer
         except grpc.RpcError as error:
-            raise error_of(error, f"agent {self.address}, {name}", self._answered) from None
+            raise error_from_rpc(error, f"agent {self.address}, {name}", self._answered) from None
         except ValueError as error:  # the channel was closed, in this or another thread
             raise Error("AGENT_UNREACHABLE", f"agent {self.address}, {name}: {error}") from None
 
-    def call_patiently(self, name: str, request: wire.Message, patience: float) -> wire.Message:
+    def call_until_there(self, name: str, request: wire.Message, patience: float) -> wire.Message:
         """Does what call does, but waits for an agent that is not there (yet)."""
         deadline = time.monotonic() + patience
         pause = 0.05

@@ -25,8 +25,8 @@ _FIELD = re.compile(r"\{(\w*)\}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """An agent's address.
+class AgentPlace:
+    """Where this trainer's agent listens, and which rank's agent that has to be.
 
     Attributes:
       rank: the rank whose agent must be there; None if nobody says it.
@@ -44,7 +44,7 @@ class Found:
     world_variable: str = ""
     given: bool = False
 
-    def placed(self, environment: Mapping[str, str] = os.environ) -> Found:
+    def placed(self, environment: Mapping[str, str] = os.environ) -> AgentPlace:
         """Returns the same with the rank that torch.distributed or the launcher says, if the address was not chosen by
         a rank.
 
@@ -96,7 +96,7 @@ class Found:
         return error
 
 
-def find(environment: Mapping[str, str] = os.environ) -> Found:
+def find(environment: Mapping[str, str] = os.environ) -> AgentPlace:
     """Returns the address by CAIRN_AGENT, or where agents without --socket-directory have their sockets.
 
     CAIRN_AGENT is an address, an address with "{rank}" or "{local_rank}" in it, or a directory: then the agent is
@@ -115,7 +115,7 @@ def find(environment: Mapping[str, str] = os.environ) -> Found:
         return _filled(given, environment)
     if (given.startswith(("/", "unix:"))) and os.path.isdir(path):
         return _in_directory(pathlib.Path(path), environment)
-    return Found(given)
+    return AgentPlace(given)
 
 
 def _of_torch() -> tuple[int, int] | None:
@@ -144,15 +144,15 @@ def _number(environment: Mapping[str, str], variables: tuple[str, ...],
     return None
 
 
-def _found(address: str, rank: tuple[int, str] | None, environment: Mapping[str, str]) -> Found:
+def _found(address: str, rank: tuple[int, str] | None, environment: Mapping[str, str]) -> AgentPlace:
     """Returns an address that was chosen by `rank`, if that is not None, with the world that goes with it."""
     if rank is None:
-        return Found(address)
+        return AgentPlace(address)
     world = _number(environment, _WORLD[rank[1]], "number of ranks")
-    return Found(address, *rank) if world is None else Found(address, *rank, *world)
+    return AgentPlace(address, *rank) if world is None else AgentPlace(address, *rank, *world)
 
 
-def _filled(pattern: str, environment: Mapping[str, str]) -> Found:
+def _filled(pattern: str, environment: Mapping[str, str]) -> AgentPlace:
     rank = None
     numbers = {}
     for field in set(_FIELD.findall(pattern)):
@@ -180,7 +180,7 @@ def _is_alone(pattern: str, field: str) -> bool:
     return first.exists() and not second.exists()
 
 
-def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> Found:
+def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> AgentPlace:
     number = _number(environment, _RANK)
     looked = []
     if number is not None:
@@ -190,13 +190,13 @@ def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> Fo
                 return _found(f"unix:{socket}", number, environment)
     only = directory / "agent.sock"
     if only.exists():
-        return Found(f"unix:{only}")
+        return AgentPlace(f"unix:{only}")
     whose = f" of rank {number[0]} ({number[1]})" if number is not None else "; this process has no rank (RANK)"
     raise Error("AGENT_UNREACHABLE", f"CAIRN_AGENT={directory} is a directory without the socket of an agent{whose}: "
                 f"nothing is at {', '.join(map(str, [*looked, only]))}")
 
 
-def _by_default(environment: Mapping[str, str]) -> Found:
+def _by_default(environment: Mapping[str, str]) -> AgentPlace:
     """Returns the socket in the agent's default directory (DefaultSocketDirectory of agent/sockets)."""
     number = _number(environment, _RANK)
     job = environment.get("CAIRN_JOB", "")

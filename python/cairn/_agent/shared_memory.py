@@ -132,7 +132,7 @@ def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Le
 
 
 def _unreachable(path: str, error: OSError) -> Error:
-    """Returns an error of which connection.frozen() knows whether the agent is there."""
+    """Returns an error of which connection.is_frozen() knows whether the agent is there."""
     if isinstance(error, TimeoutError):
         return Error("AGENT_UNREACHABLE", f"the agent's descriptor socket {path}: it did not answer in time: it is "
                      "stopped, frozen or very busy, or it has no file descriptor left",
@@ -210,7 +210,7 @@ _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-class Mapping:
+class SharedMapping:
     """Shared memory of the agent `lender`. It stays mapped as long as the object (or a view of it) lives.
 
     Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT, MEMORY_UNSEALED, MEMORY_LIMIT.
@@ -251,12 +251,12 @@ class MappingCache:
     def __init__(self, capacity: int):
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._entries: collections.OrderedDict[tuple[object, ...], Mapping] = collections.OrderedDict()
+        self._entries: collections.OrderedDict[tuple[object, ...], SharedMapping] = collections.OrderedDict()
         # All that was ever mapped here and still is, whoever holds it.
         self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
-    def get(self, reference: wire.Message, owner: int, writable: bool, patience: float) -> Mapping:
-        """Returns the mapping that a SlabReference names. `patience` and errors are those of Mapping."""
+    def get(self, reference: wire.Message, owner: int, writable: bool, patience: float) -> SharedMapping:
+        """Returns the mapping that a SlabReference names. `patience` and errors are those of SharedMapping."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
             if key in self._entries:
@@ -265,8 +265,8 @@ class MappingCache:
             # This comes first, so that the memory of a slab that was given up is free before there is another one.
             while len(self._entries) >= self._capacity:
                 self._entries.popitem(last=False)
-            mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
-                              lender_of(reference, owner), writable, populate=True, patience=patience)
+            mapping = SharedMapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
+                                    lender_of(reference, owner), writable, populate=True, patience=patience)
             self._regions.add(mapping._region)
             self._entries[key] = mapping
             return mapping
@@ -286,7 +286,7 @@ class ControlPage:
 
     _REPORTED, _ORDER, _GAVE_UP, _REPLACED = 1, 2, 3, 4  # 64-bit words
 
-    def __init__(self, mapping: Mapping):
+    def __init__(self, mapping: SharedMapping):
         self._mapping = mapping
         self._words = mapping.bytes[:4096].view(numpy.uint64)
         if int(self._words[0]) != _MAGIC:

@@ -63,7 +63,7 @@ def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     return checked
 
 
-def storable(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+def storable_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     """Returns those that checked_metrics takes, so that a trainer's own dict may hold other things too."""
     found: dict[str, float] = {}
     for name, value in (metrics or {}).items():
@@ -76,8 +76,8 @@ def storable(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     return found
 
 
-def set_rules(policy: wire.Message, keep_last: SupportsIndex | None, keep_every: SupportsIndex | None,
-              keep_best: BestRule | None) -> None:
+def set_retention_rules(policy: wire.Message, keep_last: SupportsIndex | None, keep_every: SupportsIndex | None,
+                        keep_best: BestRule | None) -> None:
     """Puts rules into a RetentionPolicy. Raises BAD_REQUEST."""
     for name, value in (("keep_last", keep_last), ("keep_every", keep_every)):
         if value is None:
@@ -97,8 +97,11 @@ def set_rules(policy: wire.Message, keep_last: SupportsIndex | None, keep_every:
     policy.keep_best.metric, policy.keep_best.highest = str(words[0]), words[1] == "max"
 
 
-class Keeper:
-    """The changes of what a job keeps, whoever makes them. Each is durable when its method returns."""
+class RetentionCalls:
+    """The calls that change which checkpoints a job keeps, whoever makes them.
+
+    A change is durable when its method returns.
+    """
 
     def _change(self, name: str, request: wire.Message) -> wire.Message:
         """Makes a call of CheckpointService, whose request lacks the job, and returns the answer."""
@@ -142,7 +145,7 @@ class Keeper:
         """
         request = wire.CHECKPOINTS["PruneCheckpoints"].request(dry_run=dry_run)
         if any(rule is not None for rule in (keep_last, keep_every, keep_best)):
-            set_rules(request.policy, keep_last, keep_every, keep_best)
+            set_retention_rules(request.policy, keep_last, keep_every, keep_best)
         choices: dict[int, PruneChoice] = {}
         left = 0
         while True:
@@ -216,5 +219,5 @@ class Keeper:
           Error: BAD_REQUEST (a rule is none), COORDINATOR_UNREACHABLE.
         """
         request = wire.CHECKPOINTS["SetRetention"].request()
-        set_rules(request.policy, keep_last, keep_every, keep_best)
+        set_retention_rules(request.policy, keep_last, keep_every, keep_best)
         self._change("SetRetention", request)

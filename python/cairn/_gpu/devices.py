@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy
 
-from cairn._agent.shared_memory import Mapping, unmap
+from cairn._agent.shared_memory import SharedMapping, unmap
 from cairn._base import native
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
@@ -79,8 +79,8 @@ class Devices:
         self._lock = threading.RLock()  # a mapping may end while it is held
         self._handle: int | None = None
         self._process = os.getpid()
-        self._numbers: weakref.WeakKeyDictionary[Mapping, int] = weakref.WeakKeyDictionary()  # that may be pinned
-        self._settled: weakref.WeakSet[Mapping] = weakref.WeakSet()  # pinned, or refused to be
+        self._numbers: weakref.WeakKeyDictionary[SharedMapping, int] = weakref.WeakKeyDictionary()  # that may be pinned
+        self._settled: weakref.WeakSet[SharedMapping] = weakref.WeakSet()  # pinned, or refused to be
         # A copy that hangs may still touch these.
         self._held: list[object] = []
         self._closed = False
@@ -121,7 +121,7 @@ class Devices:
         return report_of(outcome, copies.names, time.monotonic() - begun)
 
     def begin_overlap(self, copies: DeviceCopyList, behind: Sequence[bool], check: bool, memory: object,
-                      kept: object, deadline: float) -> Overlap | str:
+                      kept: object, deadline: float) -> OverlappedCopies | str:
         """Begins copies that go on behind the caller's back, and returns when it may go on.
 
         Args:
@@ -156,7 +156,7 @@ class Devices:
             return "there is nothing to copy"
         self._held.append(keep)
         path, fallback = path_of(outcome, copies.names)
-        return Overlap(self, handle, copies.names, keep, begun, deadline, path, fallback, outcome.pinned_bytes)
+        return OverlappedCopies(self, handle, copies.names, keep, begun, deadline, path, fallback, outcome.pinned_bytes)
 
     def find_blocks(self, copies: DeviceCopyList, deadline: float,
                     kept: object = None) -> list[Block]:
@@ -207,7 +207,7 @@ class Devices:
 
     def _number_of(self, memory: object) -> int:
         """Returns the number under which memory was pinned; 0 if nobody tried to."""
-        return self._numbers.get(memory, 0) if isinstance(memory, Mapping) else 0
+        return self._numbers.get(memory, 0) if isinstance(memory, SharedMapping) else 0
 
     def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], deadline: float, kept: object) -> list[int]:
         """Returns the CRC32C of each array in row-major order. `kept` keeps those alive that have no owner. Raises as
@@ -256,7 +256,7 @@ class Devices:
 
     # Pinning.
 
-    def pin(self, mapping: Mapping, arrays: Iterable[DeviceArray], timeout: float) -> None:
+    def pin(self, mapping: SharedMapping, arrays: Iterable[DeviceArray], timeout: float) -> None:
         """Pins a mapping, if it is not pinned, for the device of the first array. It is unpinned before it is unmapped.
 
         If the driver refuses, copies take another path and say why.
@@ -358,7 +358,7 @@ _NUMBERS = itertools.count(1)
 _HANGING: list[object] = []
 
 
-class Overlap:
+class OverlappedCopies:
     """Copies that go on behind the trainer's back. Made by Devices.begin_overlap(). Thread-safe.
 
     Attributes:

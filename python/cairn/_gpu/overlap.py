@@ -17,7 +17,7 @@ from cairn._base.errors import Error
 from cairn._base.results import DeviceReport, StagingReport
 from cairn._gpu import device_array
 from cairn._gpu.device_array import DeviceArray
-from cairn._gpu.devices import Overlap
+from cairn._gpu.devices import OverlappedCopies
 
 
 def parts_of(overlap: Any) -> list[Any]:
@@ -47,8 +47,8 @@ def _wrong_part(part: object) -> Error:
                  {"next": "Give overlap=[optimizer], or the arrays themselves in place of their names."})
 
 
-class Covered:
-    """The memory that changes only in updates that wait."""
+class GuardedMemory:
+    """The memory of arrays that change only in updates which wait for the copies of a save."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         """`spans` are addresses, from the first byte to the one behind the last."""
@@ -67,7 +67,7 @@ class Covered:
         return at >= 0 and array.address + array.nbytes <= self._ends[at]
 
 
-class Guards:
+class UpdateGuards:
     """The hooks of one client on optimizers' steps. Thread-safe.
 
     A hook stays as long as its optimizer, because taking it off in one thread while another one makes a step would
@@ -77,9 +77,9 @@ class Guards:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._current: Overlap | None = None
+        self._current: OverlappedCopies | None = None
 
-    def cover(self, parts: Iterable[Any]) -> Covered | str:
+    def cover(self, parts: Iterable[Any]) -> GuardedMemory | str:
         """Puts hooks on optimizers.
 
         Args:
@@ -110,7 +110,7 @@ class Guards:
             if why:
                 return why
             _add_spans(values, spans)
-        return Covered(spans)
+        return GuardedMemory(spans)
 
     def _put_on(self, optimizer: Any, name: str, groups: Sequence[Mapping[str, Any]]) -> str:
         """Returns why it cannot be."""
@@ -127,7 +127,7 @@ class Guards:
                 self._hooked.add(optimizer)
         return ""
 
-    def set(self, overlap: Overlap | None) -> None:
+    def set(self, overlap: OverlappedCopies | None) -> None:
         """Says whose copies updates wait for."""
         self._current = overlap
 
@@ -141,7 +141,7 @@ class Guards:
 class _Hook:
     """An optimizer calls it before its step. It keeps no client alive."""
 
-    def __init__(self, guards: Guards) -> None:
+    def __init__(self, guards: UpdateGuards) -> None:
         self._guards = weakref.ref(guards)
         self._process = os.getpid()
 
@@ -151,7 +151,7 @@ class _Hook:
             guards.before_update()
 
 
-class Behind:
+class BackgroundStaging:
     """The end of an overlapped save: a thread waits, outside of Python, until all is copied, and makes one call.
 
     Attributes:
@@ -161,7 +161,7 @@ class Behind:
       error: why it was given up, then.
     """
 
-    def __init__(self, step: int, copies: Overlap, end: Callable[[], DeviceReport]) -> None:
+    def __init__(self, step: int, copies: OverlappedCopies, end: Callable[[], DeviceReport]) -> None:
         """`end` returns when the save is staged, or raises why it was given up. It begins at once."""
         self.step = step
         self.ended = threading.Event()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cairn._agent import connection, shared_memory
+from cairn._agent.connection import AgentConnection
 from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport, LoadReport
@@ -21,6 +22,7 @@ from cairn._session.session import Session
 from cairn._staging import slab_copies
 from cairn._state import layout
 from cairn._state.entries import PerRankValues
+from cairn._state.layout import DeclaredState
 from cairn._state.mapping import Mapping, declare
 from cairn._state.objects import decode
 
@@ -33,9 +35,9 @@ _INTERRUPTED_PATIENCE = 1.0
 class Loader:
     """The loads and reshards of one session, one at a time."""
 
-    def __init__(self, session: Session, devices: Devices, line: lineage.Line) -> None:
+    def __init__(self, session: Session, devices: Devices, checkpoints: lineage.Lineage) -> None:
         self._session = session
-        self._line = line
+        self._lineage = checkpoints
         self._devices = devices
         self._targets = layout.LayoutBuilder()
         self._sources = layout.LayoutBuilder()
@@ -52,7 +54,7 @@ class Loader:
             request.fallback = fallback
         begun, ended, data, device = self._run(request, declared, None, timeout)
         if begun.line:
-            self._line.loaded(begun.line, begun.step)
+            self._lineage.note_load(begun.line, begun.step)
         objects = _decode(begun, data, self._session.rank, self._session.world_size,
                           begun.world_size or self._session.world_size)
         return _report(begun.step if source is None else None, objects, begun, ended, device)
@@ -76,7 +78,7 @@ class Loader:
         return wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._session.incarnation,
                                                      number=next(self._numbers), strict=strict)
 
-    def _run(self, request: wire.Message, declared: layout.Declared, source: layout.Declared | None,
+    def _run(self, request: wire.Message, declared: DeclaredState, source: DeclaredState | None,
              timeout: float) -> tuple[wire.Message, wire.Message, list[bytearray], DeviceReport | None]:
         """Makes a load, from its request to its end; or a reshard, if there is a source.
 
@@ -101,7 +103,7 @@ class Loader:
                 self.lend(number, source, begun)
             data, device = receiver.receive(agent, self._session.incarnation, number, declared, begun, timeout,
                                             self._session.owner, self._session.lease(),
-                                            self._session.agent_incarnation, self._session.teller("load"))
+                                            self._session.agent_incarnation, self._session.straggler_reporter("load"))
             return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):
@@ -115,29 +117,29 @@ class Loader:
     def _await_end(self, end: wire.Message, what: str, timeout: float) -> wire.Message:
         """Returns the answer to EndLoad when all ranks are done."""
         deadline = time.monotonic() + timeout
-        teller = self._session.teller("load")
+        reporter = self._session.straggler_reporter("load")
         while True:
             max_wait = receiver.within(deadline)
             ended = self._session.agent.call("EndLoad", end, max_wait,
-                                             connection.patience(max_wait, deadline - time.monotonic()))
+                                             connection.call_timeout(max_wait, deadline - time.monotonic()))
             if not ended.pending:
                 return ended
             if time.monotonic() > deadline:
-                raise teller.late(f"the other ranks did not end the {what} within {timeout:g} s", {})
-            teller.look(deadline - time.monotonic())
+                raise reporter.timeout_error(f"the other ranks did not end the {what} within {timeout:g} s", {})
+            reporter.report_if_due(deadline - time.monotonic())
 
-    def lend(self, number: int, source: layout.Declared, begun: wire.Message) -> None:
+    def lend(self, number: int, source: DeclaredState, begun: wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
         reference = begun.source_memory
-        memory = shared_memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
-                                       shared_memory.lender_of(reference, self._session.owner), writable=True,
-                                       populate=False,
-                                       patience=connection.patience(0.0, source.deadline - time.monotonic()))
-        slab_copies.copy_from_devices(source, begun.source_placements, memory, slab_copies.LastCopies())
-        slab_copies.copy_out(source, begun.source_placements, memory)
+        memory = shared_memory.SharedMapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
+                                             shared_memory.lender_of(reference, self._session.owner), writable=True,
+                                             populate=False,
+                                             patience=connection.call_timeout(0.0, source.deadline - time.monotonic()))
+        slab_copies.copy_from_devices(source, begun.source_placements, memory, slab_copies.CopyListCache())
+        slab_copies.copy_host_items(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number),
-            timeout=connection.patience(0.0, source.deadline - time.monotonic()))
+            timeout=connection.call_timeout(0.0, source.deadline - time.monotonic()))
 
 
 @contextlib.contextmanager
@@ -152,7 +154,7 @@ def named(job: str, rank: int) -> Iterator[None]:
         raise
 
 
-def _give_up(agent: connection.Agent, end: wire.Message, error: BaseException) -> Error | None:
+def _give_up(agent: AgentConnection, end: wire.Message, error: BaseException) -> Error | None:
     """Tells the agent that this trainer is not in the load any more, so that no rank waits for it.
 
     Returns what all ranks are told about the load: it names the ranks that were waited for and what to do next.
@@ -164,7 +166,7 @@ def _give_up(agent: connection.Agent, end: wire.Message, error: BaseException) -
         patience = 0.0  # the verdict does not come
     # An agent that has just not answered hears of it when it goes on, if it ever does.
     try:
-        agent.call("EndLoad", end, patience, timeout=connection.LEAST_GRACE if connection.frozen(error) else None)
+        agent.call("EndLoad", end, patience, timeout=connection.LEAST_GRACE if connection.is_frozen(error) else None)
     except Error as told:
         if not isinstance(error, Error) or told.reason in ("AGENT_UNREACHABLE", "NOT_REGISTERED", "STALE_INCARNATION"):
             return None

@@ -7,22 +7,24 @@ import time
 import numpy
 
 from cairn._agent import connection, shared_memory
+from cairn._agent.connection import AgentConnection
+from cairn._agent.shared_memory import SharedMapping
 from cairn._base import native, wire
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
 from cairn._gpu import devices
 from cairn._gpu.device_array import DeviceArray
-from cairn._session import stragglers
-from cairn._state import layout
+from cairn._session.stragglers import StragglerReporter
+from cairn._state.layout import DeclaredState
 
 # A reason is waited for this many leases, but at least and at most this many seconds.
 _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 
-def receive(agent: connection.Agent, incarnation: int, number: int, declared: layout.Declared, begun: wire.Message,
+def receive(agent: AgentConnection, incarnation: int, number: int, declared: DeclaredState, begun: wire.Message,
             timeout: float, owner: int, lease: float, own: int,
-            teller: stragglers.Teller) -> tuple[list[bytearray], DeviceReport | None]:
+            reporter: StragglerReporter) -> tuple[list[bytearray], DeviceReport | None]:
     """Copies batch after batch into the arrays. Returns the objects' bytes, and how arrays on devices were filled.
 
     Args:
@@ -31,7 +33,7 @@ def receive(agent: connection.Agent, incarnation: int, number: int, declared: la
       owner: the user of the agents whose memory is read.
       lease: seconds without a word after which an agent counts as lost.
       own: the incarnation of `agent`.
-      teller: says for whom it waits.
+      reporter: says for whom it waits.
     """
     targets: list[_Target] = [_Target(entry.array, entry.name) for entry in declared.shards]
     report: DeviceReport | None = None
@@ -47,17 +49,17 @@ def receive(agent: connection.Agent, incarnation: int, number: int, declared: la
                                                           released_batches=released)
         max_wait = within(deadline)
         response = agent.call("ReceiveLoad", request, max_wait,
-                              connection.patience(max_wait, deadline - time.monotonic()))
+                              connection.call_timeout(max_wait, deadline - time.monotonic()))
         released = []
         for batch in response.batches:
             if batch.batch not in copied:
                 try:
                     buffer = buffers.get(batch.buffer, owner, writable=False,
-                                         patience=connection.patience(0.0, deadline - time.monotonic()))
+                                         patience=connection.call_timeout(0.0, deadline - time.monotonic()))
                 except Error as error:
                     if batch.buffer.agent_incarnation != own:
                         error.metadata.pop("detail", None)  # this rank's agent is not frozen for that
-                    if error.reason == "AGENT_UNREACHABLE" and not connection.frozen(error):
+                    if error.reason == "AGENT_UNREACHABLE" and not connection.is_frozen(error):
                         _await_reason(agent, request, lease)
                     raise
                 _copy_batch(batch, buffer, targets)
@@ -73,7 +75,7 @@ def receive(agent: connection.Agent, incarnation: int, number: int, declared: la
         if time.monotonic() > deadline:
             raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
         if not response.batches:
-            teller.look(deadline - time.monotonic())
+            reporter.report_if_due(deadline - time.monotonic())
     last = devices.DeviceCopyList()
     for target in targets:
         target.finish(last)
@@ -88,7 +90,7 @@ def within(deadline: float) -> float:
     return min(connection.MAX_WAIT, max(deadline - time.monotonic(), 0.05))
 
 
-def _await_reason(agent: connection.Agent, request: wire.Message, lease: float) -> None:
+def _await_reason(agent: AgentConnection, request: wire.Message, lease: float) -> None:
     """Raises the error with which the load has failed, if the agent learns it soon.
 
     A buffer that is gone belonged to another agent, which was told to end the load, or is dead. This rank's agent is
@@ -130,7 +132,7 @@ class _Target:
             self._array[...] = self._packed
 
 
-def _copy_batch(batch: wire.Message, buffer: shared_memory.Mapping, targets: list[_Target]) -> None:
+def _copy_batch(batch: wire.Message, buffer: SharedMapping, targets: list[_Target]) -> None:
     """Makes the copies to the host."""
     copies = native.CopyList()
     for copy in batch.copies:
@@ -141,7 +143,7 @@ def _copy_batch(batch: wire.Message, buffer: shared_memory.Mapping, targets: lis
     copies.run()
 
 
-def _copies_to_devices(batch: wire.Message, buffer: shared_memory.Mapping,
+def _copies_to_devices(batch: wire.Message, buffer: SharedMapping,
                        targets: list[_Target]) -> devices.DeviceCopyList:
     """Returns the copies that _copy_batch() leaves out, whose plan it has checked."""
     copies = devices.DeviceCopyList()
@@ -153,6 +155,6 @@ def _copies_to_devices(batch: wire.Message, buffer: shared_memory.Mapping,
     return copies
 
 
-def _add(copies: native.CopyList, copy: wire.Message, buffer: shared_memory.Mapping, target: _Target) -> None:
+def _add(copies: native.CopyList, copy: wire.Message, buffer: SharedMapping, target: _Target) -> None:
     copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
                copy.element_bytes, copy.extents, copy.source_strides, copy.target_strides, copy.casts)

@@ -10,9 +10,10 @@ from cairn._agent import connection
 from cairn._base import timeouts, wire
 from cairn._base.errors import Error
 from cairn._base.results import Checkpoint, DeviceReport, StagingReport
-from cairn._gpu import overlap
+from cairn._gpu.overlap import BackgroundStaging, UpdateGuards
 from cairn._session import stragglers
 from cairn._session.session import Session
+from cairn._session.stragglers import StragglerReporter
 
 
 class Verdicts:
@@ -29,8 +30,8 @@ class Verdicts:
         """Raises as Session.check."""
         self._session.check()
 
-    def teller(self, step: int) -> stragglers.Teller:
-        return self._session.teller("save", step)
+    def straggler_reporter(self, step: int) -> StragglerReporter:
+        return self._session.straggler_reporter("save", step)
 
     def verdict(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float, timeout: float | None = None) -> tuple[Checkpoint | Error | None, Error | None, int]:
@@ -41,7 +42,7 @@ class Verdicts:
           agent: the incarnation that began the save.
           attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it, or
             about the save's number.
-          timeout: as of Agent.call.
+          timeout: as of AgentConnection.call.
         """
         request = wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._session.incarnation, step=step,
                                                        save=save, attempt=attempt)
@@ -87,12 +88,12 @@ class Saving:
     """
 
     def __init__(self, verdicts: Verdicts, step: int, number: int, agent: int, holder: object,
-                 device: DeviceReport | None, staging: StagingReport, behind: overlap.Behind | None = None,
-                 guards: overlap.Guards | None = None) -> None:
+                 device: DeviceReport | None, staging: StagingReport, background: BackgroundStaging | None = None,
+                 guards: UpdateGuards | None = None) -> None:
         self.step = step
         self.staging = staging
         self._device = device
-        self._behind = behind
+        self._background = background
         self._guards = guards  # of an overlapped save
         self._verdicts = verdicts
         self._number = number
@@ -106,7 +107,7 @@ class Saving:
     @property
     def device(self) -> DeviceReport | None:
         """How arrays on GPUs were copied; None if this rank had none to copy, or has not copied all of them yet."""
-        return self._device if self._behind is None else self._behind.report
+        return self._device if self._background is None else self._background.report
 
     def before_update(self, streams: Mapping[int, int] | None = None) -> None:
         """Call it before arrays change that an overlapped save may still copy, outside of their optimizer's step.
@@ -141,7 +142,7 @@ class Saving:
         """
         timeout = timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
-        teller = self._verdicts.teller(self.step)
+        reporter = self._verdicts.straggler_reporter(self.step)
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -150,10 +151,10 @@ class Saving:
                     return self._outcome
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise self._late(timeout, teller)
-            max_wait = min(connection.MAX_WAIT, remaining, teller.wait())
-            self._poll(max_wait, connection.patience(max_wait, remaining))
-            teller.look(deadline - time.monotonic(), self._stalled)
+                raise self._late(timeout, reporter)
+            max_wait = min(connection.MAX_WAIT, remaining, reporter.seconds_until_report())
+            self._poll(max_wait, connection.call_timeout(max_wait, remaining))
+            reporter.report_if_due(deadline - time.monotonic(), self._stalled)
 
     def done(self) -> bool:
         """Returns whether wait() would return at once.
@@ -173,8 +174,8 @@ class Saving:
                 return True
         return self._outcome is not None
 
-    def _late(self, timeout: float, teller: stragglers.Teller) -> Error:
-        """Returns the error of a wait that ends without a verdict. `teller` says for whom it has waited."""
+    def _late(self, timeout: float, reporter: StragglerReporter) -> Error:
+        """Returns the error of a wait that ends without a verdict. `reporter` says for whom it has waited."""
         about = {"step": str(self.step), "job": self._verdicts.job}
         if self._stalled is not None:
             return Error(self._stalled.reason, self._stalled.message,
@@ -183,17 +184,17 @@ class Saving:
         about["outcome"] = "unknown"
         if timeout < stragglers.LOOK:
             return Error("TIMED_OUT", f"{late}; it goes on", about)
-        return teller.late(late, about, "it goes on and")
+        return reporter.timeout_error(late, about, "it goes on and")
 
     def _poll(self, max_wait: float, timeout: float | None = None) -> None:
-        if self._behind is not None:
-            if self._behind.is_of_parent():
+        if self._background is not None:
+            if self._background.is_of_parent():
                 self._verdicts.check()
-            if not self._behind.ended.wait(max_wait):
+            if not self._background.ended.wait(max_wait):
                 return
-            if self._behind.error is not None:
+            if self._background.error is not None:
                 with self._lock:
-                    self._outcome = self._outcome or self._behind.error
+                    self._outcome = self._outcome or self._background.error
                 return
         try:
             outcome, stalled, attempt = self._verdicts.verdict(self.step, self._number, self._agent, self._attempt,

@@ -1,4 +1,4 @@
-"""Makes saves: it begins one, stages its state, and commits that to the agent."""
+"""Stages saves: copies a state to the agent's memory, so that the trainer may change it again."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import time
 from typing import Any
 
 from cairn._agent import connection, shared_memory
+from cairn._agent.shared_memory import SharedMapping
 from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport, StagingReport
 from cairn._gpu.device_array import DeviceArray
-from cairn._gpu.devices import Devices, Overlap
-from cairn._gpu.overlap import Behind, Covered, Guards, parts_of
+from cairn._gpu.devices import Devices, OverlappedCopies
+from cairn._gpu.overlap import BackgroundStaging, GuardedMemory, UpdateGuards, parts_of
 from cairn._save.save_handle import Saving, Verdicts
 from cairn._session import lineage
-from cairn._session.session import Restarted, Session
+from cairn._session.session import AgentRestarted, Session
 from cairn._staging import gpu_sharing, replica_checks, slab_copies
 from cairn._state import layout
+from cairn._state.layout import DeclaredState
 
 # An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
@@ -29,8 +31,8 @@ _LEAVE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
-    """Says what is asked of a save; see Client.save.
+class SaveRequest:
+    """What a trainer asks of one save; see Client.save.
 
     Attributes:
       resumed_from: the checkpoint from which the training has gone on; None if it has loaded none.
@@ -44,21 +46,24 @@ class Wish:
     metrics: dict[str, float]
 
 
-class Saver:
-    """The saves of one session, one at a time.
+class Stager:
+    """Stages the saves of one session, one at a time.
+
+    It begins a save with the agent, copies the state to the agent's memory (the slab), and tells the agent that all is
+    there. From then on the save goes on without the trainer.
 
     Attributes:
       sampler: chooses the replicas that are checked besides those that the coordinator asks for.
     """
 
     def __init__(self, session: Session, slabs: shared_memory.MappingCache, devices: Devices,
-                 sharing: gpu_sharing.Sharing | None = None) -> None:
+                 sharing: gpu_sharing.GpuMemorySharing | None = None) -> None:
         """
         Args:
           slabs: has room for one slab. Memory that is mapped there is given to nobody else.
           sharing: lets the agent copy from devices; None if it is not to.
         """
-        self.sampler = replica_checks.Sampler()
+        self.sampler = replica_checks.ReplicaSampler()
         self._session = session
         self._verdicts = Verdicts(session)
         self._slabs = slabs
@@ -66,9 +71,9 @@ class Saver:
         self._devices = devices
         self._sharing = sharing
         self._hanging: int | None = None  # a save whose copies from devices did not end in time
-        self._guards = Guards()
-        self._last_copies = slab_copies.LastCopies()
-        self._behind: Behind | None = None  # the last overlapped save
+        self._guards = UpdateGuards()
+        self._last_copies = slab_copies.CopyListCache()
+        self._background: BackgroundStaging | None = None  # the last overlapped save
         self._overlapped = 0  # saves
         self._prepares = 0  # calls
 
@@ -100,9 +105,9 @@ class Saver:
             self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
         return int(response.slab_bytes)
 
-    def _slab(self, reference: wire.Message, deadline: float) -> shared_memory.Mapping:
+    def _slab(self, reference: wire.Message, deadline: float) -> SharedMapping:
         return self._slabs.get(reference, self._session.owner, writable=True,
-                               patience=connection.patience(0.0, deadline - time.monotonic()))
+                               patience=connection.call_timeout(0.0, deadline - time.monotonic()))
 
     def _leave_prepare(self, error: BaseException) -> None:
         """Tells the agent that this rank waits no more, so that its layout is not held against that of others."""
@@ -113,7 +118,7 @@ class Saver:
         with contextlib.suppress(Error):
             self._session.agent.call("Prepare", request, 0.0, timeout=_LEAVE_SECONDS)
 
-    def _declare(self, state: dict[str, Any]) -> layout.Declared:
+    def _declare(self, state: dict[str, Any]) -> DeclaredState:
         """Raises DEVICE_STALLED while the copies of an earlier save hang, since they may still write to the slab."""
         declared = self._builder.declare(state)
         declared.devices = self._devices
@@ -132,21 +137,21 @@ class Saver:
           Error: DEVICE_STALLED (not by the deadline), and as Session.check.
         """
         self._session.check()
-        if self._behind is not None and not self._behind.ended.wait(max(deadline - time.monotonic(), 0.0)):
-            raise Error("DEVICE_STALLED", f"the overlapped save of step {self._behind.step} still copies: "
-                        f"{self._devices.waiting()}", self._about(self._behind.step))
-        self._behind = None
+        if self._background is not None and not self._background.ended.wait(max(deadline - time.monotonic(), 0.0)):
+            raise Error("DEVICE_STALLED", f"the overlapped save of step {self._background.step} still copies: "
+                        f"{self._devices.waiting()}", self._about(self._background.step))
+        self._background = None
 
     def finish(self) -> None:
         """Waits until an overlapped save is staged or given up, which it is by its deadline."""
-        if self._behind is not None:
+        if self._background is not None:
             try:
                 self._session.check()
             except Error:
                 return
-            self._behind.ended.wait()
+            self._background.ended.wait()
 
-    def save(self, wish: Wish, state: dict[str, Any], started: float, timeout: float, holder: object,
+    def save(self, asked: SaveRequest, state: dict[str, Any], started: float, timeout: float, holder: object,
              overlap: Any = None, check: bool | None = None) -> Saving:
         """See Client.save.
 
@@ -155,31 +160,32 @@ class Saver:
           overlap: parts, each an optimizer or arrays; None for a save that is not overlapped.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
-        step = wish.step
+        step = asked.step
         self.settle(started + timeout)
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
         # A fault in it must not end an attempt that other ranks have begun.
-        covered = None if overlap is None else self._guards.cover(parts_of(overlap))
+        guarded = None if overlap is None else self._guards.cover(parts_of(overlap))
         while True:
-            begun, agent = self._begin(wish, declared, deadline, timeout)
+            begun, agent = self._begin(asked, declared, deadline, timeout)
             try:
                 why = ""
-                if covered is not None and not declared.device_arrays():
+                if guarded is not None and not declared.device_arrays():
                     why = "no array of the state is on a GPU, so there is no copy that training could go on beside"
-                elif covered is not None and not begun.placements:
+                elif guarded is not None and not begun.placements:
                     why = "this rank copies none of its arrays: other ranks write what it holds"
-                elif covered is not None:
-                    behind = self._stage_behind(step, declared, begun, agent, covered, check)
-                    if isinstance(behind, Behind):
-                        return Saving(self._verdicts, step, begun.save, agent, holder, None,
-                                      self._staging_of(behind, time.monotonic() - started), behind, self._guards)
-                    why = behind
+                elif guarded is not None:
+                    background = self._stage_in_background(step, declared, begun, agent, guarded, check)
+                    if isinstance(background, BackgroundStaging):
+                        staging = self._staging_of(background, time.monotonic() - started)
+                        return Saving(self._verdicts, step, begun.save, agent, holder, None, staging, background,
+                                      self._guards)
+                    why = background
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started, deadline)
                 return Saving(self._verdicts, step, begun.save, agent, holder, report,
                               _synchronous(report, time.monotonic() - started, why))
-            except Restarted:
+            except AgentRestarted:
                 pass
             except BaseException as error:
                 if isinstance(error, Error) and error.reason == "DEVICE_STALLED":
@@ -187,7 +193,8 @@ class Saver:
                 if self._devices.busy():  # what is copied still goes to the slab
                     self._hanging = begun.save
                     raise
-                gone = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE" and not connection.frozen(error)
+                gone = (isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
+                        and not connection.is_frozen(error))
                 if not gone or not self._session.restarted_since(agent, deadline):
                     self._cancel(begun.save, error)
                     raise
@@ -201,30 +208,30 @@ class Saver:
         return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted "
                      f"during the save of step {step}; save again", self._about(step))
 
-    def _begin(self, wish: Wish, declared: layout.Declared, deadline: float,
+    def _begin(self, asked: SaveRequest, declared: DeclaredState, deadline: float,
                timeout: float) -> tuple[wire.Message, int]:
         """Returns where the state goes, and the incarnation of the agent that said so."""
         request = wire.LOCAL_AGENT["BeginSave"].request(
-            trainer_incarnation=self._session.incarnation, step=wish.step,
-            allow_dropped_names=wish.allow_dropped_names, overwrite=wish.overwrite)
-        if wish.resumed_from is not None:
-            request.resumed_from.line = wish.resumed_from.line
-            request.resumed_from.step = wish.resumed_from.step
+            trainer_incarnation=self._session.incarnation, step=asked.step,
+            allow_dropped_names=asked.allow_dropped_names, overwrite=asked.overwrite)
+        if asked.resumed_from is not None:
+            request.resumed_from.line = asked.resumed_from.line
+            request.resumed_from.step = asked.resumed_from.step
         if self._session.rank == 0:  # those of the other ranks count for nothing
-            for name, value in wish.metrics.items():
+            for name, value in asked.metrics.items():
                 request.metrics.add(name=name, value=value)
         try:
             return self._session.call_with_layout(
                 "BeginSave", request, declared, deadline,
-                f"step {wish.step}: staging could not begin within {timeout:g} s", grace=_TIMEOUT_GRACE)
+                f"step {asked.step}: staging could not begin within {timeout:g} s", grace=_TIMEOUT_GRACE)
         except Error as error:
             self._give_up_slab(error)
             raise
         except BaseException as error: # Ctrl-C: no other rank may wait for this one
-            self._cancel(0, error, wish.step)
+            self._cancel(0, error, asked.step)
             raise
 
-    def stage(self, declared: layout.Declared, begun: wire.Message) -> DeviceReport | None:
+    def stage(self, declared: DeclaredState, begun: wire.Message) -> DeviceReport | None:
         """Copies everything to its place in the slab. Returns how arrays on devices were copied, if there are any."""
         if not begun.placements:
             return None
@@ -234,7 +241,7 @@ class Saver:
         if not on_devices and self._sharing is not None:
             self._sharing.copy(declared, begun)  # there is nothing to copy; what was freed is given back
         if on_devices:
-            shared = gpu_sharing.Shared()
+            shared = gpu_sharing.AgentCopies()
             if self._sharing is not None:
                 shared = self._sharing.copy(declared, begun)
             if any(isinstance(declared.shards[place.item].array, DeviceArray) and place.item not in shared.items
@@ -243,36 +250,38 @@ class Saver:
                 self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
             report = shared.with_others(slab_copies.copy_from_devices(declared, begun.placements, slab,
                                                                          self._last_copies, shared.items))
-        slab_copies.copy_out(declared, begun.placements, slab)
+        slab_copies.copy_host_items(declared, begun.placements, slab)
         return report
 
-    def _staging_of(self, behind: Behind, blocked_seconds: float) -> StagingReport:
-        staging = behind.staging(blocked_seconds)
+    def _staging_of(self, background: BackgroundStaging, blocked_seconds: float) -> StagingReport:
+        staging = background.staging(blocked_seconds)
         if self._sharing is None or staging.fallback:
             return staging
         return dataclasses.replace(staging, fallback="the trainer copies the arrays of an overlapped save itself")
 
-    def _stage_behind(self, step: int, declared: layout.Declared, begun: wire.Message, agent: int,
-                      covered: Covered | str, check: bool | None) -> Behind | str:
+    def _stage_in_background(self, step: int, declared: DeclaredState, begun: wire.Message, agent: int,
+                             guarded: GuardedMemory | str, check: bool | None) -> BackgroundStaging | str:
         """Begins to copy arrays on devices, and stages all others. Returns why not, if the save must be synchronous."""
-        if isinstance(covered, str):
-            return covered
+        if isinstance(guarded, str):
+            return guarded
         slab = self._slab(begun.slab, declared.deadline)
         self._devices.pin(slab, declared.device_arrays(), max(declared.deadline - time.monotonic(), 0.0))
         # The devices' thread is busy from the beginning of the copies on, so what else it is needed for comes first.
-        slab_copies.copy_out(declared, begun.placements, slab)
+        slab_copies.copy_host_items(declared, begun.placements, slab)
         request = self._commit_request(declared, begun)
         if check is None:
             check = self._overlapped < _CHECKED_SAVES
-        copies = slab_copies.begin_overlap(declared, begun.placements, slab, self._last_copies, covered, check)
+        copies = slab_copies.begin_overlap(declared, begun.placements, slab, self._last_copies, guarded, check)
         if isinstance(copies, str):
             return copies
         self._overlapped += 1
         self._guards.set(copies)
-        self._behind = Behind(step, copies, lambda: self._end_behind(copies, step, request, agent))
-        return self._behind
+        self._background = BackgroundStaging(
+            step, copies, lambda: self._finish_in_background(copies, step, request, agent))
+        return self._background
 
-    def _end_behind(self, copies: Overlap, step: int, request: wire.Message, agent: int) -> DeviceReport:
+    def _finish_in_background(self, copies: OverlappedCopies, step: int, request: wire.Message,
+                              agent: int) -> DeviceReport:
         """Waits for the copies of an overlapped save, and commits that to the agent.
 
         Raises:
@@ -282,7 +291,7 @@ class Saver:
             report = copies.wait()
             self._session.call("CommitStaging", request, held_by=agent)
             return report
-        except Restarted:
+        except AgentRestarted:
             raise self._restarted(step) from None
         except Error as error:
             error.metadata.update(self._about(step))
@@ -292,21 +301,21 @@ class Saver:
                 self._cancel(request.save, error)
             raise
 
-    def _commit_request(self, declared: layout.Declared, begun: wire.Message) -> wire.Message:
+    def _commit_request(self, declared: DeclaredState, begun: wire.Message) -> wire.Message:
         """Has the checksums of what other ranks hold too, as far as the coordinator asks for them."""
         return wire.LOCAL_AGENT["CommitStaging"].request(
             trainer_incarnation=self._session.incarnation, save=begun.save,
             object_sizes=[len(entry.data) for entry in declared.objects],
             check_checksums=replica_checks.checksums(declared, begun.check_items))
 
-    def _commit(self, declared: layout.Declared, begun: wire.Message, agent: int, started: float,
+    def _commit(self, declared: DeclaredState, begun: wire.Message, agent: int, started: float,
                 deadline: float) -> None:
         """Tells the agent that all is staged, and gives it the checksums of what other ranks hold too."""
         request = self._commit_request(declared, begun)
         request.sampled_checksums.extend(self.sampler.sample(declared, begun.may_check_items,
                                                              time.monotonic() - started))
         self._session.call("CommitStaging", request, held_by=agent,
-                           timeout=connection.patience(0.0, deadline - time.monotonic()))
+                           timeout=connection.call_timeout(0.0, deadline - time.monotonic()))
 
     def _cancel(self, save: int, error: BaseException, step: int = 0) -> None:
         """Gives a save up; 0: the one of `step` that the agent has not answered yet.
@@ -318,7 +327,7 @@ class Saver:
         try:
             # An agent that has just not answered hears of it when it goes on, if it ever does.
             self._session.agent.call("CancelSave", request,
-                                     timeout=connection.LEAST_GRACE if connection.frozen(error) else None)
+                                     timeout=connection.LEAST_GRACE if connection.is_frozen(error) else None)
         except Error:
             pass # the first error is the one to report; the agent's own deadline ends the attempt
 

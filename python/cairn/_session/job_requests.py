@@ -31,7 +31,7 @@ _LOCAL = {
 
 
 def change(session: Session, name: str, request: wire.Message) -> wire.Message:
-    """Asks for a change of what the job keeps; see retention.Keeper."""
+    """Asks for a change of what the job keeps; see retention.RetentionCalls."""
     if name == "SetRetention":
         return session.call("SetLocalRetention", wire.LOCAL_AGENT["SetLocalRetention"].request(
             trainer_incarnation=session.incarnation, policy=request.policy))

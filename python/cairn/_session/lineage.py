@@ -10,7 +10,7 @@ class ResumePoint:
     """A checkpoint from which a training goes on.
 
     Attributes:
-      line: names the checkpoints that the training saves from there; the same on all ranks.
+      line: number of the branch of checkpoints that the training saves from there; the same on all ranks.
       step: that was loaded.
     """
 
@@ -18,19 +18,19 @@ class ResumePoint:
     step: int
 
 
-class Line:
-    """The line of checkpoints that one session saves. Not thread-safe."""
+class Lineage:
+    """Knows from which checkpoint the next saves of one session go on. Not thread-safe."""
 
     def __init__(self) -> None:
         self._loaded: ResumePoint | None = None  # not saved from yet
         self._resumed: ResumePoint | None = None
         self._last_saved: int | None = None
 
-    def loaded(self, line: int, step: int) -> None:
+    def note_load(self, line: int, step: int) -> None:
         """Takes note of a load of the job's own checkpoint."""
         self._loaded = ResumePoint(line, step)
 
-    def at_save(self, step: int) -> ResumePoint | None:
+    def resume_point_at(self, step: int) -> ResumePoint | None:
         """Returns from where the training has gone on that now saves `step`; None if it has loaded nothing.
 
         A training may also load in its midst, to compare with an older step for example. It has gone back only if it

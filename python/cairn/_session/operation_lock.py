@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from cairn._base.errors import Error
 
 
-class Operation:
+class OperationLock:
     """Makes saves, loads and reshards of one client follow one another.
 
     Not reentrant: a signal's handler that closes the client must not take the slab from under the save it interrupts.

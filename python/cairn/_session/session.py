@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable
 
 from cairn._agent import connection, discovery, shared_memory
+from cairn._agent.connection import AgentConnection
 from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._session import stragglers
-from cairn._state.layout import Declared
+from cairn._session.stragglers import StragglerReporter
+from cairn._state.layout import DeclaredState
 
 _PROTOCOL = 1
 _VERSION = "0.1"
@@ -27,7 +29,7 @@ _DEFAULT_LEASE = 10.0
 _KNOWN_LAYOUTS = 8
 
 
-class Restarted(Exception):
+class AgentRestarted(Exception):
     """Says that the agent's process which held what a call is about is gone. The session goes on with the next one."""
 
 
@@ -65,8 +67,8 @@ class Session:
       page: the control page; None before it is attached.
     """
 
-    def __init__(self, agent: connection.Agent, on_new_agent: Callable[[], None], on_replaced: Callable[[], None],
-                 found: discovery.Found | None = None):
+    def __init__(self, agent: AgentConnection, on_new_agent: Callable[[], None], on_replaced: Callable[[], None],
+                 found: discovery.AgentPlace | None = None):
         """
         Args:
           found: says which rank this trainer is, where somebody says it.
@@ -129,8 +131,8 @@ class Session:
                         f"{answer.world_size} of {answer.job}")
         owner = shared_memory.owner_of(self.agent.address)
         lender = shared_memory.Lender(owner, answer.rank, answer.agent_incarnation)
-        mapping = shared_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096, lender,
-                                        writable=True, populate=False)
+        mapping = shared_memory.SharedMapping(answer.descriptor_socket, answer.control_page_descriptor, 4096, lender,
+                                              writable=True, populate=False)
         page = shared_memory.ControlPage(mapping)
         self.job = answer.job
         self.rank = answer.rank
@@ -155,7 +157,7 @@ class Session:
             request.place.world_size = found.world or 0
             request.place.may_be_alone = found.given
         try:
-            return self.agent.call_patiently("Attach", request, patience)
+            return self.agent.call_until_there("Attach", request, patience)
         except Error as error:
             if found is not None:
                 refused = found.refused(error)
@@ -205,8 +207,9 @@ class Session:
         """Makes a call, which may have to go on with the agent's next process.
 
         Args:
-          held_by: the agent_incarnation that holds what the call is about. Raises Restarted if that process is gone.
-          timeout: as of Agent.call. An agent that is gone is waited for no longer either.
+          held_by: the agent_incarnation that holds what the call is about. Raises AgentRestarted if that process is
+            gone.
+          timeout: as of AgentConnection.call. An agent that is gone is waited for no longer either.
           renew: called before `request` is given to the agent's next process.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
@@ -226,7 +229,7 @@ class Session:
                 # Either the agent is a new process that does not know this trainer, or it is just coming up again.
                 if last or error.reason not in ("NOT_REGISTERED", "AGENT_UNREACHABLE"):
                     raise
-                if connection.frozen(error):
+                if connection.is_frozen(error):
                     raise
                 self.attach(min(PATIENCE, max(until - time.monotonic(), 0.0)))
                 if timeout is not None:  # what is left of it, and the next process may hold the call less than that
@@ -242,7 +245,7 @@ class Session:
 
     def _check_held(self, held_by: int | None) -> None:
         if held_by is not None and held_by != self.agent_incarnation:
-            raise Restarted
+            raise AgentRestarted
 
     def restarted_since(self, agent_incarnation: int, deadline: float) -> bool:
         """Returns whether the agent is another process by now. Waits for one that is gone; False if none comes by the
@@ -254,8 +257,8 @@ class Session:
                 raise
         return self.agent_incarnation != agent_incarnation
 
-    def call_with_layout(self, name: str, request: wire.Message, declared: Declared, deadline: float,
-                         late: str, source: Declared | None = None,
+    def call_with_layout(self, name: str, request: wire.Message, declared: DeclaredState, deadline: float,
+                         late: str, source: DeclaredState | None = None,
                          grace: float = 0.0) -> tuple[wire.Message, int]:
         """Repeats a call that carries a layout, or two, until it is no longer pending.
 
@@ -273,7 +276,7 @@ class Session:
         asked = False
         stalled: Error | None = None
         what = {"BeginLoad": "load", "Prepare": "prepare"}.get(name, "save")
-        teller = self.teller(what, request.step if what == "save" else None)
+        reporter = self.straggler_reporter(what, request.step if what == "save" else None)
         while True:
             request.layout.digest = declared.digest
             request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
@@ -284,17 +287,17 @@ class Session:
             # A call that may take no time is made all the same: else nobody would know that this rank waits, and for
             # whom.
             if remaining + grace <= 0 and asked:
-                raise self._late(late, stalled, teller)
+                raise self._late(late, stalled, reporter)
             asked = True
             agent = self.agent_incarnation
-            max_wait = min(connection.MAX_WAIT, max(remaining, 0.05), teller.wait())
+            max_wait = min(connection.MAX_WAIT, max(remaining, 0.05), reporter.seconds_until_report())
             renew()
             try:
-                response = self.call(name, request, max_wait, timeout=connection.patience(max_wait, remaining),
+                response = self.call(name, request, max_wait, timeout=connection.call_timeout(max_wait, remaining),
                                      renew=renew)
             except Error as error:
                 if error.reason == "SAVE_IN_PROGRESS":
-                    raise teller.blame(error) from None
+                    raise reporter.with_stragglers(error) from None
                 raise
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
@@ -316,21 +319,21 @@ class Session:
             if not response.pending:
                 return response, agent
             stalled = wire.error_from_status(response.stalled) if response.HasField("stalled") else None
-            teller.look(deadline - time.monotonic(), stalled)
+            reporter.report_if_due(deadline - time.monotonic(), stalled)
 
-    def teller(self, what: str, step: int | None = None) -> stragglers.Teller:
+    def straggler_reporter(self, what: str, step: int | None = None) -> StragglerReporter:
         """Returns who tells whom a "save" of `step`, a "load" or a "prepare" waits for that begins now."""
-        return stragglers.Teller(self._job, what, self.rank, self.world_size, step, self._lease_ttl or _DEFAULT_LEASE)
+        return StragglerReporter(self._job, what, self.rank, self.world_size, step, self._lease_ttl or _DEFAULT_LEASE)
 
     def _job(self) -> wire.Message:
         request = wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)
         return self.agent.call("GetLocalJob", request, timeout=stragglers.ANSWER).job
 
-    def _late(self, late: str, stalled: Error | None, teller: stragglers.Teller) -> Error:
-        """`teller` says for which ranks the call has waited."""
+    def _late(self, late: str, stalled: Error | None, reporter: StragglerReporter) -> Error:
+        """`reporter` says for which ranks the call has waited."""
         metadata = {"job": self.job, "rank": str(self.rank)}
         if stalled is None:
-            return teller.late(late, metadata)
+            return reporter.timeout_error(late, metadata)
         return Error(stalled.reason, f"{late.partition(':')[0]}: {stalled.message}", {**metadata, **stalled.metadata})
 
     # Steps.

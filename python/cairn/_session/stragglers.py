@@ -1,4 +1,5 @@
-"""Says whom a save, load or prepare waits for: in the log when it waits for long, and in the error that ends it."""
+"""Names the stragglers, the ranks that a save, load or prepare waits for: in the log when it waits for long, and in the
+error that ends it."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ _COMMITTING = wire.enum_numbers("cairn.v1.Checkpoint.State")["COMMITTING"]
 _LOADING = {wire.enum_numbers("cairn.v1.Load.State")[name] for name in ("COLLECTING", "READING")}
 
 
-class Teller:
-    """Looks at the job while one call waits. Not thread-safe.
+class StragglerReporter:
+    """Says for which ranks one call waits. It asks for the job's state now and then. Not thread-safe.
 
     Args:
       ask: returns the job as the coordinator sees it; raises Error.
@@ -66,13 +67,13 @@ class Teller:
         self._pause = _PATIENCE
         self._shortest_pause = world_size / _RATE
         self._next = self._begun + _PATIENCE + rank / _RATE
-        self._told = ""
+        self._reported = ""
 
-    def wait(self) -> float:
-        """Returns after how many seconds look() may have something to tell."""
+    def seconds_until_report(self) -> float:
+        """Returns after how many seconds report_if_due() may have something to tell."""
         return max(self._next - self._clock(), 0.05)
 
-    def look(self, remaining: float = math.inf, stalled: Error | None = None) -> None:
+    def report_if_due(self, remaining: float = math.inf, stalled: Error | None = None) -> None:
         """Tells whom or what the call waits for, if it waits for long and that is news. Never raises.
 
         A call that has fewer than ANSWER seconds left is not kept by this beyond its end: its error tells.
@@ -90,8 +91,8 @@ class Teller:
         self._next = now + pause * (1 + _JITTER * (2 * self._chance() - 1))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         if stalled is not None:  # nobody else knows more, and the coordinator may be away
-            if stalled.reason != self._told:
-                self._told = stalled.reason
+            if stalled.reason != self._reported:
+                self._reported = stalled.reason
                 _LOG.warning("rank %d has waited %.0f s in %s: %s: %s", self._rank, now - self._begun, self._what,
                              stalled.reason, stalled.message)
             return
@@ -99,13 +100,13 @@ class Teller:
             job = self._ask()
         except Error:
             return # the call itself says what is wrong
-        text = (awaited(job, self._what, self._rank, self._step, self._lease)
+        text = (describe_stragglers(job, self._what, self._rank, self._step, self._lease)
                 or str(_not_moving(job, self._what, self._step)))
-        if text and text != self._told:
-            self._told = text
+        if text and text != self._reported:
+            self._reported = text
             _LOG.warning("rank %d has waited %.0f s in %s for %s", self._rank, now - self._begun, self._what, text)
 
-    def late(self, what: str, metadata: dict[str, str], goes_on: str = "it") -> Error:
+    def timeout_error(self, what: str, metadata: dict[str, str], goes_on: str = "it") -> Error:
         """Returns the error of the call that ends now, within ANSWER seconds: whom it has waited for. Never raises.
 
         Args:
@@ -123,7 +124,7 @@ class Teller:
         text, named = self._named(job)
         return Error("TIMED_OUT", f"{what}; {goes_on} waits for {text}", {**metadata, **named})
 
-    def blame(self, error: Error) -> Error:
+    def with_stragglers(self, error: Error) -> Error:
         """Returns the error of a save that an earlier one has held up, with the ranks for which that one waits, if the
         coordinator says them within ANSWER seconds. Never raises."""
         if "ranks" in error.metadata:
@@ -148,7 +149,7 @@ class Teller:
         return str(waited), {"ranks": ranks, "phase": phase} if ranks else {}
 
 
-class _Waited:
+class _Stragglers:
     """The ranks that are waited for.
 
     Attributes:
@@ -170,7 +171,8 @@ class _Waited:
         return ", ".join(texts) + (f" and {more} more" if more > 0 else "") or self.whole
 
 
-def awaited(job: wire.Message, what: str, rank: int, step: int | None = None, lease: float = math.inf) -> str:
+def describe_stragglers(job: wire.Message, what: str, rank: int, step: int | None = None,
+                        lease: float = math.inf) -> str:
     """Returns whom a save, load or prepare of the job waits for, and what is known of these ranks; "" if for none."""
     return str(_waited_for(job, what, rank, step, lease))
 
@@ -187,7 +189,7 @@ def _silence(member: wire.Message, lease: float) -> str:
     return f"whose agent has not answered for {unheard:.0f} s" if unheard >= _SILENT_PART * lease else ""
 
 
-def _waited_for(job: wire.Message, what: str, rank: int, step: int | None, lease: float) -> _Waited:
+def _waited_for(job: wire.Message, what: str, rank: int, step: int | None, lease: float) -> _Stragglers:
     """Returns the ranks that have not begun."""
     if what == "prepare":
         return _awaited_layouts(job, lease)
@@ -214,21 +216,21 @@ def _waited_for(job: wire.Message, what: str, rank: int, step: int | None, lease
             # The job shows the save that began first. This rank saves another step, and those of the first have not
             # come to it.
             return _in_another_save(one, job.ranks_left_out)
-    return _Waited(notes, left_out)
+    return _Stragglers(notes, left_out)
 
 
 def _has_not_begun(operation: wire.Message, rank: int) -> bool:
     return any(progress.rank == rank and progress.phase <= _PHASES["WAITING"] for progress in operation.ranks)
 
 
-def _in_another_save(save: wire.Message, left_out: bool) -> _Waited:
+def _in_another_save(save: wire.Message, left_out: bool) -> _Stragglers:
     waiting = _PHASES["WAITING"]
     notes = [(progress.rank, f"saves step {save.step}") for progress in save.ranks if progress.phase > waiting]
     counted = sum(count.ranks for count in save.phase_counts if count.phase > waiting) if left_out else 0
-    return _Waited(notes, max(int(counted) - len(notes), 0))
+    return _Stragglers(notes, max(int(counted) - len(notes), 0))
 
 
-def _behind(job: wire.Message, what: str, step: int | None) -> tuple[_Waited, str]:
+def _behind(job: wire.Message, what: str, step: int | None) -> tuple[_Stragglers, str]:
     """Returns the ranks that are farthest behind in what all have begun, and their phase."""
     last = _PHASES["WRITTEN" if what == "save" else "DONE"]
     for one in _operations(job, what):
@@ -240,21 +242,21 @@ def _behind(job: wire.Message, what: str, step: int | None) -> tuple[_Waited, st
         notes = [(progress.rank, about + (progress.note or f"{name}, {_done(progress)}"))
                  for progress in one.ranks if progress.phase == phase]
         counted = sum(count.ranks for count in one.phase_counts if count.phase == phase)
-        return _Waited(notes, max(int(counted) - len(notes), 0)), name
+        return _Stragglers(notes, max(int(counted) - len(notes), 0)), name
     if what == "save" and job.HasField("checkpoint") and job.checkpoint.state in (*_SAVING, _COMMITTING):
-        return _Waited(whole=f"storage to commit step {job.checkpoint.step}, which all ranks have written"), ""
-    return _Waited(), ""
+        return _Stragglers(whole=f"storage to commit step {job.checkpoint.step}, which all ranks have written"), ""
+    return _Stragglers(), ""
 
 
 # What a rank does in the phases in which storage may hold it up.
 _AT_STORAGE = {_PHASES["WRITING"]: "writes to storage", _PHASES["READING"]: "reads from storage"}
 
 
-def _not_moving(job: wire.Message, what: str, step: int | None) -> _Waited:
+def _not_moving(job: wire.Message, what: str, step: int | None) -> _Stragglers:
     """Returns the ranks that are farthest behind in what all have begun, if they make no progress: else the wait is
     only long. Of a save it may be storage, of the coordinator, that is waited for."""
     if what == "prepare":
-        return _Waited()
+        return _Stragglers()
     waited, _ = _behind(job, what, step)
     if waited.whole:
         return waited
@@ -267,11 +269,11 @@ def _not_moving(job: wire.Message, what: str, step: int | None) -> _Waited:
         behind = [progress for progress in one.ranks if progress.phase == phase and _idle(progress) >= still]
         if what == "save" and phase == _PHASES["STAGED"] and one.attempt == 0:
             # All have staged, and no rank is at fault.
-            return _Waited(whole=f"the coordinator, which plans step {one.step} and makes its directory in storage"
-                           if behind else "")
+            return _Stragglers(whole=f"the coordinator, which plans step {one.step} and makes its directory in storage"
+                               if behind else "")
         stuck += [(progress.rank, f"{_AT_STORAGE.get(phase, _phase_name(phase))}, {_done(progress)}, no progress for "
                    f"{_idle(progress):.0f} s") for progress in behind]
-    return _Waited(stuck)
+    return _Stragglers(stuck)
 
 
 def _idle(progress: wire.Message) -> float:
@@ -286,7 +288,7 @@ def _done(progress: wire.Message) -> str:
     return f"{progress.bytes_done} of {progress.bytes_total} bytes"
 
 
-def _awaited_layouts(job: wire.Message, lease: float) -> _Waited:
+def _awaited_layouts(job: wire.Message, lease: float) -> _Stragglers:
     members = {member.rank: member for member in job.ranks}
     notes = []
     for rank in job.layout_awaited_ranks:
@@ -299,7 +301,7 @@ def _awaited_layouts(job: wire.Message, lease: float) -> _Waited:
         else:
             note = "no agent is registered"
         notes.append((rank, note))
-    return _Waited(notes, job.layouts_awaited - len(notes))
+    return _Stragglers(notes, job.layouts_awaited - len(notes))
 
 
 def _left_out(operation: wire.Message, rank: int) -> int:

@@ -8,7 +8,7 @@ import weakref
 from cairn._session.session import Session
 
 
-class SessionWatch:
+class AgentWatcher:
     """Lets a session notice that its agent was restarted, or that another trainer has its rank.
 
     A training loop that only reports its steps makes no calls, so nothing else would notice. Looking costs the agent

@@ -16,8 +16,8 @@ from cairn._base.results import DeviceReport
 from cairn._gpu.blocks import FABRIC, PATHS, WITH_HANDLE, Block
 from cairn._gpu.device_array import DeviceArray
 from cairn._gpu.devices import DeviceCopyList, Devices
-from cairn._session.session import Restarted, Session
-from cairn._state import layout
+from cairn._session.session import AgentRestarted, Session
+from cairn._state.layout import DeclaredState
 
 # As many descriptors as one message may carry.
 _OFFERED_TOGETHER = 64
@@ -60,7 +60,7 @@ class _Found:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
+class AgentCopies:
     """What the agent has copied for one save.
 
     Attributes:
@@ -89,7 +89,7 @@ class Shared:
             bytes_by_path={**own.bytes_by_path, **others.bytes_by_path})
 
 
-class Sharing:
+class GpuMemorySharing:
     """What one client shares with its agent. Not thread-safe."""
 
     def __init__(self, session: Session, devices: Devices) -> None:
@@ -104,7 +104,7 @@ class Sharing:
         self._refusals = 0  # in a row
         self._skip = 0  # saves that are made without asking
 
-    def prepare(self, declared: layout.Declared, slab: wire.Message, deadline: float) -> None:
+    def prepare(self, declared: DeclaredState, slab: wire.Message, deadline: float) -> None:
         """Gives the agent part in the memory of arrays ahead of the first save, so that it starts its process now.
 
         Memory that is shared by CUDA IPC cannot be given ahead. What stands in the way shows in the save.
@@ -124,13 +124,13 @@ class Sharing:
             self._offer(found.with_handle(), slab, deadline)
         except _Refused as refusal:
             self._note(refusal)
-        except Restarted:
+        except AgentRestarted:
             pass
         except BaseException:
             self._give_up()
             raise
 
-    def copy(self, declared: layout.Declared, begun: wire.Message) -> Shared:
+    def copy(self, declared: DeclaredState, begun: wire.Message) -> AgentCopies:
         """Lets the agent copy the arrays of a save to its slab, and returns when that is done.
 
         Args:
@@ -143,15 +143,15 @@ class Sharing:
         self._meet(begun.slab.agent_incarnation)
         if self._skip:
             self._skip -= 1
-            return Shared(fallback=self._refused)
+            return AgentCopies(fallback=self._refused)
         try:
             shared = self._copy(declared, begun)
             self._refusals = 0
             return shared
         except _Refused as refusal:
             self._note(refusal)
-            return Shared(fallback=self._refused)
-        except Restarted:
+            return AgentCopies(fallback=self._refused)
+        except AgentRestarted:
             raise
         except BaseException:
             self._give_up()
@@ -171,14 +171,14 @@ class Sharing:
         self._refusals = min(self._refusals + 1, 16)
         self._give_up()
 
-    def _copy(self, declared: layout.Declared, begun: wire.Message) -> Shared:
+    def _copy(self, declared: DeclaredState, begun: wire.Message) -> AgentCopies:
         started = time.monotonic()
         arrays, empty, why = _shareable(declared, [place.item for place in begun.placements])
         if not arrays:
             if self._known:  # what was freed is given back, though there is nothing to copy
                 self._find([], declared.deadline, None)
                 self._offer([], begun.slab, declared.deadline)
-            return Shared(fallback=why)
+            return AgentCopies(fallback=why)
         for _ in range(2):
             held = self._held()
             found = self._find(arrays, declared.deadline, declared.kept)
@@ -201,7 +201,7 @@ class Sharing:
             report = DeviceReport(max(sizes, key=[*PATHS.values()].index), fallback, sum(sizes.values()),
                                   len(found.parts), time.monotonic() - started, 0, response.checked_items,
                                   response.unchecked, sizes, self._held(), freed)
-            return Shared(frozenset([*found.items, *empty]), fallback, report)
+            return AgentCopies(frozenset([*found.items, *empty]), fallback, report)
         raise _Refused("the process of the agent that reads it has ended twice")
 
     def _held(self) -> int:
@@ -271,7 +271,7 @@ class Sharing:
             try:
                 shared_memory.send_descriptors(slab.descriptor_socket, response.descriptor_id, files,
                                                shared_memory.lender_of(slab, self._session.owner),
-                                               connection.patience(0.0, deadline - time.monotonic()))
+                                               connection.call_timeout(0.0, deadline - time.monotonic()))
             except Error as error:
                 raise _Refused(f"its descriptors could not be sent: {error.message}") from None
             finally:
@@ -324,7 +324,7 @@ def _joined(*texts: str) -> str:
     return "; ".join(text for text in texts if text)
 
 
-def _shareable(declared: layout.Declared,
+def _shareable(declared: DeclaredState,
                items: Iterable[int]) -> tuple[list[tuple[int, str, DeviceArray]], list[int], str]:
     """Returns number, name and array of those items that the agent may copy, those without bytes, and why there are
     others."""

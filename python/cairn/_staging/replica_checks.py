@@ -9,7 +9,7 @@ import numpy
 
 from cairn._base import native
 from cairn._gpu.device_array import DeviceArray
-from cairn._state import layout
+from cairn._state.layout import DeclaredState
 
 # The part of the time for which saves block a trainer that samples may take. Training waits for the slowest rank, which
 # on a busy machine is one that was held up while it checked: half of the 5 % that the whole may cost is left for that.
@@ -21,7 +21,7 @@ _PER_ITEM = 10e-6
 _BATCH_BYTES = 4 << 20
 
 
-def checksums(declared: layout.Declared, items: Iterable[int]) -> list[int]:
+def checksums(declared: DeclaredState, items: Iterable[int]) -> list[int]:
     """Returns the CRC32C of items of the layout: arrays in row-major order, objects over their true length.
 
     Raises Error as Devices.checksums, by the deadline of `declared`.
@@ -50,7 +50,7 @@ def checksums(declared: layout.Declared, items: Iterable[int]) -> list[int]:
     return [next(there if on_device else here) for on_device in order]
 
 
-class Sampler:
+class ReplicaSampler:
     """Spends a share of the time for which saves block on checking some replicas. Not thread-safe.
 
     Each save puts its share aside, and each check takes from it what it really took, by the clock: however wrong an
@@ -64,7 +64,7 @@ class Sampler:
         self._aside = 0.0  # seconds; below zero after a check that took longer than expected
         self._rate = _SLOWEST
 
-    def sample(self, declared: layout.Declared, items: Iterable[int], blocked: float) -> list[int]:
+    def sample(self, declared: DeclaredState, items: Iterable[int], blocked: float) -> list[int]:
         """Returns checksums of the first of `items`, as many as a save that blocked for this many seconds allows."""
         share = _SHARE * blocked
         self._aside += share
@@ -91,7 +91,7 @@ class Sampler:
         self._aside = max(self._aside, -blocked)
         return result
 
-    def _next_batch(self, declared: layout.Declared, items: list[int], begin: int,
+    def _next_batch(self, declared: DeclaredState, items: list[int], begin: int,
                     budget: float) -> tuple[list[int], int]:
         batch: list[int] = []
         size = 0

@@ -6,16 +6,18 @@ import operator
 import time
 from collections.abc import Iterable
 
-from cairn._agent import shared_memory
+from cairn._agent.shared_memory import SharedMapping
 from cairn._base import native, wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
-from cairn._gpu import devices, overlap
+from cairn._gpu import devices
 from cairn._gpu.device_array import DeviceArray
-from cairn._state import layout
+from cairn._gpu.devices import OverlappedCopies
+from cairn._gpu.overlap import GuardedMemory
+from cairn._state.layout import DeclaredState
 
 
-class LastCopies:
+class CopyListCache:
     """The copies from devices of the last save. If all arrays are where they were, and go where they went, as in most
     steps of a training, their table need not be made anew. Keeps no memory of arrays alive."""
 
@@ -25,8 +27,8 @@ class LastCopies:
         self._copies = devices.DeviceCopyList()
         self._arrays: list[DeviceArray] = []
 
-    def of(self, declared: layout.Declared, placement: Iterable[wire.Message],
-           memory: shared_memory.Mapping) -> tuple[devices.DeviceCopyList, list[DeviceArray]]:
+    def of(self, declared: DeclaredState, placement: Iterable[wire.Message],
+           memory: SharedMapping) -> tuple[devices.DeviceCopyList, list[DeviceArray]]:
         """Returns copies of all arrays on devices that have a place in the memory, and these arrays."""
         shards = declared.shards
         pairs = [(place.item, place.slab_offset) for place in placement]
@@ -46,7 +48,7 @@ class LastCopies:
         return copies, arrays
 
 
-def copy_out(declared: layout.Declared, placement: Iterable[wire.Message], memory: shared_memory.Mapping) -> None:
+def copy_host_items(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping) -> None:
     """Copies items of the layout that are on the host to their places in shared memory."""
     copies = native.CopyList()
     shards = len(declared.shards)
@@ -65,8 +67,8 @@ def copy_out(declared: layout.Declared, placement: Iterable[wire.Message], memor
     copies.run()
 
 
-def copy_from_devices(declared: layout.Declared, placement: Iterable[wire.Message], memory: shared_memory.Mapping,
-                      last: LastCopies, done: frozenset[int] = frozenset()) -> DeviceReport | None:
+def copy_from_devices(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping,
+                      last: CopyListCache, done: frozenset[int] = frozenset()) -> DeviceReport | None:
     """Copies items of the layout that are on devices to their places in shared memory. None if there are none.
 
     Args:
@@ -83,9 +85,9 @@ def copy_from_devices(declared: layout.Declared, placement: Iterable[wire.Messag
     return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0), declared.kept)
 
 
-def begin_overlap(declared: layout.Declared, placement: Iterable[wire.Message], memory: shared_memory.Mapping,
-                  last: LastCopies, covered: overlap.Covered, check: bool) -> devices.Overlap | str:
-    """As copy_from_devices(), but what is in `covered` may be copied after it has returned.
+def begin_overlap(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping,
+                  last: CopyListCache, guarded: GuardedMemory, check: bool) -> OverlappedCopies | str:
+    """As copy_from_devices(), but what is in `guarded` may be copied after it has returned.
 
     Returns and raises as Devices.begin_overlap.
     """
@@ -93,7 +95,7 @@ def begin_overlap(declared: layout.Declared, placement: Iterable[wire.Message], 
     if not len(copies):
         return "this rank copies no arrays on GPUs"
     assert declared.devices is not None
-    behind = [array.flags.c_contiguous and covered.holds(array) for array in arrays]
-    if not any(behind):
+    late = [array.flags.c_contiguous and guarded.holds(array) for array in arrays]
+    if not any(late):
         return "overlap= covers none of the arrays on GPUs that this rank copies, of those that are contiguous"
-    return declared.devices.begin_overlap(copies, behind, check, memory, declared.kept, declared.deadline)
+    return declared.devices.begin_overlap(copies, late, check, memory, declared.kept, declared.deadline)

@@ -108,7 +108,7 @@ class PerRank:
     value: Any
 
 
-class Wish(enum.IntEnum):
+class ObjectWish(enum.IntEnum):
     """What a load asks for under the name of a value, as ObjectWish of the wire contract says it."""
 
     WHOLE = 0
@@ -118,10 +118,10 @@ class Wish(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class WantedObject:
     """Stands in the target of a load for a value, of which nothing but the wish for it counts there."""
 
-    wish: Wish
+    wish: ObjectWish
     per_rank: bool = False
 
 

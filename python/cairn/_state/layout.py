@@ -18,7 +18,7 @@ from cairn._gpu import device_array
 from cairn._gpu.device_array import DeviceArray
 from cairn._gpu.devices import Devices
 from cairn._state import dtypes
-from cairn._state.entries import Alias, PerRank, Shard, Wanted, Wish
+from cairn._state.entries import Alias, ObjectWish, PerRank, Shard, WantedObject
 from cairn._state.objects import encode
 
 _SLOT_BYTES = 4096
@@ -45,11 +45,11 @@ class DeclaredObject:
     name: str
     data: bytes
     per_rank: bool
-    wish: Wish = Wish.WHOLE
+    wish: ObjectWish = ObjectWish.WHOLE
 
 
 @dataclasses.dataclass
-class Declared:
+class DeclaredState:
     """A state in the order of the layout's items: shards, then objects.
 
     Attributes:
@@ -130,12 +130,12 @@ class LayoutBuilder:
         self._digest = b""
         self._shard_order: list[int] = []
 
-    def declare(self, state: dict[str, Any], writable: bool = False, length_prefix: bool = False) -> Declared:
+    def declare(self, state: dict[str, Any], writable: bool = False, length_prefix: bool = False) -> DeclaredState:
         """Raises Error for what no layout can say. All else is for the coordinator to judge, for all ranks.
 
         Args:
           state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value; of
-            a load also Wanted.
+            a load also WantedObject.
           writable: the arrays are to be loaded into.
           length_prefix: of a reshard's source: objects begin with their length, which a layout does not tell (see
             without_length), and their digests are in the layout.
@@ -171,7 +171,7 @@ class LayoutBuilder:
                     keys.append(_shard_key(name, part, shards[-1].array, writable))
             elif isinstance(value, Alias):
                 aliases.append((name, value.target))
-            elif isinstance(value, Wanted):
+            elif isinstance(value, WantedObject):
                 objects.append(DeclaredObject(name, b"", value.per_rank, value.wish))
             elif isinstance(value, PerRank):
                 objects.append(DeclaredObject(name, encode(value.value, name), True))
@@ -193,8 +193,8 @@ class LayoutBuilder:
                 self._layout, self._shard_order = _serialize(keys, slots, aliases)
                 self._digest = hashlib.sha256(self._layout).digest()
                 self._signature = signature
-            return Declared(self._layout, self._digest, [shards[i] for i in self._shard_order], objects,
-                            kept=getattr(state, "kept", None))
+            return DeclaredState(self._layout, self._digest, [shards[i] for i in self._shard_order], objects,
+                                 kept=getattr(state, "kept", None))
 
 
 def without_length(slot: bytearray, name: str) -> bytes:

@@ -12,14 +12,14 @@ from typing import Any
 
 from cairn._base import wire
 from cairn._base.errors import Error
-from cairn._state.layout import Declared
+from cairn._state.layout import DeclaredState
 
 # A mapping is a list of statements, a text with one per line, a file, or an aoa_config.
 Mapping = Sequence[str] | str | os.PathLike[str] | dict[str, Any]
 
 
-def declare(declared: Declared, mapping: Mapping | None,
-            source: str | os.PathLike[str] | None) -> Declared:
+def declare(declared: DeclaredState, mapping: Mapping | None,
+            source: str | os.PathLike[str] | None) -> DeclaredState:
     """Returns the layout with what is to be loaded into it. All ranks must ask for the same."""
     wish = wire.Layout()
     if mapping is not None:

@@ -21,13 +21,13 @@ from cairn._base.errors import Error
 from cairn._base.results import listed as first_names
 from cairn._gpu.device_array import is_on_device
 from cairn._state import serializers
-from cairn._state.entries import Alias, PerRank, Shard, Wanted, Wish
+from cairn._state.entries import Alias, ObjectWish, PerRank, Shard, WantedObject
 from cairn._state.opaque import find, without_unwanted
 from cairn.torch._state_dict.parameter_names import groups_with_names, is_optimizer_state, listed, numbers_of
-from cairn.torch._state_dict.shard_cache import Block, Blocks
+from cairn.torch._state_dict.shard_cache import CachedDict, ShardCache
 from cairn.torch._state_dict.stored_values import ABSENT, StoredValues, fill, is_empty, plain
 from cairn.torch._tensors.host_copies import DeviceCopies
-from cairn.torch._tensors.subclasses import parts_of
+from cairn.torch._tensors.subclasses import inner_tensors_of
 from cairn.torch._tensors.tensor_shards import shards_of
 from cairn.torch._tensors.tied_weights import Ties
 
@@ -137,7 +137,8 @@ class FlatState:
             self.places[name].put(value)
         for state, names in self.renamed:
             state["param_groups"] = groups_with_names(state["param_groups"], names)
-        absent = {name for name in self.places if name not in found and self.state[name] == Wanted(Wish.IN_PARTS)}
+        in_parts = WantedObject(ObjectWish.IN_PARTS)
+        absent = {name for name in self.places if name not in found and self.state[name] == in_parts}
         return sorted(absent.union(missing).difference(found)), stored.unplaced
 
 
@@ -146,7 +147,7 @@ def is_dcp_directory(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(os.fspath(path), ".metadata"))
 
 
-def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | None = None, to_load: bool = False,
+def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: ShardCache | None = None, to_load: bool = False,
             form: Form = Form()) -> FlatState:
     """Joins the keys of each leaf by ".".
 
@@ -158,12 +159,12 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
       form: how what is loaded was stored.
 
     Tensors that are the same memory seen in the same way (tied weights) become one tensor and its aliases. Tensors that
-    are made of others (wrapper subclasses) become these, as parts_of() names them.
+    are made of others (wrapper subclasses) become these, as inner_tensors_of() names them.
 
     Raises:
       Error: BAD_REQUEST (no dict, or one that holds itself), BAD_NAME (a key is neither text nor a number),
         NAME_COLLISION (two leaves get one name), UNSUPPORTED (a tuple with tensors; the target of a load whose elements
-        share memory), and as parts_of() and shards_of() of each tensor.
+        share memory), and as inner_tensors_of() and shards_of() of each tensor.
     """
     if not isinstance(state_dict, dict):
         raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
@@ -172,7 +173,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
     walk = _Walk(as_dcp, blocks, flat.copies, form)
     for leaf in walk.leaves(state_dict, "", 0):
         value = leaf.value
-        if isinstance(value, Block):
+        if isinstance(value, CachedDict):
             if flat.state.keys().isdisjoint(value.state) and ties.add(value.names, leaf.container.values()):
                 flat.state.update(value.state)
                 # A tensor may get other memory while copies go on (`p.data = other`), so its memory itself is kept.
@@ -189,7 +190,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: Blocks | N
     if to_load:
         for key, value in state_dict.items():
             if walk.takes_apart(value, str(key)) and str(key) not in flat.state:
-                flat.state[str(key)] = Wanted(Wish.PLACE)
+                flat.state[str(key)] = WantedObject(ObjectWish.PLACE)
     return flat
 
 
@@ -206,7 +207,7 @@ def _add(flat: FlatState, ties: Ties, leaf: _Leaf, to_load: bool) -> None:
     """Takes one leaf."""
     name, value = leaf.name, leaf.value
     if isinstance(value, torch.Tensor):
-        for part_name, part in parts_of(value, name):
+        for part_name, part in inner_tensors_of(value, name):
             _check_free(flat, part_name)
             first = ties.first_of(part, part_name)
             flat.state[part_name] = shards_of(part, part_name, flat.copies) if first is None else Alias(first)
@@ -223,9 +224,9 @@ def _add(flat: FlatState, ties: Ties, leaf: _Leaf, to_load: bool) -> None:
         if not to_load:
             flat.state[name] = plain(inner)
         elif isinstance(inner, PerRank):
-            flat.state[name] = Wanted(Wish.WHOLE, per_rank=True)
+            flat.state[name] = WantedObject(ObjectWish.WHOLE, per_rank=True)
         else:
-            flat.state[name] = Wanted(Wish.IF_THERE if is_empty(inner) else Wish.IN_PARTS)
+            flat.state[name] = WantedObject(ObjectWish.IF_THERE if is_empty(inner) else ObjectWish.IN_PARTS)
         flat.places[name] = _Place(inner, _restorer(leaf))
 
 
@@ -271,7 +272,7 @@ class _Walk:
     """Goes through a state dict; see flatten()."""
 
     as_dcp: bool
-    blocks: Blocks | None
+    blocks: ShardCache | None
     copies: DeviceCopies
     form: Form
 
@@ -286,7 +287,7 @@ class _Walk:
         return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0)
 
     def leaves(self, container: Any, path: str, depth: int, numbers: dict[Any, int] | None = None) -> Iterator[_Leaf]:
-        """Yields all leaves. A dict that `blocks` knows is one leaf: its path, itself, no key, its Block.
+        """Yields all leaves. A dict that `blocks` knows is one leaf: its path, itself, no key, its CachedDict.
 
         Args:
           numbers: take the place of these keys.

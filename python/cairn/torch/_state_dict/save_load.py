@@ -16,11 +16,11 @@ from cairn._state.entries import PerRank
 from cairn._state.mapping import Mapping
 from cairn.client import Client, Saving
 from cairn.torch._state_dict.flatten import Form, flatten, forms_of, is_dcp_directory
-from cairn.torch._state_dict.shard_cache import Blocks
+from cairn.torch._state_dict.shard_cache import ShardCache
 from cairn.torch._state_dict.stored_values import unplaced_error
 
 _log = logging.getLogger("cairn")
-_blocks: weakref.WeakKeyDictionary[Client, Blocks] = weakref.WeakKeyDictionary()
+_blocks: weakref.WeakKeyDictionary[Client, ShardCache] = weakref.WeakKeyDictionary()
 
 
 def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
@@ -73,9 +73,9 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
                        metrics=metrics, overlap=overlap, check_overlap=check_overlap)
 
 
-def _blocks_of(client: Client) -> Blocks:
+def _blocks_of(client: Client) -> ShardCache:
     """Returns what is remembered of the client's last save."""
-    return _blocks.setdefault(client, Blocks())
+    return _blocks.setdefault(client, ShardCache())
 
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None = None,

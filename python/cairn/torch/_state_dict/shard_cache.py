@@ -37,8 +37,8 @@ class _Memory:
 
 
 @dataclasses.dataclass
-class Block:
-    """The tensors of one dict.
+class CachedDict:
+    """One dict of tensors, with the shards that were made of them.
 
     Attributes:
       state: name -> Shard over the tensor's memory, valid only while the tensors live that were compared.
@@ -50,13 +50,16 @@ class Block:
     names: dict[int, str]
 
 
-class Blocks:
-    """Remembers the dicts of a state by their paths. Keeps no tensor alive. Thread-safe: a Block never changes."""
+class ShardCache:
+    """Keeps the shards of a state's dicts of tensors, by the paths of the dicts. It keeps no tensor alive.
+
+    Thread-safe: a CachedDict never changes.
+    """
 
     def __init__(self) -> None:
-        self._blocks: dict[str, Block] = {}
+        self._blocks: dict[str, CachedDict] = {}
 
-    def find(self, path: str, container: dict[Any, Any], copies: DeviceCopies) -> Block | None:
+    def find(self, path: str, container: dict[Any, Any], copies: DeviceCopies) -> CachedDict | None:
         """Returns the block of a dict whose tensors are all where they were when they were learned."""
         block = self._blocks.get(path)
         if block is None or block.signature != _signature(container, copies):
@@ -69,7 +72,7 @@ class Blocks:
         signature = _signature(container, copies)
         if signature is None or not all(isinstance(key, (str, int)) for key in container):
             return
-        block = Block(signature, {}, {})
+        block = CachedDict(signature, {}, {})
         for key, tensor in container.items():
             width = tensor.element_size()
             pointer = tensor.data_ptr()

@@ -24,7 +24,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _MAX_DEPTH = 16
 
 
-def parts_of(tensor: torch.Tensor, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+def inner_tensors_of(tensor: torch.Tensor, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the tensors of which a tensor is made, with their names; itself, if it has memory of its own.
 
     An inner tensor has the wrapper's name and its own, such as "weight.scale". Within a DTensor that is cut it also
@@ -112,7 +112,7 @@ def _inner(tensor: torch.Tensor, name: str, place: str, depth: int) -> Iterator[
             raise _refusal(tensor, name, f"gives another {key!r} each time, so that it cannot be filled in place",
                            "Let __tensor_flatten__ name the tensors that it holds.")
         if DTensor is not None and isinstance(inner, DTensor):
-            for each, part in parts_of(inner, f"{name}.{key}"):
+            for each, part in inner_tensors_of(inner, f"{name}.{key}"):
                 yield each + place, part
         else:
             yield from _inner(inner, f"{name}.{key}", place, depth + 1)

@@ -19,7 +19,7 @@ from cairn.client import Client, Saving
 from cairn.torch._state_dict import save_load
 from cairn.torch._training.schedule import Schedule
 from cairn.torch._training.stateful import Gathered, ModuleNames, is_described, is_stateful
-from cairn.torch._training.termination import Termination
+from cairn.torch._training.termination import DeferredTermination
 
 _log = logging.getLogger("cairn")
 # The program's own mistakes: they are the same at every save, so training does not go on after them.
@@ -112,7 +112,7 @@ class CheckpointManager:
         self._best_metric: str | None = None
         if client.rank == 0 and keep_best is not None:
             self._best_metric = keep_best.rsplit(":", 1)[0] if isinstance(keep_best, str) else keep_best[0]
-        self._termination = Termination(chain_sigterm)
+        self._termination = DeferredTermination(chain_sigterm)
         if handle_sigterm:
             self.watch_sigterm()
 
@@ -346,7 +346,7 @@ class CheckpointManager:
         self._schedule.restart()
         given: Any = state() if callable(state) and not is_stateful(state) else state
         gathered = Gathered(given)
-        measured = retention.storable(metrics)
+        measured = retention.storable_metrics(metrics)
         if self._best_metric is not None and self._best_metric not in measured:
             _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
                          self._best_metric)

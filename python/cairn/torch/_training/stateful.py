@@ -21,7 +21,7 @@ from cairn.torch._state_dict.parameter_names import (
     with_names,
     with_numbers,
 )
-from cairn.torch._tensors.subclasses import parts_of
+from cairn.torch._tensors.subclasses import inner_tensors_of
 from cairn.torch._training import rng
 from cairn.torch._training.optimizer_state import built_states, describe_states, made_by_step, parameters_of
 
@@ -169,7 +169,7 @@ class Gathered:
                 tensors = [(name, value) for name, value in states[key].items() if isinstance(value, torch.Tensor)]
                 for stored_as in {key, keys.index(key)}:  # earlier versions named tensors by numbers
                     names = [part for name, tensor in tensors
-                             for part, _ in parts_of(tensor, f"{path}.state.{stored_as}.{name}")]
+                             for part, _ in inner_tensors_of(tensor, f"{path}.state.{stored_as}.{name}")]
                     if names and lacks.issuperset(names):
                         states.pop(key, None)
 

@@ -10,7 +10,7 @@ from typing import Any
 from cairn._base.signals import Handlers
 
 
-class Termination:
+class DeferredTermination:
     """Handles SIGTERM from start() to stop(): takes note of it, and calls the handler that was there before."""
 
     def __init__(self, chain: bool) -> None:

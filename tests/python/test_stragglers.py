@@ -8,6 +8,7 @@ import random
 from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._session import stragglers
+from cairn._session.stragglers import StragglerReporter, describe_stragglers
 
 Job = wire.message("cairn.v1.Job")
 PHASES = wire.enum_numbers("cairn.v1.RankProgress.Phase")
@@ -32,31 +33,31 @@ def job(trainers=(0, 1), agents=(0, 1), save=None, load=None):
 
 
 def test_save_names_the_rank_that_has_not_called():
-    assert stragglers.awaited(job(save=("STAGED", "WAITING")), "save", 0) == "rank 1 (which has not called save)"
+    assert describe_stragglers(job(save=("STAGED", "WAITING")), "save", 0) == "rank 1 (which has not called save)"
 
 
 def test_save_and_load_that_wait_for_each_other_say_so():
     both = job(save=("STAGED", "WAITING"), load=("WAITING", "PLANNING"))
-    assert stragglers.awaited(both, "save", 0) == "rank 1 (which is in a load)"
-    assert stragglers.awaited(both, "load", 1) == "rank 0 (which is in a save)"
+    assert describe_stragglers(both, "save", 0) == "rank 1 (which is in a load)"
+    assert describe_stragglers(both, "load", 1) == "rank 0 (which is in a save)"
 
 
 def test_prepare_names_the_ranks_whose_layouts_are_missing():
     view = job(trainers=(0,))
-    assert stragglers.awaited(view, "prepare", 0) == ""
+    assert describe_stragglers(view, "prepare", 0) == ""
     view.layout_awaited_ranks.extend([1, 2])
     view.layouts_awaited = 5
-    assert (stragglers.awaited(view, "prepare", 0) ==
+    assert (describe_stragglers(view, "prepare", 0) ==
             "rank 1 (no trainer is attached), rank 2 (no agent is registered) and 3 more")
     view.ranks[1].trainer_attached = True
-    assert stragglers.awaited(view, "prepare", 0).startswith("rank 1 (which has not called prepare), ")
+    assert describe_stragglers(view, "prepare", 0).startswith("rank 1 (which has not called prepare), ")
 
 
 def test_rank_without_trainer_or_agent_is_named_so():
-    assert stragglers.awaited(job(trainers=(0,), load=("PLANNING", "WAITING")), "load",
-                              0) == "rank 1 (no trainer is attached)"
-    assert stragglers.awaited(job(agents=(0,), load=("PLANNING", "WAITING")), "load",
-                              0) == "rank 1 (no agent is registered)"
+    assert describe_stragglers(job(trainers=(0,), load=("PLANNING", "WAITING")), "load",
+                               0) == "rank 1 (no trainer is attached)"
+    assert describe_stragglers(job(agents=(0,), load=("PLANNING", "WAITING")), "load",
+                               0) == "rank 1 (no agent is registered)"
 
 
 def test_rank_whose_agent_is_silent_may_have_called_for_all_that_is_known():
@@ -66,8 +67,8 @@ def test_rank_whose_agent_is_silent_may_have_called_for_all_that_is_known():
             view.layout_awaited_ranks.append(1)
             view.layouts_awaited = 1
         view.ranks[1].last_heard.seconds = 8
-        assert stragglers.awaited(view, what, 0, lease=10) == "rank 1 (whose agent has not answered for 8 s)"
-        assert stragglers.awaited(view, what, 0, lease=30) == f"rank 1 (which has not called {what})", \
+        assert describe_stragglers(view, what, 0, lease=10) == "rank 1 (whose agent has not answered for 8 s)"
+        assert describe_stragglers(view, what, 0, lease=30) == f"rank 1 (which has not called {what})", \
             "an agent with such a lease speaks every ten seconds"
 
 
@@ -77,24 +78,24 @@ def test_many_ranks_are_counted():
     for rank in range(20):
         view.ranks.add(rank=rank, trainer_attached=True)
         view.loads[0].ranks.add(rank=rank, phase=PHASES["WAITING"])
-    text = stragglers.awaited(view, "load", 0)
+    text = describe_stragglers(view, "load", 0)
     assert text.startswith("rank 1 (which has not called load), rank 2") and text.endswith(" and 11 more")
 
 
 def test_ended_operations_wait_for_nobody():
     view = job(save=("STAGED", "WAITING"))
     view.checkpoint.state = SAVES["COMMITTED"]
-    assert stragglers.awaited(view, "save", 0) == ""
+    assert describe_stragglers(view, "save", 0) == ""
 
 
 def test_teller_asks_late_and_tells_only_news(caplog):
     now, answers = [100.0], []
-    teller = stragglers.Teller(lambda: answers.append(1) or job(save=("STAGED", "WAITING")), "save", 0, 2,
-                               clock=lambda: now[0])
+    reporter = StragglerReporter(lambda: answers.append(1) or job(save=("STAGED", "WAITING")), "save", 0, 2,
+                                 clock=lambda: now[0])
     with caplog.at_level(logging.WARNING, "cairn"):
         for _ in range(5):
-            teller.look()
-            now[0] += teller.wait()
+            reporter.report_if_due()
+            now[0] += reporter.seconds_until_report()
     assert len(answers) == 4
     assert [record.getMessage() for record in caplog.records] == [
         "rank 0 has waited 3 s in save for rank 1 (which has not called save)"]
@@ -106,11 +107,11 @@ def questions_a_second(world_size, seconds, ranks):
     asked = collections.Counter()
     for rank in ranks:
         now = [0.0]
-        teller = stragglers.Teller(lambda: asked.update([int(now[0])]) or Job(), "save", rank, world_size,
-                                   clock=lambda: now[0], chance=chances.random)
+        reporter = StragglerReporter(lambda: asked.update([int(now[0])]) or Job(), "save", rank, world_size,
+                                     clock=lambda: now[0], chance=chances.random)
         while now[0] < seconds:
-            now[0] += teller.wait()
-            teller.look()
+            now[0] += reporter.seconds_until_report()
+            reporter.report_if_due()
     return [asked[second] for second in range(seconds)]
 
 
@@ -132,13 +133,14 @@ def test_many_ranks_that_are_not_shown_are_counted():
     view.world_size = 16384
     view.checkpoint.phase_counts.add(phase=PHASES["WAITING"], ranks=1000)
     view.checkpoint.phase_counts.add(phase=PHASES["STAGED"], ranks=15384)
-    text = stragglers.awaited(view, "save", 0)
+    text = describe_stragglers(view, "save", 0)
     assert text == "rank 1 (which has not called save) and 999 more"
 
 
 def named(view, what="save", step=None, rank=0):
     """Whom the error of a call that ends now names: text and metadata."""
-    error = stragglers.Teller(lambda: view, what, rank, 2, step).late("no plan within 3 s", {"rank": str(rank)})
+    reporter = StragglerReporter(lambda: view, what, rank, 2, step)
+    error = reporter.timeout_error("no plan within 3 s", {"rank": str(rank)})
     assert error.reason == "TIMED_OUT" and error.metadata.pop("rank") == str(rank)
     return error.message.removeprefix("no plan within 3 s; it "), error.metadata
 
@@ -168,8 +170,8 @@ def test_call_that_ends_says_so_if_nobody_can_be_named():
     def refuse():
         raise Error("AGENT_UNREACHABLE", "nobody answers")
 
-    error = stragglers.Teller(refuse, "save", 0, 2).late("step 9 was not committed within 3 s", {"step": "9"},
-                                                         "it goes on and")
+    error = StragglerReporter(refuse, "save", 0, 2).timeout_error("step 9 was not committed within 3 s", {"step": "9"},
+                                                                  "it goes on and")
     assert (error.reason, error.metadata) == ("TIMED_OUT", {"step": "9"})
     assert error.message == ("step 9 was not committed within 3 s; it goes on and waits for ranks that nobody can name "
                              "now (AGENT_UNREACHABLE)")
@@ -179,30 +181,30 @@ def test_call_that_ends_beside_a_silent_coordinator_blames_that_and_no_rank():
     def refuse():
         raise Error("COORDINATOR_UNREACHABLE", "the coordinator did not answer in time", {"address": "c:7070"})
 
-    error = stragglers.Teller(refuse, "load", 0, 2).late("no plan for the load within 3 s", {"rank": "0"})
+    error = StragglerReporter(refuse, "load", 0, 2).timeout_error("no plan for the load within 3 s", {"rank": "0"})
     assert (error.reason, error.metadata) == ("COORDINATOR_UNREACHABLE", {"rank": "0", "address": "c:7070"})
     assert error.message == "no plan for the load within 3 s: the coordinator did not answer in time"
 
 
 def test_look_does_not_keep_a_call_that_is_about_to_end():
     now, asked = [0.0], []
-    teller = stragglers.Teller(lambda: asked.append(1) or Job(), "save", 0, 2, clock=lambda: now[0])
+    reporter = StragglerReporter(lambda: asked.append(1) or Job(), "save", 0, 2, clock=lambda: now[0])
     now[0] += 10
-    teller.look(remaining=stragglers.ANSWER - 0.1)
-    assert not asked and teller.wait() > 1e6, "nor is it woken for another look"
+    reporter.report_if_due(remaining=stragglers.ANSWER - 0.1)
+    assert not asked and reporter.seconds_until_report() > 1e6, "nor is it woken for another look"
 
 
 def test_ranks_that_save_different_steps_are_told_each_others_step():
     view = job(save=("STAGED", "WAITING"))
     view.checkpoint.step = 6
     view.checkpoint.ranks[1].note = "saves step 7"
-    assert stragglers.awaited(view, "save", 0, 6) == "rank 1 (saves step 7)"
-    assert stragglers.awaited(view, "save", 1, 7) == "rank 0 (saves step 6)"
-    assert stragglers.awaited(view, "save", 1, 6) == "", "it is in the save itself"
+    assert describe_stragglers(view, "save", 0, 6) == "rank 1 (saves step 7)"
+    assert describe_stragglers(view, "save", 1, 7) == "rank 0 (saves step 6)"
+    assert describe_stragglers(view, "save", 1, 6) == "", "it is in the save itself"
     view.ranks_left_out = True
     view.checkpoint.phase_counts.add(phase=PHASES["WAITING"], ranks=1)
     view.checkpoint.phase_counts.add(phase=PHASES["STAGED"], ranks=4095)
-    assert stragglers.awaited(view, "save", 1, 7) == "rank 0 (saves step 6) and 4094 more"
+    assert describe_stragglers(view, "save", 1, 7) == "rank 0 (saves step 6) and 4094 more"
 
 
 def test_teller_leaves_errors_to_the_call(caplog):
@@ -211,9 +213,9 @@ def test_teller_leaves_errors_to_the_call(caplog):
     def refuse():
         raise Error("COORDINATOR_UNREACHABLE", "nobody answers")
 
-    teller = stragglers.Teller(refuse, "save", 0, 2, clock=lambda: now[0])
+    reporter = StragglerReporter(refuse, "save", 0, 2, clock=lambda: now[0])
     now[0] += 10
-    teller.look()
+    reporter.report_if_due()
     assert not caplog.records
 
 
@@ -233,13 +235,13 @@ def stuck(phase, idle, attempt=1, what="save"):
 def told(view, what="save", stalled=None, caplog=None, seconds=8, ask=None):
     """What the log says within so many seconds of waiting."""
     now = [100.0]
-    teller = stragglers.Teller(ask or (lambda: view), what, 0, 2, 9 if what == "save" else None, clock=lambda: now[0],
-                               chance=lambda: 1.0)
+    reporter = StragglerReporter(ask or (lambda: view), what, 0, 2, 9 if what == "save" else None, clock=lambda: now[0],
+                                 chance=lambda: 1.0)
     caplog.clear()
     with caplog.at_level(logging.WARNING, "cairn"):
         while now[0] <= 100.0 + seconds:
-            teller.look(stalled=stalled)
-            now[0] += teller.wait()
+            reporter.report_if_due(stalled=stalled)
+            now[0] += reporter.seconds_until_report()
     return [record.getMessage() for record in caplog.records]
 
 
@@ -276,19 +278,20 @@ def test_save_that_an_earlier_one_holds_up_blames_the_rank_that_one_waits_for():
     view = job(save=("STAGED", "WAITING"))
     view.checkpoint.step = 8
     held = Error("SAVE_IN_PROGRESS", "rank 0: the slab was held by the save of step 8", {"rank": "0", "step": "9"})
-    blamed = stragglers.Teller(lambda: view, "save", 0, 2, 9).blame(held)
+    blamed = StragglerReporter(lambda: view, "save", 0, 2, 9).with_stragglers(held)
     assert blamed.reason == "SAVE_IN_PROGRESS"
     assert blamed.message == f"{held.message}; that save waits for rank 1 (which has not called save)"
     assert blamed.metadata == {"rank": "0", "step": "9", "ranks": "1", "phase": "waiting"}
     named = Error("SAVE_IN_PROGRESS", "rank 3 holds up the save", {"ranks": "3"})
-    assert stragglers.Teller(lambda: view, "save", 0, 2, 9).blame(named) is named, "the coordinator has said it"
+    reporter = StragglerReporter(lambda: view, "save", 0, 2, 9)
+    assert reporter.with_stragglers(named) is named, "the coordinator has said it"
 
     def away():
         raise Error("COORDINATOR_UNREACHABLE", "it is not there")
-    assert stragglers.Teller(away, "save", 0, 2, 9).blame(held) is held
+    assert StragglerReporter(away, "save", 0, 2, 9).with_stragglers(held) is held
 
 
 def test_note_of_a_rank_whose_trainer_has_ended_says_how_long_the_next_one_has():
     view = job(trainers=(0,), save=("STAGED", "WAITING"))
     view.checkpoint.ranks[1].note = "its trainer ended 3s ago, and the next one has 7s left to attach"
-    assert stragglers.awaited(view, "save", 0) == f"rank 1 ({view.checkpoint.ranks[1].note})"
+    assert describe_stragglers(view, "save", 0) == f"rank 1 ({view.checkpoint.ranks[1].note})"

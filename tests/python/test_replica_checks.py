@@ -17,7 +17,7 @@ class Machine:
     def __init__(self, monkeypatch, sizes, rate=10e9, per_call=20e-6):
         self.now, self.rate, self.per_call = 100.0, rate, per_call
         self.declared = types.SimpleNamespace(shards=[types.SimpleNamespace(nbytes=size) for size in sizes])
-        self.sampler = replica_checks.Sampler(clock=lambda: self.now)
+        self.sampler = replica_checks.ReplicaSampler(clock=lambda: self.now)
         self.next = 0
         self.summed = []
         self.took = []
