@@ -27,6 +27,7 @@ atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "interop: compares with another library (tools/test --interop)")
+    config.addinivalue_line("markers", "limits: cairn.Limits of the fixture `client`, as keywords")
     config.addinivalue_line("markers", "browser: looks at the web page in a real browser (tools/test --browser)")
 
 

@@ -14,7 +14,8 @@ from typing import Any, SupportsIndex
 from cairn._agent import connection, discovery, shared_memory
 from cairn._base import timeouts, wire
 from cairn._base.errors import Error
-from cairn._base.results import LoadReport, listed
+from cairn._base.limits import DEFAULT, Limits
+from cairn._base.results import ClientStatus, LoadReport, listed
 from cairn._coordinator import retention
 from cairn._gpu import devices
 from cairn._load import loader
@@ -27,8 +28,6 @@ from cairn._state import mapping as mapping_module
 __all__ = ["Client", "Saving", "connect"]
 
 _log = logging.getLogger("cairn")
-# close() waits this long until another thread's call has ended.
-_CLOSE_PATIENCE = 1.0
 
 
 def _weakly(method: Callable[[], object]) -> Callable[[], None]:
@@ -43,8 +42,9 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def connect(address: str | None = None, timeout: float = session.PATIENCE, *, share_gpu_memory: bool = False,
-            rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> Client:
+def connect(address: str | None = None, timeout: float = DEFAULT.agent_return, *, share_gpu_memory: bool = False,
+            rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None,
+            limits: Limits = DEFAULT) -> Client:
     """Connects to one agent, which must be that of this trainer's rank.
 
     Args:
@@ -54,6 +54,7 @@ def connect(address: str | None = None, timeout: float = session.PATIENCE, *, sh
       share_gpu_memory: the agent copies arrays of saves from GPUs itself, where it can (docs/gpu.md).
       rank: of this trainer in its job, where it is another one than the launcher says, or no launcher says it.
       world_size: number of ranks of the job; it goes with `rank`.
+      limits: how long the client waits for others, and how much it takes at a time; for tests and unusual machines.
 
     Returns:
       The client, whose session has begun.
@@ -66,10 +67,12 @@ def connect(address: str | None = None, timeout: float = session.PATIENCE, *, sh
         given takes such a process), STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or
         MEMORY_UNSEALED (who listens there is not an agent of the socket's owner).
     """
+    if not isinstance(limits, Limits):
+        raise Error("BAD_REQUEST", f"connect: limits is a cairn.Limits, not {limits!r}")
     if not isinstance(address, str | None):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
     found = _find(address, _natural(rank, "rank", 0), _natural(world_size, "world_size", 1))
-    client = Client(found.address, timeouts.seconds(timeout, "connect"), bool(share_gpu_memory), found)
+    client = Client(found.address, timeouts.seconds(timeout, "connect"), bool(share_gpu_memory), found, limits)
     try:
         found.check(client.rank, client.world_size, client.job)  # an agent of an earlier version has not done it
     except Error:
@@ -113,12 +116,12 @@ class Client(retention.RetentionCalls):
     """
 
     def __init__(self, address: str, timeout: float, share_gpu_memory: bool = False,
-                 found: discovery.AgentPlace | None = None) -> None:
+                 found: discovery.AgentPlace | None = None, limits: Limits = DEFAULT) -> None:
         """See connect()."""
-        self._agent = connection.AgentConnection(address)
+        self._agent = connection.AgentConnection(address, limits)
         # There is one slab at a time; what is mapped here is given to nobody else.
         self._slabs = shared_memory.MappingCache(capacity=1)
-        self._devices = devices.Devices()
+        self._devices = devices.Devices(limits)
         self._operation = operation_lock.OperationLock(_weakly(self._leave))
         self._left = False
         self._session = session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
@@ -164,7 +167,7 @@ class Client(retention.RetentionCalls):
         self._watch.stop()
         # A thread that is in a save may still copy into the slab. The agent then gives the slab to nobody until this
         # process has ended.
-        idle = self._operation.acquire(_CLOSE_PATIENCE)
+        idle = self._operation.acquire(self._agent.limits.other_thread)
         try:
             self._session.detach(idle and self._slabs.clear() and not self._devices.keeps_memory())
             if idle:
@@ -187,6 +190,15 @@ class Client(retention.RetentionCalls):
 
     def __repr__(self) -> str:
         return f"<cairn.Client rank {self.rank} of {self.world_size}, job {self.job!r}, at {self._agent.address}>"
+
+    def status(self) -> ClientStatus:
+        """Says what the client holds and waits for now, for people who look for a call that takes long.
+
+        It makes no call and does not wait. It also answers after close(), and from any thread.
+        """
+        slabs, mapped = self._slabs.count()
+        return ClientStatus(self._session.agent_incarnation, slabs, mapped, self._devices.busy(),
+                            self._devices.waiting(), self._devices.keeps_memory())
 
     # Steps and agreement; no calls.
 

@@ -22,25 +22,25 @@ _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NEXT_WITHOUT_DRIVER = (
     f"{'next':<16}Without a GPU there is nothing to do: arrays in memory of the host are saved as usual.\n"
     f"{'':<16}With one, install NVIDIA's driver; in a container run with `--gpus all`. Saves and loads\n"
-    f"{'':<16}look for {devices_module.DRIVER} where the loader does; --libcuda is for this command alone.\n"
+    f"{'':<16}look for libcuda.so.1 where the loader does, or for what CAIRN_LIBCUDA names.\n"
 )
 # The driver may take so long to answer.
 _SECONDS = 60.0
 
 
-def report() -> tuple[bool, str]:
+def report(libcuda: str) -> tuple[bool, str]:
     """Returns whether there is a driver, and lines for people: driver, devices, pinning, path of a save, allocator, and
     what share_gpu_memory=True would do with memory of that allocator."""
-    found, text = devices_module.probe()
+    found, text = devices_module.probe(libcuda)
     if not found:
         return False, text + _NEXT_WITHOUT_DRIVER
     settings = [f"{name}={os.environ[name]}" for name in _ALLOCATOR_SETTINGS if name in os.environ]
-    memory, shared = _torch_memory()
+    memory, shared = _torch_memory(libcuda)
     text += f"{'allocator':<16}{' '.join(settings) or 'no settings'}; {memory}\n"
     return True, text + (f"{'share memory':<16}{shared}\n" if shared else "")
 
 
-def _torch_memory() -> tuple[str, str]:
+def _torch_memory(libcuda: str) -> tuple[str, str]:
     """Asks memory that torch has allocated, because the setting alone does not tell which handles torch chose.
 
     Returns what it can be exported as, and how it would be shared with the agent; "" if there is nobody to ask.
@@ -51,7 +51,7 @@ def _torch_memory() -> tuple[str, str]:
         return "there is no torch to ask", ""
     if not torch.cuda.is_available() or torch.version.hip is not None:
         return "torch sees no GPU of CUDA", ""
-    devices = devices_module.Devices()
+    devices = devices_module.Devices(libcuda=libcuda)
     try:
         array = device_array.of(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
         return f"memory of torch can be exported as: {handle_types(devices, array)}", sharing(devices, array)
@@ -86,10 +86,10 @@ def handle_types(devices: devices_module.Devices, array: device_array.DeviceArra
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--libcuda", default=devices_module.DRIVER,
-                        help=f"another library to look at than that of saves and loads ({devices_module.DRIVER})")
-    devices_module.DRIVER = parser.parse_args().libcuda
-    found, text = report()
+    parser.add_argument("--libcuda", default=devices_module.driver_library(),
+                        help="another library to look at than that of saves and loads "
+                             f"({devices_module.driver_library()})")
+    found, text = report(parser.parse_args().libcuda)
     sys.stdout.write(text)
     return 0 if found else 1
 

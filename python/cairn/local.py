@@ -20,6 +20,7 @@ import grpc
 from cairn._agent import connection
 from cairn._base import wire
 from cairn._base.errors import Error, shown
+from cairn._base.limits import DEFAULT, Limits
 from cairn._coordinator.channel import coordinator_channel
 from cairn._coordinator.tokens import of_root
 from cairn.client import Client, connect
@@ -287,11 +288,11 @@ class Cluster:
                                 f"{_START_TIMEOUT:g} s; their logs are in {self._directory}")
                 time.sleep(0.01)
 
-    def connect(self, rank: int, *, share_gpu_memory: bool = False) -> Client:
+    def connect(self, rank: int, *, share_gpu_memory: bool = False, limits: Limits = DEFAULT) -> Client:
         """Returns a client of this rank's agent, which is closed with the cluster.
 
         Args:
-          share_gpu_memory: as in cairn.connect().
+          share_gpu_memory, limits: as in cairn.connect().
 
         Raises:
           Error: RANK_OUT_OF_RANGE, and as cairn.connect().
@@ -299,7 +300,7 @@ class Cluster:
         if not 0 <= rank < self.ranks:
             raise Error("RANK_OUT_OF_RANGE", f"rank {shown(rank)} of a cluster of {self.ranks}")
         client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory, rank=rank,
-                         world_size=self.ranks)
+                         world_size=self.ranks, limits=limits)
         self._clients.append(client)
         return client
 

@@ -221,10 +221,10 @@ PARTS = {"probe": probe, "save": save, "load": load}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--libcuda", default=devices.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--bytes", type=int, default=2 * GB)
     options = parser.parse_args()
-    devices.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
 
 

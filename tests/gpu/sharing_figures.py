@@ -58,7 +58,7 @@ def sharing(gpu: Gpu, size: int) -> dict[str, object]:
                                   ("vmm_other_pid_namespace", SharedBytes, True),
                                   ("ipc_other_pid_namespace", GpuBytes, True)):
         state = {f"w{i:02}": kind(gpu, size // ARRAYS // 256 * 256, i) for i in range(ARRAYS)}
-        flags = [f"--libcuda={devices.DRIVER}"]
+        flags = [f"--libcuda={devices.driver_library()}"]
         free = free_bytes(gpu)
         with (tempfile.TemporaryDirectory() as root, agents_of(namespace),
               cairn.local.Cluster(ranks=1, root=root, agent_flags=flags) as cluster):
@@ -93,10 +93,10 @@ PARTS = {"sharing": sharing}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--libcuda", default=devices.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--bytes", type=int, default=2 * GB)
     options = parser.parse_args()
-    devices.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
 
 

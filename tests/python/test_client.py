@@ -204,8 +204,8 @@ def test_save_requested_follows_the_control_page(agent, client):
     assert client.save_requested() is None  # cleared meanwhile
 
 
-def test_save_requested_gives_up_on_an_order_that_is_never_decided(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._agent.shared_memory, "_AGREEMENT_WAIT", 0.05)
+@pytest.mark.limits(agreement=0.05)
+def test_save_requested_gives_up_on_an_order_that_is_never_decided(agent, client):
     struct.pack_into("<Q", agent.page, 16, 7 << 2 | 1)
     client.report_step(7)
     assert client.save_requested() is None

@@ -10,8 +10,8 @@ import pytest
 import cairn
 
 
-def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._session.session, "PATIENCE", 0.3)
+@pytest.mark.limits(agent_return=0.3)
+def test_agent_that_is_gone_is_named_within_bounded_time(agent, client):
     agent.close()
     started = time.monotonic()
     with pytest.raises(cairn.Error) as caught:
@@ -23,9 +23,8 @@ def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypa
     agent.start()
 
 
-def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._agent.connection, "GRACE", 0.3)
-    monkeypatch.setattr(cairn._agent.connection, "MAX_WAIT", 0.1)
+@pytest.mark.limits(answer_grace=0.3, held_call=0.1)
+def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client):
     agent.hang.add("BeginSave")
     started = time.monotonic()
     with pytest.raises(cairn.Error, match=r"AGENT_UNREACHABLE: .* did not answer in time: it is stopped, frozen or"):
@@ -35,10 +34,8 @@ def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, 
 
 
 @pytest.mark.parametrize("name", ["BeginSave", "Prepare", "WaitSave"])
-def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(agent, client, monkeypatch, name):
-    monkeypatch.setattr(cairn._agent.connection, "GRACE", 60.0)
-    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 0.2)
-    monkeypatch.setattr(cairn._save.stager, "_TIMEOUT_GRACE", 0.2)
+@pytest.mark.limits(answer_grace=60.0, least_grace=0.2, save_grace=0.2)
+def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(agent, client, name):
     state = {"w": np.zeros(3)}
     saving = client.save(1, state) if name == "WaitSave" else None
     agent.hang.add(name)

@@ -13,15 +13,18 @@ import pytest
 import cairn
 from cairn import doctor_gpu
 from cairn._gpu import device_array
-from cairn._gpu import devices as devices_module
+from cairn._gpu.devices import Devices
 from testing.stand_in_gpu import ILLEGAL_ADDRESS, LIBRARY, StandInGpu
 
 
 @pytest.fixture
+def limits():
+    return cairn.Limits(ring_slot_bytes=1 << 16, pin_piece_bytes=1 << 18)
+
+
+@pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(devices_module, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(devices_module, "SLOT_BYTES", 1 << 16)
-    monkeypatch.setattr(devices_module, "PIECE_BYTES", 1 << 18)
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -94,14 +97,14 @@ def test_staging_of_a_save_without_arrays_on_gpus_is_the_hosts(client):
     saving.wait()
 
 
-def test_each_fallback_is_named(gpu, client):
+def test_each_fallback_is_named(gpu, agent, client, limits):
     state = {"w": gpu.array(random_array((100_000,)))}
     gpu.fail("cuMemHostRegister_v2")
     saving = client.save(1, state)
     assert (saving.device.path, saving.device.fallback) == ("pinned-ring", "cuMemHostRegister: CUDA_ERROR_UNKNOWN")
     saving.wait()
     gpu.set("pinnable_bytes", 0)
-    with cairn.connect(client._agent.address) as other:
+    with cairn.connect(agent.address, limits=limits) as other:
         saving = other.save(2, state)
         assert saving.device.path == saving.staging.path == "pageable"
         assert saving.staging.fallback == saving.device.fallback
@@ -114,13 +117,13 @@ def test_each_fallback_is_named(gpu, client):
         assert (target["w"].values == state["w"].values).all()
 
 
-def test_host_memory_of_a_load_is_the_ring_alone(gpu, client):
+def test_host_memory_of_a_load_is_the_ring_alone(gpu, client, limits):
     state = {"w": gpu.array(random_array((1_000_000,)))}
     client.save(1, state).wait()
     target = {"w": gpu.array(numpy.zeros(1_000_000, "float32"))}
     used = gpu.count("used_device_bytes")
     report = client.load(target)
-    assert gpu.count("allocated_host_bytes") == 2 * devices_module.SLOT_BYTES
+    assert gpu.count("allocated_host_bytes") == 2 * limits.ring_slot_bytes
     assert gpu.count("used_device_bytes") == used
     assert gpu.count("bytes_to_device") == report.device.bytes == 4_000_000
 
@@ -162,16 +165,16 @@ def test_an_array_that_is_replaced_after_prepare_is_saved_as_it_is_then(gpu, cli
     assert not any(gpu.held().values())
 
 
-def test_two_clients_of_one_process_do_not_meet(gpu, agent, client):
+def test_two_clients_of_one_process_do_not_meet(gpu, agent, client, limits):
     states = [{"w": gpu.array(random_array((50_000,), seed=seed), device=seed)} for seed in range(2)]
     gpu.hang("cuMemcpyDtoHAsync_v2")
     with pytest.raises(cairn.Error) as error:
         client.save(1, states[0], timeout=0.2)
     assert error.value.reason == "DEVICE_STALLED"
     gpu.hang(None)
-    with cairn.connect(agent.address) as other:
+    with cairn.connect(agent.address, limits=limits) as other:
         other.save(2, states[1]).wait()
-        while client._devices.busy():
+        while client.status().driver_busy:
             pass
         client.save(3, states[0]).wait()
         assert gpu.count("streams") == 2
@@ -210,7 +213,7 @@ def test_a_driver_that_hangs_ends_the_save_at_its_deadline(gpu, one_slab, client
         client.save(2, state)
     assert error.value.reason == "DEVICE_STALLED"
     gpu.hang(None)
-    while client._devices.busy():
+    while client.status().driver_busy:
         pass
     client.save(2, state).wait()
     assert len(one_slab.cancelled) == 1, "now the agent may use the slab again"
@@ -237,7 +240,7 @@ NAMES = itertools.count(1)
 def test_a_call_that_hangs_is_named_at_the_callers_deadline(gpu, one_slab, client, monkeypatch, operation, function):
     state = {"w": gpu.array(random_array((10,)))}
     # By another name it is a driver that has not started.
-    monkeypatch.setattr(devices_module, "DRIVER", f"{'/.' * next(NAMES)}{LIBRARY}")
+    monkeypatch.setenv("CAIRN_LIBCUDA", f"{'/.' * next(NAMES)}{LIBRARY}")
     gpu.hang(function)
     call = client.prepare if operation == "prepare" else lambda *rest, **named: client.save(1, *rest, **named)
     error = took(SOON, call, state, timeout=0.2)
@@ -248,7 +251,7 @@ def test_a_call_that_hangs_is_named_at_the_callers_deadline(gpu, one_slab, clien
         assert error.reason == "DEVICE_STALLED" and "next: " in str(error) and time.monotonic() < until, error
         error = took(SOON, call, state, timeout=0.2)
     gpu.hang(None)
-    while client._devices.busy():
+    while client.status().driver_busy:
         pass
     client.save(2, state).wait()
     client.close()
@@ -271,7 +274,7 @@ def test_sums_of_replicas_on_a_driver_that_hangs_end_at_the_saves_deadline(gpu, 
         client._stager._commit_request = commit_request
     error = took(SOON, client.save, 1, state, timeout=0.5, overlap=[list(state.values())] if overlapped else None)
     assert error.reason == "DEVICE_STALLED", error
-    while not client._devices.waiting().startswith("cuEventSynchronize has not returned for "):
+    while not client.status().driver_waiting.startswith("cuEventSynchronize has not returned for "):
         pass
     gpu.hang(None)
 
@@ -293,18 +296,18 @@ def test_the_slab_of_an_agent_that_restarts_while_a_load_copies_is_unpinned_befo
     gpu.set("engine_stopped", 1)
     loading = threading.Thread(target=load_that_fails, args=(client, {"w": large}))
     loading.start()
-    while not client._devices.busy():
+    while not client.status().driver_busy:
         pass
     one_slab.close()
     one_slab.start()
-    while client._session.agent_incarnation != one_slab._incarnation:
+    while client.status().agent_incarnation != one_slab._incarnation:
         pass
-    while client._slabs._entries:
+    while client.status().slabs:
         pass
-    assert gpu.count("registered_bytes") == before and client._devices.keeps_memory()
+    assert gpu.count("registered_bytes") == before and client.status().driver_keeps_memory
     gpu.set("engine_stopped", 0)
     loading.join()
-    while client._devices.keeps_memory():
+    while client.status().driver_keeps_memory:
         pass
     assert gpu.count("registered_bytes") == 0
     client.prepare({"s": small})
@@ -322,7 +325,7 @@ def test_memory_that_a_driver_pins_after_the_deadline_is_unpinned(gpu, one_slab,
     gpu.hang("cuMemHostRegister_v2")
     assert took(SOON, client.prepare, {"w": small}, timeout=0.2).reason == "DEVICE_STALLED"
     gpu.hang(None)
-    while client._devices.busy():
+    while client.status().driver_busy:
         pass
     gc.collect()  # the error has the mapping in its traceback
     client.prepare({"w": large})
@@ -350,7 +353,7 @@ def test_a_client_that_is_closed_while_the_driver_hangs_keeps_the_slab_mapped(gp
 
 def test_without_a_driver_arrays_on_gpus_are_refused(gpu, client, monkeypatch):
     array = gpu.array(random_array((10,)))
-    monkeypatch.setattr(devices_module, "DRIVER", "/nowhere/libcuda.so.1")
+    monkeypatch.setenv("CAIRN_LIBCUDA", "/nowhere/libcuda.so.1")
     with pytest.raises(cairn.Error, match=r"/nowhere/libcuda\.so\.1") as error:
         client.save(1, {"w": array})
     assert error.value.reason == "DEVICE_ERROR"
@@ -423,7 +426,7 @@ def test_a_shard_that_is_kept_comes_after_the_stream_of_the_moment(gpu, client):
     done = []
     saving = threading.Thread(target=lambda: done.append(client.save(1, {"w": shard})))
     saving.start()
-    while not client._devices.busy():
+    while not client.status().driver_busy:
         pass
     gpu.set("engine_stopped", 0)
     saving.join()
@@ -538,13 +541,13 @@ def test_a_forked_child_leaves_its_parents_gpu_alone(gpu, one_slab, client):
 
 def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    found, text = doctor_gpu.report()
+    found, text = doctor_gpu.report(str(LIBRARY))
     assert found
     lines = dict(line.split(maxsplit=1) for line in text.splitlines() if not line.startswith("device "))
     assert lines["save"] == "pinned-slab; overlap= is possible"
     assert lines["allocator"].startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; ")
     assert not any(gpu.held().values()) and gpu.count("used_device_bytes") >= 0
-    devices = devices_module.Devices()
+    devices = Devices()
     plain = device_array.of(gpu.array(random_array((10,))))
     assert doctor_gpu.handle_types(devices, plain) == "nothing"
     assert doctor_gpu.sharing(devices, plain).startswith("by CUDA IPC (device-ipc)")
@@ -557,8 +560,7 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     closed = device_array.of(gpu.array(random_array((10,)), by_handles=True, handle_types=0))
     assert doctor_gpu.sharing(devices, closed).startswith("not possible: its allocator")
     devices.close()
-    monkeypatch.setattr(devices_module, "DRIVER", "/nowhere/libcuda.so.1")
-    found, text = doctor_gpu.report()
+    found, text = doctor_gpu.report("/nowhere/libcuda.so.1")
     assert not found and "/nowhere/libcuda.so.1" in text
     assert "\nnext            Without a GPU" in text, "it says what to do"
     assert "libcuda.so.1 where the loader does" in text, "the trainer has no flag for it"

@@ -9,16 +9,19 @@ import numpy
 import pytest
 
 import cairn
-from cairn._gpu import device_array, devices
+from cairn._gpu import device_array
 from cairn._gpu import overlap as overlap_module
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 
 @pytest.fixture
+def limits():
+    return cairn.Limits(ring_slot_bytes=1 << 16, overlap_chunk_bytes=1 << 14)
+
+
+@pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(devices, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(devices, "SLOT_BYTES", 1 << 16)
-    monkeypatch.setattr(devices, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -331,7 +334,7 @@ def test_a_capture_that_begins_while_it_copies_ends_well_and_so_does_the_save(gp
     saving = client.save(1, state, overlap=[optimizer])
     gpu.begin_capture()
     asked = gpu.count("cuEventQuery")
-    while gpu.count("cuEventQuery") < asked + 3 and client._devices.busy():
+    while gpu.count("cuEventQuery") < asked + 3 and client.status().driver_busy:
         pass
     saving.before_update({0: gpu.stream()})  # as a step that is being captured does
     gpu.set("engine_stopped", 0)
@@ -380,12 +383,12 @@ def test_a_driver_that_fails_or_hangs_ends_the_save_and_the_next_one_works(gpu, 
         saving.wait()
     assert error.value.reason == "DEVICE_STALLED" and error.value.metadata["step"] == "2"
     assert len(one_slab.cancelled) == 1, "the copies may still write to the slab"
-    while not client._devices.waiting().startswith("cuEventQuery has not returned for "):
+    while not client.status().driver_waiting.startswith("cuEventQuery has not returned for "):
         pass
     with pytest.raises(cairn.Error, match=r"still not ended .*: cuEventQuery has not returned for "):
         client.save(3, state)
     gpu.hang(None)
-    while client._devices.busy():
+    while client.status().driver_busy:
         pass
     client.save(3, state, overlap=[optimizer]).wait()
     assert len(one_slab.cancelled) == 2
@@ -419,8 +422,8 @@ def test_a_forked_child_leaves_the_copies_alone(gpu, one_slab, client, state, op
     assert saving.wait().step == 1
 
 
-def test_an_optimizer_gets_one_hook_which_keeps_nothing_alive(gpu, agent, state, optimizer):
-    with cairn.connect(agent.address) as client:
+def test_an_optimizer_gets_one_hook_which_keeps_nothing_alive(gpu, agent, state, optimizer, limits):
+    with cairn.connect(agent.address, limits=limits) as client:
         for step in range(3):
             client.save(step, state, overlap=[optimizer]).wait()
         assert len(optimizer.hooks) == 1

@@ -255,9 +255,8 @@ def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, clien
     lambda client: client.save(1, STATE, timeout=0.1),
     lambda client: client.load(STATE, timeout=0.1),
 ])
-def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent, client, monkeypatch, call):
-    monkeypatch.setattr(cairn._save.stager, "_TIMEOUT_GRACE", 0.1)
-    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 60.0)  # a busy machine is no agent that does not answer
+@pytest.mark.limits(save_grace=0.1, least_grace=60.0)  # a busy machine is no agent that does not answer
+def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent, client, call):
     agent.pending_calls = 10**9
     agent.stalled = UNREACHABLE
     error = refusal(call, client)
@@ -279,8 +278,8 @@ def test_what_keeps_the_verdict_away_is_told_and_the_outcome_unknown(agent, clie
 
 
 @pytest.mark.parametrize("stalled, reason", [(None, "AGENT_UNREACHABLE"), (UNREACHABLE, "COORDINATOR_UNREACHABLE")])
-def test_outcome_of_a_save_whose_agent_is_gone_is_unknown(agent, client, monkeypatch, stalled, reason):
-    monkeypatch.setattr(cairn._session.session, "PATIENCE", 0.1)
+@pytest.mark.limits(agent_return=0.1)
+def test_outcome_of_a_save_whose_agent_is_gone_is_unknown(agent, client, stalled, reason):
     saving = client.save(1, STATE)
     agent.pending_calls = 10**9
     agent.stalled = stalled

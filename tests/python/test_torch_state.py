@@ -287,10 +287,9 @@ def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch)
 
 @pytest.fixture
 def gpu(monkeypatch):
-    from cairn._gpu import devices
     from testing.stand_in_gpu import LIBRARY, StandInGpu
 
-    monkeypatch.setattr(devices, "DRIVER", str(LIBRARY))
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     device = torch._C.TensorBase.device.__get__
     cuda = torch.device("cuda", 0)
     monkeypatch.setattr(torch.Tensor, "device", property(

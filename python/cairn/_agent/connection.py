@@ -10,12 +10,8 @@ import grpc
 
 from cairn._base import wire
 from cairn._base.errors import Error
+from cairn._base.limits import DEFAULT, Limits
 
-# The agent answers a long call within the call's `max_wait`. This many seconds later it is taken for dead.
-GRACE = 10.0
-# A call whose own time is over waits so long for the answer, on a machine that is busy.
-LEAST_GRACE = 2.0
-MAX_WAIT = 5.0
 _MAX_MESSAGE = 64 << 20
 _OPTIONS = [
     ("grpc.max_send_message_length", _MAX_MESSAGE),
@@ -118,22 +114,22 @@ def make_channel(address: str) -> grpc.Channel:
     return grpc.insecure_channel(target_of(address), options=_OPTIONS)
 
 
-def call_timeout(max_wait: float, remaining: float) -> float:
-    """Returns after how many seconds a call with this `max_wait` takes its agent for dead, if its caller has
-    `remaining` seconds left: a frozen agent must not hold the caller for long beyond its deadline."""
-    return min(max_wait + GRACE, max(remaining, max_wait) + LEAST_GRACE)
-
-
 def is_frozen(error: BaseException) -> bool:
     """Returns whether this error of a call says that the agent is there, but has not answered in time."""
     return isinstance(error, Error) and error.metadata.get("detail", "").startswith("DEADLINE_EXCEEDED")
 
 
 class AgentConnection:
-    """The connection to one agent. Thread-safe."""
+    """The connection to one agent. Thread-safe.
 
-    def __init__(self, address: str):
+    Attributes:
+      address: the agent's.
+      limits: for how long an answer is waited for.
+    """
+
+    def __init__(self, address: str, limits: Limits = DEFAULT):
         self.address = address
+        self.limits = limits
         self.channel = make_channel(address)
         self._process = os.getpid()
         self._answered = False
@@ -148,14 +144,17 @@ class AgentConnection:
 
         Args:
           max_wait: what the request lets the agent wait; None for a request without it.
-          timeout: seconds after which the agent is taken for dead; by default GRACE beyond what it may wait.
+          timeout: seconds after which the agent is taken for dead; by default `answer_grace` of the limits beyond
+            what it may wait.
         """
         if os.getpid() != self._process:
             raise Error("BAD_REQUEST", "this client was made before a fork; call cairn.connect in the new process")
         if max_wait is not None:
             wire.set_duration(request.max_wait, max_wait)
         try:
-            answer = self._calls[name](request, timeout=(max_wait or 0.0) + GRACE if timeout is None else timeout)
+            if timeout is None:
+                timeout = (max_wait or 0.0) + self.limits.answer_grace
+            answer = self._calls[name](request, timeout=timeout)
             self._answered = True
             return answer
         except grpc.RpcError as error:

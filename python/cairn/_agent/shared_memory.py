@@ -7,7 +7,6 @@ import ctypes
 import dataclasses
 import errno
 import fcntl
-import math
 import mmap
 import os
 import socket
@@ -24,12 +23,8 @@ from cairn._agent import connection
 from cairn._base import native, wire
 from cairn._base.errors import Error
 
-_SOCKET_TIMEOUT = 10.0
 _MAGIC = 0x314E524941430001
 _ARMED, _AGREED = 1, 2
-# This is longer than the agents need to answer and the coordinator to decide. A rank that freezes meanwhile costs it
-# once.
-_AGREEMENT_WAIT = 5.0
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FUTURE_WRITE = 0x0010  # F_SEAL_FUTURE_WRITE, which Python names since 3.13
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
@@ -96,11 +91,11 @@ def _refuse(path: str, what: str, descriptor_id: int, answer: bytes) -> NoReturn
                 f"{os.strerror(code) if code else connection.CLOSES_AT_ONCE}")
 
 
-def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float = math.inf) -> int:
+def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float) -> int:
     """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT.
 
     Args:
-      patience: seconds for which it may leave an answer owing; never more than ten.
+      patience: seconds for which it may leave an answer owing.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
@@ -144,7 +139,7 @@ def _unreachable(path: str, error: OSError) -> Error:
 
 def _reach(path: str, channel: socket.socket, lender: Lender, patience: float) -> None:
     """Connects to the descriptor socket of `lender`. Raises PEER_UID, RANK_CONFLICT, AGENT_UNREACHABLE, OSError."""
-    channel.settimeout(min(_SOCKET_TIMEOUT, patience))
+    channel.settimeout(patience)
     channel.connect(path)
     _, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user != lender.user:
@@ -217,7 +212,7 @@ class SharedMapping:
     """
 
     def __init__(self, path: str, descriptor_id: int, size: int, lender: Lender, writable: bool, populate: bool,
-                 patience: float = math.inf):
+                 patience: float):
         """`patience` is that of receive_descriptor()."""
         descriptor = receive_descriptor(path, descriptor_id, lender, patience)
         try:
@@ -271,6 +266,11 @@ class MappingCache:
             self._entries[key] = mapping
             return mapping
 
+    def count(self) -> tuple[int, int]:
+        """Returns how many mappings are kept, and how many are mapped, whoever holds them."""
+        with self._lock:
+            return len(self._entries), len(self._regions)
+
     def clear(self) -> bool:
         """Lets go of all mappings and returns whether none of them is left."""
         with self._lock:
@@ -286,7 +286,9 @@ class ControlPage:
 
     _REPORTED, _ORDER, _GAVE_UP, _REPLACED = 1, 2, 3, 4  # 64-bit words
 
-    def __init__(self, mapping: SharedMapping):
+    def __init__(self, mapping: SharedMapping, agreement: float):
+        """`agreement` is how many seconds agreed() waits for what is being decided."""
+        self._agreement = agreement
         self._mapping = mapping
         self._words = mapping.bytes[:4096].view(numpy.uint64)
         if int(self._words[0]) != _MAGIC:
@@ -310,7 +312,7 @@ class ControlPage:
         order = int(self._words[self._ORDER])
         if order >> 2 != step or order & 3 == 0:
             return False
-        deadline = time.monotonic() + _AGREEMENT_WAIT
+        deadline = time.monotonic() + self._agreement
         pause = 20e-6
         while order >> 2 == step and order & 3 == _ARMED:
             if time.monotonic() > deadline:

@@ -113,6 +113,29 @@ class StagingReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class ClientStatus:
+    """What a client holds and waits for now.
+
+    Attributes:
+      agent_incarnation: number of the agent's process that the client is attached to. Another process has another one.
+      slabs: mapped memory of the agent into which the next save may be copied, without asking for it again.
+      mapped_slabs: mapped memory of saves, also what something still uses that the client itself has let go of.
+      driver_busy: whether the GPU's driver still works on a copy of this client.
+      driver_waiting: what the driver has not done yet, such as "cuMemcpyDtoHAsync has not returned for 2 s"; "" if
+        nothing.
+      driver_keeps_memory: whether memory that nobody uses any more is still mapped, because the driver is not done with
+        it.
+    """
+
+    agent_incarnation: int
+    slabs: int
+    mapped_slabs: int
+    driver_busy: bool
+    driver_waiting: str
+    driver_keeps_memory: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadReport:
     """Says what a load or a reshard did.
 

@@ -17,26 +17,21 @@ import numpy
 from cairn._agent.shared_memory import SharedMapping, unmap
 from cairn._base import native
 from cairn._base.errors import Error
+from cairn._base.limits import DEFAULT, Limits
 from cairn._base.results import DeviceReport
 from cairn._gpu.blocks import Block, read
 from cairn._gpu.device_array import DeviceArray
 from cairn._gpu.outcome import NOT_PINNED, STALLED, Outcome, error_of, path_of, report_of
 
-# A name that the loader looks up, or an absolute path.
-DRIVER = "libcuda.so.1"
-# Each of the ring's two buffers.
-SLOT_BYTES = 64 << 20
-# The driver stalls all its other calls while it pins a piece.
-PIECE_BYTES = 256 << 20
-# Giving memory up takes no longer than this.
-_RELEASE_SECONDS = 5.0
 # `python -m cairn.doctor_gpu` waits so long for a driver to start.
 _DOCTOR_SECONDS = 60.0
 _NEXT_WITHOUT_DRIVER = ("Install NVIDIA's driver, or a newer one; in a container run with `--gpus all`. `python -m "
                         "cairn.doctor_gpu` looks again.")
 
-# Between two chunks of an overlapped save other copies find their way.
-CHUNK_BYTES = 16 << 20
+
+def driver_library() -> str:
+    """Returns CUDA's driver, as CAIRN_LIBCUDA gives it: a name that the loader looks up, or a path."""
+    return os.environ.get("CAIRN_LIBCUDA") or "libcuda.so.1"
 
 
 class DeviceCopyList(native.CopyList):
@@ -75,7 +70,10 @@ class Devices:
     """Holds what one client has of the driver. It opens the driver when the first array on a device comes. Thread-safe,
     but copies follow one another."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT, libcuda: str = "") -> None:
+        """`libcuda` is the driver; "" for that of driver_library(), at the time when it is opened."""
+        self._limits = limits
+        self._libcuda = libcuda
         self._lock = threading.RLock()  # a mapping may end while it is held
         self._handle: int | None = None
         self._process = os.getpid()
@@ -147,7 +145,7 @@ class Devices:
         begun = time.monotonic()
         handle = _LIBRARY.cairn_overlap_begin(self._open(patience), self._number_of(memory), rows.ctypes.data,
                                               len(rows), dimensions.ctypes.data, streams.ctypes.data, late.ctypes.data,
-                                              check, CHUNK_BYTES, native.copy_threads(),
+                                              check, self._limits.overlap_chunk_bytes, native.copy_threads(),
                                               max(deadline - time.monotonic(), 0.0), ctypes.byref(outcome))
         if handle is None:
             if outcome.kind == NOT_PINNED:
@@ -199,7 +197,7 @@ class Devices:
     def forget_blocks(self) -> None:
         """Lets go of the blocks that were found last, if the driver answers soon."""
         if self._handle is not None and not self.busy():
-            _LIBRARY.cairn_blocks_forget(self._handle, _RELEASE_SECONDS, ctypes.byref(Outcome()))
+            _LIBRARY.cairn_blocks_forget(self._handle, self._limits.driver_release, ctypes.byref(Outcome()))
 
     def let_go(self, keep: object) -> None:
         """The copies that `keep` belongs to have ended."""
@@ -281,7 +279,8 @@ class Devices:
             number = self._numbers[mapping] = next(_NUMBERS)
             # This comes first: a driver that hangs may pin the memory long after this call has given up.
             mapping.end_by(functools.partial(self._release, number))
-        _LIBRARY.cairn_device_pin(handle, number, device.value, mapping.address, mapping.size, PIECE_BYTES,
+        _LIBRARY.cairn_device_pin(handle, number, device.value, mapping.address, mapping.size,
+                                  self._limits.pin_piece_bytes,
                                   max(deadline - time.monotonic(), 0.0), ctypes.byref(outcome))
         if outcome.kind == STALLED:
             self._check(outcome, (), mapping, timeout)
@@ -293,7 +292,7 @@ class Devices:
             if self._handle is None:
                 unmap(address, size)  # all was unpinned when this was closed
             else:
-                _LIBRARY.cairn_device_release(self._handle, number, address, size, _RELEASE_SECONDS)
+                _LIBRARY.cairn_device_release(self._handle, number, address, size, self._limits.driver_release)
 
     def keeps_memory(self) -> bool:
         """Returns whether memory that nobody uses any more is still mapped, because the driver is not done with it."""
@@ -329,7 +328,9 @@ class Devices:
                 raise Error("BAD_REQUEST", "this client was closed")
             if self._handle is None:
                 outcome = Outcome()
-                self._handle = _LIBRARY.cairn_device_open(DRIVER.encode(), SLOT_BYTES, timeout, ctypes.byref(outcome))
+                libcuda = self._libcuda or driver_library()
+                self._handle = _LIBRARY.cairn_device_open(libcuda.encode(), self._limits.ring_slot_bytes, timeout,
+                                                          ctypes.byref(outcome))
                 if self._handle is None:
                     text = outcome.text.decode()
                     if outcome.kind == STALLED:
@@ -416,14 +417,15 @@ class OverlappedCopies:
             _LIBRARY.cairn_overlap_free(self._handle)
 
 
-def probe(probe_bytes: int = 256 << 20) -> tuple[bool, str]:
+def probe(libcuda: str, probe_bytes: int = 256 << 20) -> tuple[bool, str]:
     """Returns whether there is a driver, and what a look at it found, for people. It waits as long as the driver does.
 
     Args:
+      libcuda: the driver: a name that the loader looks up, or a path.
       probe_bytes: of the host's and the first device's memory that are taken for a moment.
     """
     text = ctypes.create_string_buffer(1 << 16)
-    found = _LIBRARY.cairn_device_probe(DRIVER.encode(), probe_bytes, text, len(text))
+    found = _LIBRARY.cairn_device_probe(libcuda.encode(), probe_bytes, text, len(text))
     return bool(found), text.value.decode(errors="replace")
 
 

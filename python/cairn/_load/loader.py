@@ -26,11 +26,6 @@ from cairn._state.layout import DeclaredState
 from cairn._state.mapping import Mapping, declare
 from cairn._state.objects import decode
 
-# The job's word about a load that was given up comes within a second, unless the coordinator is away.
-_VERDICT_PATIENCE = 3.0
-# After Ctrl-C it is waited for too, but not as long: a call of another rank that comes meanwhile would meet this one.
-_INTERRUPTED_PATIENCE = 1.0
-
 
 class Loader:
     """The loads and reshards of one session, one at a time."""
@@ -119,9 +114,9 @@ class Loader:
         deadline = time.monotonic() + timeout
         reporter = self._session.straggler_reporter("load")
         while True:
-            max_wait = receiver.within(deadline)
+            max_wait = receiver.within(deadline, self._session.agent)
             ended = self._session.agent.call("EndLoad", end, max_wait,
-                                             connection.call_timeout(max_wait, deadline - time.monotonic()))
+                                             self._session.limits.call_timeout(max_wait, deadline - time.monotonic()))
             if not ended.pending:
                 return ended
             if time.monotonic() > deadline:
@@ -131,15 +126,15 @@ class Loader:
     def lend(self, number: int, source: DeclaredState, begun: wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
         reference = begun.source_memory
+        patience = self._session.limits.call_timeout(0.0, source.deadline - time.monotonic())
         memory = shared_memory.SharedMapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
                                              shared_memory.lender_of(reference, self._session.owner), writable=True,
-                                             populate=False,
-                                             patience=connection.call_timeout(0.0, source.deadline - time.monotonic()))
+                                             populate=False, patience=patience)
         slab_copies.copy_from_devices(source, begun.source_placements, memory, slab_copies.CopyListCache())
         slab_copies.copy_host_items(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number),
-            timeout=connection.call_timeout(0.0, source.deadline - time.monotonic()))
+            timeout=self._session.limits.call_timeout(0.0, source.deadline - time.monotonic()))
 
 
 @contextlib.contextmanager
@@ -161,12 +156,15 @@ def _give_up(agent: AgentConnection, end: wire.Message, error: BaseException) ->
     Returns None if that does not become known soon, or if `error` concerns only this trainer.
     """
     end.error.CopyFrom(wire.status_from_error(error))
-    patience = _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE
+    # The job's word comes within a second, unless the coordinator is away. After Ctrl-C it is not waited for as long: a
+    # call of another rank that comes meanwhile would meet this one.
+    limits = agent.limits
+    patience = limits.load_verdict if isinstance(error, Error) else limits.interrupted_verdict
     if isinstance(error, Error) and error.reason == "COORDINATOR_UNREACHABLE":
         patience = 0.0  # the verdict does not come
     # An agent that has just not answered hears of it when it goes on, if it ever does.
     try:
-        agent.call("EndLoad", end, patience, timeout=connection.LEAST_GRACE if connection.is_frozen(error) else None)
+        agent.call("EndLoad", end, patience, timeout=limits.least_grace if connection.is_frozen(error) else None)
     except Error as told:
         if not isinstance(error, Error) or told.reason in ("AGENT_UNREACHABLE", "NOT_REGISTERED", "STALE_INCARNATION"):
             return None

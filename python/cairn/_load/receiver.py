@@ -18,9 +18,6 @@ from cairn._gpu.device_array import DeviceArray
 from cairn._session.stragglers import StragglerReporter
 from cairn._state.layout import DeclaredState
 
-# A reason is waited for this many leases, but at least and at most this many seconds.
-_REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
-
 
 def receive(agent: AgentConnection, incarnation: int, number: int, declared: DeclaredState, begun: wire.Message,
             timeout: float, owner: int, lease: float, own: int,
@@ -47,15 +44,15 @@ def receive(agent: AgentConnection, incarnation: int, number: int, declared: Dec
     while True:
         request = wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
                                                           released_batches=released)
-        max_wait = within(deadline)
+        max_wait = within(deadline, agent)
         response = agent.call("ReceiveLoad", request, max_wait,
-                              connection.call_timeout(max_wait, deadline - time.monotonic()))
+                              agent.limits.call_timeout(max_wait, deadline - time.monotonic()))
         released = []
         for batch in response.batches:
             if batch.batch not in copied:
                 try:
                     buffer = buffers.get(batch.buffer, owner, writable=False,
-                                         patience=connection.call_timeout(0.0, deadline - time.monotonic()))
+                                         patience=agent.limits.call_timeout(0.0, deadline - time.monotonic()))
                 except Error as error:
                     if batch.buffer.agent_incarnation != own:
                         error.metadata.pop("detail", None)  # this rank's agent is not frozen for that
@@ -85,9 +82,9 @@ def receive(agent: AgentConnection, incarnation: int, number: int, declared: Dec
     return objects, report
 
 
-def within(deadline: float) -> float:
+def within(deadline: float, agent: AgentConnection) -> float:
     """Returns how long the agent may hold a call."""
-    return min(connection.MAX_WAIT, max(deadline - time.monotonic(), 0.05))
+    return min(agent.limits.held_call, max(deadline - time.monotonic(), 0.05))
 
 
 def _await_reason(agent: AgentConnection, request: wire.Message, lease: float) -> None:
@@ -97,9 +94,10 @@ def _await_reason(agent: AgentConnection, request: wire.Message, lease: float) -
     about to hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
     """
     request.ClearField("released_batches")
-    until = time.monotonic() + min(max(_REASON_LEASES * lease, _REASON_LEAST), _REASON_MOST)
+    limits = agent.limits
+    until = time.monotonic() + min(max(limits.blame_leases * lease, limits.blame_least), limits.blame_most)
     while (left := until - time.monotonic()) > 0:
-        agent.call("ReceiveLoad", request, min(left, connection.MAX_WAIT))
+        agent.call("ReceiveLoad", request, min(left, agent.limits.held_call))
 
 
 class _Target:

@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Mapping
 
-from cairn._agent import connection
 from cairn._base import timeouts, wire
 from cairn._base.errors import Error
+from cairn._base.limits import Limits
 from cairn._base.results import Checkpoint, DeviceReport, StagingReport
 from cairn._gpu.overlap import BackgroundStaging, UpdateGuards
 from cairn._session import stragglers
@@ -25,6 +25,10 @@ class Verdicts:
     @property
     def job(self) -> str:
         return self._session.job
+
+    @property
+    def limits(self) -> Limits:
+        return self._session.limits
 
     def check(self) -> None:
         """Raises as Session.check."""
@@ -143,6 +147,7 @@ class Saving:
         timeout = timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
         reporter = self._verdicts.straggler_reporter(self.step)
+        limits = self._verdicts.limits
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -152,8 +157,8 @@ class Saving:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(timeout, reporter)
-            max_wait = min(connection.MAX_WAIT, remaining, reporter.seconds_until_report())
-            self._poll(max_wait, connection.call_timeout(max_wait, remaining))
+            max_wait = min(limits.held_call, remaining, reporter.seconds_until_report())
+            self._poll(max_wait, limits.call_timeout(max_wait, remaining))
             reporter.report_if_due(deadline - time.monotonic(), self._stalled)
 
     def done(self) -> bool:

@@ -22,13 +22,6 @@ from cairn._staging import gpu_sharing, replica_checks, slab_copies
 from cairn._state import layout
 from cairn._state.layout import DeclaredState
 
-# An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
-_TIMEOUT_GRACE = 5.0
-# So many overlapped saves of a client prove that nothing was torn, if save() is not told otherwise.
-_CHECKED_SAVES = 3
-# An agent that takes longer to hear that a prepare has ended is left alone: the error is what matters.
-_LEAVE_SECONDS = 1.0
-
 
 @dataclasses.dataclass(frozen=True)
 class SaveRequest:
@@ -65,6 +58,7 @@ class Stager:
         """
         self.sampler = replica_checks.ReplicaSampler()
         self._session = session
+        self._limits = session.limits
         self._verdicts = Verdicts(session)
         self._slabs = slabs
         self._builder = layout.LayoutBuilder()
@@ -107,7 +101,7 @@ class Stager:
 
     def _slab(self, reference: wire.Message, deadline: float) -> SharedMapping:
         return self._slabs.get(reference, self._session.owner, writable=True,
-                               patience=connection.call_timeout(0.0, deadline - time.monotonic()))
+                               patience=self._limits.call_timeout(0.0, deadline - time.monotonic()))
 
     def _leave_prepare(self, error: BaseException) -> None:
         """Tells the agent that this rank waits no more, so that its layout is not held against that of others."""
@@ -116,7 +110,7 @@ class Stager:
         request = wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation,
                                                       number=self._prepares, end=True)
         with contextlib.suppress(Error):
-            self._session.agent.call("Prepare", request, 0.0, timeout=_LEAVE_SECONDS)
+            self._session.agent.call("Prepare", request, 0.0, timeout=self._limits.end_of_prepare)
 
     def _declare(self, state: dict[str, Any]) -> DeclaredState:
         """Raises DEVICE_STALLED while the copies of an earlier save hang, since they may still write to the slab."""
@@ -223,7 +217,7 @@ class Stager:
         try:
             return self._session.call_with_layout(
                 "BeginSave", request, declared, deadline,
-                f"step {asked.step}: staging could not begin within {timeout:g} s", grace=_TIMEOUT_GRACE)
+                f"step {asked.step}: staging could not begin within {timeout:g} s", grace=self._limits.save_grace)
         except Error as error:
             self._give_up_slab(error)
             raise
@@ -270,7 +264,7 @@ class Stager:
         slab_copies.copy_host_items(declared, begun.placements, slab)
         request = self._commit_request(declared, begun)
         if check is None:
-            check = self._overlapped < _CHECKED_SAVES
+            check = self._overlapped < self._limits.checked_overlaps
         copies = slab_copies.begin_overlap(declared, begun.placements, slab, self._last_copies, guarded, check)
         if isinstance(copies, str):
             return copies
@@ -315,7 +309,7 @@ class Stager:
         request.sampled_checksums.extend(self.sampler.sample(declared, begun.may_check_items,
                                                              time.monotonic() - started))
         self._session.call("CommitStaging", request, held_by=agent,
-                           timeout=connection.call_timeout(0.0, deadline - time.monotonic()))
+                           timeout=self._limits.call_timeout(0.0, deadline - time.monotonic()))
 
     def _cancel(self, save: int, error: BaseException, step: int = 0) -> None:
         """Gives a save up; 0: the one of `step` that the agent has not answered yet.
@@ -327,7 +321,7 @@ class Stager:
         try:
             # An agent that has just not answered hears of it when it goes on, if it ever does.
             self._session.agent.call("CancelSave", request,
-                                     timeout=connection.LEAST_GRACE if connection.is_frozen(error) else None)
+                                     timeout=self._limits.least_grace if connection.is_frozen(error) else None)
         except Error:
             pass # the first error is the one to report; the agent's own deadline ends the attempt
 

@@ -20,13 +20,7 @@ from cairn._state.layout import DeclaredState
 
 _PROTOCOL = 1
 _VERSION = "0.1"
-# A call waits this long for an agent that is not there.
-PATIENCE = 10.0
-# close() waits this long until another thread has attached.
-_CLOSE_PATIENCE = 1.0
 _DEFAULT_LEASE = 10.0
-# This many layouts need not be sent to the agent again, which keeps about as many.
-_KNOWN_LAYOUTS = 8
 
 
 class AgentRestarted(Exception):
@@ -36,7 +30,8 @@ class AgentRestarted(Exception):
 class KnownLayouts:
     """Remembers the last layouts that the agent got."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._digests: collections.OrderedDict[bytes, None] = collections.OrderedDict()
 
     def __contains__(self, digest: bytes) -> bool:
@@ -45,7 +40,7 @@ class KnownLayouts:
     def add(self, digest: bytes) -> None:
         self._digests[digest] = None
         self._digests.move_to_end(digest)
-        while len(self._digests) > _KNOWN_LAYOUTS:
+        while len(self._digests) > self._capacity:
             self._digests.popitem(last=False)
 
     def forget(self, digest: bytes) -> None:
@@ -60,6 +55,7 @@ class Session:
 
     Attributes:
       agent: the connection to it.
+      limits: of that connection.
       incarnation: this trainer's number.
       agent_incarnation: that of the agent's process that it is attached to; 0 before it is.
       job, rank, world_size: as the agent says.
@@ -83,12 +79,13 @@ class Session:
         self.owner = 0
         self.page: shared_memory.ControlPage | None = None
         self.agent = agent
+        self.limits = agent.limits
         self._found = found
         self._on_new_agent = on_new_agent
         self._on_replaced = on_replaced
         self._path = connection.target_of(agent.address).removeprefix("unix:")
         self._lock = threading.Lock()  # of attaching
-        self._known_layouts = KnownLayouts()
+        self._known_layouts = KnownLayouts(agent.limits.known_layouts)
         self._page_descriptor = 0
         self._lease_ttl = 0.0
         self._reported: int | None = None
@@ -132,8 +129,8 @@ class Session:
         owner = shared_memory.owner_of(self.agent.address)
         lender = shared_memory.Lender(owner, answer.rank, answer.agent_incarnation)
         mapping = shared_memory.SharedMapping(answer.descriptor_socket, answer.control_page_descriptor, 4096, lender,
-                                              writable=True, populate=False)
-        page = shared_memory.ControlPage(mapping)
+                                              writable=True, populate=False, patience=self.limits.answer_grace)
+        page = shared_memory.ControlPage(mapping, self.limits.agreement)
         self.job = answer.job
         self.rank = answer.rank
         self.world_size = answer.world_size
@@ -231,16 +228,16 @@ class Session:
                     raise
                 if connection.is_frozen(error):
                     raise
-                self.attach(min(PATIENCE, max(until - time.monotonic(), 0.0)))
+                self.attach(min(self.limits.agent_return, max(until - time.monotonic(), 0.0)))
                 if timeout is not None:  # what is left of it, and the next process may hold the call less than that
-                    timeout = max(until - time.monotonic(), connection.LEAST_GRACE)
-                    max_wait = None if max_wait is None else min(max_wait, timeout - connection.LEAST_GRACE)
+                    timeout = max(until - time.monotonic(), self.limits.least_grace)
+                    max_wait = None if max_wait is None else min(max_wait, timeout - self.limits.least_grace)
                 renew()
         raise AssertionError("not reached")
 
     def _await_attach(self) -> None:
         """Waits for another thread that has told an agent's process of this trainer and does not know it yet itself."""
-        if self._lock.acquire(timeout=connection.LEAST_GRACE):
+        if self._lock.acquire(timeout=self.limits.least_grace):
             self._lock.release()
 
     def _check_held(self, held_by: int | None) -> None:
@@ -251,7 +248,7 @@ class Session:
         """Returns whether the agent is another process by now. Waits for one that is gone; False if none comes by the
         deadline, or soon after one that is over."""
         try:
-            self.attach(min(PATIENCE, max(deadline - time.monotonic(), connection.LEAST_GRACE)))
+            self.attach(min(self.limits.agent_return, max(deadline - time.monotonic(), self.limits.least_grace)))
         except Error as error:
             if error.reason == "STALE_INCARNATION":
                 raise
@@ -290,10 +287,10 @@ class Session:
                 raise self._late(late, stalled, reporter)
             asked = True
             agent = self.agent_incarnation
-            max_wait = min(connection.MAX_WAIT, max(remaining, 0.05), reporter.seconds_until_report())
+            max_wait = min(self.limits.held_call, max(remaining, 0.05), reporter.seconds_until_report())
             renew()
             try:
-                response = self.call(name, request, max_wait, timeout=connection.call_timeout(max_wait, remaining),
+                response = self.call(name, request, max_wait, timeout=self.limits.call_timeout(max_wait, remaining),
                                      renew=renew)
             except Error as error:
                 if error.reason == "SAVE_IN_PROGRESS":
@@ -381,7 +378,7 @@ class Session:
             return False
         # A signal's handler may have interrupted the thread that attaches, so it must not wait for that thread without
         # end.
-        alone = self._lock.acquire(timeout=_CLOSE_PATIENCE)
+        alone = self._lock.acquire(timeout=self.limits.other_thread)
         try:
             if self._closed is not None:
                 return False

@@ -15,18 +15,17 @@ class AgentWatcher:
     nothing.
     """
 
-    _PERIOD = 0.5
-
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
     def start(self, session: Session) -> threading.Thread:
-        thread = threading.Thread(target=self._run, args=(weakref.ref(session),), name="cairn-watch", daemon=True)
+        thread = threading.Thread(target=self._run, args=(weakref.ref(session), session.limits.watch_period),
+                                  name="cairn-watch", daemon=True)
         thread.start()
         return thread
 
-    def _run(self, session_reference: weakref.ref[Session]) -> None:
-        while not self._stopped.wait(self._PERIOD):
+    def _run(self, session_reference: weakref.ref[Session], period: float) -> None:
+        while not self._stopped.wait(period):
             session = session_reference()
             if session is None or not session.look():
                 return

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 
-from cairn._agent import connection, shared_memory
+from cairn._agent import shared_memory
 from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
@@ -271,7 +271,7 @@ class GpuMemorySharing:
             try:
                 shared_memory.send_descriptors(slab.descriptor_socket, response.descriptor_id, files,
                                                shared_memory.lender_of(slab, self._session.owner),
-                                               connection.call_timeout(0.0, deadline - time.monotonic()))
+                                               self._session.limits.call_timeout(0.0, deadline - time.monotonic()))
             except Error as error:
                 raise _Refused(f"its descriptors could not be sent: {error.message}") from None
             finally:
@@ -303,7 +303,8 @@ class GpuMemorySharing:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Error("DEVICE_STALLED", "the agent has not copied from the GPU within the save's timeout")
-            response = self._session.call(name, request, min(connection.MAX_WAIT, max(left, 0.05)), held_by=self._agent)
+            max_wait = min(self._session.limits.held_call, max(left, 0.05))
+            response = self._session.call(name, request, max_wait, held_by=self._agent)
             if not response.pending:
                 return response
 
