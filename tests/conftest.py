@@ -1,6 +1,7 @@
 """Finds what the tests test: the interpreter they run under, and binaries in CAIRN_BIN_DIR (default dist/bin)."""
 
 import atexit
+import contextlib
 import os
 import pathlib
 import shutil
@@ -35,6 +36,15 @@ def pytest_configure(config):
 def root(tmp_path):
     """A root for checkpoints that is not there yet."""
     return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def probe():
+    """Lets functions watch points of the clients of this process, until the test ends: probe(POINT, FUNCTION)."""
+    from cairn._base import probes
+
+    with contextlib.ExitStack() as watching:
+        yield lambda point, function: watching.enter_context(probes.at(point, function))
 
 
 @pytest.fixture

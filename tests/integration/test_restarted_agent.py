@@ -19,17 +19,16 @@ def state(rank):
     return {"w": rows(WHOLE, rank, 2)}
 
 
-def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_others(root):
+def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_others(root, probe):
     with cairn.local.Cluster(ranks=3, root=root, coordinator_flags=FLAGS) as cluster:
         clients = [cluster.connect(rank) for rank in range(3)]
         go_on = threading.Event()
-        stage = clients[2]._stager.stage
 
-        def slow(declared, begun):
-            assert go_on.wait(60)
-            stage(declared, begun)
+        def slow(rank, **_):
+            if rank == 2:
+                assert go_on.wait(60)
 
-        clients[2]._stager.stage = slow
+        probe("stage", slow)
         outcomes = {}
 
         def save(rank):
@@ -60,18 +59,17 @@ def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_oth
         assert (told.value.reason, told.value.message) == (outcomes[0].reason, outcomes[0].message)
 
 
-def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
+def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root, probe):
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
         client, other = cluster.connect(0), cluster.connect(1)
         copying, go_on = threading.Event(), threading.Event()
-        stage = other._stager.stage
 
-        def slow(declared, begun):
-            copying.set()
-            assert go_on.wait(60)
-            stage(declared, begun)
+        def slow(rank, **_):
+            if rank == 1:
+                copying.set()
+                assert go_on.wait(60)
 
-        other._stager.stage = slow
+        probe("stage", slow)
         failed = []
 
         def save_other():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn._base import probes
 
 
 @pytest.mark.limits(agent_return=0.3)
@@ -50,9 +51,8 @@ def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(age
 
 
 @pytest.mark.parametrize("name", ["BeginSave", "CommitStaging", "WaitSave", "Prepare", "BeginLoad"])
-def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, client, monkeypatch, name):
-    monkeypatch.setattr(cairn._session.session, "PATIENCE", 60.0)
-    monkeypatch.setattr(cairn._agent.connection, "LEAST_GRACE", 0.2)
+@pytest.mark.limits(agent_return=60.0, least_grace=0.2)
+def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, client, name):
     state = {"w": np.zeros(3)}
     saving = client.save(1, state)
     calls = {"BeginSave": lambda timeout: client.save(2, state, timeout=timeout),
@@ -60,21 +60,20 @@ def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, cli
              "WaitSave": lambda timeout: saving.wait(timeout=timeout),
              "Prepare": lambda timeout: client.prepare(state, timeout=timeout),
              "BeginLoad": lambda timeout: client.load(state, timeout=timeout)}
-    call, gone = cairn._agent.connection.AgentConnection.call, []
+    gone = []
 
-    def going(self, called, *arguments, **named):
+    def going(called):
         if called == name and not gone:
             agent.close()
             gone.append(called)
-        return call(self, called, *arguments, **named)
 
-    monkeypatch.setattr(cairn._agent.connection.AgentConnection, "call", going)
-    for timeout in (0.3, 2, 20):
-        started = time.monotonic()
-        with pytest.raises(cairn.Error) as caught:
-            calls[name](timeout)
-        if gone:  # a busy machine may have been too slow to come so far
-            break
+    with probes.at("call", lambda name, **_: going(name)):
+        for timeout in (0.3, 2, 20):
+            started = time.monotonic()
+            with pytest.raises(cairn.Error) as caught:
+                calls[name](timeout)
+            if gone:  # a busy machine may have been too slow to come so far
+                break
     assert gone and time.monotonic() - started < 40
     assert caught.value.reason == "AGENT_UNREACHABLE" and "it is not there: " in caught.value.message
     agent.start()

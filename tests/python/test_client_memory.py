@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn._base import probes
 
 
 def test_memory_that_others_may_still_write_is_refused(agent, client):
@@ -50,10 +51,9 @@ def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
 
 def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
     waited = []
-    monkeypatch.setattr(cairn._load.receiver, "_await_reason", lambda agent, request, lease: waited.append(lease))
-
     agent.lease_ttl = 0.0
-    with cairn.connect(agent.address) as client:
+    with (cairn.connect(agent.address, limits=cairn.Limits(blame_most=0.1)) as client,
+          probes.at("blame", lambda lease: waited.append(lease))):
         client.save(1, {"w": np.arange(8)}).wait()
         agent.lease_ttl = 40.0  # heard of since
         with monkeypatch.context() as patch:
@@ -68,14 +68,15 @@ def test_closing_says_whether_the_slab_was_let_go(agent):
     client.save(1, {"w": np.zeros(8)}).wait()
     client.close()
     client = cairn.connect(agent.address)
-    client.save(2, {"w": np.zeros(8)}).wait()
-    view = next(iter(client._slabs._entries.values())).bytes[:4]
+    slabs = []
+    with probes.at("copy", lambda memory, **_: slabs.append(memory.bytes[:4])):
+        client.save(2, {"w": np.zeros(8)}).wait()
     client.close()
     assert agent.unmapped == [True, False]
-    assert view.nbytes == 4
+    assert slabs[0].nbytes == 4
 
 
 def test_one_slab_is_mapped_at_a_time(agent, client):
     for step in range(4):  # this agent makes a new one for each save
         client.save(step, {"w": np.zeros(8)}).wait()
-        assert len(client._slabs._regions) == 1
+        assert client.status().mapped_slabs == 1

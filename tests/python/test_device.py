@@ -1,5 +1,6 @@
 """Tests saves and loads of arrays on GPUs, with the stand-in for CUDA's driver and an agent in this process."""
 
+import contextlib
 import gc
 import itertools
 import os
@@ -12,6 +13,7 @@ import pytest
 
 import cairn
 from cairn import doctor_gpu
+from cairn._base import probes
 from cairn._gpu import device_array
 from cairn._gpu.devices import Devices
 from testing.stand_in_gpu import ILLEGAL_ADDRESS, LIBRARY, StandInGpu
@@ -263,16 +265,13 @@ def test_sums_of_replicas_on_a_driver_that_hangs_end_at_the_saves_deadline(gpu, 
     one_slab.check_items = True
     state = {"w": gpu.array(random_array((5000,)))}
     client.prepare(state)
+    hanging = contextlib.ExitStack()
     if overlapped:
         gpu.hang("cuEventSynchronize")  # which only the sums call
     else:
-        real, done = client._stager._commit_request, []
-        def commit_request(*arguments):
-            gpu.hang("cuEventSynchronize")
-            done.append(1)
-            return real(*arguments)
-        client._stager._commit_request = commit_request
-    error = took(SOON, client.save, 1, state, timeout=0.5, overlap=[list(state.values())] if overlapped else None)
+        hanging.enter_context(probes.at("commit", lambda **_: gpu.hang("cuEventSynchronize")))
+    with hanging:
+        error = took(SOON, client.save, 1, state, timeout=0.5, overlap=[list(state.values())] if overlapped else None)
     assert error.reason == "DEVICE_STALLED", error
     while not client.status().driver_waiting.startswith("cuEventSynchronize has not returned for "):
         pass

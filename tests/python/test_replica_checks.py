@@ -14,14 +14,13 @@ MB = 1_000_000
 class Machine:
     """Sums `rate` bytes per second, and knows what was summed in each save."""
 
-    def __init__(self, monkeypatch, sizes, rate=10e9, per_call=20e-6):
+    def __init__(self, sizes, rate=10e9, per_call=20e-6):
         self.now, self.rate, self.per_call = 100.0, rate, per_call
         self.declared = types.SimpleNamespace(shards=[types.SimpleNamespace(nbytes=size) for size in sizes])
-        self.sampler = replica_checks.ReplicaSampler(clock=lambda: self.now)
+        self.sampler = replica_checks.ReplicaSampler(clock=lambda: self.now, compute=self._checksums)
         self.next = 0
         self.summed = []
         self.took = []
-        monkeypatch.setattr(replica_checks, "checksums", self._checksums)
 
     def _checksums(self, declared, items):
         self.summed += items
@@ -48,8 +47,8 @@ class Machine:
     ([1, 500 * MB, 1000, 3 * MB], 5e9, 0.05),
     ([MB], 10e9, 1e-4),                 # saves that take no time
 ])
-def test_all_is_checked_in_turn_within_the_share(monkeypatch, sizes, rate, blocked):
-    machine = Machine(monkeypatch, sizes, rate)
+def test_all_is_checked_in_turn_within_the_share(sizes, rate, blocked):
+    machine = Machine(sizes, rate)
     rounds, saves = 3, 0
     while len(machine.summed) < rounds * len(sizes):
         machine.save(blocked)
@@ -62,8 +61,8 @@ def test_all_is_checked_in_turn_within_the_share(monkeypatch, sizes, rate, block
     assert max(machine.took) <= 0.05 * blocked + largest + 2 * replica_checks._BATCH_BYTES / rate + machine.per_call
 
 
-def test_nothing_is_put_aside_while_nothing_waits(monkeypatch):
-    machine = Machine(monkeypatch, [1000] * 4)
+def test_nothing_is_put_aside_while_nothing_waits():
+    machine = Machine([1000] * 4)
     for _ in range(1000):
         machine.save(1.0)
     machine.declared.shards += [types.SimpleNamespace(nbytes=100 * MB) for _ in range(200)]
@@ -71,8 +70,8 @@ def test_nothing_is_put_aside_while_nothing_waits(monkeypatch):
     assert machine.took[-1] <= 0.05
 
 
-def test_a_check_that_was_held_up_is_paid_back_and_then_forgotten(monkeypatch):
-    machine = Machine(monkeypatch, [1000] * 10)
+def test_a_check_that_was_held_up_is_paid_back_and_then_forgotten():
+    machine = Machine([1000] * 10)
     machine.per_call = 3600.0  # the process was stopped meanwhile
     assert machine.save(0.1)
     machine.per_call = 20e-6
@@ -82,8 +81,8 @@ def test_a_check_that_was_held_up_is_paid_back_and_then_forgotten(monkeypatch):
     assert 20 < saves < 60
 
 
-def test_no_replicas_cost_nothing(monkeypatch):
-    machine = Machine(monkeypatch, [1])
+def test_no_replicas_cost_nothing():
+    machine = Machine([1])
     assert machine.sampler.sample(machine.declared, [], 1.0) == []
     assert machine.took == [] and machine.now == 100.0
 

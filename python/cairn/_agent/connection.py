@@ -8,7 +8,7 @@ import time
 
 import grpc
 
-from cairn._base import wire
+from cairn._base import probes, wire
 from cairn._base.errors import Error
 from cairn._base.limits import DEFAULT, Limits
 
@@ -151,9 +151,11 @@ class AgentConnection:
             raise Error("BAD_REQUEST", "this client was made before a fork; call cairn.connect in the new process")
         if max_wait is not None:
             wire.set_duration(request.max_wait, max_wait)
+        if timeout is None:
+            timeout = (max_wait or 0.0) + self.limits.answer_grace
+        probes.reach("call", address=self.address, name=name, request=request)
+        answer = None
         try:
-            if timeout is None:
-                timeout = (max_wait or 0.0) + self.limits.answer_grace
             answer = self._calls[name](request, timeout=timeout)
             self._answered = True
             return answer
@@ -161,6 +163,8 @@ class AgentConnection:
             raise error_from_rpc(error, f"agent {self.address}, {name}", self._answered) from None
         except ValueError as error:  # the channel was closed, in this or another thread
             raise Error("AGENT_UNREACHABLE", f"agent {self.address}, {name}: {error}") from None
+        finally:
+            probes.reach("answered", address=self.address, name=name, request=request, answer=answer)
 
     def call_until_there(self, name: str, request: wire.Message, patience: float) -> wire.Message:
         """Does what call does, but waits for an agent that is not there (yet)."""

@@ -20,7 +20,7 @@ from typing import NoReturn
 import numpy
 
 from cairn._agent import connection
-from cairn._base import native, wire
+from cairn._base import native, probes, wire
 from cairn._base.errors import Error
 
 _MAGIC = 0x314E524941430001
@@ -214,6 +214,7 @@ class SharedMapping:
     def __init__(self, path: str, descriptor_id: int, size: int, lender: Lender, writable: bool, populate: bool,
                  patience: float):
         """`patience` is that of receive_descriptor()."""
+        probes.reach("map", path=path, descriptor_id=descriptor_id, size=size, writable=writable)
         descriptor = receive_descriptor(path, descriptor_id, lender, patience)
         try:
             _check_seals(descriptor, path, writable)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cairn._agent import connection, shared_memory
 from cairn._agent.connection import AgentConnection
-from cairn._base import wire
+from cairn._base import probes, wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport, LoadReport
 from cairn._gpu.devices import Devices
@@ -125,6 +125,7 @@ class Loader:
 
     def lend(self, number: int, source: DeclaredState, begun: wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it, by the deadline of `source`."""
+        probes.reach("lend", rank=self._session.rank)
         reference = begun.source_memory
         patience = self._session.limits.call_timeout(0.0, source.deadline - time.monotonic())
         memory = shared_memory.SharedMapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,

@@ -9,7 +9,7 @@ import numpy
 from cairn._agent import connection, shared_memory
 from cairn._agent.connection import AgentConnection
 from cairn._agent.shared_memory import SharedMapping
-from cairn._base import native, wire
+from cairn._base import native, probes, wire
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
@@ -93,6 +93,7 @@ def _await_reason(agent: AgentConnection, request: wire.Message, lease: float) -
     A buffer that is gone belonged to another agent, which was told to end the load, or is dead. This rank's agent is
     about to hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
     """
+    probes.reach("blame", lease=lease)
     request.ClearField("released_batches")
     limits = agent.limits
     until = time.monotonic() + min(max(limits.blame_leases * lease, limits.blame_least), limits.blame_most)
@@ -132,6 +133,7 @@ class _Target:
 
 def _copy_batch(batch: wire.Message, buffer: SharedMapping, targets: list[_Target]) -> None:
     """Makes the copies to the host."""
+    probes.reach("receive", batch=batch, buffer=buffer)
     copies = native.CopyList()
     for copy in batch.copies:
         if copy.target >= len(targets) or not len(copy.extents) == len(copy.source_strides) == len(copy.target_strides):

@@ -9,7 +9,7 @@ from typing import Any
 
 from cairn._agent import connection, shared_memory
 from cairn._agent.shared_memory import SharedMapping
-from cairn._base import wire
+from cairn._base import probes, wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport, StagingReport
 from cairn._gpu.device_array import DeviceArray
@@ -227,6 +227,7 @@ class Stager:
 
     def stage(self, declared: DeclaredState, begun: wire.Message) -> DeviceReport | None:
         """Copies everything to its place in the slab. Returns how arrays on devices were copied, if there are any."""
+        probes.reach("stage", rank=self._session.rank, declared=declared)
         if not begun.placements:
             return None
         slab = self._slab(begun.slab, declared.deadline)
@@ -297,6 +298,7 @@ class Stager:
 
     def _commit_request(self, declared: DeclaredState, begun: wire.Message) -> wire.Message:
         """Has the checksums of what other ranks hold too, as far as the coordinator asks for them."""
+        probes.reach("commit", rank=self._session.rank)
         return wire.LOCAL_AGENT["CommitStaging"].request(
             trainer_incarnation=self._session.incarnation, save=begun.save,
             object_sizes=[len(entry.data) for entry in declared.objects],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from cairn._agent import connection, discovery, shared_memory
 from cairn._agent.connection import AgentConnection
-from cairn._base import wire
+from cairn._base import probes, wire
 from cairn._base.errors import Error
 from cairn._session import stragglers
 from cairn._session.stragglers import StragglerReporter
@@ -118,6 +118,7 @@ class Session:
 
     def _take(self, answer: wire.Message) -> None:
         """Begins with the agent's process that gave this answer, unless it is the same as before."""
+        probes.reach("attach", address=self.agent.address)
         if (answer.agent_incarnation, answer.control_page_descriptor) == (self.agent_incarnation,
                                                                           self._page_descriptor):
             return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy
 
-from cairn._base import native
+from cairn._base import native, probes
 from cairn._gpu.device_array import DeviceArray
 from cairn._state.layout import DeclaredState
 
@@ -26,6 +26,7 @@ def checksums(declared: DeclaredState, items: Iterable[int]) -> list[int]:
 
     Raises Error as Devices.checksums, by the deadline of `declared`.
     """
+    probes.reach("checksums", declared=declared, items=items)
     shards = len(declared.shards)
     keep = []
     checks = native.CopyList()
@@ -59,8 +60,11 @@ class ReplicaSampler:
     be taken in parts, since its writer has one of the whole item. So the most that one save pays is one large item.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter,
+                 compute: Callable[[DeclaredState, list[int]], list[int]] = checksums) -> None:
+        """`compute` does what checksums() does; `clock` tells seconds."""
         self._clock = clock
+        self._compute = compute
         self._aside = 0.0  # seconds; below zero after a check that took longer than expected
         self._rate = _SLOWEST
 
@@ -78,7 +82,7 @@ class ReplicaSampler:
                                            min(self._aside, share - spent) if result else self._aside)
             if not batch:
                 break
-            result += checksums(declared, batch)
+            result += self._compute(declared, batch)
             now = self._clock()
             took, before = now - before, now
             spent += took

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from cairn._agent.shared_memory import SharedMapping
-from cairn._base import native, wire
+from cairn._base import native, probes, wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
 from cairn._gpu import devices
@@ -50,6 +50,7 @@ class CopyListCache:
 
 def copy_host_items(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping) -> None:
     """Copies items of the layout that are on the host to their places in shared memory."""
+    probes.reach("copy", declared=declared, placement=placement, memory=memory)
     copies = native.CopyList()
     shards = len(declared.shards)
     for place in placement:
@@ -65,6 +66,7 @@ def copy_host_items(declared: DeclaredState, placement: Iterable[wire.Message], 
             memory.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
             memory.bytes[place.slab_offset + len(entry.data):end] = 0
     copies.run()
+    probes.reach("copied", declared=declared, placement=placement, memory=memory)
 
 
 def copy_from_devices(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping,
