@@ -192,21 +192,21 @@ def test_two_roots_one_after_the_other_on_one_port(tmp_path, runtime):
             # Its agent gets the first one's address, and finds the first one's token there.
             agent = second.agents[0]
             agent.kill()
-            agent._flags = [f for f in agent._flags if not f.startswith("--coordinator=")] + [
+            agent.flags = [f for f in agent.flags if not f.startswith("--coordinator=")] + [
                 f"--coordinator={address}"
             ]
             agent.restart()
             until(lambda: "COORDINATOR_UNREACHABLE" in agent.log.read_text())
             second.coordinator.kill()
-            second.coordinator._flags[0] = f"--listen={address}"
+            second.coordinator.flags[0] = f"--listen={address}"
             second.coordinator.restart()
-            second._await_registration()
+            second.await_agents()
             save(second, 2)
             assert listed(address) == [2]
             second.coordinator.kill()
         first.coordinator.restart()
         first.agents[0].restart()
-        first._await_registration()
+        first.await_agents()
         assert listed(address) == [1]
 
 
@@ -218,15 +218,15 @@ def test_agent_whose_token_is_refused_ends_by_name(root, tmp_path):
         agent = cluster.agents[0]
         for flag in (f"--token-file={wrong}", "--insecure"):
             agent.kill()
-            flags, agent._flags = agent._flags, [*agent._flags, flag, "--register-timeout=300ms"]
+            flags, agent.flags = agent.flags, [*agent.flags, flag, "--register-timeout=300ms"]
             agent.restart()
             until(lambda: not agent.alive(), text="the agent's end")
-            assert agent._process.returncode == 1
+            assert agent.returncode == 1
             assert "error: BAD_TOKEN: " in agent.log.read_text()
-            agent._flags = flags
+            agent.flags = flags
             agent.log.unlink()
         agent.restart()
-        cluster._await_registration()
+        cluster.await_agents()
         save(cluster, 1)
 
 
@@ -345,14 +345,13 @@ def test_stranger_at_the_port_of_a_dead_coordinator_hears_no_token(root):
         save(cluster, 1)
         host, _, port = cluster.coordinator.address.rpartition(":")
         cluster.coordinator.kill()
-        cluster._port.close()
         with Stranger(host, int(port), "http2") as stranger:
             # Beyond --register-timeout, after which an agent that never had a coordinator ends.
             until(lambda: len(stranger._ends) >= 8, text="the agents' calls")
             until(lambda: all("BAD_TOKEN" in agent.log.read_text() for agent in cluster.agents))
         assert stranger.heard.startswith(b"CAIRN-P1") and of_root(root, [])[0].encode() not in stranger.heard
         cluster.coordinator.restart()
-        cluster._await_registration()
+        cluster.await_agents()
         save(cluster, 2)
         assert all(agent.alive() for agent in cluster.agents)
 
@@ -397,7 +396,7 @@ def test_token_is_changed_while_a_job_runs(root, tmp_path, given):
         tokens_read(1)
         save(cluster, 5)
         cluster.agents[0].restart()
-        cluster._await_registration()
+        cluster.await_agents()
         save(cluster, 6)
         cluster.coordinator.restart()
         save(cluster, 7)

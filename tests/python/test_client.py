@@ -244,14 +244,13 @@ def test_error_while_copying_cancels_the_save(agent, client):
     assert agent.ended_with[-1].HasField("error")
 
 
-def test_load_that_times_out_is_given_up_and_named(agent, client, monkeypatch):
+def test_load_that_times_out_is_given_up_and_named(agent, client):
     client.save(4, {"w": np.zeros(3)}).wait()
     for call in ("BeginLoad", "EndLoad"):
-        with monkeypatch.context() as patch:
-            patch.setattr(agent, call, lambda request, call=call: (
-                agent.ended_with.append(request) if call == "EndLoad" else None) or agent._response(call, pending=True))
-            with pytest.raises(cairn.Error) as caught:
-                client.load({"w": np.zeros(3)}, step=4, timeout=0.1)
+        agent.replies = {call: {"pending": True}}
+        with pytest.raises(cairn.Error) as caught:
+            client.load({"w": np.zeros(3)}, step=4, timeout=0.1)
+        agent.replies = {}
         assert caught.value.reason == "TIMED_OUT"
         assert caught.value.metadata == {"job": client.job, "rank": "0", "step": "4"}
         assert agent.ended_with[-1].HasField("error"), call
@@ -260,10 +259,9 @@ def test_load_that_times_out_is_given_up_and_named(agent, client, monkeypatch):
     assert caught.value.metadata["job"] == client.job and caught.value.metadata["step"] == "9"
 
 
-def test_load_reports_paths_of_a_later_agent_as_unknown(agent, client, monkeypatch):
+def test_load_reports_paths_of_a_later_agent_as_unknown(agent, client):
     client.save(4, {"w": np.zeros(3)}).wait()
-    monkeypatch.setattr(agent, "EndLoad",
-                        lambda request: agent._response("EndLoad", io_path=99, transports=["TRANSPORT_NCCL", 98]))
+    agent.replies = {"EndLoad": {"io_path": 99, "transports": ["TRANSPORT_NCCL", 98]}}
     report = client.load({"w": np.zeros(3)}, step=4)
     assert report.path == "unknown (99)" and report.transport == "nccl+unknown (98)"
 

@@ -19,8 +19,8 @@ def test_memory_that_others_may_still_write_is_refused(agent, client):
     assert (target["w"] == np.arange(8)).all()
 
 
-def test_memory_that_could_be_cut_off_is_refused(agent, monkeypatch):
-    monkeypatch.setattr("testing.fake_agent.fcntl.F_SEAL_GROW", 0)  # what the agent seals with is not all
+def test_memory_that_could_be_cut_off_is_refused(agent):
+    agent.cuttable = True
     agent.close()
     agent.start()
     with pytest.raises(cairn.Error, match="MEMORY_UNSEALED"):
@@ -49,17 +49,16 @@ def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
     assert caught.value.reason == "PEER_UID"
 
 
-def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
+def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent):
     waited = []
     agent.lease_ttl = 0.0
     with (cairn.connect(agent.address, limits=cairn.Limits(blame_most=0.1)) as client,
           probes.at("blame", lambda lease: waited.append(lease))):
         client.save(1, {"w": np.arange(8)}).wait()
         agent.lease_ttl = 40.0  # heard of since
-        with monkeypatch.context() as patch:
-            patch.setattr(agent, "_buffer", lambda data: agent._slab(12345, len(data)))
-            with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
-                client.load({"w": np.zeros(8, np.int64)})
+        agent.vanished = True
+        with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+            client.load({"w": np.zeros(8, np.int64)})
     assert waited == [40.0]
 
 

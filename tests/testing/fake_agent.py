@@ -77,6 +77,10 @@ class FakeAgent:
         self.repeat_batches = False     # give unreleased batches again
         self.socket_owner: tuple[int, int] | None = None  # incarnation and rank, of another agent at its path
         self.unsealed = False           # give read buffers that anybody may write
+        self.cuttable = False           # give memory that could be cut off
+        self.vanished = False           # give read buffers that are not there
+        self.keep_memory = False        # give up no memory, so that none comes where other memory was
+        self.replies: dict[str, dict] = {}  # method -> the fields of its answers, whatever it is asked
         self.one_slab = False           # Prepare makes a slab, and all saves use it
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.verdict: Refusal | None = None  # of the next save, instead of a commit
@@ -102,6 +106,7 @@ class FakeAgent:
         self.committed: dict[int, tuple] = {}
         self.detached = 0
         self.unmapped: list[bool] = []  # what detaching trainers said
+        self._kept: list[mmap.mmap] = []
         self.start()
 
     def start(self) -> None:
@@ -143,10 +148,13 @@ class FakeAgent:
     def _memory(self, size: int) -> tuple[int, mmap.mmap]:
         descriptor = os.memfd_create("fake-agent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, max(size, 1))
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | (0 if self.cuttable else fcntl.F_SEAL_GROW))
         number = next(self._ids) + (secrets.randbits(31) << 32)
         self._descriptors[number] = descriptor
-        return number, mmap.mmap(descriptor, max(size, 1))
+        memory = mmap.mmap(descriptor, max(size, 1))
+        if self.keep_memory:
+            self._kept.append(memory)
+        return number, memory
 
     def _serve_descriptors(self) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -195,6 +203,10 @@ class FakeAgent:
                     raise self.refuse[name].pop(0)
                 if name != "Attach" and request.trainer_incarnation not in self._attached:
                     raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "NOT_REGISTERED", "not attached")
+                if name in self.replies:
+                    if name == "EndLoad":
+                        self.ended_with.append(request)
+                    return self._response(name, **self.replies[name])
                 return getattr(self, name)(request)
             except Refusal as refusal:
                 context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
@@ -361,6 +373,8 @@ class FakeAgent:
                               world_size=self.saved_world)
 
     def _buffer(self, data: bytes) -> dict:
+        if self.vanished:
+            return self._slab(12345, len(data))
         number, memory = self._memory(len(data))
         memory[:len(data)] = data
         if not self.unsealed:
