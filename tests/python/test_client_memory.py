@@ -5,6 +5,7 @@ import pytest
 
 import cairn
 from cairn._base import probes
+from testing.refusals import refused
 
 
 def test_memory_that_others_may_still_write_is_refused(agent, client):
@@ -23,7 +24,7 @@ def test_memory_that_could_be_cut_off_is_refused(agent):
     agent.cuttable = True
     agent.close()
     agent.start()
-    with pytest.raises(cairn.Error, match="MEMORY_UNSEALED"):
+    with refused("MEMORY_UNSEALED"):
         cairn.connect(agent.address)
 
 
@@ -57,7 +58,7 @@ def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent):
         client.save(1, {"w": np.arange(8)}).wait()
         agent.lease_ttl = 40.0  # heard of since
         agent.vanished = True
-        with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+        with refused("AGENT_UNREACHABLE"):
             client.load({"w": np.zeros(8, np.int64)})
     assert waited == [40.0]
 
