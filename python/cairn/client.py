@@ -23,7 +23,7 @@ from cairn._save import stager
 from cairn._save.save_handle import Saving
 from cairn._session import job_requests, lineage, operation_lock, session, watcher
 from cairn._staging import gpu_sharing
-from cairn._state import mapping as mapping_module
+from cairn._state.mapping import MappingLike
 
 __all__ = ["Client", "Saving", "connect"]
 
@@ -317,7 +317,7 @@ class Client(retention.RetentionCalls):
     # Loading.
 
     def load(self, state: dict[str, Any], step: SupportsIndex | str | None = None,
-             mapping: mapping_module.Mapping | None = None, strict: bool = True, *,
+             mapping: MappingLike | None = None, strict: bool = True, *,
              source: str | os.PathLike[str] | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
@@ -355,7 +355,7 @@ class Client(retention.RetentionCalls):
             self._tell_unfilled(report)
         return report
 
-    def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: mapping_module.Mapping | None,
+    def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
               strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float) -> LoadReport:
         """Does what load() does, without a word in the log about what it did not fill."""
         if step is not None and source is not None:

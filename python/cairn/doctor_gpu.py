@@ -15,7 +15,7 @@ import time
 
 from cairn._base.errors import Error
 from cairn._gpu import blocks, device_array
-from cairn._gpu import devices as devices_module
+from cairn._gpu.devices import DeviceCopyList, Devices, driver_library, probe
 
 # torch's newer and older names.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -31,7 +31,7 @@ _SECONDS = 60.0
 def report(libcuda: str) -> tuple[bool, str]:
     """Returns whether there is a driver, and lines for people: driver, devices, pinning, path of a save, allocator, and
     what share_gpu_memory=True would do with memory of that allocator."""
-    found, text = devices_module.probe(libcuda)
+    found, text = probe(libcuda)
     if not found:
         return False, text + _NEXT_WITHOUT_DRIVER
     settings = [f"{name}={os.environ[name]}" for name in _ALLOCATOR_SETTINGS if name in os.environ]
@@ -51,7 +51,7 @@ def _torch_memory(libcuda: str) -> tuple[str, str]:
         return "there is no torch to ask", ""
     if not torch.cuda.is_available() or torch.version.hip is not None:
         return "torch sees no GPU of CUDA", ""
-    devices = devices_module.Devices(libcuda=libcuda)
+    devices = Devices(libcuda=libcuda)
     try:
         array = device_array.of(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
         return f"memory of torch can be exported as: {handle_types(devices, array)}", sharing(devices, array)
@@ -59,9 +59,9 @@ def _torch_memory(libcuda: str) -> tuple[str, str]:
         devices.close()
 
 
-def sharing(devices: devices_module.Devices, array: device_array.DeviceArray) -> str:
+def sharing(devices: Devices, array: device_array.DeviceArray) -> str:
     """Returns in words how an array's memory would be shared with the agent (share_gpu_memory=True)."""
-    copies = devices_module.DeviceCopyList()
+    copies = DeviceCopyList()
     copies.add_device_array("", array, 0, -1, 0)
     try:
         kinds = {block.kind: block.why for block in devices.find_blocks(copies, time.monotonic() + _SECONDS)}
@@ -76,7 +76,7 @@ def sharing(devices: devices_module.Devices, array: device_array.DeviceArray) ->
     return "by descriptors (device-vmm)"
 
 
-def handle_types(devices: devices_module.Devices, array: device_array.DeviceArray) -> str:
+def handle_types(devices: Devices, array: device_array.DeviceArray) -> str:
     """Returns in words what an array's memory can be exported as."""
     types = devices.handle_types(array)
     if types < 0:
@@ -86,9 +86,9 @@ def handle_types(devices: devices_module.Devices, array: device_array.DeviceArra
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--libcuda", default=devices_module.driver_library(),
+    parser.add_argument("--libcuda", default=driver_library(),
                         help="another library to look at than that of saves and loads "
-                             f"({devices_module.driver_library()})")
+                             f"({driver_library()})")
     found, text = report(parser.parse_args().libcuda)
     sys.stdout.write(text)
     return 0 if found else 1

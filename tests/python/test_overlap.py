@@ -10,7 +10,7 @@ import pytest
 
 import cairn
 from cairn._gpu import device_array
-from cairn._gpu import overlap as overlap_module
+from cairn._gpu.overlap import GuardedMemory, add_spans
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 
@@ -455,7 +455,7 @@ def test_torchs_optimizers_are_guarded(gpu, one_slab, client, state):
 
 
 def test_covered_memory_is_that_of_its_spans():
-    covered = overlap_module.GuardedMemory([(100, 200), (150, 300), (400, 500), (300, 310)])
+    covered = GuardedMemory([(100, 200), (150, 300), (400, 500), (300, 310)])
 
     def array(address, size):
         return device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
@@ -472,6 +472,6 @@ def test_memory_of_tensors_that_are_made_of_others_is_that_of_these(monkeypatch)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
     tensor = ScaledTensor.random(4, 4, 0)
     spans = []
-    overlap_module._add_spans({"state": [tensor]}, spans)
+    add_spans({"state": [tensor]}, spans)
     assert spans == [(part.data_ptr(), part.data_ptr() + part.nbytes)
                      for part in (tensor.codes, tensor.scale, tensor.table)]

@@ -371,10 +371,10 @@ def test_tensors_on_gpus_that_have_not_moved_are_copied_as_they_are_then(client,
 
 def test_memory_of_tensors_that_get_other_memory_is_kept_while_the_state_is(client, gpu):
     there, _ = on_gpu(gpu, torch.arange(5, dtype=torch.float32))
-    blocks = ShardCache()
-    flatten({"m": {"w": there}}, blocks=blocks)
+    cache = ShardCache()
+    flatten({"m": {"w": there}}, cache=cache)
     pointer = there.data_ptr()
-    state = flatten({"m": {"w": there}}, blocks=blocks).state
+    state = flatten({"m": {"w": there}}, cache=cache).state
     there.data = torch.zeros(7)
     assert [each.data_ptr() for each in state.kept] == [pointer]
 

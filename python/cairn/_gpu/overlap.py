@@ -96,7 +96,7 @@ class UpdateGuards:
             if isinstance(part, (str, bytes, int, float, type(None))):  # which a state of an optimizer may hold
                 raise _wrong_part(part)
             if not _is_optimizer(part):
-                _add_spans(part, spans)
+                add_spans(part, spans)
                 continue
             name = type(part).__name__
             try:
@@ -109,7 +109,7 @@ class UpdateGuards:
                                            "before_update() before each change."}) from error
             if why:
                 return why
-            _add_spans(values, spans)
+            add_spans(values, spans)
         return GuardedMemory(spans)
 
     def _put_on(self, optimizer: Any, name: str, groups: Sequence[Mapping[str, Any]]) -> str:
@@ -211,7 +211,7 @@ def current_streams() -> dict[int, int]:
     return {device: int(torch.cuda.current_stream(device).cuda_stream) for device in range(torch.cuda.device_count())}
 
 
-def _add_spans(value: Any, spans: list[tuple[int, int]]) -> None:
+def add_spans(value: Any, spans: list[tuple[int, int]]) -> None:
     """Adds the memory of all arrays on devices in nested dicts and lists. Arrays on the host have none."""
     torch = sys.modules.get("torch")
     _add_spans_of(value, spans, () if torch is None else torch.Tensor)

@@ -23,7 +23,7 @@ from cairn._staging import slab_copies
 from cairn._state import layout
 from cairn._state.entries import PerRankValues
 from cairn._state.layout import DeclaredState
-from cairn._state.mapping import Mapping, declare
+from cairn._state.mapping import MappingLike, declare_mapping
 from cairn._state.objects import decode
 
 
@@ -38,10 +38,10 @@ class Loader:
         self._sources = layout.LayoutBuilder()
         self._numbers = itertools.count(1)
 
-    def load(self, state: dict[str, Any], step: int | None, mapping: Mapping | None,
+    def load(self, state: dict[str, Any], step: int | None, mapping: MappingLike | None,
              source: str | os.PathLike[str] | None, strict: bool, fallback: bool, timeout: float) -> LoadReport:
         """See Client.load."""
-        declared = declare(self._targets.declare(state, writable=True), mapping, source)
+        declared = declare_mapping(self._targets.declare(state, writable=True), mapping, source)
         request = self._request(strict)
         if step is not None:
             request.step = step

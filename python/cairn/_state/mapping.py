@@ -15,11 +15,11 @@ from cairn._base.errors import Error
 from cairn._state.layout import DeclaredState
 
 # A mapping is a list of statements, a text with one per line, a file, or an aoa_config.
-Mapping = Sequence[str] | str | os.PathLike[str] | dict[str, Any]
+MappingLike = Sequence[str] | str | os.PathLike[str] | dict[str, Any]
 
 
-def declare(declared: DeclaredState, mapping: Mapping | None,
-            source: str | os.PathLike[str] | None) -> DeclaredState:
+def declare_mapping(declared: DeclaredState, mapping: MappingLike | None,
+                    source: str | os.PathLike[str] | None) -> DeclaredState:
     """Returns the layout with what is to be loaded into it. All ranks must ask for the same."""
     wish = wire.Layout()
     if mapping is not None:
@@ -36,7 +36,7 @@ def declare(declared: DeclaredState, mapping: Mapping | None,
     return dataclasses.replace(declared, layout=layout, digest=hashlib.sha256(layout).digest())
 
 
-def as_json(mapping: Mapping) -> str:
+def as_json(mapping: MappingLike) -> str:
     """Returns a mapping in any of its forms as the JSON of an aoa_config."""
     if isinstance(mapping, os.PathLike):
         try:

@@ -147,14 +147,14 @@ def is_dcp_directory(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(os.fspath(path), ".metadata"))
 
 
-def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: ShardCache | None = None, to_load: bool = False,
+def flatten(state_dict: dict[str, Any], as_dcp: bool = False, cache: ShardCache | None = None, to_load: bool = False,
             form: Form = Form()) -> FlatState:
     """Joins the keys of each leaf by ".".
 
     Args:
       as_dcp: takes apart what torch.distributed.checkpoint takes apart, so that the names are the same: also dicts and
         lists without tensors; empty dicts then have no name.
-      blocks: of the state dict of the last save. The flat state may then only be used while the tensors live.
+      cache: of the state dict of the last save. The flat state may then only be used while the tensors live.
       to_load: the state is the target of a load.
       form: how what is loaded was stored.
 
@@ -170,7 +170,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: ShardCache
         raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
     flat = FlatState()
     ties = Ties()
-    walk = _Walk(as_dcp, blocks, flat.copies, form)
+    walk = _Walk(as_dcp, cache, flat.copies, form)
     for leaf in walk.leaves(state_dict, "", 0):
         value = leaf.value
         if isinstance(value, CachedDict):
@@ -179,7 +179,7 @@ def flatten(state_dict: dict[str, Any], as_dcp: bool = False, blocks: ShardCache
                 # A tensor may get other memory while copies go on (`p.data = other`), so its memory itself is kept.
                 flat.state.kept.extend([each.untyped_storage() for each in leaf.container.values() if not each.is_cpu])
                 continue
-            for each in dataclasses.replace(walk, blocks=None).leaves(leaf.container, leaf.name, 0):
+            for each in dataclasses.replace(walk, cache=None).leaves(leaf.container, leaf.name, 0):
                 _add(flat, ties, each, to_load)
         else:
             _add(flat, ties, leaf, to_load)
@@ -272,7 +272,7 @@ class _Walk:
     """Goes through a state dict; see flatten()."""
 
     as_dcp: bool
-    blocks: ShardCache | None
+    cache: ShardCache | None
     copies: DeviceCopies
     form: Form
 
@@ -287,7 +287,7 @@ class _Walk:
         return isinstance(value, (dict, list)) and _holds_tensor(value, path, 0)
 
     def leaves(self, container: Any, path: str, depth: int, numbers: dict[Any, int] | None = None) -> Iterator[_Leaf]:
-        """Yields all leaves. A dict that `blocks` knows is one leaf: its path, itself, no key, its CachedDict.
+        """Yields all leaves. A dict that `cache` knows is one leaf: its path, itself, no key, its CachedDict.
 
         Args:
           numbers: take the place of these keys.
@@ -295,13 +295,13 @@ class _Walk:
         if depth > _MAX_DEPTH:
             raise _too_deep(path)
         prefix = f"{path}." if path else ""
-        if self.blocks is not None and isinstance(container, dict):
-            block = self.blocks.find(path, container, self.copies)
-            if block is not None:
-                yield _Leaf(path, container, None, block)
+        if self.cache is not None and isinstance(container, dict):
+            cached = self.cache.find(path, container, self.copies)
+            if cached is not None:
+                yield _Leaf(path, container, None, cached)
                 return
             if not _has_extra_state(container):
-                self.blocks.learn(path, prefix, container, self.copies)
+                self.cache.learn(path, prefix, container, self.copies)
         items: Iterable[tuple[Any, Any]] = (container.items() if isinstance(container, Mapping)
                                             else enumerate(container))
         for key, value in items:

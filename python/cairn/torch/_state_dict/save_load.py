@@ -13,14 +13,14 @@ from typing import Any, SupportsIndex
 from cairn._base.errors import Error, next_action
 from cairn._base.results import LoadReport, listed
 from cairn._state.entries import PerRank
-from cairn._state.mapping import Mapping
+from cairn._state.mapping import MappingLike
 from cairn.client import Client, Saving
 from cairn.torch._state_dict.flatten import Form, flatten, forms_of, is_dcp_directory
 from cairn.torch._state_dict.shard_cache import ShardCache
 from cairn.torch._state_dict.stored_values import unplaced_error
 
 _log = logging.getLogger("cairn")
-_blocks: weakref.WeakKeyDictionary[Client, ShardCache] = weakref.WeakKeyDictionary()
+_caches: weakref.WeakKeyDictionary[Client, ShardCache] = weakref.WeakKeyDictionary()
 
 
 def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
@@ -36,7 +36,7 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
     Raises:
       Error: as save() of what the state dict holds, and as Client.prepare.
     """
-    return client.prepare(flatten(state_dict, blocks=_blocks_of(client)).state, timeout)
+    return client.prepare(flatten(state_dict, cache=_cache_of(client)).state, timeout)
 
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
@@ -67,19 +67,19 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
         not what its placements say), BAD_DTYPE, UNSUPPORTED (sparse and quantized tensors, ShardedTensor, tuples with
         tensors); and as Client.save.
     """
-    flat = flatten(state_dict, blocks=_blocks_of(client))
+    flat = flatten(state_dict, cache=_cache_of(client))
     flat.copies.from_devices()
     return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names, overwrite=overwrite,
                        metrics=metrics, overlap=overlap, check_overlap=check_overlap)
 
 
-def _blocks_of(client: Client) -> ShardCache:
+def _cache_of(client: Client) -> ShardCache:
     """Returns what is remembered of the client's last save."""
-    return _blocks.setdefault(client, ShardCache())
+    return _caches.setdefault(client, ShardCache())
 
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None = None,
-         mapping: Mapping | None = None, strict: bool = True, *, source: str | os.PathLike[str] | None = None,
+         mapping: MappingLike | None = None, strict: bool = True, *, source: str | os.PathLike[str] | None = None,
          fallback: bool = True, timeout: float = 1800) -> LoadReport:
     """Calls Client.load for a state dict. It fills the dict's tensors in place and replaces its other values.
 
@@ -108,7 +108,7 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
     return report
 
 
-def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None, mapping: Mapping | None,
+def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
          strict: bool, *, source: str | os.PathLike[str] | None, fallback: bool = True,
          timeout: float = 1800) -> LoadReport:
     """Does what load() does, without a word in the log about what it did not fill."""

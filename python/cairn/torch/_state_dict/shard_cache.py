@@ -57,39 +57,39 @@ class ShardCache:
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[str, CachedDict] = {}
+        self._dicts: dict[str, CachedDict] = {}
 
     def find(self, path: str, container: dict[Any, Any], copies: DeviceCopies) -> CachedDict | None:
-        """Returns the block of a dict whose tensors are all where they were when they were learned."""
-        block = self._blocks.get(path)
-        if block is None or block.signature != _signature(container, copies):
+        """Returns a dict whose tensors are all where they were when they were learned."""
+        cached = self._dicts.get(path)
+        if cached is None or cached.signature != _signature(container, copies):
             return None
-        return block
+        return cached
 
     def learn(self, path: str, prefix: str, container: dict[Any, Any], copies: DeviceCopies) -> None:
         """Remembers a dict, if it has only tensors that are plain and distinct, on the host or on GPUs of CUDA."""
-        self._blocks.pop(path, None)
+        self._dicts.pop(path, None)
         signature = _signature(container, copies)
         if signature is None or not all(isinstance(key, (str, int)) for key in container):
             return
-        block = CachedDict(signature, {}, {})
+        cached = CachedDict(signature, {}, {})
         for key, tensor in container.items():
             width = tensor.element_size()
             pointer = tensor.data_ptr()
             if (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or width not in RAW_DTYPE or not pointer
-                    or pointer in block.names):
+                    or pointer in cached.names):
                 return
             try:
                 name = f"{prefix}{key}"
             except ValueError:  # an integer that Python does not write, which flatten() refuses
                 return
-            block.names[pointer] = name
-            block.state[name] = Shard._of_lasting(_array_of(tensor, width, copies),
-                                                  str(tensor.dtype).removeprefix("torch."))
-        if len(block.state) == len(container):  # no two keys have one name
-            if len(self._blocks) >= _MOST:
-                self._blocks.clear()
-            self._blocks[path] = block
+            cached.names[pointer] = name
+            cached.state[name] = Shard._of_lasting(_array_of(tensor, width, copies),
+                                                   str(tensor.dtype).removeprefix("torch."))
+        if len(cached.state) == len(container):  # no two keys have one name
+            if len(self._dicts) >= _MOST:
+                self._dicts.clear()
+            self._dicts[path] = cached
 
 
 def _array_of(tensor: torch.Tensor, width: int, copies: DeviceCopies) -> Array | DeviceArray:
