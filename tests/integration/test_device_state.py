@@ -14,7 +14,7 @@ import pytest
 
 import cairn
 from testing.parallel import layout
-from testing.ranks import blank, on_ranks
+from testing.ranks import blank, on_ranks, until
 from testing.refusals import refused
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
@@ -149,8 +149,7 @@ def test_a_reshard_whose_driver_hangs_ends_by_its_timeout(gpu, tmp_path):
         assert time.monotonic() - begun < 30
         assert error.value.reason == "DEVICE_STALLED", error.value
         gpu.hang(None)
-        while client.status().driver_busy:
-            pass
+        until(lambda: not client.status().driver_busy)
         client.reshard(state, target)
         assert (target["w"].values == 1).all()
 

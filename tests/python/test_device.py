@@ -16,6 +16,7 @@ from cairn import doctor_gpu
 from cairn._base import probes
 from cairn._gpu import device_array
 from cairn._gpu.devices import Devices
+from testing.ranks import until
 from testing.stand_in_gpu import ILLEGAL_ADDRESS, LIBRARY, StandInGpu
 
 
@@ -176,8 +177,7 @@ def test_two_clients_of_one_process_do_not_meet(gpu, agent, client, limits):
     gpu.hang(None)
     with cairn.connect(agent.address, limits=limits) as other:
         other.save(2, states[1]).wait()
-        while client.status().driver_busy:
-            pass
+        until(lambda: not client.status().driver_busy)
         client.save(3, states[0]).wait()
         assert gpu.count("streams") == 2
     for step, state in ((2, states[1]), (3, states[0])):
@@ -215,8 +215,7 @@ def test_a_driver_that_hangs_ends_the_save_at_its_deadline(gpu, one_slab, client
         client.save(2, state)
     assert error.value.reason == "DEVICE_STALLED"
     gpu.hang(None)
-    while client.status().driver_busy:
-        pass
+    until(lambda: not client.status().driver_busy)
     client.save(2, state).wait()
     assert len(one_slab.cancelled) == 1, "now the agent may use the slab again"
 
@@ -248,13 +247,12 @@ def test_a_call_that_hangs_is_named_at_the_callers_deadline(gpu, one_slab, clien
     error = took(SOON, call, state, timeout=0.2)
     name = function.removesuffix("_v2")
     # A busy machine may not have come to the call at the deadline.
-    until = time.monotonic() + 30
+    latest = time.monotonic() + 30
     while f"{name} has not returned for " not in error.message:
-        assert error.reason == "DEVICE_STALLED" and "next: " in str(error) and time.monotonic() < until, error
+        assert error.reason == "DEVICE_STALLED" and "next: " in str(error) and time.monotonic() < latest, error
         error = took(SOON, call, state, timeout=0.2)
     gpu.hang(None)
-    while client.status().driver_busy:
-        pass
+    until(lambda: not client.status().driver_busy)
     client.save(2, state).wait()
     client.close()
     assert not any(gpu.held().values())
@@ -273,8 +271,7 @@ def test_sums_of_replicas_on_a_driver_that_hangs_end_at_the_saves_deadline(gpu, 
     with hanging:
         error = took(SOON, client.save, 1, state, timeout=0.5, overlap=[list(state.values())] if overlapped else None)
     assert error.reason == "DEVICE_STALLED", error
-    while not client.status().driver_waiting.startswith("cuEventSynchronize has not returned for "):
-        pass
+    until(lambda: client.status().driver_waiting.startswith("cuEventSynchronize has not returned for "))
     gpu.hang(None)
 
 
@@ -294,19 +291,15 @@ def test_the_slab_of_an_agent_that_restarts_while_a_load_copies_is_unpinned_befo
     gpu.set("engine_stopped", 1)
     loading = threading.Thread(target=load_that_fails, args=(client, {"w": large}))
     loading.start()
-    while not client.status().driver_busy:
-        pass
+    until(lambda: client.status().driver_busy)
     one_slab.close()
     one_slab.start()
-    while client.status().agent_incarnation != one_slab.incarnation:
-        pass
-    while client.status().slabs:
-        pass
+    until(lambda: client.status().agent_incarnation == one_slab.incarnation)
+    until(lambda: not client.status().slabs)
     assert gpu.count("registered_bytes") == before and client.status().driver_keeps_memory
     gpu.set("engine_stopped", 0)
     loading.join()
-    while client.status().driver_keeps_memory:
-        pass
+    until(lambda: not client.status().driver_keeps_memory)
     assert gpu.count("registered_bytes") == 0
     client.prepare({"s": small})
     for step, overlap in ((2, None), (3, [[small]])):
@@ -323,8 +316,7 @@ def test_memory_that_a_driver_pins_after_the_deadline_is_unpinned(gpu, one_slab,
     gpu.hang("cuMemHostRegister_v2")
     assert took(SOON, client.prepare, {"w": small}, timeout=0.2).reason == "DEVICE_STALLED"
     gpu.hang(None)
-    while client.status().driver_busy:
-        pass
+    until(lambda: not client.status().driver_busy)
     gc.collect()  # the error has the mapping in its traceback
     client.prepare({"w": large})
     saving = client.save(1, {"w": large})
@@ -344,8 +336,7 @@ def test_a_client_that_is_closed_while_the_driver_hangs_keeps_the_slab_mapped(gp
     client.close()
     assert one_slab.unmapped == [False]
     gpu.hang(None)
-    while gpu.count("streams"):
-        pass
+    until(lambda: not gpu.count("streams"))
     assert not any(gpu.held().values())
 
 
@@ -424,8 +415,7 @@ def test_a_shard_that_is_kept_comes_after_the_stream_of_the_moment(gpu, client):
     done = []
     saving = threading.Thread(target=lambda: done.append(client.save(1, {"w": shard})))
     saving.start()
-    while not client.status().driver_busy:
-        pass
+    until(lambda: client.status().driver_busy)
     gpu.set("engine_stopped", 0)
     saving.join()
     done[0].wait()

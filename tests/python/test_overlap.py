@@ -11,6 +11,7 @@ import pytest
 import cairn
 from cairn._gpu import device_array
 from cairn._gpu.overlap import GuardedMemory, add_spans
+from testing.ranks import until
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 
@@ -334,8 +335,7 @@ def test_a_capture_that_begins_while_it_copies_ends_well_and_so_does_the_save(gp
     saving = client.save(1, state, overlap=[optimizer])
     gpu.begin_capture()
     asked = gpu.count("cuEventQuery")
-    while gpu.count("cuEventQuery") < asked + 3 and client.status().driver_busy:
-        pass
+    until(lambda: gpu.count("cuEventQuery") >= asked + 3 or not client.status().driver_busy)
     saving.before_update({0: gpu.stream()})  # as a step that is being captured does
     gpu.set("engine_stopped", 0)
     saving.wait()
@@ -383,13 +383,11 @@ def test_a_driver_that_fails_or_hangs_ends_the_save_and_the_next_one_works(gpu, 
         saving.wait()
     assert error.value.reason == "DEVICE_STALLED" and error.value.metadata["step"] == "2"
     assert len(one_slab.cancelled) == 1, "the copies may still write to the slab"
-    while not client.status().driver_waiting.startswith("cuEventQuery has not returned for "):
-        pass
+    until(lambda: client.status().driver_waiting.startswith("cuEventQuery has not returned for "))
     with pytest.raises(cairn.Error, match=r"still not ended .*: cuEventQuery has not returned for "):
         client.save(3, state)
     gpu.hang(None)
-    while client.status().driver_busy:
-        pass
+    until(lambda: not client.status().driver_busy)
     client.save(3, state, overlap=[optimizer]).wait()
     assert len(one_slab.cancelled) == 2
     check_committed(client, 3, contents(state))

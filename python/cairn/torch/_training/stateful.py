@@ -25,7 +25,7 @@ from cairn.torch._tensors.subclasses import inner_tensors_of
 from cairn.torch._training import rng
 from cairn.torch._training.optimizer_state import built_states, describe_states, made_by_step, parameters_of
 
-# The names of descriptions (_description.py) begin so; the place of what is described follows.
+# The names of descriptions (description.py of _state_dict) begin so; the place of what is described follows.
 _DESCRIPTION = "cairn.description."
 
 
