@@ -22,6 +22,7 @@
 #include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
+#include "common/format/checkpoint_path.h"
 #include "common/metrics/metrics_server.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
@@ -33,7 +34,6 @@
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace {
 
@@ -117,7 +117,8 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "auto: with agents of this machine; never: bytes between agents go over the network")
       .OneOf({"auto", "never"});
   add("--slab-loads", flags.slab_loads,
-      "auto: loads take from the slab what it still holds of the last committed save; never: all is read from files")
+      "auto: loads take from the staging buffer what it still holds of the last committed save; never: all is read "
+      "from files")
       .OneOf({"auto", "never"});
   add("--nccl", flags.nccl,
       "auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks can; never; "

@@ -25,11 +25,11 @@
 #include "common/rpc/token_source.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/nested_root.h"
-#include "common/storage/root_proof.h"
-#include "coordinator/root_lock/epoch_file.h"
-#include "coordinator/server/attempt_store.h"
 #include "coordinator/server/server.h"
+#include "store/root/epoch_file.h"
+#include "store/root/nested_root.h"
+#include "store/root/root_proof.h"
+#include "store/write/attempt_store.h"
 
 namespace cairn {
 namespace {
@@ -103,7 +103,7 @@ absl::StatusOr<EpochFile> TakeRoot(const Settings& settings, PosixStorage& stora
   });
 }
 
-// Checks that a verdict can be put into the root.
+// Checks that an outcome can be put into the root.
 absl::Status ProbeRoot(PosixStorage& storage) {
   const absl::Status creates = storage.ProbeAtomicCreate();
   if (!HasReason(creates, Reason::kNoSpace)) return creates;

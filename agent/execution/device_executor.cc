@@ -43,7 +43,8 @@ void DeviceExecutor::End() {
 void DeviceExecutor::Copy(const action::CopyFromDevice& order, std::shared_ptr<SharedMemory> slab) {
   if (slab == nullptr) {
     context_.host.Do([&](Session& session, absl::Time) {
-      session.OnDeviceCopied(order.copy, MakeError(Reason::kDeviceError, "the slab was replaced before the copies"));
+      session.OnDeviceCopied(order.copy,
+                             MakeError(Reason::kDeviceError, "the staging buffer was replaced before the copies"));
     });
     return;
   }

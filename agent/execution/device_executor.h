@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "agent/execution/device_keeper.h"
 #include "agent/execution/executor_context.h"
-#include "agent/gpu/device_keeper.h"
 #include "agent/session/action.h"
 #include "agent/staging/shared_memory.h"
 

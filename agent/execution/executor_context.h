@@ -13,13 +13,13 @@
 #include "absl/time/time.h"
 #include "agent/execution/root_guard.h"
 #include "agent/execution/transfer_counters.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/session_host.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/transport/transfer_service.h"
 #include "common/file/posix.h"
 #include "common/rpc/token_source.h"
+#include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 
 namespace cairn {
 

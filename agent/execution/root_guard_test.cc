@@ -7,7 +7,7 @@
 
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 
 namespace cairn {
 namespace {

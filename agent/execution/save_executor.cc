@@ -113,7 +113,7 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
     slab_id_ = id;
     return SlabDescription{id, slab_->bytes()};
   };
-  auto made = WithMemory("for the slab", make);
+  auto made = WithMemory("for the staging buffer", make);
   if (made.ok()) {
     Log(LogLevel::kInfo, "slab_made", {{"bytes", made->bytes}, {"seconds", Seconds(begin)}});
   } else {

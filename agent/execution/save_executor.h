@@ -63,7 +63,7 @@ class SaveExecutor {
     }
   };
 
-  // The part of the slab that is lent for the save that is being written or awaits its verdict.
+  // The part of the slab that is lent for the save that is being written or awaits its outcome.
   struct Lent {
     uint64_t save = 0;
     TransferService::Key key;

@@ -8,7 +8,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "agent/gpu/nccl_probe.h"
 #include "agent/sockets/predecessor.h"
 #include "agent/sockets/socket_directory.h"
 #include "common/base/overloaded.h"
@@ -19,6 +18,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "gpu/nccl/nccl_probe.h"
 
 namespace cairn {
 namespace {

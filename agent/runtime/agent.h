@@ -16,7 +16,6 @@
 #include "agent/execution/root_guard.h"
 #include "agent/execution/save_executor.h"
 #include "agent/execution/transfer_counters.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/runtime/coordinator_link.h"
 #include "agent/session/session_host.h"
@@ -29,6 +28,7 @@
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/rpc/connection_listener.h"
+#include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
 
@@ -61,7 +61,7 @@ class Agent {
   // The shared memory of slab and read buffers, bytes.
   uint64_t memory_held() const { return pool_.held(); }
 
-  // Waits until staged saves have their verdicts, at most for `timeout`, and not after a fatal error, because then none
+  // Waits until staged saves have their outcomes, at most for `timeout`, and not after a fatal error, because then none
   // comes. True if none is left.
   bool Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.

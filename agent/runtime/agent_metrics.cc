@@ -23,7 +23,8 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
   families.push_back(
       MeasuredGauge("cairn_agent_trainer_attached", "1 while a training process is attached.", attached ? 1 : 0));
   families.push_back(MeasuredGauge("cairn_agent_busy", "1 while a save or a load is under way.", active ? 1 : 0));
-  families.push_back(MeasuredGauge("cairn_agent_shared_memory_bytes", "Memory of the slab and of read buffers.",
+  families.push_back(MeasuredGauge("cairn_agent_shared_memory_bytes",
+                                   "Memory of the staging buffer and of read buffers.",
                                    static_cast<double>(agent_.memory_held())));
   const TransferCounters::Values values = agent_.counters().values();
   families.push_back(MeasuredCounter("cairn_agent_writes_total", "Parts of saves that were written to storage.",

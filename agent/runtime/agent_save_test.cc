@@ -64,7 +64,7 @@ void CheckBin(const std::string& path, const RankLayout& layout, const std::vect
 
 class AgentSaveTest : public AgentFixture {};
 
-TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheVerdict) {
+TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheOutcome) {
   RunningAgent agent(Options());
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());

@@ -148,7 +148,7 @@ TEST_F(AgentTest, BeginSave_BeforeAttach_IsNotRegistered) {
   EXPECT_TRUE(HasReason(trainer.BeginSave(*layout_, 1).status(), Reason::kNotRegistered));
 }
 
-TEST_F(AgentTest, Drain_SaveIsUnderWay_EndsWithItsVerdict) {
+TEST_F(AgentTest, Drain_SaveIsUnderWay_EndsWithItsOutcome) {
   RunningAgent agent(Options());
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());

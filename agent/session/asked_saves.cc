@@ -8,7 +8,7 @@ bool AskedSaves::Ask(const Question& question, uint64_t number) {
   const auto same = [&](const Entry& entry) { return entry.question == question; };
   if (std::any_of(entries_.begin(), entries_.end(), same)) return false;
   if (entries_.size() >= kMost) {
-    // A verdict that nobody has come back for can be asked for again.
+    // An outcome that nobody has come back for can be asked for again.
     const auto oldest =
         std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.answered; });
     if (oldest == entries_.end()) return false;
@@ -54,12 +54,12 @@ bool AskedSaves::Apply(const v1::SaveOrder& order) {
   const auto found =
       std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.number == order.call(); });
   if (found == entries_.end()) return false;
-  const bool verdict = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+  const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
   if (found->answered || order.step() != found->question.step) return true;
   const uint32_t attempt = found->question.attempt;
-  if (verdict && attempt != 0 && order.attempt() != attempt) return true;  // of another attempt
+  if (outcome && attempt != 0 && order.attempt() != attempt) return true;  // of another attempt
   found->last = order;
-  found->answered = verdict || order.action() == v1::SaveOrder::UNKNOWN;
+  found->answered = outcome || order.action() == v1::SaveOrder::UNKNOWN;
   return true;
 }
 

@@ -1,5 +1,5 @@
 // Saves that this agent holds nothing of because it restarted, and whose trainer asks what became of them. The
-// coordinator is asked (SaveState.ASKED) until it has answered, with a verdict or UNKNOWN, which waits here for the
+// coordinator is asked (SaveState.ASKED) until it has answered, with an outcome or UNKNOWN, which waits here for the
 // trainer.
 #ifndef CAIRN_AGENT_SESSION_ASKED_SAVES_H_
 #define CAIRN_AGENT_SESSION_ASKED_SAVES_H_

@@ -14,7 +14,7 @@ namespace {
 
 class AskedSavesTest : public SucceedingSession {};
 
-TEST_F(AskedSavesTest, UnknownSave_WithItsAttempt_IsAskedForAndItsVerdictTold) {
+TEST_F(AskedSavesTest, UnknownSave_WithItsAttempt_IsAskedForAndItsOutcomeTold) {
   EXPECT_TRUE(HasReason(Wait(7, 0, kTrainer, 0).status(), Reason::kNotCommitted)) << "nothing says which save it is";
   const uint64_t version = session_.version();
   const auto pending = Wait(7, 2);
@@ -88,7 +88,7 @@ TEST_F(AskedSavesTest, AskedSave_BesideASaveOfThatStep_IsNoneOfTheTrainers) {
   ASSERT_NE(begun.call(), asked.call());
   Order({Answer(asked, v1::SaveOrder::COMMITTED), Answer(begun, v1::SaveOrder::WAIT)});
   EXPECT_EQ(Wait(7, 1)->checkpoint().state(), v1::Checkpoint::COMMITTED);
-  EXPECT_TRUE(Begin(7)->pending()) << "this one has no verdict";
+  EXPECT_TRUE(Begin(7)->pending()) << "this one has no outcome";
   EXPECT_FALSE(session_.saves().HoldsStaged());
 }
 
@@ -98,7 +98,7 @@ TEST_F(AskedSavesTest, AskedSaves_OfOneTrainer_AreBoundedAndEndWithIt) {
   std::vector<v1::SaveOrder> answers;
   for (const v1::SaveState& asked : Saves()) answers.push_back(Answer(asked, v1::SaveOrder::COMMITTED));
   Order(answers);
-  // Verdicts that nobody fetches make room for others.
+  // Outcomes that nobody fetches make room for others.
   EXPECT_TRUE(Wait(7, 1000)->pending());
   ASSERT_EQ(State().saves_size(), 1);
   EXPECT_EQ(State().saves(0).attempt(), 1000u);

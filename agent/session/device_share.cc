@@ -160,7 +160,7 @@ absl::StatusOr<DeviceShare::Wanted> DeviceShare::Read(const v1::CopyFromDeviceRe
     const v1::DeviceMemoryCopy& copy = request.copies(i);
     const uint32_t item = copy.item();
     if (item >= save.layout->shard_count || save.staged->slab_offset[item] == SaveImage::kNotStaged) {
-      return Bad(absl::StrCat("item ", item, " has no place in the slab"));
+      return Bad(absl::StrCat("item ", item, " has no place in the staging buffer"));
     }
     const StoredItem& stored = save.layout->items[item];
     if (copy.bytes() == 0 || copy.item_offset() != item_done || copy.bytes() > stored.bytes() - item_done) {

@@ -37,7 +37,7 @@ std::optional<absl::Status> EndedSaves::Tell(uint64_t id, uint64_t trainer) {
   return std::nullopt;
 }
 
-const v1::Checkpoint* EndedSaves::Verdict(int64_t step, uint64_t id, uint64_t trainer) {
+const v1::Checkpoint* EndedSaves::Outcome(int64_t step, uint64_t id, uint64_t trainer) {
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
     if (ended->step != step || (id != 0 && ended->id != id)) continue;
     const bool own = ended->trainer == trainer;

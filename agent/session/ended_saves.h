@@ -1,4 +1,4 @@
-// The verdicts of this rank's last saves, for trainers that ask later.
+// The outcomes of this rank's last saves, for trainers that ask later.
 #ifndef CAIRN_AGENT_SESSION_ENDED_SAVES_H_
 #define CAIRN_AGENT_SESSION_ENDED_SAVES_H_
 
@@ -35,7 +35,7 @@ class EndedSaves {
   std::optional<absl::Status> Tell(uint64_t id, uint64_t trainer);
   // Returns what a trainer that waits for the step may be told; `id`: of this save alone, 0 for any. That a step is
   // committed concerns everybody; why a save of it was aborted, only who called that save. Null if nothing is known.
-  const v1::Checkpoint* Verdict(int64_t step, uint64_t id, uint64_t trainer);
+  const v1::Checkpoint* Outcome(int64_t step, uint64_t id, uint64_t trainer);
 
  private:
   std::deque<Ended> ended_;  // the newest last

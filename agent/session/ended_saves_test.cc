@@ -54,20 +54,20 @@ TEST_F(EndedSavesTest, Committed_AfterSeveralSaves_IsThatOfTheLast) {
   EXPECT_FALSE(saves_.Committed(7));
 }
 
-TEST_F(EndedSavesTest, Verdict_OfAnotherTrainer_IsToldOnlyIfItIsACommit) {
+TEST_F(EndedSavesTest, Outcome_OfAnotherTrainer_IsToldOnlyIfItIsACommit) {
   Add(1, 7, kFirst, true);
   Add(2, 7, kFirst, false);
-  EXPECT_EQ(saves_.Verdict(7, 0, kFirst)->attempt(), 2u);
-  EXPECT_EQ(saves_.Verdict(7, 0, kSecond)->attempt(), 1u);
-  EXPECT_EQ(saves_.Verdict(7, 1, kFirst)->attempt(), 1u);
-  EXPECT_EQ(saves_.Verdict(7, 2, kSecond), nullptr);
-  EXPECT_EQ(saves_.Verdict(8, 0, kFirst), nullptr);
+  EXPECT_EQ(saves_.Outcome(7, 0, kFirst)->attempt(), 2u);
+  EXPECT_EQ(saves_.Outcome(7, 0, kSecond)->attempt(), 1u);
+  EXPECT_EQ(saves_.Outcome(7, 1, kFirst)->attempt(), 1u);
+  EXPECT_EQ(saves_.Outcome(7, 2, kSecond), nullptr);
+  EXPECT_EQ(saves_.Outcome(8, 0, kFirst), nullptr);
 }
 
 TEST_F(EndedSavesTest, Saves_BeyondTheSixtyFourth_AreForgottenFromTheOldest) {
   for (uint64_t id = 1; id <= 65; ++id) Add(id, static_cast<int64_t>(id), kFirst, true);
-  EXPECT_EQ(saves_.Verdict(1, 0, kFirst), nullptr);
-  EXPECT_NE(saves_.Verdict(2, 0, kFirst), nullptr);
+  EXPECT_EQ(saves_.Outcome(1, 0, kFirst), nullptr);
+  EXPECT_NE(saves_.Outcome(2, 0, kFirst), nullptr);
 }
 
 }  // namespace

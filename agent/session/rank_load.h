@@ -1,4 +1,4 @@
-// One load or reshard of this rank, from the trainer's call to the coordinator's verdict.
+// One load or reshard of this rank, from the trainer's call to the coordinator's outcome.
 //
 //   BEGUN -> READING -> DONE
 //     |         |

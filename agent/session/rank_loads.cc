@@ -225,8 +225,8 @@ void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
   const bool failed = order.action() == v1::LoadOrder::FAILED;
   // The coordinator tells all ranks one error, which holds what this rank had said.
   if (load.error.ok() || failed) {
-    absl::Status verdict = StatusFromProto(order.error());
-    if (!verdict.ok()) load.error = std::move(verdict);
+    absl::Status outcome = StatusFromProto(order.error());
+    if (!outcome.ok()) load.error = std::move(outcome);
   }
   if (load.error.ok()) load.error = Interrupted("the load was aborted");
   StopReading(load);
@@ -280,7 +280,8 @@ void RankLoads::StartReading(RankLoad& load) {
 void RankLoads::TakeKept(const RankLoad& load, action::StartRead& start) {
   start.kept = slab_.KeptFor(load.trainer);
   if (start.kept == nullptr) {
-    start.kept_refusal = load.kept != nullptr ? "a save has begun to use the slab" : slab_.RefusalFor(load.trainer);
+    start.kept_refusal =
+        load.kept != nullptr ? "a save has begun to use the staging buffer" : slab_.RefusalFor(load.trainer);
   } else if (start.kept->IsReadBy(*load.plan)) {
     slab_.BeginReading(load.number);
   } else {

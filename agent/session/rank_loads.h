@@ -37,7 +37,7 @@ class RankLoads {
   absl::Status CommitSource(const v1::CommitSourceRequest& request);
   // OK while the load may still give batches; its error otherwise.
   absl::Status Check(uint64_t trainer, uint64_t number) const;
-  // True when the load's verdict is known: nothing more comes.
+  // True when the load's outcome is known: nothing more comes.
   bool HasEnded(uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> End(const v1::EndLoadRequest& request);
   // Loads that the trainer has not copied to its end fail with `error`.
@@ -73,7 +73,7 @@ class RankLoads {
   // Takes every step that has become possible.
   void Advance();
 
-  // True while one has no verdict.
+  // True while one has no outcome.
   bool active() const;
   bool Uses(const std::string& layout_digest) const;
   // Returns whether this number was begun, and is not forgotten.

@@ -1,9 +1,9 @@
-// One save of this rank, from the trainer's call to its verdict.
+// One save of this rank, from the trainer's call to its outcome.
 //
 //   BEGUN -> STAGING -> STAGED -> WRITING
 //     |         |          |         |
 //     +---------+----------+---------+-> WRITTEN
-//     +-> FAILED (own reason) -> STOPPED (ordered to abort) -> verdict: told to the trainer and forgotten
+//     +-> FAILED (own reason) -> STOPPED (ordered to abort) -> outcome: told to the trainer and forgotten
 #ifndef CAIRN_AGENT_SESSION_RANK_SAVE_H_
 #define CAIRN_AGENT_SESSION_RANK_SAVE_H_
 
@@ -89,7 +89,7 @@ struct RankSave {
   std::vector<uint32_t> waiting_for;
   v1::WriteResult result;
   absl::Status error;
-  // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its verdict.
+  // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its outcome.
   bool told = false;
   std::optional<NextCall> next_call;
 };

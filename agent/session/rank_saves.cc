@@ -9,15 +9,15 @@
 #include "absl/strings/str_join.h"
 #include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 namespace {
 
-// Failed saves that the coordinator has not given a verdict on. More come together only while it is away.
+// Failed saves that the coordinator has not given an outcome on. More come together only while it is away.
 constexpr size_t kMaxFailed = 16;
 constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
 
@@ -112,7 +112,7 @@ bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) 
   return true;
 }
 
-// The next call of a step begins when the one before has its verdict.
+// The next call of a step begins when the one before has its outcome.
 absl::Status RankSaves::AwaitTurn(RankSave& save, const v1::BeginSaveRequest& request, absl::Time now) {
   const absl::Duration timeout = TimeoutOf(request);
   if (!save.next_call || save.next_call->trainer != request.trainer_incarnation()) {
@@ -163,7 +163,8 @@ absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
   }
   if (save->Staged()) return absl::OkStatus();
   if (save->phase != v1::SaveState::STAGING) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("save ", save->id, " of step ", save->step, " has no slab yet"));
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("save ", save->id, " of step ", save->step, " has no staging buffer yet"));
   }
   CAIRN_RETURN_IF_ERROR(save->TakeStaged(request));
   if (const int sampled = request.sampled_checksums_size(); sampled > 0) {
@@ -195,9 +196,9 @@ absl::StatusOr<v1::WaitSaveResponse> RankSaves::Wait(const v1::WaitSaveRequest& 
     if (!response.has_stalled() && save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
     return response;
   }
-  if (const v1::Checkpoint* verdict = ended_.Verdict(request.step(), request.save(), request.trainer_incarnation());
-      verdict != nullptr) {
-    *response.mutable_checkpoint() = *verdict;
+  if (const v1::Checkpoint* outcome = ended_.Outcome(request.step(), request.save(), request.trainer_incarnation());
+      outcome != nullptr) {
+    *response.mutable_checkpoint() = *outcome;
     return response;
   }
   // The coordinator knows no more than this process of a save that the process has begun itself.
@@ -216,14 +217,14 @@ absl::StatusOr<v1::WaitSaveResponse> RankSaves::AskFor(const v1::WaitSaveRequest
   v1::WaitSaveResponse response;
   const AskedSaves::Question question{request.trainer_incarnation(), request.step(), request.attempt(),
                                       request.attempt() == 0 ? request.save() : 0};
-  if (const auto verdict = asked_.Take(question); verdict.has_value()) {
-    if (verdict->action() == v1::SaveOrder::UNKNOWN) return UnknownSave(request.step());
+  if (const auto outcome = asked_.Take(question); outcome.has_value()) {
+    if (outcome->action() == v1::SaveOrder::UNKNOWN) return UnknownSave(request.step());
     absl::Status error;
-    if (verdict->action() == v1::SaveOrder::ABORTED) {
-      error = StatusFromProto(verdict->error());
+    if (outcome->action() == v1::SaveOrder::ABORTED) {
+      error = StatusFromProto(outcome->error());
       if (error.ok()) error = RankSave::Aborted(request.step());
     }
-    *response.mutable_checkpoint() = CheckpointOf(*verdict, error);
+    *response.mutable_checkpoint() = CheckpointOf(*outcome, error);
     return response;
   }
   if (asked_.Ask(question, next_call_)) {

@@ -68,7 +68,7 @@ class RankSaves {
 
   // None goes on, and none is to be told to the coordinator but as a question.
   bool empty() const { return saves_.empty(); }
-  // True while a staged save has no verdict: what a drain waits for.
+  // True while a staged save has no outcome: what a drain waits for.
   bool HoldsStaged() const;
   // True while the slab holds what is not written yet, or may have to be written again.
   bool HoldsSlab() const;
@@ -104,11 +104,11 @@ class RankSaves {
 
   void Apply(const v1::SaveOrder& order);
   void Abort(RankSave& save, const v1::SaveOrder& order);
-  void End(RankSave& save, const v1::SaveOrder& verdict);
+  void End(RankSave& save, const v1::SaveOrder& outcome);
   // The save is committed: loads may take its files from the slab, if they stand there as they were written.
-  void KeepSlab(const RankSave& save, const v1::SaveOrder& verdict);
+  void KeepSlab(const RankSave& save, const v1::SaveOrder& outcome);
   // `error`: of one that was aborted.
-  v1::Checkpoint CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const;
+  v1::Checkpoint CheckpointOf(const v1::SaveOrder& outcome, const absl::Status& error) const;
   void StopWriter(const RankSave& save);
   void Advance(RankSave& save);
   void OpenSlab(RankSave& save);

@@ -95,37 +95,37 @@ void RankSaves::Abort(RankSave& save, const v1::SaveOrder& order) {
   context_.Changed();
 }
 
-v1::Checkpoint RankSaves::CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const {
+v1::Checkpoint RankSaves::CheckpointOf(const v1::SaveOrder& outcome, const absl::Status& error) const {
   v1::Checkpoint checkpoint;
   checkpoint.set_job(context_.options.job);
-  checkpoint.set_step(verdict.step());
+  checkpoint.set_step(outcome.step());
   checkpoint.set_state(error.ok() ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
-  checkpoint.set_attempt(verdict.attempt());
-  checkpoint.set_bytes(verdict.bytes());
-  checkpoint.set_world_size(verdict.world_size() != 0 ? verdict.world_size() : context_.options.world_size);
-  checkpoint.set_data_directory(verdict.directory());
-  checkpoint.set_request_id(verdict.request_id());
+  checkpoint.set_attempt(outcome.attempt());
+  checkpoint.set_bytes(outcome.bytes());
+  checkpoint.set_world_size(outcome.world_size() != 0 ? outcome.world_size() : context_.options.world_size);
+  checkpoint.set_data_directory(outcome.directory());
+  checkpoint.set_request_id(outcome.request_id());
   checkpoint.set_coordinator_epoch(context_.coordinator_epoch);
-  if (verdict.has_commit_time()) *checkpoint.mutable_commit_time() = verdict.commit_time();
+  if (outcome.has_commit_time()) *checkpoint.mutable_commit_time() = outcome.commit_time();
   if (!error.ok()) *checkpoint.mutable_error() = StatusToProto(error);
-  if (verdict.has_warning()) *checkpoint.mutable_warning() = verdict.warning();
+  if (outcome.has_warning()) *checkpoint.mutable_warning() = outcome.warning();
   return checkpoint;
 }
 
-void RankSaves::End(RankSave& save, const v1::SaveOrder& verdict) {
+void RankSaves::End(RankSave& save, const v1::SaveOrder& outcome) {
   EndedSaves::Ended ended;
   ended.id = save.id;
   ended.step = save.step;
   ended.trainer = save.trainer;
-  if (verdict.action() != v1::SaveOrder::COMMITTED) {
-    ended.error = StatusFromProto(verdict.error());
+  if (outcome.action() != v1::SaveOrder::COMMITTED) {
+    ended.error = StatusFromProto(outcome.error());
     if (ended.error.ok()) ended.error = save.error;
     if (ended.error.ok()) ended.error = RankSave::Aborted(save.step);
     ended.untold = !save.told && !save.Staged() && save.id != 0;
   }
-  ended.checkpoint = CheckpointOf(verdict, ended.error);
-  if (verdict.attempt() == 0) ended.checkpoint.set_attempt(save.attempt);
-  if (ended.error.ok()) KeepSlab(save, verdict);
+  ended.checkpoint = CheckpointOf(outcome, ended.error);
+  if (outcome.attempt() == 0) ended.checkpoint.set_attempt(save.attempt);
+  if (ended.error.ok()) KeepSlab(save, outcome);
   ended.checkpoint.set_request_id(save.request_id);
   StopWriter(save);
   if (save.id != 0) ended_.Add(std::move(ended));
@@ -136,9 +136,9 @@ void RankSaves::End(RankSave& save, const v1::SaveOrder& verdict) {
 
 // A save may be written by another plan than it was staged by, item by item. The slab then holds another form than the
 // files, and is no image of them.
-void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& verdict) {
+void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& outcome) {
   if (save.phase != v1::SaveState::WRITTEN || save.staged != save.target) return;
-  if (verdict.attempt() != 0 && verdict.attempt() != save.write_attempt) return;
+  if (outcome.attempt() != 0 && outcome.attempt() != save.write_attempt) return;
   slab_.Keep({save.step, save.write_attempt, save.target, save.result});
 }
 
@@ -262,7 +262,7 @@ void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result
   writer_.reset();
   const bool stopping = std::exchange(writer_stopping_, false);
   RankSave* save = FindById(id);
-  // A verdict came while it was written: what the writer lent meanwhile is nobody's any more.
+  // An outcome came while it was written: what the writer lent meanwhile is nobody's any more.
   if (save == nullptr) context_.Do(action::EndLending{id});
   if (save != nullptr && save->phase == v1::SaveState::WRITING) {
     save->waiting_for.clear();
@@ -341,10 +341,10 @@ absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
     return LateBecauseOf(stalled, save);
   }
   if (HoldsSlab()) {
-    return MakeError(
-        Reason::kSaveInProgress,
-        absl::StrCat(rank, ": the slab was held by ", SlabHolders(), " for the whole timeout of step ", save.step),
-        metadata);
+    return MakeError(Reason::kSaveInProgress,
+                     absl::StrCat(rank, ": the staging buffer was held by ", SlabHolders(),
+                                  " for the whole timeout of step ", save.step),
+                     metadata);
   }
   if (!context_.registered) {
     return MakeError(

@@ -259,7 +259,7 @@ TEST_F(RankSavesOrdersTest, AbortOfAnUnknownAttempt_UntilItIsForgotten_IsAnswere
   EXPECT_EQ(State().saves_size(), 0);
 }
 
-TEST_F(RankSavesOrdersTest, Verdict_OfAnEarlierCall_LeavesTheNewOneAlone) {
+TEST_F(RankSavesOrdersTest, Outcome_OfAnEarlierCall_LeavesTheNewOneAlone) {
   EXPECT_TRUE(Begin(7).ok());
   State();
   v1::SynchronizeAgentResponse response;

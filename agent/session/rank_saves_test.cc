@@ -16,7 +16,7 @@ using testing::Whole;
 
 using RankSavesTest = ServedSession;
 
-TEST_F(RankSavesTest, Save_OrderedStepByStep_GoesThroughItsPhasesAndTellsItsVerdict) {
+TEST_F(RankSavesTest, Save_OrderedStepByStep_GoesThroughItsPhasesAndTellsItsOutcome) {
   EXPECT_TRUE(Begin(7)->pending());
   EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
   ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
@@ -159,7 +159,7 @@ TEST_F(RankSavesTest, TrainersEnd_BeforeStaging_FailsTheSaveAndLaterChangesNothi
   EXPECT_EQ(Begin(9)->slab().descriptor_id(), 102u);
 }
 
-TEST_F(RankSavesTest, Error_BeforeStaging_IsToldAndTheNextCallWaitsForTheVerdict) {
+TEST_F(RankSavesTest, Error_BeforeStaging_IsToldAndTheNextCallWaitsForTheOutcome) {
   slab_error_ = MakeError(Reason::kMemoryLimit, "too large");
   EXPECT_TRUE(Begin(7).ok());
   ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
@@ -176,7 +176,7 @@ TEST_F(RankSavesTest, Error_BeforeStaging_IsToldAndTheNextCallWaitsForTheVerdict
 }
 
 // It may bring another state, and must not be told that this one is committed.
-TEST_F(RankSavesTest, NextCall_WhileTheStepIsWritten_WaitsForItsVerdictAndIsNotToldIt) {
+TEST_F(RankSavesTest, NextCall_WhileTheStepIsWritten_WaitsForItsOutcomeAndIsNotToldIt) {
   const uint64_t first = StartWriting(7);
   const auto next = Begin(7);
   ASSERT_TRUE(next.ok()) << next.status();

@@ -11,12 +11,12 @@ namespace {
 
 using RankSavesTrainersTest = TrainersOfARank;
 
-TEST_F(RankSavesTrainersTest, Verdict_OfAPredecessorsCall_IsNotToldToTheNextTrainer) {
+TEST_F(RankSavesTrainersTest, Outcome_OfAPredecessorsCall_IsNotToldToTheNextTrainer) {
   session_.Attach(kFirst);
   EXPECT_TRUE(Begin(kFirst, 1)->pending());
   session_.OnTrainerGone(kFirst, TrainerEnd::kEnded);
   session_.Attach(kSecond);
-  EXPECT_TRUE(Begin(kSecond, 1)->pending()) << "until the first one's call has its verdict";
+  EXPECT_TRUE(Begin(kSecond, 1)->pending()) << "until the first one's call has its outcome";
   Abort(1);
   const auto begun = Begin(kSecond, 1);
   ASSERT_TRUE(begun.ok()) << begun.status();
@@ -28,7 +28,7 @@ TEST_F(RankSavesTrainersTest, Verdict_OfAPredecessorsCall_IsNotToldToTheNextTrai
   EXPECT_FALSE(Commit(kFirst, staged->save()).ok()) << "not attached";
 }
 
-TEST_F(RankSavesTrainersTest, AbortedSave_OfAPredecessor_IsNoVerdictOfTheStep) {
+TEST_F(RankSavesTrainersTest, AbortedSave_OfAPredecessor_IsNoOutcomeOfTheStep) {
   session_.Attach(kFirst);
   EXPECT_TRUE(Begin(kFirst, 1)->pending());
   session_.OnTrainerGone(kFirst, TrainerEnd::kEnded);

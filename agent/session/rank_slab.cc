@@ -60,7 +60,7 @@ void RankSlab::Keep(KeptSave kept) {
 KeptSavePtr RankSlab::KeptFor(uint64_t trainer) const { return use_.RestsFor(trainer) ? kept_ : nullptr; }
 
 std::string RankSlab::RefusalFor(uint64_t trainer) const {
-  return kept_ == nullptr || use_.RestsFor(trainer) ? "" : "an earlier trainer may still write into the slab";
+  return kept_ == nullptr || use_.RestsFor(trainer) ? "" : "an earlier trainer may still write into the staging buffer";
 }
 
 }  // namespace cairn

@@ -144,7 +144,7 @@ TEST_F(RankSlabTest, Load_SaveThatWasNotCommitted_ReadsFiles) {
   const auto begun = Stage(kFirst, 1);
   ASSERT_TRUE(Commit(kFirst, begun.save()).ok());
   Order(1, v1::SaveOrder::WRITE);
-  EXPECT_EQ(Load(kFirst, FileOf(1)).kept, nullptr) << "it is written, but there is no verdict";
+  EXPECT_EQ(Load(kFirst, FileOf(1)).kept, nullptr) << "it is written, but there is no outcome";
   Abort(1);
   EXPECT_EQ(Load(kFirst, FileOf(1)).kept, nullptr);
 }

@@ -34,7 +34,7 @@ inline constexpr size_t kMostSampled = 256;
 ReplicaChecklist MakeReplicaChecklist(const SaveImage& image, bool check_all, bool sample, uint32_t first);
 
 // Takes what the trainer found, as the coordinator is told.
-// INVALID_ARGUMENT (BAD_REQUEST): another number of checksums than was asked for. `request.object_bytes` is sound.
+// INVALID_ARGUMENT (BAD_REQUEST): another number of checksums than was asked for. `request.object_bytes` is valid.
 absl::Status TakeReplicaChecksums(const ReplicaChecklist& checklist, const RankLayout& layout,
                                   const v1::CommitStagingRequest& request, std::vector<v1::ReplicaChecksum>& checksums);
 

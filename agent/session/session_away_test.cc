@@ -104,7 +104,7 @@ TEST_F(SessionAwayTest, FailedSaves_ThatNobodyHearsOf_AreBounded) {
     ASSERT_TRUE(HasReason(last, Reason::kCoordinatorUnreachable)) << last;
   }
   EXPECT_LE(State().saves_size(), 16);
-  // It comes back, and gives them their verdicts.
+  // It comes back, and gives them their outcomes.
   std::vector<v1::SaveOrder> orders;
   for (const v1::SaveState& save : Saves()) orders.push_back(Answer(save, v1::SaveOrder::ABORTED));
   Order(orders);

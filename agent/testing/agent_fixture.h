@@ -13,8 +13,8 @@
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
 #include "common/base/random_id.h"
-#include "common/storage/attempt_owner.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
+#include "store/write/attempt_owner.h"
 
 namespace cairn {
 namespace testing {

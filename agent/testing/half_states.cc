@@ -6,7 +6,7 @@
 #include <map>
 
 #include "agent/testing/layouts.h"
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn::testing {
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
+#include "common/format/checkpoint_path.h"
 #include "common/format/safetensors_header.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace cairn::testing {
 

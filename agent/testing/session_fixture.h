@@ -74,7 +74,7 @@ class SucceedingSession : public SessionFixture {
     const v1::AgentState state = State();
     return {state.saves().begin(), state.saves().end()};
   }
-  // Asks for the verdict of a save that the agent before this one knew.
+  // Asks for the outcome of a save that the agent before this one knew.
   absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer,
                                             uint64_t save = 12345) {
     v1::WaitSaveRequest request;
@@ -309,7 +309,7 @@ class TrainersOfARank : public ::testing::Test {
     return begun.ok() ? *begun : v1::BeginSaveResponse();
   }
   uint64_t SlabOf(uint64_t trainer, int64_t step) { return Stage(trainer, step).slab().descriptor_id(); }
-  // A save from its beginning to its verdict; the number of its slab.
+  // A save from its beginning to its outcome; the number of its slab.
   uint64_t Save(uint64_t trainer, int64_t step) {
     const auto begun = Stage(trainer, step);
     EXPECT_TRUE(Commit(trainer, begun.save()).ok());

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/gpu/worker_process.h"
 #include "common/status/reason.h"
+#include "gpu/share/worker_process.h"
 
 namespace cairn {
 namespace {

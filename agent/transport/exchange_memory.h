@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/transport/worker_memory.h"
+#include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
 

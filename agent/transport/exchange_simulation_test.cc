@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/gpu/exchange_schedule.h"
 #include "agent/reader/round_ledger.h"
 #include "agent/transport/round_gate.h"
+#include "gpu/nccl/exchange_schedule.h"
 
 namespace cairn {
 namespace {

@@ -8,11 +8,11 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "agent/gpu/gpu_worker.pb.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/transport/answer_box.h"
 #include "agent/transport/copy_packer.h"
 #include "agent/transport/exchange_memory.h"
+#include "gpu/share/gpu_worker.pb.h"
 
 namespace cairn {
 

@@ -37,7 +37,7 @@ class ExchangedShardsTest : public ::testing::Test {
   void Make(const std::vector<Moving>& moves, absl::Duration gate_timeout = absl::Seconds(60)) {
     const auto absolute = [](const char* path) { return std::filesystem::absolute(path).string(); };
     WorkerProcessOptions worker;
-    worker.program = absolute("agent/gpu/cairn-gpu-worker");
+    worker.program = absolute("gpu/share/cairn-gpu-worker");
     worker.libcuda = absolute("tests/testing/stand_in/cuda/libcairn_stand_in_cuda.so");
     worker.libnccl = absolute("tests/testing/stand_in/nccl/libcairn_stand_in_nccl.so");
     worker.grace = absl::Seconds(1);

@@ -12,8 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "agent/gpu/exchange_schedule.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/session/peer_book.h"
@@ -25,6 +23,8 @@
 #include "agent/transport/step_pipe.h"
 #include "agent/transport/window_offers.h"
 #include "common/base/mutex.h"
+#include "gpu/nccl/exchange_schedule.h"
+#include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
 

@@ -13,8 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/gpu/exchange_schedule.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/save_image.h"
 #include "agent/staging/shared_memory.h"
@@ -24,6 +22,8 @@
 #include "agent/transport/worker_memory.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
+#include "gpu/nccl/exchange_schedule.h"
+#include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/gpu/exchange_schedule.h"
+#include "gpu/nccl/exchange_schedule.h"
 
 namespace cairn {
 namespace {

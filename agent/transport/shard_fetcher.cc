@@ -136,7 +136,7 @@ absl::Status ShardFetcher::TakeOffsets(Source& source, const v1::AwaitRoundRespo
   std::map<uint32_t, uint64_t> lent_bytes;  // by shard
   for (const v1::StagedShard& shard : staged.staged_shards()) {
     if (shard.offset() > staged.bytes() || shard.bytes() > staged.bytes() - shard.offset()) {
-      return Failed(source, absl::StrCat("its shard ", shard.shard(), " lies outside of its slab"));
+      return Failed(source, absl::StrCat("its shard ", shard.shard(), " lies outside of its staging buffer"));
     }
     source.offset[shard.shard()] = shard.offset();
     lent_bytes[shard.shard()] = shard.bytes();

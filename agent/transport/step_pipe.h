@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/gpu/exchange_schedule.h"
-#include "agent/gpu/gpu_worker.pb.h"
-#include "agent/gpu/group_keeper.h"
 #include "common/base/mutex.h"
+#include "gpu/nccl/exchange_schedule.h"
+#include "gpu/nccl/group_keeper.h"
+#include "gpu/share/gpu_worker.pb.h"
 
 namespace cairn {
 

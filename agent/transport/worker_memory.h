@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "agent/gpu/gpu_worker.pb.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/staging/shared_memory.h"
+#include "gpu/nccl/group_keeper.h"
+#include "gpu/share/gpu_worker.pb.h"
 
 namespace cairn {
 

@@ -28,7 +28,7 @@ struct BinWriterOptions {
 
 struct BinWriteJob {
   // The coordinator has made this directory below the root: "<job>/<step>/<attempt>". It must hold `nonce`
-  // (common/storage/attempt_owner.h) before anything is written.
+  // (store/write/attempt_owner.h) before anything is written.
   std::string directory;
   uint64_t nonce = 0;
   // Say where the items lie in the slab, and which files to write. If these are different images of one layout, every

@@ -15,7 +15,7 @@
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/attempt_owner.h"
+#include "store/write/attempt_owner.h"
 
 namespace cairn {
 namespace {

@@ -17,12 +17,12 @@
 
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
-#include "agent/writer/item_checksum.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
+#include "common/format/item_checksum.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
-#include "common/storage/attempt_owner.h"
+#include "store/write/attempt_owner.h"
 
 namespace cairn {
 namespace {

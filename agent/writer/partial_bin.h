@@ -11,10 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/writer/bin_write_job.h"
-#include "agent/writer/item_checksum.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/file/posix.h"
 #include "common/file/unique_fd.h"
+#include "common/format/item_checksum.h"
 #include "common/resources/aligned_buffer.h"
 
 namespace cairn {

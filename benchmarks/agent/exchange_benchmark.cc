@@ -103,7 +103,7 @@ int main(int count, char** arguments) {
   setenv("STAND_IN_CUDA", driver_controls.c_str(), 1);
   const std::filesystem::path built = std::filesystem::absolute(arguments[1]);
   cairn::WorkerProcessOptions worker;
-  worker.program = built / "agent/gpu/cairn-gpu-worker";
+  worker.program = built / "gpu/share/cairn-gpu-worker";
   worker.libcuda = built / "tests/testing/stand_in/cuda/libcairn_stand_in_cuda.so";
   worker.libnccl = built / "tests/testing/stand_in/nccl/libcairn_stand_in_nccl.so";
   auto joined = cairn::testing::JoinRanks(

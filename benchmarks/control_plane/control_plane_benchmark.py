@@ -158,7 +158,7 @@ def report(series: Series, sizes: list[int]) -> None:
     tables = [
         ("save", "cpu_us_per_rank", "CPU for an unchanged save, µs a rank"),
         ("save", "begun_to_write_s", "last BEGUN to last order to write, s"),
-        ("save", "written_to_verdict_s", "last WRITTEN to last verdict, s"),
+        ("save", "written_to_outcome_s", "last WRITTEN to last outcome, s"),
         ("idle", "core_percent", "idle, % of a core"),
     ]
     for scenario, name, title in tables:

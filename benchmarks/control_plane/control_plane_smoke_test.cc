@@ -45,11 +45,11 @@ TEST(FleetTest, Save_TwiceUnchanged_CommitsWithoutUploadingAgain) {
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   (*fleet)->Start();
   (*fleet)->Save(1);
-  EXPECT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
+  EXPECT_TRUE((*fleet)->WaitOutcome(kPatience)) << (*fleet)->error();
   EXPECT_EQ((*fleet)->counters().layouts_uploaded, 16u);
   (*fleet)->StartCounting();
   (*fleet)->Save(2);
-  EXPECT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
+  EXPECT_TRUE((*fleet)->WaitOutcome(kPatience)) << (*fleet)->error();
   EXPECT_EQ((*fleet)->counters().layouts_uploaded, 0u);
   EXPECT_EQ((*fleet)->counters().second_registrations, 0u);
   EXPECT_TRUE((*fleet)->counters().errors.empty());
@@ -71,9 +71,9 @@ TEST(FleetTest, Save_Unchanged_TakesLessThanAKilobyteOfEachRank) {
     (*fleet)->StartCounting();
     (*fleet)->ForgetMilestones();
     (*fleet)->Save(step);
-    ASSERT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
+    ASSERT_TRUE((*fleet)->WaitOutcome(kPatience)) << (*fleet)->error();
   }
-  loop.RunFor(absl::Milliseconds(500));  // each says that it has heard the verdict
+  loop.RunFor(absl::Milliseconds(500));  // each says that it has heard the outcome
   const Traffic& all = (*fleet)->counters().synchronizations;
   const auto ranks = static_cast<uint64_t>((*fleet)->size());
   const uint64_t heartbeats = all.calls > kCalls * ranks ? all.calls - kCalls * ranks : 0;
@@ -90,7 +90,7 @@ TEST(FleetTest, Load_OtherWorldSize_Ends) {
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   (*fleet)->Start();
   (*fleet)->Save(1);
-  ASSERT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
+  ASSERT_TRUE((*fleet)->WaitOutcome(kPatience)) << (*fleet)->error();
   ASSERT_TRUE((*fleet)->Leave(kPatience));
   (*fleet).reset();
   FleetOptions options = SmallFleet(*server);
@@ -112,7 +112,7 @@ TEST(FleetTest, Save_CoordinatorKilledInside_Commits) {
   (*fleet)->Save(1);
   ASSERT_TRUE((*fleet)->WaitFor(Milestone::kWriteOrder, 1, kPatience));
   ASSERT_TRUE(server->Restart().ok());
-  EXPECT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
+  EXPECT_TRUE((*fleet)->WaitOutcome(kPatience)) << (*fleet)->error();
   EXPECT_EQ((*fleet)->counters().second_registrations, 16u);
 }
 
@@ -137,7 +137,7 @@ TEST(FleetTest, ManyJobs_SaveInTurnAndLoadAtOnce_NoneLosesItsPlan) {
     for (const auto& job : jobs) {
       job->ForgetMilestones();
       job->Save(step);
-      ASSERT_TRUE(job->WaitVerdict(kPatience)) << job->error();
+      ASSERT_TRUE(job->WaitOutcome(kPatience)) << job->error();
     }
   }
   for (const auto& job : jobs) job->Load(1, 2);
@@ -159,7 +159,7 @@ TEST(FleetTest, Save_ARankDiesBeforeItWrites_IsAborted) {
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   (*fleet)->Start();
   (*fleet)->Save(1);
-  EXPECT_FALSE((*fleet)->WaitVerdict(kPatience));
+  EXPECT_FALSE((*fleet)->WaitOutcome(kPatience));
   EXPECT_EQ((*fleet)->times(Milestone::kAborted).ranks, 15);
   EXPECT_TRUE(HasReason((*fleet)->error(), Reason::kRankLost)) << (*fleet)->error();
 }

@@ -93,13 +93,13 @@ class CoreUnderTest::Core {
     made.bins = std::make_shared<const std::vector<BinFile>>();
     job_->OnManifest(make.step, make.ticket, made, moment);
   }
-  void Give(const PutVerdict& put, const Moment& moment) {
-    VerdictSummary verdict;
-    verdict.step = put.step;
-    verdict.attempt = put.attempt;
-    verdict.committed = put.manifest != nullptr;
-    verdict.error = put.error;
-    job_->OnVerdict(put.step, put.ticket, PutOutcome{verdict, false}, moment);
+  void Give(const PutOutcome& put, const Moment& moment) {
+    OutcomeSummary outcome;
+    outcome.step = put.step;
+    outcome.attempt = put.attempt;
+    outcome.committed = put.manifest != nullptr;
+    outcome.error = put.error;
+    job_->OnOutcome(put.step, put.ticket, PutAnswer{outcome, false}, moment);
   }
   void Give(const RemoveFiles& remove, const Moment& moment) {
     job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);

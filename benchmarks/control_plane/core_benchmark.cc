@@ -46,7 +46,7 @@ class SizeRun {
     AddTimes("report", change_);
     AddTimes("orders", orders_);
     AddTimes("tick", tick_);
-    report_.Add("longest_result_us", longest_result_, "of a plan, a manifest, a verdict, handed to the core");
+    report_.Add("longest_result_us", longest_result_, "of a plan, a manifest, an outcome, handed to the core");
     report_.Print();
   }
 

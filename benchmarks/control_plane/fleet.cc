@@ -109,7 +109,7 @@ bool Fleet::WaitFor(Milestone milestone, int ranks, absl::Duration timeout) {
   return times.ranks >= ranks;
 }
 
-bool Fleet::WaitVerdict(absl::Duration timeout) {
+bool Fleet::WaitOutcome(absl::Duration timeout) {
   const MilestoneTimes& committed = times_[Milestone::kCommitted];
   const MilestoneTimes& aborted = times_[Milestone::kAborted];
   loop_.RunUntil([&] { return committed.ranks + aborted.ranks >= living(); }, timeout);

@@ -73,8 +73,8 @@ class Fleet {
 
   // Waits until `ranks` have come to it since the last StartCounting.
   bool WaitFor(Milestone milestone, int ranks, absl::Duration timeout);
-  // Waits until all that live have a verdict; true if it is the commit everywhere.
-  bool WaitVerdict(absl::Duration timeout);
+  // Waits until all that live have an outcome; true if it is the commit everywhere.
+  bool WaitOutcome(absl::Duration timeout);
 
   // Forgets milestones and counters, for what follows.
   void StartCounting();

@@ -22,7 +22,7 @@
 namespace cairn {
 namespace {
 
-// The messages after a verdict belong to its save: each agent says that it has heard it.
+// The messages after an outcome belong to its save: each agent says that it has heard it.
 constexpr absl::Duration kSettle = absl::Milliseconds(500);
 // A layout of sharded_model.h has so many objects.
 constexpr int kObjects = 2;
@@ -99,7 +99,7 @@ class Runner {
     begun_ = SteadyNow();
     fleet_->Start();
     fleet_->Save(++step_);
-    const bool committed = fleet_->WaitVerdict(options_.patience);
+    const bool committed = fleet_->WaitOutcome(options_.patience);
     loop_.RunFor(kSettle);
     return committed;
   }
@@ -110,7 +110,7 @@ class Runner {
     const absl::Status error = fleet_->error();
     const auto reason = ReasonOf(error);
     report_.Add(
-        "error", reason ? InfoOf(*reason).name : std::string_view("NO_VERDICT"),
+        "error", reason ? InfoOf(*reason).name : std::string_view("NO_OUTCOME"),
         error.ok() ? absl::StrCat("after ", absl::FormatDuration(options_.patience)) : std::string(error.message()));
   }
 
@@ -181,7 +181,7 @@ class Runner {
     AddMilestone(Milestone::kStaged, "staged", "last rank staged");
     AddMilestone(Milestone::kWriteOrder, "write_order", "last rank told to write");
     AddMilestone(Milestone::kWritten, "written", "last rank had written");
-    AddMilestone(committed ? Milestone::kCommitted : Milestone::kAborted, "verdict", "last rank heard the verdict");
+    AddMilestone(committed ? Milestone::kCommitted : Milestone::kAborted, "outcome", "last rank heard the outcome");
     report_.Add("cpu_s", Cpu(), "of the server, from its start");
     report_.Add("layouts_uploaded", static_cast<double>(fleet_->counters().layouts_uploaded), "");
     AddTraffic(1);
@@ -195,7 +195,7 @@ class Runner {
       AddTrouble();
       return absl::OkStatus();
     }
-    std::vector<double> cpu, begun_to_write, written_to_verdict, all;
+    std::vector<double> cpu, begun_to_write, written_to_outcome, all;
     bool committed = true;
     loop_.RunFor(2 * kSettle);
     fleet_->StartCounting();
@@ -205,14 +205,14 @@ class Runner {
       const absl::Duration before = Cpu();
       const absl::Time begun = SteadyNow();
       fleet_->Save(++step_);
-      committed = fleet_->WaitVerdict(options_.patience);
+      committed = fleet_->WaitOutcome(options_.patience);
       loop_.RunFor(kSettle);
       cpu.push_back(absl::ToDoubleSeconds(Cpu() - before));
       const auto last = [&](Milestone milestone) { return fleet_->times(milestone).last; };
-      const absl::Time verdict = last(committed ? Milestone::kCommitted : Milestone::kAborted);
+      const absl::Time outcome = last(committed ? Milestone::kCommitted : Milestone::kAborted);
       begun_to_write.push_back(absl::ToDoubleSeconds(last(Milestone::kWriteOrder) - last(Milestone::kBegun)));
-      written_to_verdict.push_back(absl::ToDoubleSeconds(verdict - last(Milestone::kWritten)));
-      all.push_back(absl::ToDoubleSeconds(verdict - begun));
+      written_to_outcome.push_back(absl::ToDoubleSeconds(outcome - last(Milestone::kWritten)));
+      all.push_back(absl::ToDoubleSeconds(outcome - begun));
     }
     AddOutcome(committed);
     const auto saves = static_cast<double>(cpu.size());
@@ -220,8 +220,8 @@ class Runner {
     report_.Add("cpu_s", MedianOf(cpu), "of the server, for a save");
     report_.Add("cpu_us_per_rank", 1e6 * MedianOf(cpu) / fleet_->size(), "");
     report_.Add("begun_to_write_s", MedianOf(begun_to_write), "last BEGUN to last order to write");
-    report_.Add("written_to_verdict_s", MedianOf(written_to_verdict), "last WRITTEN to last verdict heard");
-    report_.Add("save_s", MedianOf(all), "first call of save to last verdict heard");
+    report_.Add("written_to_outcome_s", MedianOf(written_to_outcome), "last WRITTEN to last outcome heard");
+    report_.Add("save_s", MedianOf(all), "first call of save to last outcome heard");
     AddTraffic(saves);
     AddMemory();
     return absl::OkStatus();
@@ -285,7 +285,7 @@ class Runner {
     const absl::Time killed = SteadyNow();
     CAIRN_RETURN_IF_ERROR(server_->Restart());
     const absl::Time started = SteadyNow();
-    const bool committed = fleet_->WaitVerdict(options_.patience);
+    const bool committed = fleet_->WaitOutcome(options_.patience);
     loop_.RunFor(kSettle);
     AddOutcome(committed);
     const AgentCounters& counters = fleet_->counters();
@@ -295,7 +295,7 @@ class Runner {
     report_.Add("registered_again", registered.ranks, "each rank once is right");
     if (registered.ranks > 0) report_.Add("all_back_s", registered.last - started, "last registration");
     if (committed) {
-      report_.Add("verdict_s", fleet_->times(Milestone::kCommitted).last - started, "last verdict heard");
+      report_.Add("outcome_s", fleet_->times(Milestone::kCommitted).last - started, "last outcome heard");
     }
     report_.Add("uploaded_twice", static_cast<double>(counters.layouts_uploaded), "layouts that were there before");
     report_.Add("cpu_s", Cpu(), "of the second coordinator");

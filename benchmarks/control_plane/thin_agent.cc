@@ -17,7 +17,7 @@
 #include "common/status/retry_delay.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 
 namespace cairn {
 namespace {

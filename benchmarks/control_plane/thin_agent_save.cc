@@ -9,7 +9,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/attempt_owner.h"
+#include "store/write/attempt_owner.h"
 
 namespace cairn {
 namespace {

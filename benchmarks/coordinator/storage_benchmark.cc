@@ -29,13 +29,13 @@
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
 #include "common/format/manifest.h"
-#include "common/storage/checkpoint_path.h"
-#include "coordinator/server/attempt_store.h"
-#include "coordinator/server/catalog.h"
-#include "coordinator/server/layout_store.h"
 #include "coordinator/server/plan_store.h"
 #include "planner/layout/layout_description.h"
+#include "store/plan/layout_store.h"
+#include "store/read/catalog.h"
+#include "store/write/attempt_store.h"
 
 namespace {
 
@@ -219,10 +219,10 @@ int Attempt(PosixStorage& storage, int files, int64_t bytes, bool remove) {
   if (!reserved.ok()) return 1;
   const std::string directory = absl::StrCat(storage.root(), "/", AttemptDirectory("job", 1, reserved->attempt));
   const auto bins = std::make_shared<const std::vector<BinFile>>(MakeFiles(directory, files, bytes));
-  PutVerdict put{.step = 1, .attempt = reserved->attempt, .nonce = reserved->nonce};
+  PutOutcome put{.step = 1, .attempt = reserved->attempt, .nonce = reserved->nonce};
   if (remove) {
     put.error = absl::AbortedError("a benchmark");
-    Measure("tombstone", [&] { return attempts.Put("job", put).standing.status(); });
+    Measure("abort record", [&] { return attempts.Put("job", put).standing.status(); });
     Measure("remove", [&] { return attempts.Remove("job", 1, reserved->attempt); });
   } else {
     Manifest manifest;
@@ -234,7 +234,7 @@ int Attempt(PosixStorage& storage, int files, int64_t bytes, bool remove) {
     manifest.rank_layout = {0};
     manifest.nodes = {"n"};
     manifest.rank_node = {0};
-    put.manifest = std::make_shared<const std::string>(EncodeVerdict(manifest));
+    put.manifest = std::make_shared<const std::string>(EncodeOutcome(manifest));
     put.bins = bins;
     Measure("check and put", [&] { return attempts.Put("job", put).standing.status(); });
   }
@@ -298,9 +298,9 @@ int Memory(PosixStorage& storage, const std::string& style, int64_t ranks, int64
   if (!manifest.ok()) return std::fprintf(stderr, "%s\n", std::string(manifest.status().message()).c_str()), 1;
   tell("manifest, as it is made");
   std::string encoded;
-  Measure("encode", [&] { return encoded = EncodeVerdict(*manifest), absl::OkStatus(); });
+  Measure("encode", [&] { return encoded = EncodeOutcome(*manifest), absl::OkStatus(); });
   tell("manifest, as it is put");
-  Measure("decode", [&] { return DecodeVerdict(encoded).status(); });
+  Measure("decode", [&] { return DecodeOutcome(encoded).status(); });
   LoadWish wish;
   const auto load = plans.MakeLoad(*manifest, digests, nodes, 0, wish);
   if (!load.ok()) return std::fprintf(stderr, "%s\n", std::string(load.status().message()).c_str()), 1;

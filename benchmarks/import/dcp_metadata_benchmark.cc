@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <ctime>
 
-#include "import/dcp_metadata.h"
-#include "import/described_files.h"
+#include "foreign/read/dcp/dcp_metadata.h"
+#include "foreign/read/source/described_files.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

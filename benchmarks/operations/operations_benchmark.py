@@ -6,7 +6,7 @@
 Each line is a figure with its bound or its peer of the same run:
 
 * `cairn run`: the time that it adds to a program that does nothing, with one rank.
-* The first save of a job: from the moment in which all agents are ready until the verdict, with a state of 8 MB in two
+* The first save of a job: from the moment in which all agents are ready until the outcome, with a state of 8 MB in two
   ranks; a save of the same state by the same agents is its peer.
 * An idle agent: resident memory without the slab's pages, and CPU time of a whole minute, with a lease of 10 s.
 * The page of `cairn serve` beside a job of --ranks thin agents that has saved: the job's answer, the list of timelines

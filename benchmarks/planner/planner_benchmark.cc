@@ -26,7 +26,7 @@
 #include "benchmarks/planner/known_models.h"
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
-#include "common/format/verdict.h"
+#include "common/format/outcome.h"
 #include "common/rpc/plan_part.h"
 #include "common/tensor/tiling.h"
 #include "planner/layout/layout_description.h"
@@ -180,7 +180,7 @@ Manifest Save(const World& world, bool tell) {
   commit.world_size = static_cast<uint32_t>(plan.ranks().size());
   Manifest manifest = OrDie(plan.MakeManifest(results, commit));
   const size_t shards = manifest.shards.size();
-  const std::string encoded = EncodeVerdict(manifest);
+  const std::string encoded = EncodeOutcome(manifest);
   const double committed = CpuSeconds() - start;
   if (tell) {
     std::printf(

@@ -48,7 +48,7 @@ class PosixStorage {
   using Put = cairn::Put;
   using PutResult = cairn::PutResult;
   // Makes a directory that does not exist yet, and one file in it. It makes the parents too. All these directories
-  // survive a power cut when it returns. Else a verdict that is put beside it later could survive a cut without it,
+  // survive a power cut when it returns. Else an outcome that is put beside it later could survive a cut without it,
   // because a file system may keep no order of the names in a directory. The file is never synced, so it can say whose
   // the directory is while somebody works there, but not after a power cut. kExists: something stands there and was
   // left as it is. After an error it has removed what it made, as far as that was possible.
@@ -64,7 +64,7 @@ class PosixStorage {
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
     return TryPutIfAbsent(path, bytes, mode).put;
   }
-  // Does the same but replaces what stands there. It is for records that may be lost, never for verdicts.
+  // Does the same but replaces what stands there. It is for records that may be lost, never for outcomes.
   absl::Status PutReplacing(std::string_view path, std::string_view bytes) {
     return PutReplacing(path, std::span(&bytes, 1));
   }

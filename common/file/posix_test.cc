@@ -78,14 +78,14 @@ TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
-      const auto put = storage_->PutIfAbsent("a/b/verdict", std::string(1000, static_cast<char>('0' + i)));
+      const auto put = storage_->PutIfAbsent("a/b/outcome", std::string(1000, static_cast<char>('0' + i)));
       ASSERT_TRUE(put.ok()) << put.status();
       created[static_cast<size_t>(i)] = *put == PosixStorage::Put::kCreated;
     });
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(std::count(created.begin(), created.end(), 1), 1);
-  const std::string content = *storage_->ReadFile("a/b/verdict", 5000);
+  const std::string content = *storage_->ReadFile("a/b/outcome", 5000);
   const auto winner = std::find(created.begin(), created.end(), 1) - created.begin();
   EXPECT_EQ(content, std::string(1000, static_cast<char>('0' + winner)));
   EXPECT_EQ(storage_->List("a/b")->size(), 1u) << "temporary files are left";

@@ -20,15 +20,15 @@ bool AppendBytes(const WireReader& field, std::vector<std::string_view>& values)
 std::optional<SchemaColumns> ParseSchema(std::string_view bytes) {
   using v1::TensorSchema;
   SchemaColumns columns;
-  bool sound = true;
+  bool valid = true;
   WireReader reader(bytes);
   while (const uint32_t field = reader.NextField()) {
-    if (field == TensorSchema::kNamesFieldNumber) sound &= AppendBytes(reader, columns.names);
-    if (field == TensorSchema::kDtypesFieldNumber) sound &= AppendNumbers(reader, columns.dtypes);
-    if (field == TensorSchema::kNdimsFieldNumber) sound &= AppendNumbers(reader, columns.ndims);
-    if (field == TensorSchema::kGlobalDimsFieldNumber) sound &= AppendNumbers(reader, columns.dims);
+    if (field == TensorSchema::kNamesFieldNumber) valid &= AppendBytes(reader, columns.names);
+    if (field == TensorSchema::kDtypesFieldNumber) valid &= AppendNumbers(reader, columns.dtypes);
+    if (field == TensorSchema::kNdimsFieldNumber) valid &= AppendNumbers(reader, columns.ndims);
+    if (field == TensorSchema::kGlobalDimsFieldNumber) valid &= AppendNumbers(reader, columns.dims);
   }
-  if (!sound || !reader.ok()) return std::nullopt;
+  if (!valid || !reader.ok()) return std::nullopt;
   const size_t tensors = columns.names.size();
   if (columns.dtypes.size() != tensors || columns.ndims.size() != tensors) return std::nullopt;
   uint64_t dims = 0;
@@ -51,43 +51,43 @@ bool ParseLayout(std::string_view bytes, LayoutColumns& columns) {
   columns.flat_ends.clear();
   columns.objects.clear();
   columns.aliases.clear();
-  bool sound = true;
+  bool valid = true;
   WireReader reader(bytes);
   while (const uint32_t field = reader.NextField()) {
     switch (field) {
       case Layout::kTensorSchemaFieldNumber:
-        sound &= reader.is_bytes();
+        valid &= reader.is_bytes();
         columns.schema = reader.bytes();
         break;
       case Layout::kShardTensorsFieldNumber:
-        sound &= AppendNumbers(reader, columns.shard_tensors);
+        valid &= AppendNumbers(reader, columns.shard_tensors);
         break;
       case Layout::kShardOffsetsFieldNumber:
-        sound &= AppendNumbers(reader, columns.offsets);
+        valid &= AppendNumbers(reader, columns.offsets);
         break;
       case Layout::kShardShapesFieldNumber:
-        sound &= AppendNumbers(reader, columns.shapes);
+        valid &= AppendNumbers(reader, columns.shapes);
         break;
       case Layout::kFlatShardsFieldNumber:
-        sound &= AppendNumbers(reader, columns.flat_shards);
+        valid &= AppendNumbers(reader, columns.flat_shards);
         break;
       case Layout::kFlatBeginsFieldNumber:
-        sound &= AppendNumbers(reader, columns.flat_begins);
+        valid &= AppendNumbers(reader, columns.flat_begins);
         break;
       case Layout::kFlatEndsFieldNumber:
-        sound &= AppendNumbers(reader, columns.flat_ends);
+        valid &= AppendNumbers(reader, columns.flat_ends);
         break;
       case Layout::kObjectsFieldNumber:
-        sound &= AppendBytes(reader, columns.objects);
+        valid &= AppendBytes(reader, columns.objects);
         break;
       case Layout::kAliasesFieldNumber:
-        sound &= AppendBytes(reader, columns.aliases);
+        valid &= AppendBytes(reader, columns.aliases);
         break;
       default:
         break;
     }
   }
-  return sound && reader.ok();
+  return valid && reader.ok();
 }
 
 std::optional<std::string_view> ContradictionOf(const LayoutColumns& columns, std::span<const uint32_t> ndims) {

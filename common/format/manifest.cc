@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/format/corrupt_verdict.h"
+#include "common/format/corrupt_outcome.h"
 #include "common/tensor/flat_range.h"
 
 namespace cairn {
@@ -73,12 +73,12 @@ absl::Status Manifest::PlaceItems() {
     if (shard.flat) elements = entry[2 * ndim + 1] - entry[2 * ndim];
     shard.bytes = static_cast<uint64_t>(elements) * static_cast<uint64_t>(BytesOf(tensors[shard.tensor].dtype));
     if (!place(shard.file, shard.item, shard.bytes)) {
-      return CorruptVerdict(absl::StrCat("two items at one place of file ", files[shard.file].name));
+      return CorruptOutcome(absl::StrCat("two items at one place of file ", files[shard.file].name));
     }
   }
   for (const ManifestObject& object : objects) {
     if (!place(object.file, object.item, object.slot_bytes)) {
-      return CorruptVerdict(absl::StrCat("two items at one place of file ", files[object.file].name));
+      return CorruptOutcome(absl::StrCat("two items at one place of file ", files[object.file].name));
     }
   }
   for (size_t f = 0; f < files.size(); ++f) {
@@ -87,7 +87,7 @@ absl::Status Manifest::PlaceItems() {
       const uint64_t bytes = lengths[i];
       lengths[i] = offset;
       offset += bytes;
-      if (offset > INT64_MAX) return CorruptVerdict(absl::StrCat("file ", files[f].name, " has 2^63 bytes or more"));
+      if (offset > INT64_MAX) return CorruptOutcome(absl::StrCat("file ", files[f].name, " has 2^63 bytes or more"));
     }
     files[f].data_bytes = offset - files[f].header_bytes;
   }

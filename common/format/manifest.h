@@ -1,4 +1,4 @@
-// Describes a checkpoint: the manifest, which a verdict commits. docs/storage_format.md has its bytes.
+// Describes a checkpoint: the manifest, which an outcome commits. docs/storage_format.md has its bytes.
 #ifndef CAIRN_COMMON_FORMAT_MANIFEST_H_
 #define CAIRN_COMMON_FORMAT_MANIFEST_H_
 
@@ -37,10 +37,10 @@ struct ManifestFile {
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
   uint32_t header_crc32c = 0;
-  int64_t modified_ns = 0;  // of an imported file, since the Unix epoch; no verdict has it
+  int64_t modified_ns = 0;  // of an imported file, since the Unix epoch; no outcome has it
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
-  // Returns true if Cairn did not write the file, which then has no checksum but the header's. No verdict names such a
+  // Returns true if Cairn did not write the file, which then has no checksum but the header's. No outcome names such a
   // file.
   bool imported() const { return name.starts_with('/'); }
   bool operator==(const ManifestFile&) const = default;
@@ -78,7 +78,7 @@ struct ManifestObject {
   bool operator==(const ManifestObject&) const = default;
 };
 
-// Says where a checkpoint stands among those of its job; see common/storage/lineage.h.
+// Says where a checkpoint stands among those of its job; see store/read/lineage.h.
 struct Lineage {
   uint64_t line = 0;
   // The step from which the line has gone on, and the line of that step.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/format/corrupt_verdict.h"
+#include "common/format/corrupt_outcome.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -37,16 +37,16 @@ absl::Status ReadWorld(const v1::ManifestRecord& record, Manifest& manifest) {
   manifest.lineage.parent_line = record.parent_line();
   manifest.lineage.sequence = record.sequence();
   manifest.replica_mismatch = record.replica_mismatch();
-  if (record.metric_names_size() != record.metric_values_size()) return CorruptVerdict("the number of metrics");
+  if (record.metric_names_size() != record.metric_values_size()) return CorruptOutcome("the number of metrics");
   for (int i = 0; i < record.metric_names_size(); ++i) {
     manifest.metrics.push_back({record.metric_names(i), record.metric_values(i)});
   }
-  if (manifest.step < 0 || record.continues_step() < 0) return CorruptVerdict("a negative step");
+  if (manifest.step < 0 || record.continues_step() < 0) return CorruptOutcome("a negative step");
   for (uint32_t layout : manifest.rank_layout) {
-    if (layout >= manifest.layout_digests.size()) return CorruptVerdict("a rank's layout");
+    if (layout >= manifest.layout_digests.size()) return CorruptOutcome("a rank's layout");
   }
   for (uint32_t node : manifest.rank_node) {
-    if (node >= manifest.nodes.size()) return CorruptVerdict("a rank's node");
+    if (node >= manifest.nodes.size()) return CorruptOutcome("a rank's node");
   }
   return absl::OkStatus();
 }
@@ -55,7 +55,7 @@ absl::Status ReadTensors(const v1::ManifestRecord& record, Manifest& manifest) {
   const int count = record.tensor_names_size();
   if (record.tensor_dtypes_size() != count || record.tensor_ndims_size() != count ||
       record.tensor_shard_counts_size() != count) {
-    return CorruptVerdict("the columns of the tensors differ in length");
+    return CorruptOutcome("the columns of the tensors differ in length");
   }
   int dim = 0;
   uint64_t shards = 0;
@@ -64,8 +64,8 @@ absl::Status ReadTensors(const v1::ManifestRecord& record, Manifest& manifest) {
     ManifestTensor tensor;
     tensor.name = record.tensor_names(i);
     if (i > 0 && tensor.name <= manifest.tensors.back().name)
-      return CorruptVerdict("tensors are not in the order of their names");
-    CAIRN_RETURN_IF_ERROR(CheckName(tensor.name).ok() ? absl::OkStatus() : CorruptVerdict("a tensor's name"));
+      return CorruptOutcome("tensors are not in the order of their names");
+    CAIRN_RETURN_IF_ERROR(CheckName(tensor.name).ok() ? absl::OkStatus() : CorruptOutcome("a tensor's name"));
     const auto dtype = DTypeFromNumber(record.tensor_dtypes(i));
     if (!dtype) {
       return MakeError(Reason::kFormatTooNew, absl::StrCat("tensor ", tensor.name, " has the unknown dtype number ",
@@ -74,21 +74,21 @@ absl::Status ReadTensors(const v1::ManifestRecord& record, Manifest& manifest) {
     tensor.dtype = *dtype;
     const uint32_t ndim = record.tensor_ndims(i);
     if (ndim > kMaxDimensions || static_cast<int64_t>(ndim) > record.tensor_dims_size() - dim) {
-      return CorruptVerdict(absl::StrCat("the dimensions of tensor ", tensor.name));
+      return CorruptOutcome(absl::StrCat("the dimensions of tensor ", tensor.name));
     }
     for (uint32_t d = 0; d < ndim; ++d) tensor.global_shape.push_back(record.tensor_dims(dim++));
     const auto elements = ElementCount(tensor.global_shape);
     if (!elements || *elements > INT64_MAX / BytesOf(*dtype)) {
-      return CorruptVerdict(absl::StrCat("the shape of tensor ", tensor.name));
+      return CorruptOutcome(absl::StrCat("the shape of tensor ", tensor.name));
     }
     tensor.first_shard = static_cast<uint32_t>(shards);
     tensor.shard_count = record.tensor_shard_counts(i);
     shards += tensor.shard_count;
-    if (shards > static_cast<uint64_t>(record.shard_checksums_size())) return CorruptVerdict("the number of shards");
+    if (shards > static_cast<uint64_t>(record.shard_checksums_size())) return CorruptOutcome("the number of shards");
     manifest.tensors.push_back(std::move(tensor));
   }
-  if (dim != record.tensor_dims_size()) return CorruptVerdict("the number of dimensions");
-  if (shards != static_cast<uint64_t>(record.shard_checksums_size())) return CorruptVerdict("the number of shards");
+  if (dim != record.tensor_dims_size()) return CorruptOutcome("the number of dimensions");
+  if (shards != static_cast<uint64_t>(record.shard_checksums_size())) return CorruptOutcome("the number of shards");
   return absl::OkStatus();
 }
 
@@ -96,7 +96,7 @@ absl::Status ReadFiles(const v1::ManifestRecord& record, Manifest& manifest) {
   const int count = record.file_names_size();
   if (record.file_rank_deltas_size() != count || record.file_header_sizes_size() != count ||
       record.file_header_checksums_size() != count) {
-    return CorruptVerdict("the columns of the files differ in length");
+    return CorruptOutcome("the columns of the files differ in length");
   }
   int64_t rank = 0;
   for (int i = 0; i < count; ++i) {
@@ -107,10 +107,10 @@ absl::Status ReadFiles(const v1::ManifestRecord& record, Manifest& manifest) {
     const bool plain = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
     });
-    if (!plain) return CorruptVerdict("a file's name");
-    if (rank < 0 || rank > INT32_MAX) return CorruptVerdict(absl::StrCat("the rank of file ", name));
+    if (!plain) return CorruptOutcome("a file's name");
+    if (rank < 0 || rank > INT32_MAX) return CorruptOutcome(absl::StrCat("the rank of file ", name));
     if (header < kDataAlignment || header > kMaxHeaderBytes + 2 * kDataAlignment || header % kDataAlignment != 0) {
-      return CorruptVerdict(absl::StrCat("the header length of file ", name));
+      return CorruptOutcome(absl::StrCat("the header length of file ", name));
     }
     manifest.files.push_back({name, static_cast<int>(rank), header, 0, record.file_header_checksums(i)});
   }
@@ -122,7 +122,7 @@ absl::Status ReadShards(const v1::ManifestRecord& record, Manifest& manifest) {
   const int flats = record.flat_shard_deltas_size();
   if (record.shard_file_deltas_size() != count || record.shard_item_deltas_size() != count ||
       record.flat_begin_deltas_size() != flats || record.flat_length_deltas_size() != flats) {
-    return CorruptVerdict("the columns of the shards differ in length");
+    return CorruptOutcome("the columns of the shards differ in length");
   }
   uint64_t dims = 0;
   for (const ManifestTensor& tensor : manifest.tensors)
@@ -130,7 +130,7 @@ absl::Status ReadShards(const v1::ManifestRecord& record, Manifest& manifest) {
   if (static_cast<uint64_t>(record.shard_offset_deltas_size()) != dims ||
       static_cast<uint64_t>(record.shard_shape_deltas_size()) != dims ||
       2 * dims + 2 * static_cast<uint64_t>(flats) > UINT32_MAX) {
-    return CorruptVerdict("the columns of the boxes differ in length");
+    return CorruptOutcome("the columns of the boxes differ in length");
   }
   manifest.shards.reserve(static_cast<size_t>(count));
   manifest.dims.reserve(2 * dims + 2 * static_cast<size_t>(flats));
@@ -149,14 +149,14 @@ absl::Status ReadShards(const v1::ManifestRecord& record, Manifest& manifest) {
       file += record.shard_file_deltas(i);
       item += record.shard_item_deltas(i);
       if (file < 0 || file >= static_cast<int64_t>(manifest.files.size()) || item < 0 || item > INT32_MAX) {
-        return CorruptVerdict(absl::StrCat("the place of a shard of ", tensor.name));
+        return CorruptOutcome(absl::StrCat("the place of a shard of ", tensor.name));
       }
       for (size_t d = 0; d < ndim; ++d, ++dim) {
         box.offset[d] = Sum(box.offset[d], record.shard_offset_deltas(dim));
         box.shape[d] = Sum(box.shape[d], record.shard_shape_deltas(dim));
       }
       if (!Contains(tensor.global_shape, box) || box.empty()) {
-        return CorruptVerdict(absl::StrCat("a shard of ", tensor.name, " is empty or reaches outside"));
+        return CorruptOutcome(absl::StrCat("a shard of ", tensor.name, " is empty or reaches outside"));
       }
       ManifestShard shard;
       shard.tensor = t;
@@ -171,7 +171,7 @@ absl::Status ReadShards(const v1::ManifestRecord& record, Manifest& manifest) {
         const int64_t length = Sum(flat_length, record.flat_length_deltas(flat));
         const int64_t size = box.size();
         if (begin < 0 || length < 1 || length > size || begin > size - length) {
-          return CorruptVerdict(absl::StrCat("a flat piece of ", tensor.name, " is empty or reaches outside"));
+          return CorruptOutcome(absl::StrCat("a flat piece of ", tensor.name, " is empty or reaches outside"));
         }
         shard.flat = true;
         flat_end = begin + length;
@@ -180,14 +180,14 @@ absl::Status ReadShards(const v1::ManifestRecord& record, Manifest& manifest) {
         manifest.dims.push_back(flat_end);
         if (++flat < flats) {
           const int64_t delta = record.flat_shard_deltas(flat);
-          if (delta <= 0 || delta > count) return CorruptVerdict("flat pieces are not ascending");
+          if (delta <= 0 || delta > count) return CorruptOutcome("flat pieces are not ascending");
           flat_shard += delta;
         }
       }
       manifest.shards.push_back(shard);
     }
   }
-  if (flat != flats) return CorruptVerdict("a flat piece outside the shards");
+  if (flat != flats) return CorruptOutcome("a flat piece outside the shards");
   return absl::OkStatus();
 }
 
@@ -196,30 +196,30 @@ absl::Status ReadObjects(const v1::ManifestRecord& record, Manifest& manifest) {
   if (record.object_ranks_size() != count || record.object_file_deltas_size() != count ||
       record.object_item_deltas_size() != count || record.object_slot_sizes_size() != count ||
       record.object_sizes_size() != count || record.object_entry_counts_size() != record.object_names_size()) {
-    return CorruptVerdict("the columns of the objects differ in length");
+    return CorruptOutcome("the columns of the objects differ in length");
   }
   int64_t file = 0, item = 0;
   int i = 0;
   for (int n = 0; n < record.object_names_size(); ++n) {
     const std::string& name = record.object_names(n);
-    if (!CheckName(name).ok()) return CorruptVerdict("an object's name");
+    if (!CheckName(name).ok()) return CorruptOutcome("an object's name");
     if (n > 0 && name <= record.object_names(n - 1))
-      return CorruptVerdict("objects are not in the order of their names");
+      return CorruptOutcome("objects are not in the order of their names");
     if (record.object_entry_counts(n) > static_cast<uint32_t>(count - i))
-      return CorruptVerdict("the number of objects");
+      return CorruptOutcome("the number of objects");
     for (uint32_t k = 0; k < record.object_entry_counts(n); ++k, ++i) {
       file += record.object_file_deltas(i);
       item += record.object_item_deltas(i);
       ManifestObject object;
       object.name = name;
       const uint32_t rank = record.object_ranks(i);
-      if (rank > INT32_MAX) return CorruptVerdict(absl::StrCat("the rank of object ", name));
+      if (rank > INT32_MAX) return CorruptOutcome(absl::StrCat("the rank of object ", name));
       if (rank > 0) object.rank = static_cast<int>(rank) - 1;
       object.slot_bytes = record.object_slot_sizes(i);
       object.bytes = record.object_sizes(i);
       if (file < 0 || file >= static_cast<int64_t>(manifest.files.size()) || item < 0 || item > INT32_MAX ||
           object.slot_bytes > uint64_t{1} << 40 || object.bytes > object.slot_bytes) {
-        return CorruptVerdict(absl::StrCat("the place or length of object ", name));
+        return CorruptOutcome(absl::StrCat("the place or length of object ", name));
       }
       object.file = static_cast<uint32_t>(file);
       object.item = static_cast<uint32_t>(item);
@@ -227,7 +227,7 @@ absl::Status ReadObjects(const v1::ManifestRecord& record, Manifest& manifest) {
       manifest.objects.push_back(std::move(object));
     }
   }
-  if (i != count) return CorruptVerdict("the number of objects");
+  if (i != count) return CorruptOutcome("the number of objects");
   return absl::OkStatus();
 }
 
@@ -339,7 +339,7 @@ absl::StatusOr<Manifest> ReadManifestRecord(const v1::ManifestRecord& record) {
   CAIRN_RETURN_IF_ERROR(ReadFiles(record, manifest));
   CAIRN_RETURN_IF_ERROR(ReadShards(record, manifest));
   CAIRN_RETURN_IF_ERROR(ReadObjects(record, manifest));
-  if (record.alias_names_size() != record.alias_targets_size()) return CorruptVerdict("the columns of the aliases");
+  if (record.alias_names_size() != record.alias_targets_size()) return CorruptOutcome("the columns of the aliases");
   for (int i = 0; i < record.alias_names_size(); ++i) {
     manifest.aliases.emplace_back(record.alias_names(i), record.alias_targets(i));
   }

@@ -1,4 +1,4 @@
-// Converts a manifest to the record that a verdict holds, and back. The record has columns, in which most numbers are
+// Converts a manifest to the record that an outcome holds, and back. The record has columns, in which most numbers are
 // differences to the entry before, because these are small and compress well.
 #ifndef CAIRN_COMMON_FORMAT_MANIFEST_RECORD_H_
 #define CAIRN_COMMON_FORMAT_MANIFEST_RECORD_H_

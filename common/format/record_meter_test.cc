@@ -11,17 +11,17 @@
 namespace cairn {
 namespace {
 
-RecordMeter OfVerdicts() { return RecordMeter(*v1::VerdictRecord::descriptor()); }
+RecordMeter OfOutcomes() { return RecordMeter(*v1::OutcomeRecord::descriptor()); }
 
 uint64_t MemoryOf(const std::string& bytes) {
-  RecordMeter meter = OfVerdicts();
+  RecordMeter meter = OfOutcomes();
   EXPECT_TRUE(meter.Add(bytes));
   return meter.memory();
 }
 
 // Fills every kind of column with `count` entries.
-v1::VerdictRecord RecordOf(int count) {
-  v1::VerdictRecord record;
+v1::OutcomeRecord RecordOf(int count) {
+  v1::OutcomeRecord record;
   v1::ManifestRecord& manifest = *record.mutable_manifest();
   manifest.set_job("demo");
   manifest.set_step(1 << 20);
@@ -38,8 +38,8 @@ v1::VerdictRecord RecordOf(int count) {
 
 TEST(RecordMeterTest, Memory_RecordsOfManyEntries_IsAboveWhatTheMessageTakes) {
   for (const int count : {0, 1, 1000, 100'000}) {
-    const v1::VerdictRecord record = RecordOf(count);
-    v1::VerdictRecord parsed;
+    const v1::OutcomeRecord record = RecordOf(count);
+    v1::OutcomeRecord parsed;
     const std::string bytes = record.SerializeAsString();
     ASSERT_TRUE(parsed.ParseFromString(bytes));
     EXPECT_GE(MemoryOf(bytes), parsed.SpaceUsedLong()) << count;
@@ -64,7 +64,7 @@ TEST(RecordMeterTest, Memory_WhatTakesMuchMoreThanItsBytes_IsCounted) {
   }
   for (const std::string& fields : {empty_texts, unknown_numbers, unknown_texts, loose_numbers}) {
     const std::string bytes = manifest_of(fields);
-    v1::VerdictRecord parsed;
+    v1::OutcomeRecord parsed;
     ASSERT_TRUE(parsed.ParseFromString(bytes));
     EXPECT_GE(MemoryOf(bytes), parsed.SpaceUsedLong());
     EXPECT_GE(MemoryOf(bytes), kEntries * 16u);
@@ -76,7 +76,7 @@ TEST(RecordMeterTest, Add_AnyCutIntoPieces_GivesTheSame) {
   const uint64_t whole = MemoryOf(bytes);
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
-    RecordMeter meter = OfVerdicts();
+    RecordMeter meter = OfOutcomes();
     for (size_t at = 0; at < bytes.size();) {
       const size_t size = std::min<size_t>(bytes.size() - at, 1 + random() % (round < 20 ? 1 : 400));
       ASSERT_TRUE(meter.Add(std::string_view(bytes).substr(at, size)));
@@ -94,7 +94,7 @@ TEST(RecordMeterTest, Add_WhatIsNoMessage_IsRefused) {
            std::string("\x0a\x01\x80", 3),          // a tag that does
            std::string("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12),  // a number of more than 64 bits
        }) {
-    RecordMeter meter = OfVerdicts();
+    RecordMeter meter = OfOutcomes();
     EXPECT_FALSE(meter.Add(bytes + bytes)) << bytes;
     EXPECT_FALSE(meter.Add("more"));
   }
@@ -105,9 +105,9 @@ TEST(RecordMeterTest, Add_FlippedBits_RefusesNothingThatProtobufParses) {
   for (size_t i = 0; i < bytes.size() * 8; ++i) {
     std::string flipped = bytes;
     flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ 1 << i % 8);
-    RecordMeter meter = OfVerdicts();
+    RecordMeter meter = OfOutcomes();
     const bool taken = meter.Add(flipped);
-    v1::VerdictRecord parsed;
+    v1::OutcomeRecord parsed;
     if (parsed.ParseFromString(flipped)) {
       EXPECT_TRUE(taken) << i;
     }

@@ -107,7 +107,7 @@ absl::Status ReadCairnItem(std::string_view stored_name, dom::object fields, Par
     if (!dtype) return MakeError(Reason::kFormatTooNew, absl::StrCat("unknown dtype ", std::string(text)));
     item.dtype = *dtype;
     if (!ReadDims(fields["global_shape"], item.global_shape) || !ElementCount(item.global_shape)) {
-      return Bad("an item without a sound global shape");
+      return Bad("an item without a valid global shape");
     }
     item.name = std::string(stored_name);
     if (fields["tensor"].get(text) == simdjson::SUCCESS) {

@@ -94,7 +94,7 @@ bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& ta
         return false;
       default:
         // Linux also reports what went wrong with the connection that was to be taken (accept(2)); the next one may be
-        // sound.
+        // valid.
         break;
     }
   }

@@ -14,8 +14,8 @@ static_assert(kMagic.size() + 1 + kNonceBytes + ChannelView::kBytes == ServerPro
 
 // The first byte of an answer.
 enum Answer : char { kProof = 1, kNoToken = 2, kVersionUnknown = 3 };
-// The verdict.
-enum Verdict : char { kTaken = 1, kNotTaken = 2 };
+// The outcome.
+enum Outcome : char { kTaken = 1, kNotTaken = 2 };
 
 // A refusal is as long as a proof.
 std::string RefusingAnswer(Answer why) {
@@ -91,7 +91,7 @@ ProofStep ClientProof::Take(std::string_view bytes) {
     return Refuse(Fault::kNoProof);
   }
   if (received_.size() < expected_) return {.state = Step::kMore, .wanted = expected_ - received_.size()};
-  return expected_ > 1 ? TakeAnswer() : TakeVerdict();
+  return expected_ > 1 ? TakeAnswer() : TakeOutcome();
 }
 
 ProofStep ClientProof::TakeAnswer() {
@@ -116,7 +116,7 @@ ProofStep ClientProof::TakeAnswer() {
   return {.state = Step::kMore, .send = Mac(shared->client, said_), .wanted = 1};
 }
 
-ProofStep ClientProof::TakeVerdict() {
+ProofStep ClientProof::TakeOutcome() {
   if (received_[0] != kTaken) return Refuse(Fault::kRefused);
   return {.state = Step::kProven};
 }

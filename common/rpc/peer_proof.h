@@ -4,7 +4,7 @@
 //   client: hello    magic and version, a nonce, what it sees of the channel
 //   server: answer   whether it has a token, a nonce, what it sees, and a MAC by its key of each of its tokens
 //   client: proof    a MAC by its key of the token that agrees
-//   server: verdict  one byte
+//   server: outcome  one byte
 //
 // The construction is SKID3 (Menezes, van Oorschot, Vanstone: Handbook of Applied Cryptography, 10.17), which is the
 // mutual authentication in three passes of ISO/IEC 9798-4, with HMAC-SHA256. A MAC covers everything that was said so
@@ -106,7 +106,7 @@ class ClientProof {
 
  private:
   Step TakeAnswer();
-  Step TakeVerdict();
+  Step TakeOutcome();
   Step Refuse(Fault fault);
 
   const std::shared_ptr<const PeerKeys> keys_;

@@ -165,8 +165,8 @@ TEST(PeerProofTest, Talk_ARelayThatChangesTheViews_IsRefused) {
 }
 
 TEST(PeerProofTest, Talk_AnyByteChanged_NobodyIsDeceived) {
-  Sides sound;
-  const Talk lengths = LetThemTalk(sound.client, sound.server);
+  Sides valid;
+  const Talk lengths = LetThemTalk(valid.client, valid.server);
   for (int turn = 0; turn < 4; ++turn) {
     const size_t bytes = lengths.said[static_cast<size_t>(turn)].size();
     for (size_t at = 0; at < bytes; ++at) {
@@ -187,8 +187,8 @@ TEST(PeerProofTest, Talk_AnyByteChanged_NobodyIsDeceived) {
 }
 
 TEST(PeerProofTest, Talk_AnyMessageCutShort_WaitsForTheRest) {
-  Sides sound;
-  const Talk lengths = LetThemTalk(sound.client, sound.server);
+  Sides valid;
+  const Talk lengths = LetThemTalk(valid.client, valid.server);
   for (int turn = 0; turn < 4; ++turn) {
     for (size_t keep = 1; keep < lengths.said[static_cast<size_t>(turn)].size(); ++keep) {
       Sides sides;

@@ -1,6 +1,6 @@
 #include "common/rpc/short_orders.h"
 
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 
@@ -13,9 +13,9 @@ void ShortenOrders(const std::string& job, bool same_plan, v1::SynchronizeAgentR
     const bool follows =
         order.attempt() > 0 && order.directory() == AttemptDirectory(job, order.step(), order.attempt());
     if (follows) order.clear_directory();
-    // Nobody writes after a verdict.
-    const bool verdict = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
-    if (verdict) order.clear_attempt_nonce();
+    // Nobody writes after an outcome.
+    const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+    if (outcome) order.clear_attempt_nonce();
   }
   if (same_plan && !orders.current_plan_digest().empty()) {
     orders.clear_current_plan_digest();

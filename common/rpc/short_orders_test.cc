@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/storage/checkpoint_path.h"
+#include "common/format/checkpoint_path.h"
 
 namespace cairn {
 namespace {
@@ -35,7 +35,7 @@ TEST(ShortOrdersTest, AnOrderToWrite_ComesBackWhole) {
   }
 }
 
-TEST(ShortOrdersTest, AVerdict_ComesBackWithoutItsNonce) {
+TEST(ShortOrdersTest, AOutcome_ComesBackWithoutItsNonce) {
   v1::SynchronizeAgentResponse whole = Orders(v1::SaveOrder::COMMITTED);
   v1::SynchronizeAgentResponse orders = whole;
   ShortenOrders("demo", true, orders);

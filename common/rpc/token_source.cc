@@ -12,12 +12,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/file/retry.h"
+#include "common/file/secret_file.h"
 #include "common/process/log.h"
 #include "common/resources/spare_threads.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/secret_file.h"
 
 namespace cairn {
 namespace {

@@ -121,7 +121,7 @@ constexpr ReasonInfo kTable[] = {
      "The ranks did not agree on a step to save at in time.",
      "Check that a trainer runs on every rank and reports its steps by `client.report_step`, then save again."},
     {Reason::kSaveInProgress, "SAVE_IN_PROGRESS", absl::StatusCode::kUnavailable,
-     "Another save of the job holds the slabs.",
+     "Another save of the job holds the staging buffers.",
      "Wait until it has ended, then save again; `cairn status JOB` shows it."},
     {Reason::kSaveCancelled, "SAVE_CANCELLED", absl::StatusCode::kCancelled, "The save was cancelled.",
      "Save again if the checkpoint is wanted; those before it stay as they are."},
@@ -132,7 +132,7 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kNotCommitted, "NOT_COMMITTED", absl::StatusCode::kNotFound, "The step has no committed checkpoint.",
      "`cairn list JOB` shows the committed steps; a job that has none yet starts without a load."},
     {Reason::kLastCheckpoint, "LAST_CHECKPOINT", absl::StatusCode::kFailedPrecondition,
-     "The job has no other sound checkpoint, so this one is not deleted.",
+     "The job has no other valid checkpoint, so this one is not deleted.",
      "Save another step first. If nobody needs the job any more, stop its coordinator and remove the job's directory "
      "below --root."},
     {Reason::kCheckpointPinned, "CHECKPOINT_PINNED", absl::StatusCode::kFailedPrecondition,
@@ -195,7 +195,7 @@ constexpr ReasonInfo kTable[] = {
      "Look at the file system of --root; a save that is COMMITTING ends by itself when it answers. Do not delete files "
      "of the step."},
     {Reason::kCommitUnproven, "COMMIT_UNPROVEN", absl::StatusCode::kFailedPrecondition,
-     "Nothing that is left of a damaged verdict proves that the step was ever committed.",
+     "Nothing that is left of a damaged outcome proves that the step was ever committed.",
      "If you know that it was, run `cairn repair JOB@STEP --root ROOT --assume-committed`."},
     {Reason::kMemoryLimit, "MEMORY_LIMIT", absl::StatusCode::kResourceExhausted,
      "Memory, a thread or a file descriptor that is needed is above --memory-budget or a limit of container or "

@@ -12,12 +12,12 @@
 
 #include "absl/time/time.h"
 #include "common/process/log.h"
-#include "common/storage/lineage.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
 #include "coordinator/timeline/operation_timeline.h"
+#include "store/read/lineage.h"
 
 namespace cairn {
 
@@ -37,7 +37,7 @@ struct DecisionOptions {
   ReplicaCheck check_replicas = ReplicaCheck::kFirst;
   // The path at which the coordinator sees its checkpoints, for people.
   std::string root;
-  // The word that agents must read below their own roots (common/storage/root_proof.h). If it is empty, they are not
+  // The word that agents must read below their own roots (store/root/root_proof.h). If it is empty, they are not
   // asked.
   std::string root_proof;
   // How many files and connections the coordinator may have open; 0 if that is not known.

@@ -82,7 +82,7 @@ TEST_F(AnnouncedWorldTest, OneAgentOfTheLargestWorld_OpensEverything_HoldsLittle
   ASSERT_EQ(job().Summary(At()).saves_running(), 0u) << "the others never came";
   decisions_->TakeLog();
   decisions_->TakeTimelines();
-  EXPECT_LT(Held(), 4 * kMiB) << "who is owed their verdicts";
+  EXPECT_LT(Held(), 4 * kMiB) << "who is owed their outcomes";
 }
 
 }  // namespace

@@ -4,22 +4,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/decision/rank_error.h"
 
 namespace cairn {
 
 bool Checkpoints::Knows(const std::string& request_id) const {
   const CheckpointKey key{std::nullopt, request_id};
-  return requests_.Contains(request_id) || saves_.Find(key) != nullptr || verdicts_.Find(key) != nullptr;
+  return requests_.Contains(request_id) || saves_.Find(key) != nullptr || outcomes_.Find(key) != nullptr;
 }
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const CheckpointKey& key, uint64_t known_epoch,
                                                                 const JobContext& context) const {
   // A save that failed to take the place of a checkpoint has changed nothing about it.
-  const bool stands = key.step.has_value() && verdicts_.Committed(*key.step);
+  const bool stands = key.step.has_value() && outcomes_.Committed(*key.step);
   if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == Save::Phase::kAborted)) {
     v1::Checkpoint view = save->View(context);
     if (key.by_request()) view.set_request_id(key.request_id);
@@ -30,7 +30,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
     if (!recovery_.error().ok()) return recovery_.error();
     return std::nullopt;
   }
-  if (const VerdictSummary* verdict = verdicts_.Find(key); verdict != nullptr) return ViewOfVerdict(*verdict, context);
+  if (const OutcomeSummary* outcome = outcomes_.Find(key); outcome != nullptr) return ViewOfOutcome(*outcome, context);
   const bool from_before = key.by_request() && known_epoch != 0 && known_epoch < context.options.coordinator_epoch;
   if (from_before) return ViewFromBefore(key, known_epoch, context);
   return NotCommitted(key, context);
@@ -55,27 +55,27 @@ NoteworthyRanks Checkpoints::Noteworthy(const JobContext& context) const {
   return {};
 }
 
-v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context) {
+v1::Checkpoint ViewOfOutcome(const OutcomeSummary& outcome, const JobContext& context) {
   v1::Checkpoint view;
   view.set_job(context.job);
-  view.set_step(verdict.step);
-  view.set_attempt(verdict.attempt);
-  view.set_request_id(verdict.request_id);
+  view.set_step(outcome.step);
+  view.set_attempt(outcome.attempt);
+  view.set_request_id(outcome.request_id);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
   view.set_revision(1);
-  view.set_state(verdict.deleted     ? v1::Checkpoint::DELETED
-                 : verdict.committed ? v1::Checkpoint::COMMITTED
-                 : verdict.damaged   ? v1::Checkpoint::DAMAGED
+  view.set_state(outcome.deleted     ? v1::Checkpoint::DELETED
+                 : outcome.committed ? v1::Checkpoint::COMMITTED
+                 : outcome.damaged   ? v1::Checkpoint::DAMAGED
                                      : v1::Checkpoint::ABORTED);
-  view.set_data_directory(AttemptDirectory(context.job, verdict.step, verdict.attempt));
-  if (verdict.committed) {
-    view.set_bytes(verdict.bytes);
-    view.set_world_size(verdict.world_size);
-    SetTimestamp(verdict.commit_time, *view.mutable_commit_time());
+  view.set_data_directory(AttemptDirectory(context.job, outcome.step, outcome.attempt));
+  if (outcome.committed) {
+    view.set_bytes(outcome.bytes);
+    view.set_world_size(outcome.world_size);
+    SetTimestamp(outcome.commit_time, *view.mutable_commit_time());
     // If a save ended before the coordinator's start, only its end is known.
-    SetTimestamp(verdict.commit_time, *view.mutable_create_time());
+    SetTimestamp(outcome.commit_time, *view.mutable_create_time());
   }
-  if (!verdict.error.ok()) *view.mutable_error() = StatusToProto(verdict.error);
+  if (!outcome.error.ok()) *view.mutable_error() = StatusToProto(outcome.error);
   return view;
 }
 

@@ -10,22 +10,22 @@
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/shown_ranks.h"
+#include "coordinator/job/outcome_book.h"
 #include "coordinator/job/recovery.h"
 #include "coordinator/job/save_requests.h"
-#include "coordinator/job/verdict_book.h"
 #include "coordinator/save/saves.h"
 
 namespace cairn {
 
 // Returns what stands in storage of an attempt, as people see it.
-v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context);
+v1::Checkpoint ViewOfOutcome(const OutcomeSummary& outcome, const JobContext& context);
 
 // Looks at the parts of a job that it is given, and changes nothing. Not thread-safe.
 class Checkpoints {
  public:
   // These must outlive it.
-  Checkpoints(const Recovery& recovery, const VerdictBook& verdicts, const Saves& saves, const SaveRequests& requests)
-      : recovery_(recovery), verdicts_(verdicts), saves_(saves), requests_(requests) {}
+  Checkpoints(const Recovery& recovery, const OutcomeBook& outcomes, const Saves& saves, const SaveRequests& requests)
+      : recovery_(recovery), outcomes_(outcomes), saves_(saves), requests_(requests) {}
 
   // Returns whether a request with this id has come before.
   bool Knows(const std::string& request_id) const;
@@ -46,7 +46,7 @@ class Checkpoints {
   static absl::Status NotCommitted(const CheckpointKey& key, const JobContext& context);
 
   const Recovery& recovery_;
-  const VerdictBook& verdicts_;
+  const OutcomeBook& outcomes_;
   const Saves& saves_;
   const SaveRequests& requests_;
 };

@@ -23,10 +23,10 @@ class CheckpointsTest : public PartTest {
   static CheckpointKey OfRequest(const std::string& id) { return {std::nullopt, id}; }
 
   Recovery recovery_;
-  VerdictBook verdicts_;
+  OutcomeBook outcomes_;
   Saves saves_;
   SaveRequests requests_;
-  const Checkpoints checkpoints_{recovery_, verdicts_, saves_, requests_};
+  const Checkpoints checkpoints_{recovery_, outcomes_, saves_, requests_};
 };
 
 TEST_F(CheckpointsTest, Find_StorageHasNotAnswered_WaitsOrTellsWhy) {
@@ -37,7 +37,7 @@ TEST_F(CheckpointsTest, Find_StorageHasNotAnswered_WaitsOrTellsWhy) {
   EXPECT_TRUE(checkpoints_.Find(CheckpointKey{4, ""}, 0, context_)->ok()) << "a save needs no storage to be shown";
 }
 
-TEST_F(CheckpointsTest, Find_ByRequest_GoesFromRequestToSaveToVerdict) {
+TEST_F(CheckpointsTest, Find_ByRequest_GoesFromRequestToSaveToOutcome) {
   Recover();
   EXPECT_FALSE(checkpoints_.Knows("r"));
   EXPECT_TRUE(HasReason(checkpoints_.Find(OfRequest("r"), 0, context_)->status(), Reason::kNotCommitted));
@@ -49,20 +49,20 @@ TEST_F(CheckpointsTest, Find_ByRequest_GoesFromRequestToSaveToVerdict) {
   const v1::Checkpoint saved = **checkpoints_.Find(OfRequest("r"), 0, context_);
   EXPECT_EQ(saved.state(), v1::Checkpoint::COLLECTING);
   EXPECT_EQ(saved.request_id(), "r") << "the one that was asked for, of the two that the save answers";
-  VerdictSummary verdict = Verdict(5, 1, true);
-  verdict.request_id = "s";
-  verdicts_.Keep(verdict);
+  OutcomeSummary outcome = Outcome(5, 1, true);
+  outcome.request_id = "s";
+  outcomes_.Keep(outcome);
   EXPECT_TRUE(checkpoints_.Knows("s"));
   EXPECT_EQ((*checkpoints_.Find(OfRequest("s"), 0, context_))->state(), v1::Checkpoint::COMMITTED);
   EXPECT_EQ((*checkpoints_.Find(CheckpointKey{}, 0, context_))->step(), 5) << "the latest that is committed";
 }
 
-TEST_F(CheckpointsTest, Find_DamagedVerdict_IsShownAsSuch) {
+TEST_F(CheckpointsTest, Find_DamagedOutcome_IsShownAsSuch) {
   Recover();
-  VerdictSummary damaged = Verdict(5, 1, false);
+  OutcomeSummary damaged = Outcome(5, 1, false);
   damaged.damaged = true;
   damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
-  verdicts_.Keep(damaged);
+  outcomes_.Keep(damaged);
   const v1::Checkpoint view = **checkpoints_.Find(CheckpointKey{5, ""}, 0, context_);
   EXPECT_EQ(view.state(), v1::Checkpoint::DAMAGED);
   EXPECT_TRUE(HasReason(StatusFromProto(view.error()), Reason::kManifestCorrupt));

@@ -14,35 +14,35 @@ namespace {
 
 class CommitTest : public TwoRankFixture {
  protected:
-  void Doubt(const PutVerdict& put) {
-    job().OnVerdict(put.step, put.ticket, PutOutcome{MakeError(Reason::kStorageError, "I/O error"), true}, At());
+  void Doubt(const PutOutcome& put) {
+    job().OnOutcome(put.step, put.ticket, PutAnswer{MakeError(Reason::kStorageError, "I/O error"), true}, At());
   }
   // Step 1's manifest may stand when its files are found to be gone. Returns what is put next.
-  PutVerdict LoseFilesInDoubt() {
+  PutOutcome LoseFilesInDoubt() {
     Doubt(BringToCommit(1));
     Pass(absl::Seconds(1));
-    const PutVerdict again = Take<PutVerdict>().value_or(PutVerdict());
-    job().OnVerdict(1, again.ticket, PutOutcome{MakeError(Reason::kRootMismatch, "gone"), true}, At());
+    const PutOutcome again = Take<PutOutcome>().value_or(PutOutcome());
+    job().OnOutcome(1, again.ticket, PutAnswer{MakeError(Reason::kRootMismatch, "gone"), true}, At());
     EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may have come to stand";
     Pass(absl::Seconds(1));
-    return Take<PutVerdict>().value_or(PutVerdict());
+    return Take<PutOutcome>().value_or(PutOutcome());
   }
 };
 
 TEST_F(CommitTest, Commit_InDoubt_IsPutAgainUntilStorageSaysWhatStands) {
-  PutVerdict put = BringToCommit(1);
+  PutOutcome put = BringToCommit(1);
   for (int i = 0; i < 60; ++i) {  // for three phase timeouts
     Doubt(put);
-    EXPECT_FALSE(Take<PutVerdict>().has_value());
+    EXPECT_FALSE(Take<PutOutcome>().has_value());
     Pass(absl::Seconds(1));
-    const auto again = Take<PutVerdict>();
+    const auto again = Take<PutOutcome>();
     ASSERT_TRUE(again.has_value());
     EXPECT_NE(again->manifest, nullptr);
     EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
     put = *again;
   }
   EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
-  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
   EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
 }
@@ -61,38 +61,38 @@ TEST_F(CommitTest, Manifest_RanksHaveMetrics_HasThoseOfRank0) {
   EXPECT_EQ(make->metrics, (std::vector<Metric>{{"loss", 0.25}}));
 }
 
-TEST_F(CommitTest, Verdict_ReadsAsDamaged_MayHaveBeenMisread) {
-  PutVerdict put = BringToCommit(1);
-  VerdictSummary damaged = Standing(put, false);
+TEST_F(CommitTest, Outcome_ReadsAsDamaged_MayHaveBeenMisread) {
+  PutOutcome put = BringToCommit(1);
+  OutcomeSummary damaged = Standing(put, false);
   damaged.damaged = true;
   damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
-  job().OnVerdict(1, put.ticket, PutOutcome{damaged}, At());
+  job().OnOutcome(1, put.ticket, PutAnswer{damaged}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "nobody hears ABORTED yet";
   Pass(absl::Seconds(1));
-  put = *Take<PutVerdict>();
-  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  put = *Take<PutOutcome>();
+  job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
 TEST_F(CommitTest, CommitThatFailedForCertain_IsAborted) {
-  const PutVerdict put = BringToCommit(1);
-  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  const PutOutcome put = BringToCommit(1);
+  job().OnOutcome(1, put.ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kNoSpace);
-  const auto tombstone = Take<PutVerdict>();
-  ASSERT_TRUE(tombstone.has_value());
-  EXPECT_EQ(tombstone->manifest, nullptr);
+  const auto abort_record = Take<PutOutcome>();
+  ASSERT_TRUE(abort_record.has_value());
+  EXPECT_EQ(abort_record->manifest, nullptr);
 }
 
-TEST_F(CommitTest, Abort_StorageTakesNoTombstone_IsTriedAgainEachSecond) {
-  const PutVerdict put = BringToCommit(1);
-  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+TEST_F(CommitTest, Abort_StorageTakesNoAbortRecord_IsTriedAgainEachSecond) {
+  const PutOutcome put = BringToCommit(1);
+  job().OnOutcome(1, put.ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
   for (int i = 0; i < 5; ++i) {
-    const auto tombstone = Take<PutVerdict>();
-    ASSERT_TRUE(tombstone.has_value()) << i;
-    EXPECT_EQ(tombstone->manifest, nullptr);
-    job().OnVerdict(1, tombstone->ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
-    EXPECT_FALSE(Take<PutVerdict>().has_value());
+    const auto abort_record = Take<PutOutcome>();
+    ASSERT_TRUE(abort_record.has_value()) << i;
+    EXPECT_EQ(abort_record->manifest, nullptr);
+    job().OnOutcome(1, abort_record->ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
+    EXPECT_FALSE(Take<PutOutcome>().has_value());
     Pass(absl::Seconds(1));
   }
 }
@@ -108,30 +108,30 @@ TEST_F(CommitTest, Written_IntoTheAttemptOfAnotherCoordinator_DoesNotCount) {
 }
 
 TEST_F(CommitTest, Commit_FailedAfterDoubt_StaysInDoubt) {
-  PutVerdict put = BringToCommit(1);
+  PutOutcome put = BringToCommit(1);
   Doubt(put);
   Pass(absl::Seconds(1));
-  put = *Take<PutVerdict>();
-  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  put = *Take<PutOutcome>();
+  job().OnOutcome(1, put.ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may come to stand yet";
 }
 
-TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsAbortedWhenATombstoneStands) {
-  const PutVerdict tombstone = LoseFilesInDoubt();
-  ASSERT_EQ(tombstone.manifest, nullptr);
-  job().OnVerdict(1, tombstone.ticket, PutOutcome{Standing(tombstone, false)}, At());
+TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsAbortedWhenAnAbortRecordStands) {
+  const PutOutcome abort_record = LoseFilesInDoubt();
+  ASSERT_EQ(abort_record.manifest, nullptr);
+  job().OnOutcome(1, abort_record.ticket, PutAnswer{Standing(abort_record, false)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kRootMismatch);
 }
 
 TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsToldAsCommittedIfItStands) {
-  const PutVerdict tombstone = LoseFilesInDoubt();
-  job().OnVerdict(1, tombstone.ticket, PutOutcome{Standing(tombstone, true)}, At());
+  const PutOutcome abort_record = LoseFilesInDoubt();
+  job().OnOutcome(1, abort_record.ticket, PutAnswer{Standing(abort_record, true)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
 TEST_F(CommitTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
-  const PutVerdict put = BringToCommit(1);
+  const PutOutcome put = BringToCommit(1);
   Pass(absl::Seconds(5));
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(rank, 1).stalled()), Reason::kStorageStalled));
@@ -139,21 +139,21 @@ TEST_F(CommitTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
   const auto view = job().Get({1, ""}, 0, At());
   EXPECT_EQ((*view)->state(), v1::Checkpoint::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kStorageStalled));
-  // The next save: rank 0 waits for the memory that the first one holds, rank 1's trainer for the first one's verdict.
+  // The next save: rank 0 waits for the memory that the first one holds, rank 1's trainer for the first one's outcome.
   Report(0, Trainer(0), {Written(0, 1), Begun(0, 2)});
   Pass(Options().phase_timeout);
   EXPECT_EQ(OrderOf(0, 2).action(), v1::SaveOrder::ABORTED);
   EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kStorageStalled) << OrderOf(0, 2).error().message();
-  // A person gives up: a tombstone is put, and still nobody is told ABORTED before the answer.
+  // A person gives up: an abort record is put, and still nobody is told ABORTED before the answer.
   const auto cancelled = job().Cancel({1, ""}, At());
   EXPECT_EQ((*cancelled)->state(), v1::Checkpoint::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto((*cancelled)->error()), Reason::kStorageStalled));
-  const auto tombstone = Take<PutVerdict>();
-  ASSERT_TRUE(tombstone.has_value());
-  EXPECT_EQ(tombstone->manifest, nullptr);
+  const auto abort_record = Take<PutOutcome>();
+  ASSERT_TRUE(abort_record.has_value());
+  EXPECT_EQ(abort_record->manifest, nullptr);
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
   // The manifest's put comes back first, and stood.
-  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
@@ -164,7 +164,7 @@ TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganLater_DoesNotHoldItUp) {
   Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
     job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
   });
-  const auto put = Take<PutVerdict>();
+  const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value()) << "else each of the two waits for the other";
   EXPECT_EQ(put->step, 8);
   EXPECT_EQ(job().Inconsistency(), "");
@@ -183,19 +183,19 @@ TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganFirst_IsWaitedFor) {
     EXPECT_EQ(what.step, 8);
     job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
   });
-  EXPECT_FALSE(Take<PutVerdict>().has_value());
+  EXPECT_FALSE(Take<PutOutcome>().has_value());
   job().OnManifest(4, first->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, At());
-  const auto put = Take<PutVerdict>();
+  const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value());
   EXPECT_EQ(put->step, 4);
 }
 
-TEST_F(CommitTest, Cancel_WhileInDoubt_AbortsWhenTheTombstoneStands) {
+TEST_F(CommitTest, Cancel_WhileInDoubt_AbortsWhenTheAbortRecordStands) {
   BringToCommit(1);
   job().Cancel({1, ""}, At());
-  const auto tombstone = Take<PutVerdict>();
-  ASSERT_TRUE(tombstone.has_value());
-  job().OnVerdict(1, tombstone->ticket, PutOutcome{Standing(*tombstone, false)}, At());
+  const auto abort_record = Take<PutOutcome>();
+  ASSERT_TRUE(abort_record.has_value());
+  job().OnOutcome(1, abort_record->ticket, PutAnswer{Standing(*abort_record, false)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kSaveCancelled);
 }
@@ -215,9 +215,9 @@ TEST_F(CommitTest, Reserve_NumberThatComesTooLate_IsBuried) {
   ASSERT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled) << "the save has ended without a number";
   job().OnReserved(1, reserve->ticket, Reserved{1, kNonce}, At());
   Pass(3 * Options().lease_ttl);
-  const auto tombstone = Take<PutVerdict>();
-  ASSERT_TRUE(tombstone.has_value());
-  EXPECT_EQ(tombstone->manifest, nullptr);
+  const auto abort_record = Take<PutOutcome>();
+  ASSERT_TRUE(abort_record.has_value());
+  EXPECT_EQ(abort_record->manifest, nullptr);
 }
 
 TEST_F(CommitTest, Reserve_IsRefused_NamesTheStepOnce) {
@@ -240,10 +240,10 @@ TEST_F(CommitTest, Reserve_IsRefused_NamesTheStepOnce) {
 }
 
 TEST_F(CommitTest, Remove_NotAnswered_HoldsNobodyUp) {
-  const PutVerdict put = BringToCommit(1);
-  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
-  const auto tombstone = Take<PutVerdict>();
-  job().OnVerdict(1, tombstone->ticket, PutOutcome{Standing(*tombstone, false)}, At());
+  const PutOutcome put = BringToCommit(1);
+  job().OnOutcome(1, put.ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
+  const auto abort_record = Take<PutOutcome>();
+  job().OnOutcome(1, abort_record->ticket, PutAnswer{Standing(*abort_record, false)}, At());
   for (int rank = 0; rank < 2; ++rank) {
     v1::SaveState stopped = Written(rank, 1);
     stopped.set_phase(v1::SaveState::STOPPED);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/format/checkpoint_path.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 namespace {

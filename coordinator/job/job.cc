@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/resources/open_files.h"
 #include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/job/order_news.h"
 
 namespace cairn {
@@ -70,8 +70,8 @@ Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts,
 void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.now = moment.now;
   context.wall = moment.wall;
-  context.lines = &verdicts_.lines();
-  context.known_steps = verdicts_.known_steps();
+  context.lines = &outcomes_.lines();
+  context.known_steps = outcomes_.known_steps();
   context.last_committed = context.lines->latest();
   context.stalled_step = saves_.StalledStep();
 }
@@ -97,7 +97,7 @@ bool Job::attention() const { return attention_ || saves_.attention() || loads_.
 
 bool Job::restless() const {
   return attention() || !recovery_.done() || busy() || !leftovers_.empty() || !step_changes_.empty() ||
-         verdicts_.restless() || requests_.agreeing() || !groups_.empty() || current_plan_.restless(members_) ||
+         outcomes_.restless() || requests_.agreeing() || !groups_.empty() || current_plan_.restless(members_) ||
          saves_.restless();
 }
 
@@ -168,7 +168,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
     next_revision_ = context.now + kHeardInterval;
     ++context.revision;
   }
-  // A member that asks for a verdict may have it read again.
+  // A member that asks for an outcome may have it read again.
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   ++context.revision;
   wanted_layouts_.Apply(member, context.layouts, orders_);
@@ -234,12 +234,12 @@ void Job::Apply(const Member& member, JobContext& context) {
     Save* save = saves_.Active(state.step());
     if (save != nullptr && save_answers_.IsOfEarlierAttempt(state, *save)) continue;
     if (save == nullptr) save = BeginSave(member, state, context);
-    if (save == nullptr || verdicts_.WasRefused(state.step(), CallerOf(member, state))) continue;
+    if (save == nullptr || outcomes_.WasRefused(state.step(), CallerOf(member, state))) continue;
     save->Report(member, state, context);
   }
   for (const v1::SaveState& asked : member.asked) {
     saves_.Heard(member.rank, asked);
-    verdicts_.ReadUnsettled(asked.step(), asked.attempt(), CallerOf(member, asked), context);
+    outcomes_.ReadUnsettled(asked.step(), asked.attempt(), CallerOf(member, asked), context);
   }
   loads_.Apply(member, context);
 }
@@ -247,12 +247,12 @@ void Job::Apply(const Member& member, JobContext& context) {
 Save* Job::BeginSave(const Member& member, const v1::SaveState& state, JobContext& context) {
   const int64_t step = state.step();
   if (Save* last = saves_.Last(step); last != nullptr) last->HoldOwed(member, state, context.now);
-  if (state.attempt() > 0 && verdicts_.FindSettled(step, state.attempt()) != nullptr) return nullptr;
+  if (state.attempt() > 0 && outcomes_.FindSettled(step, state.attempt()) != nullptr) return nullptr;
   if (saves_.EndedFor(member, state) != nullptr) return nullptr;
   // A checkpoint may be replaced that the trainers say they want replaced, or from before which they have gone on.
   const bool replaces =
-      state.overwrite() || (verdicts_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
-  if (!replaces && verdicts_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
+      state.overwrite() || (outcomes_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
+  if (!replaces && outcomes_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
   if (saves_.full()) return nullptr;
   Save& save = saves_.Begin(step, context);
   // Calls of this step that found no save when they were reported belong to this one.
@@ -278,13 +278,13 @@ void Job::Advance(JobContext& context) {
     do {
       while (AdvanceOperations(context)) {
       }
-      requests_.Advance(saves_, verdicts_, context);
+      requests_.Advance(saves_, outcomes_, context);
     } while (saves_.attention());  // the timeout of a request that has come to a save may be over
     current_plan_.Advance(context);
-    step_changes_.Advance(loads_, verdicts_, context);
-    leftovers_.Advance(saves_, loads_, verdicts_, context);
+    step_changes_.Advance(loads_, outcomes_, context);
+    leftovers_.Advance(saves_, loads_, outcomes_, context);
     if (context.now >= next_forget_) Forget(context.now);
-    // A verdict may have to be made of other things now.
+    // An outcome may have to be made of other things now.
     context.waking.insert(context.waking.end(), members_.asking().begin(), members_.asking().end());
   }
   RefreshOrders(context);
@@ -316,7 +316,7 @@ void Job::Forget(absl::Time now) {
   next_forget_ = now + kForgetInterval;
   saves_.Forget(members_);
   loads_.Forget(members_);
-  verdicts_.Forget(now);
+  outcomes_.Forget(now);
   requests_.Forget();
   step_changes_.Forget(now);
 }
@@ -360,7 +360,7 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     *response.add_saves() = save_answers_.OrderFor(member, state, context);
   }
   for (const v1::SaveState& asked : member.asked)
-    *response.add_saves() = save_answers_.VerdictFor(member, asked, context);
+    *response.add_saves() = save_answers_.OutcomeFor(member, asked, context);
   for (const v1::LoadState& state : member.state.loads()) {
     v1::LoadOrder& order = *response.add_loads();
     if (recovery_.done()) {
@@ -409,7 +409,7 @@ std::string Job::MiscountedPart(const JobContext& context) const {
   if (std::string missed = saves_.Inconsistency(); !missed.empty()) return missed;
   if (!loads_.IsConsistent()) return "the ranks of a load are not counted as they are";
   if (!requests_.IsConsistent(members_)) return "the answers of ranks that agree on a step are not counted as they are";
-  if (!verdicts_.IsConsistent()) return "the lines of checkpoints are not those of the verdicts";
+  if (!outcomes_.IsConsistent()) return "the lines of checkpoints are not those of the outcomes";
   if (!wanted_layouts_.IsConsistent(members_, context.layouts))
     return "the missing layouts are not those that are wanted";
   return "";

@@ -23,11 +23,11 @@
 #include "coordinator/job/current_plan.h"
 #include "coordinator/job/leftovers.h"
 #include "coordinator/job/order_book.h"
+#include "coordinator/job/outcome_book.h"
 #include "coordinator/job/recovery.h"
 #include "coordinator/job/save_answers.h"
 #include "coordinator/job/save_requests.h"
 #include "coordinator/job/step_changes.h"
-#include "coordinator/job/verdict_book.h"
 #include "coordinator/job/wanted_layouts.h"
 #include "coordinator/load/loads.h"
 #include "coordinator/membership/membership.h"
@@ -86,7 +86,7 @@ class Job {
   std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient, bool partly,
                                                 const Moment& moment);
   // Returns what stands in storage of an attempt, as people see it.
-  v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
+  v1::Checkpoint ViewOf(const OutcomeSummary& outcome, const Moment& moment) const;
   // The job as people see it, with the ranks of `page`; see GetJobRequest.page for what is shown without one.
   v1::Job View(const Moment& moment, const std::optional<v1::RankPage>& page = std::nullopt) const;
   // The same without a page, which many who wait share. It is a moment old at most, and of a job that is not shown
@@ -108,7 +108,7 @@ class Job {
   void OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment);
   void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const Moment& moment);
   void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment);
-  void OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment);
+  void OnOutcome(int64_t step, uint64_t ticket, const PutAnswer& answer, const Moment& moment);
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment);
   void OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& changed, const Moment& moment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
@@ -124,7 +124,7 @@ class Job {
   // Starts reading what storage knows of the job, once.
   void EnsureRecovered(const Moment& moment);
   bool recovered() const { return recovery_.done(); }
-  bool known() const { return members_.world_size() > 0 || !verdicts_.empty(); }
+  bool known() const { return members_.world_size() > 0 || !outcomes_.empty(); }
 
  private:
   friend struct BookkeepingFault;  // of tests
@@ -178,7 +178,7 @@ class Job {
   JobContext context_;
 
   Recovery recovery_;
-  VerdictBook verdicts_;
+  OutcomeBook outcomes_;
   Saves saves_;
   Loads loads_;
   SaveRequests requests_;
@@ -187,8 +187,8 @@ class Job {
   CurrentPlan current_plan_;
   WantedLayouts wanted_layouts_;
   OrderBook orders_;
-  const SaveAnswers save_answers_{recovery_, verdicts_, saves_, leftovers_};
-  const Checkpoints checkpoints_{recovery_, verdicts_, saves_, requests_};
+  const SaveAnswers save_answers_{recovery_, outcomes_, saves_, leftovers_};
+  const Checkpoints checkpoints_{recovery_, outcomes_, saves_, requests_};
 
   bool attention_ = true;   // for another reason than a save's or a load's own
   bool apply_all_ = false;  // Apply may have something to do for other members than the one that reported

@@ -5,8 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/job/job.h"
 
 namespace cairn {
@@ -72,9 +72,9 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, context);
   if (request.has_step() && !context.lines->superseded().contains(request.step())) {
     const auto still =
-        verdicts_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
+        outcomes_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
     if (!still.has_value()) return std::nullopt;
-    if (*still) return VerdictBook::CommittedError(request.step(), context);
+    if (*still) return OutcomeBook::CommittedError(request.step(), context);
   }
   if (members_.empty()) {
     // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
@@ -133,15 +133,15 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
   }
   if (!result->ok()) return result->status();
   Changed changed{**result};
-  for (const VerdictSummary& deleted : changed.steps.deleted) {
+  for (const OutcomeSummary& deleted : changed.steps.deleted) {
     if (patient && leftovers_.Removing(deleted.step, deleted.attempt)) return std::nullopt;
     changed.files_left = changed.files_left || leftovers_.Contains(deleted.step, deleted.attempt);
   }
   return changed;
 }
 
-v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict, const Moment& moment) const {
-  return ViewOfVerdict(verdict, At(moment));
+v1::Checkpoint Job::ViewOf(const OutcomeSummary& outcome, const Moment& moment) const {
+  return ViewOfOutcome(outcome, At(moment));
 }
 
 v1::JobSummary Job::Summary(const Moment& moment) const {
@@ -160,7 +160,7 @@ v1::JobSummary Job::Summary(const Moment& moment) const {
   summary.set_loads_running(static_cast<uint32_t>(loads_.running()));
   const absl::Time oldest = std::min(saves_.oldest_running(), loads_.oldest_running());
   if (oldest < moment.now) SetDuration(moment.now - oldest, *summary.mutable_oldest_running());
-  const std::optional<int64_t> committed = verdicts_.last_committed();
+  const std::optional<int64_t> committed = outcomes_.last_committed();
   if (committed.has_value()) summary.set_last_committed_step(*committed);
   if (const Leftovers::Due due = leftovers_.DueRemovals(At(moment)); due.attempts > 0) {
     summary.set_removals_due(due.attempts);

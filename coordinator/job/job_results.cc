@@ -7,27 +7,27 @@ void Job::EnsureRecovered(const Moment& moment) { recovery_.Begin(Begin(moment))
 
 void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
   if (recovered.ok()) {
-    for (const VerdictSummary& verdict : recovered->verdict) verdicts_.Keep(verdict);
+    for (const OutcomeSummary& outcome : recovered->outcome) outcomes_.Keep(outcome);
   }
   JobContext& context = Begin(moment);
   ++context.revision;
   if (!recovery_.OnRead(recovered.status(), context)) return;
   for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
-  for (int64_t step : verdicts_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
+  for (int64_t step : outcomes_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
   // The last coordinator may have had no time for it. Loads that it has begun may come back with their agents before.
   // A name without checkpoints has nothing to prune, and may be no job at all.
-  if (!verdicts_.empty()) step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
+  if (!outcomes_.empty()) step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
   context.Log(LogLevel::kInfo, "recovered",
-              {{"verdicts", recovered->verdict.size()}, {"unfinished", recovered->leftover.size()}});
+              {{"outcomes", recovered->outcome.size()}, {"unfinished", recovered->leftover.size()}});
   ApplyAll(context);
   Advance(context);
 }
 
 void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
-  if (!verdicts_.OnRead(step, ticket, recovered, Begin(moment))) return;
+  if (!outcomes_.OnRead(step, ticket, recovered, Begin(moment))) return;
   JobContext& context = Begin(moment);  // with what was read
   ++context.revision;
-  if (!verdicts_.Committed(step)) ApplyAll(context);
+  if (!outcomes_.Committed(step)) ApplyAll(context);
   Advance(context);
 }
 
@@ -44,8 +44,8 @@ void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserve
   ++context.revision;
   Save* save = saves_.Active(step);
   const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
-  // The number comes too late. The directory that was made gets a tombstone and is removed, as that of an attempt that
-  // nobody finished.
+  // The number comes too late. The directory that was made gets an abort record and is removed, as that of an attempt
+  // that nobody finished.
   if (!taken && reserved.ok()) leftovers_.Add({step, reserved->attempt});
   Advance(context);
 }
@@ -58,21 +58,21 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
   Advance(context);
 }
 
-void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment) {
-  if (outcome.standing.ok()) verdicts_.Keep(*outcome.standing);
+void Job::OnOutcome(int64_t step, uint64_t ticket, const PutAnswer& answer, const Moment& moment) {
+  if (answer.standing.ok()) outcomes_.Keep(*answer.standing);
   JobContext& context = Begin(moment);
-  if (outcome.standing.ok() && outcome.standing->stands()) {
-    for (int64_t replaced : verdicts_.Replaced()) {
+  if (answer.standing.ok() && answer.standing->stands()) {
+    for (int64_t replaced : outcomes_.Replaced()) {
       if (replaced == step) step_changes_.AskToDeleteReplaced(step, context);
     }
     step_changes_.AskToPrune(context);
   }
   ++context.revision;
   if (Save* save = saves_.Active(step); save != nullptr) {
-    save->OnVerdict(ticket, outcome, context);
+    save->OnOutcome(ticket, answer, context);
     if (save->ended()) ApplyAll(context);
   }
-  leftovers_.OnVerdict(ticket, outcome.standing, context);
+  leftovers_.OnOutcome(ticket, answer.standing, context);
   Advance(context);
 }
 
@@ -93,11 +93,11 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
   if (!step_changes_.OnChanged(ticket, changed, context)) return;
   ++context.revision;
   if (changed.ok()) {
-    for (const VerdictSummary& deleted : changed->deleted) {
-      verdicts_.Keep(deleted);
+    for (const OutcomeSummary& deleted : changed->deleted) {
+      outcomes_.Keep(deleted);
       // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
       if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;
-      leftovers_.Add({deleted.step, deleted.attempt, /*tombstone=*/true, /*deleted=*/true});
+      leftovers_.Add({deleted.step, deleted.attempt, /*abort_record=*/true, /*deleted=*/true});
       context.Log(LogLevel::kInfo, "deleted", {{"step", deleted.step}, {"attempt", deleted.attempt}});
     }
   }

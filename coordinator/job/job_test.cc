@@ -117,8 +117,8 @@ TEST_F(JobTest, Save_SavesBeyondWhatIsKept_WaitForOthersToEnd) {
 }
 
 TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegins) {
-  const PutVerdict put = BringToCommit(4);
-  job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
+  const PutOutcome put = BringToCommit(4);
+  job().OnOutcome(put.step, put.ticket, PutAnswer{Standing(put, /*committed=*/true), false}, At());
   ASSERT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COMMITTED);
   for (const char* id : {"first", "second"}) {
     Request(id, 2);
@@ -149,8 +149,8 @@ TEST_F(JobTest, Register_MoreRanksThanConnections_SaysHowManyAreNeeded) {
 }
 
 TEST_F(JobTest, Request_RankIsLostAfterTheLastCommit_IsShownAsFailed) {
-  const PutVerdict put = BringToCommit(4);
-  job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
+  const PutOutcome put = BringToCommit(4);
+  job().OnOutcome(put.step, put.ticket, PutAnswer{Standing(put, /*committed=*/true), false}, At());
   Request("asked for", std::nullopt);
   ASSERT_TRUE(job().Unregister(Identity(1), At()).ok());
   const v1::Checkpoint shown = job().View(At()).checkpoint();
@@ -187,14 +187,14 @@ TEST_F(JobTest, RequestWhoseTimePassedBehindAnotherSave_BlamesNoRank) {
 }
 
 TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
-  const PutVerdict put = BringToCommit(1);
-  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  const PutOutcome put = BringToCommit(1);
+  job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
   auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
   Recovered recovered;
-  recovered.verdict.push_back(Standing(put, true));
+  recovered.outcome.push_back(Standing(put, true));
   job().OnStepRead(1, read->ticket, recovered, At());
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStepCommitted);
   // Rank 1 asked after the read had begun: it is read again.
@@ -212,8 +212,8 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
 }
 
 TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
-  const PutVerdict first = BringToCommit(4);
-  job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  const PutOutcome first = BringToCommit(4);
+  job().OnOutcome(first.step, first.ticket, PutAnswer{Standing(first, /*committed=*/true), false}, At());
   Answer<ChangeSteps>([](Job& job, const ChangeSteps& prune, const Moment& at) {
     job.OnStepsChanged(prune.ticket, ChangedSteps{}, at);
   });
@@ -236,10 +236,10 @@ TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
   Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
     job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
   });
-  const auto put = Take<PutVerdict>();
+  const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value());
   EXPECT_FALSE(Take<ChangeSteps>().has_value()) << "nothing is deleted before the new one stands";
-  job().OnVerdict(4, put->ticket, PutOutcome{Standing(*put, /*committed=*/true), false}, At());
+  job().OnOutcome(4, put->ticket, PutAnswer{Standing(*put, /*committed=*/true), false}, At());
   const auto change = Take<ChangeSteps>();
   ASSERT_TRUE(change.has_value());
   ASSERT_NE(std::get_if<DeleteReplaced>(&change->change), nullptr);
@@ -251,11 +251,11 @@ TEST_F(JobTest, Recover_AnAttemptTookAnothersPlace_DeletesTheReplacedOne) {
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Recovered recovered;
   for (uint32_t attempt : {1, 2}) {
-    VerdictSummary verdict;
-    verdict.step = 4;
-    verdict.attempt = attempt;
-    verdict.committed = true;
-    recovered.verdict.push_back(verdict);
+    OutcomeSummary outcome;
+    outcome.step = 4;
+    outcome.attempt = attempt;
+    outcome.committed = true;
+    recovered.outcome.push_back(outcome);
   }
   Recover(recovered);
   const auto change = Take<ChangeSteps>();
@@ -265,8 +265,8 @@ TEST_F(JobTest, Recover_AnAttemptTookAnothersPlace_DeletesTheReplacedOne) {
 }
 
 TEST_F(JobTest, Change_PruneTakesLong_TellsWhatItHasDoneAndSaysTheRestWhenAskedAgain) {
-  const PutVerdict put = BringToCommit(4);
-  job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
+  const PutOutcome put = BringToCommit(4);
+  job().OnOutcome(put.step, put.ticket, PutAnswer{Standing(put, /*committed=*/true), false}, At());
   Answer<ChangeSteps>([](Job& job, const ChangeSteps& policy, const Moment& at) {
     job.OnStepsChanged(policy.ticket, ChangedSteps{}, at);
   });
@@ -300,8 +300,8 @@ TEST_F(JobTest, Change_PruneTakesLong_TellsWhatItHasDoneAndSaysTheRestWhenAskedA
 }
 
 TEST_F(JobTest, Save_OverwriteThatIsAborted_LeavesTheCheckpointShown) {
-  const PutVerdict first = BringToCommit(4);
-  job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  const PutOutcome first = BringToCommit(4);
+  job().OnOutcome(first.step, first.ticket, PutAnswer{Standing(first, /*committed=*/true), false}, At());
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank));
   v1::SaveState again = Begun(0, 4, 2);
   again.set_overwrite(true);
@@ -314,8 +314,8 @@ TEST_F(JobTest, Save_OverwriteThatIsAborted_LeavesTheCheckpointShown) {
 }
 
 TEST_F(JobTest, Save_RanksOfWhichOneDoesNotOverwrite_TakeNoCommittedStep) {
-  const PutVerdict first = BringToCommit(4);
-  job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  const PutOutcome first = BringToCommit(4);
+  job().OnOutcome(first.step, first.ticket, PutAnswer{Standing(first, /*committed=*/true), false}, At());
   v1::SaveState again = Begun(0, 4, 2);
   again.set_overwrite(true);
   Report(0, Trainer(0), {again});
@@ -326,13 +326,13 @@ TEST_F(JobTest, Save_RanksOfWhichOneDoesNotOverwrite_TakeNoCommittedStep) {
 }
 
 TEST_F(JobTest, Save_TrainingThatWentBack_TakesTheStepThatItLeftBehind) {
-  VerdictSummary stood;
+  OutcomeSummary stood;
   stood.committed = true;
   Recovered recovered;
   for (int64_t step : {40, 60}) {
     stood.step = step;
     stood.attempt = 1;
-    recovered.verdict.push_back(stood);
+    recovered.outcome.push_back(stood);
   }
   StartDecisions(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
@@ -355,10 +355,10 @@ TEST_F(JobTest, Save_TrainingThatWentBack_TakesTheStepThatItLeftBehind) {
 }
 
 TEST_F(JobTest, Save_CallThatWasRefused_JoinsNoLaterSaveOfTheStep) {
-  const PutVerdict put = BringToCommit(1);
-  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  const PutOutcome put = BringToCommit(1);
+  job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
   Recovered recovered;
-  recovered.verdict.push_back(Standing(put, true));
+  recovered.outcome.push_back(Standing(put, true));
   for (int rank = 0; rank < 2; ++rank) {
     Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
     const auto read = Take<ReadStep>();

@@ -21,7 +21,7 @@ bool Leftovers::Removing(int64_t step, uint32_t attempt) const {
   const auto [begin, end] = sweeps_.equal_range({step, attempt});
   return std::any_of(begin, end, [](const auto& entry) {
     const Sweep& sweep = entry.second;
-    return sweep.leftover.tombstone && sweep.ticket != 0;
+    return sweep.leftover.abort_record && sweep.ticket != 0;
   });
 }
 
@@ -36,16 +36,16 @@ Leftovers::Due Leftovers::DueRemovals(const JobContext& context) const {
   return due;
 }
 
-void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBook& verdicts, JobContext& context) {
+void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes, JobContext& context) {
   if (context.now < FirstRemoval(context)) return;
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
   auto removals = std::count_if(sweeps_.begin(), sweeps_.end(), [](const auto& entry) {
-    return entry.second.leftover.tombstone && entry.second.ticket != 0;
+    return entry.second.leftover.abort_record && entry.second.ticket != 0;
   });
   for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
-    if (sweep.leftover.tombstone && removals >= kRemovalsAtOnce) continue;
-    const auto& [step, attempt, tombstone, deleted] = sweep.leftover;
+    if (sweep.leftover.abort_record && removals >= kRemovalsAtOnce) continue;
+    const auto& [step, attempt, abort_record, deleted] = sweep.leftover;
     if (deleted) {
       // Whatever begins now finds the deletion; what has begun before may have found the checkpoint.
       if (loads.MayRead(step)) continue;
@@ -54,8 +54,8 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBoo
       continue;
     }
     // Meanwhile a save, or the number of a new attempt, may have taken this one up.
-    const VerdictSummary* verdict = verdicts.Find(step, attempt);
-    if (verdict != nullptr && verdict->committed) sweep.done = true;
+    const OutcomeSummary* outcome = outcomes.Find(step, attempt);
+    if (outcome != nullptr && outcome->committed) sweep.done = true;
     if (const Save* save = saves.Active(step); save != nullptr && save->attempt() == attempt) continue;
     for (const auto& [rank, member] : context.members.members()) {
       for (const v1::SaveState& state : member.state.saves()) {
@@ -66,29 +66,29 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBoo
     }
     if (sweep.done || context.now < sweep.next_try) continue;
     Begin(sweep, context);
-    removals += tombstone ? 1 : 0;
+    removals += abort_record ? 1 : 0;
   }
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
 }
 
 void Leftovers::Begin(Sweep& sweep, JobContext& context) {
-  const auto& [step, attempt, tombstone, deleted] = sweep.leftover;
+  const auto& [step, attempt, abort_record, deleted] = sweep.leftover;
   sweep.ticket = context.NewTicket();
   context.Log(LogLevel::kInfo, "sweeping", {{"step", step}, {"attempt", attempt}});
-  if (tombstone) {
+  if (abort_record) {
     context.Do(RemoveFiles{step, attempt, deleted, sweep.ticket, context.last_committed});
     return;
   }
   const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
                                             "left unfinished, and no rank came back with it");
-  context.Do(PutVerdict{step, attempt, 0, nullptr, nullptr, error, "", sweep.ticket});
+  context.Do(PutOutcome{step, attempt, 0, nullptr, nullptr, error, "", sweep.ticket});
 }
 
-void Leftovers::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, const JobContext& context) {
+void Leftovers::OnOutcome(uint64_t ticket, const absl::StatusOr<OutcomeSummary>& standing, const JobContext& context) {
   for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;
-    sweep.leftover.tombstone = standing.ok() && !standing->committed;
+    sweep.leftover.abort_record = standing.ok() && !standing->committed;
     sweep.done = standing.ok() && standing->damaged;  // its files stay for whoever may rescue them
     if (!standing.ok()) sweep.next_try = context.now + context.options.lease_ttl;
   }

@@ -1,7 +1,7 @@
-// The attempts that nobody finished, that were deleted, or whose files could not be removed. One without a verdict gets
-// its tombstone when its agents have had the time to come back with it. Then its files are removed, those of a deleted
-// one when no load reads them any more. Few are removed at a time: storage has saves to serve before, and hundreds may
-// have been deleted at once.
+// The attempts that nobody finished, that were deleted, or whose files could not be removed. One without an outcome
+// gets its abort record when its agents have had the time to come back with it. Then its files are removed, those of a
+// deleted one when no load reads them any more. Few are removed at a time: storage has saves to serve before, and
+// hundreds may have been deleted at once.
 #ifndef CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
 #define CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
 
@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/job/verdict_book.h"
+#include "coordinator/job/outcome_book.h"
 #include "coordinator/load/loads.h"
 #include "coordinator/save/saves.h"
 
@@ -38,9 +38,9 @@ class Leftovers {
   bool Removing(int64_t step, uint32_t attempt) const;
 
   // Takes every step that is possible now. It leaves alone what a save under way or a member speaks of.
-  void Advance(const Saves& saves, const Loads& loads, const VerdictBook& verdicts, JobContext& context);
+  void Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes, JobContext& context);
   // The results of its actions. Those of others are ignored.
-  void OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, const JobContext& context);
+  void OnOutcome(uint64_t ticket, const absl::StatusOr<OutcomeSummary>& standing, const JobContext& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
 
  private:

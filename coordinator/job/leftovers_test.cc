@@ -10,7 +10,7 @@ class LeftoversTest : public PartTest {
  protected:
   LeftoversTest() { RegisterAll(1); }
 
-  void Advance() { leftovers_.Advance(saves_, loads_, verdicts_, context_); }
+  void Advance() { leftovers_.Advance(saves_, loads_, outcomes_, context_); }
   // The agents have had the time to come back to a coordinator that restarted.
   void PassTheStart() { Pass(2 * options_.lease_ttl); }
   // The rank's agent holds attempt 1 of step 4.
@@ -23,23 +23,23 @@ class LeftoversTest : public PartTest {
 
   Saves saves_;
   Loads loads_;
-  VerdictBook verdicts_;
+  OutcomeBook outcomes_;
   Leftovers leftovers_;
 };
 
-TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsATombstoneAndIsRemoved) {
+TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsAnAbortRecordAndIsRemoved) {
   leftovers_.Add({4, 1});
   Advance();
-  EXPECT_FALSE(Take<PutVerdict>().has_value()) << "its agents may come back with it";
+  EXPECT_FALSE(Take<PutOutcome>().has_value()) << "its agents may come back with it";
   PassTheStart();
   Advance();
-  const auto put = Take<PutVerdict>();
+  const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value());
   EXPECT_EQ(put->manifest, nullptr);
   EXPECT_TRUE(HasReason(put->error, Reason::kCoordinatorRestarted));
   Advance();
-  EXPECT_FALSE(Take<RemoveFiles>().has_value()) << "the tombstone does not stand yet";
-  leftovers_.OnVerdict(put->ticket, Verdict(4, 1, false), context_);
+  EXPECT_FALSE(Take<RemoveFiles>().has_value()) << "the abort record does not stand yet";
+  leftovers_.OnOutcome(put->ticket, Outcome(4, 1, false), context_);
   Advance();
   const auto remove = Take<RemoveFiles>();
   ASSERT_TRUE(remove.has_value());
@@ -50,7 +50,7 @@ TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsATombstoneAndIsRemoved) {
 }
 
 TEST_F(LeftoversTest, Advance_HundredsWereDeleted_FewAreRemovedAtATime) {
-  for (int64_t step = 1; step <= 300; ++step) leftovers_.Add({step, 1, /*tombstone=*/true, /*deleted=*/true});
+  for (int64_t step = 1; step <= 300; ++step) leftovers_.Add({step, 1, /*abort_record=*/true, /*deleted=*/true});
   PassTheStart();
   int64_t removed = 0;
   std::vector<RemoveFiles> under_way;
@@ -76,13 +76,13 @@ TEST_F(LeftoversTest, Advance_RankComesBackWithIt_IsLeftToItsSave) {
   PassTheStart();
   Report(0, InTheAttempt());
   Advance();
-  EXPECT_FALSE(Take<PutVerdict>().has_value());
+  EXPECT_FALSE(Take<PutOutcome>().has_value());
   Report(0, v1::AgentState());
   Advance();
-  EXPECT_FALSE(Take<PutVerdict>().has_value()) << "it may only have lost the message";
+  EXPECT_FALSE(Take<PutOutcome>().has_value()) << "it may only have lost the message";
   Pass(options_.lease_ttl);
   Advance();
-  EXPECT_TRUE(Take<PutVerdict>().has_value());
+  EXPECT_TRUE(Take<PutOutcome>().has_value());
 }
 
 // The agent is lost that brought it back. The save ends its attempt itself.
@@ -96,37 +96,37 @@ TEST_F(LeftoversTest, Advance_ASaveHasTakenItUp_IsLeftToTheSave) {
   Report(0, v1::AgentState());
   Pass(2 * options_.lease_ttl);
   Advance();
-  EXPECT_FALSE(Take<PutVerdict>().has_value());
+  EXPECT_FALSE(Take<PutOutcome>().has_value());
 }
 
 TEST_F(LeftoversTest, Advance_WasCommittedMeanwhile_IsNoLeftover) {
   leftovers_.Add({4, 1});
   PassTheStart();
-  verdicts_.Keep(Verdict(4, 1, true));
+  outcomes_.Keep(Outcome(4, 1, true));
   Advance();
-  EXPECT_FALSE(Take<PutVerdict>().has_value());
+  EXPECT_FALSE(Take<PutOutcome>().has_value());
   EXPECT_TRUE(leftovers_.empty());
 }
 
-TEST_F(LeftoversTest, OnVerdict_StorageFails_IsTriedAgain) {
+TEST_F(LeftoversTest, OnOutcome_StorageFails_IsTriedAgain) {
   leftovers_.Add({4, 1});
   PassTheStart();
   Advance();
-  leftovers_.OnVerdict(Take<PutVerdict>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);
+  leftovers_.OnOutcome(Take<PutOutcome>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);
   Advance();
-  EXPECT_FALSE(Take<PutVerdict>().has_value()) << "not at once";
+  EXPECT_FALSE(Take<PutOutcome>().has_value()) << "not at once";
   Pass(options_.lease_ttl);
   Advance();
-  EXPECT_TRUE(Take<PutVerdict>().has_value());
+  EXPECT_TRUE(Take<PutOutcome>().has_value());
 }
 
-TEST_F(LeftoversTest, OnVerdict_ADamagedOneStands_ItsFilesStay) {
+TEST_F(LeftoversTest, OnOutcome_ADamagedOneStands_ItsFilesStay) {
   leftovers_.Add({4, 1});
   PassTheStart();
   Advance();
-  VerdictSummary damaged = Verdict(4, 1, false);
+  OutcomeSummary damaged = Outcome(4, 1, false);
   damaged.damaged = true;
-  leftovers_.OnVerdict(Take<PutVerdict>()->ticket, damaged, context_);
+  leftovers_.OnOutcome(Take<PutOutcome>()->ticket, damaged, context_);
   Advance();
   EXPECT_FALSE(Take<RemoveFiles>().has_value());
   EXPECT_TRUE(leftovers_.empty());
@@ -139,8 +139,8 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
   load.set_trainer_incarnation(100);
   load.set_step(4);
   loads_.Apply(Report(0, state), context_);
-  leftovers_.Add({4, 1, /*tombstone=*/true, /*deleted=*/true});
-  leftovers_.Add({5, 1, /*tombstone=*/true, /*deleted=*/true});
+  leftovers_.Add({4, 1, /*abort_record=*/true, /*deleted=*/true});
+  leftovers_.Add({5, 1, /*abort_record=*/true, /*deleted=*/true});
   Advance();
   EXPECT_FALSE(Take<RemoveFiles>().has_value()) << "loads of before the restart may come back";
   PassTheStart();
@@ -165,7 +165,7 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
 TEST_F(LeftoversTest, DueRemovals_AsTheyGo_CountsDeletedAttemptsAndTheDelay) {
   leftovers_.Add({3, 1});  // nobody finished it, and nobody deleted it
   EXPECT_EQ(leftovers_.DueRemovals(context_).attempts, 0U);
-  for (const int64_t step : {4, 5}) leftovers_.Add({step, 1, /*tombstone=*/true, /*deleted=*/true});
+  for (const int64_t step : {4, 5}) leftovers_.Add({step, 1, /*abort_record=*/true, /*deleted=*/true});
   Pass(absl::Seconds(5));
   EXPECT_EQ(leftovers_.DueRemovals(context_).attempts, 2U);
   EXPECT_EQ(leftovers_.DueRemovals(context_).delay, 2 * options_.lease_ttl - absl::Seconds(5));
@@ -180,7 +180,7 @@ TEST_F(LeftoversTest, DueRemovals_AsTheyGo_CountsDeletedAttemptsAndTheDelay) {
 }
 
 TEST_F(LeftoversTest, OnRemoved_DeletedFilesCouldNotBeRemoved_IsTriedAgain) {
-  leftovers_.Add({4, 1, /*tombstone=*/true, /*deleted=*/true});
+  leftovers_.Add({4, 1, /*abort_record=*/true, /*deleted=*/true});
   PassTheStart();
   Advance();
   leftovers_.OnRemoved(Take<RemoveFiles>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);

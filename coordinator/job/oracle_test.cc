@@ -27,7 +27,7 @@ struct BookkeepingFault {
   static void TokenGiven(Job& job) { SaveOf(job).moving_[2] = true; }
   static void LoadCounts(Job& job) { ++job.loads_.loads_.front().counts_.with_step; }
   static void Agreement(Job& job) { ++job.requests_.agreement_.armed_; }
-  static void Lines(Job& job) { job.verdicts_.lines_ = CommittedLines(); }
+  static void Lines(Job& job) { job.outcomes_.lines_ = CommittedLines(); }
   static void Wanted(Job& job) { job.wanted_layouts_.wanted_["gone"].insert(0); }
   static void StepChange(Job& job) {
     EXPECT_TRUE(job.step_changes_.Ask({DeleteStep{10, "a test"}}, job.context_).ok());
@@ -55,10 +55,10 @@ class OracleTest : public JobFixture, public testing::WithParamInterface<Bookkee
     StartDecisions(Options(), kRanks);
     for (int rank = 0; rank < kRanks; ++rank) Register(rank);
     Recovered recovered;
-    VerdictSummary& verdict = recovered.verdict.emplace_back();
-    verdict.step = 10;
-    verdict.attempt = 1;
-    verdict.committed = true;
+    OutcomeSummary& outcome = recovered.outcome.emplace_back();
+    outcome.step = 10;
+    outcome.attempt = 1;
+    outcome.committed = true;
     Recover(recovered);
     for (int rank = 0; rank < kRanks; ++rank) Say(rank, State(rank));
     v1::CreateCheckpointRequest request;

@@ -36,8 +36,8 @@ struct Agent {
   std::optional<v1::SaveState> asked;
 };
 
-// Says how a trainer's call of save, or its wait for the verdict, ended.
-struct Outcome {
+// Says how a trainer's call of save, or its wait for the outcome, ended.
+struct Heard {
   bool known = false;  // else the client itself had to give up
   bool committed = false;
   uint32_t attempt = 0;
@@ -55,7 +55,7 @@ struct Rank {
   bool staged = false;
   uint32_t attempt = 0;
   uint64_t save = 0;  // the number of the call's save
-  std::optional<Outcome> outcome;
+  std::optional<Heard> outcome;
 };
 
 class World : private Simulation {
@@ -144,9 +144,9 @@ class World : private Simulation {
       reply = [step = make->step, ticket = make->ticket](Job& job, const Moment& at) {
         job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
       };
-    } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
+    } else if (const auto* put = std::get_if<PutOutcome>(&action.what); put != nullptr) {
       reply = [put = *put, standing = storage_.PutIfAbsent(*put).standing](Job& job, const Moment& at) {
-        job.OnVerdict(put.step, put.ticket, PutOutcome{standing}, at);
+        job.OnOutcome(put.step, put.ticket, PutAnswer{standing}, at);
       };
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
       storage_.Remove({remove->step, remove->attempt});
@@ -219,7 +219,7 @@ class World : private Simulation {
 
   void Obey(Rank& rank, const v1::SaveOrder& order) {
     Agent& agent = rank.agent;
-    const bool verdict = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+    const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
     if (agent.asked && agent.asked->call() == order.call()) {
       const uint32_t attempt = agent.asked->attempt();
       if (order.action() == v1::SaveOrder::UNKNOWN) {
@@ -227,7 +227,7 @@ class World : private Simulation {
         agent.asked.reset();
         return Return(rank, {});
       }
-      if (!verdict) return;
+      if (!outcome) return;
       if (attempt != 0 && order.attempt() != attempt) Violation("an answer about another attempt");
       agent.asked.reset();
       ++asked_;
@@ -238,7 +238,7 @@ class World : private Simulation {
     if (found == agent.saves.end()) return;
     v1::SaveState& save = found->second;
     if (order.call() != 0 && order.call() != save.call()) return;
-    if (verdict) {
+    if (outcome) {
       agent.saves.erase(found);
       End(rank, order);
       return;
@@ -293,7 +293,7 @@ class World : private Simulation {
     Agent& agent = rank.agent;
     if (!agent.attached || rank.outcome) return;  // it calls when it has attached again
     if (agent.saves.contains(step_)) {
-      // The attempt before has no verdict yet.
+      // The attempt before has no outcome yet.
       After(absl::Milliseconds(50), [this, &rank, round = round_, incarnation = agent.incarnation] {
         if (round == round_ && incarnation == rank.agent.incarnation) Call(rank);
       });
@@ -311,7 +311,7 @@ class World : private Simulation {
   }
 
   void End(Rank& rank, const v1::SaveOrder& order) {
-    Outcome outcome{true, order.action() == v1::SaveOrder::COMMITTED, order.attempt(), ""};
+    Heard outcome{true, order.action() == v1::SaveOrder::COMMITTED, order.attempt(), ""};
     if (!outcome.committed) {
       const absl::Status error = StatusFromProto(order.error());
       outcome.error = std::string(error.message());
@@ -328,7 +328,7 @@ class World : private Simulation {
     if (order.step() == step_) Return(rank, outcome);
   }
 
-  void Return(Rank& rank, Outcome outcome) {
+  void Return(Rank& rank, Heard outcome) {
     if (rank.outcome) return;
     Log(absl::StrCat("rank ", rank.number, " heard of step ", step_, " attempt ", outcome.attempt, ": ",
                      !outcome.known      ? "nothing"
@@ -339,7 +339,7 @@ class World : private Simulation {
       if (!each.outcome) return;
     }
     // They compare what they have heard, and go on together.
-    const Outcome* first = nullptr;
+    const Heard* first = nullptr;
     for (const Rank& each : ranks_) {
       if (!each.outcome->known) continue;
       if (first == nullptr) first = &*each.outcome;

@@ -56,21 +56,21 @@ class RestartedAgentTest : public JobFixture {
     return {};
   }
   static std::string RanksOf(const v1::SaveOrder& order) { return MetadataOf(StatusFromProto(order.error()))["ranks"]; }
-  static VerdictSummary Verdict(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
-    VerdictSummary verdict;
-    verdict.step = kStep;
-    verdict.attempt = attempt;
-    verdict.committed = committed;
-    verdict.error = std::move(error);
-    verdict.bytes = 123;
-    return verdict;
+  static OutcomeSummary Outcome(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
+    OutcomeSummary outcome;
+    outcome.step = kStep;
+    outcome.attempt = attempt;
+    outcome.committed = committed;
+    outcome.error = std::move(error);
+    outcome.bytes = 123;
+    return outcome;
   }
   // The abort of attempt 1 runs to its end; only rank 0 has an agent that was in it.
   void FinishAbort() {
-    const auto tombstone = Take<PutVerdict>();
-    ASSERT_TRUE(tombstone.has_value());
-    ASSERT_EQ(tombstone->manifest, nullptr);
-    job().OnVerdict(kStep, tombstone->ticket, PutOutcome{Verdict(1, false, tombstone->error)}, At());
+    const auto abort_record = Take<PutOutcome>();
+    ASSERT_TRUE(abort_record.has_value());
+    ASSERT_EQ(abort_record->manifest, nullptr);
+    job().OnOutcome(kStep, abort_record->ticket, PutAnswer{Outcome(1, false, abort_record->error)}, At());
     Report(0, {State(0, v1::SaveState::STOPPED)});
     const auto remove = Take<RemoveFiles>();
     ASSERT_TRUE(remove.has_value());
@@ -119,7 +119,7 @@ TEST_F(RestartedAgentTest, Request_WaitsForAgreement_EndsToo) {
   EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kRankLost)) << (*view)->ShortDebugString();
 }
 
-TEST_F(RestartedAgentTest, AskedSave_SaveIsLive_HearsItsVerdictWhenAllDo) {
+TEST_F(RestartedAgentTest, AskedSave_SaveIsLive_HearsItsOutcomeWhenAllDo) {
   Number(kStep);
   Report(1, {State(1, v1::SaveState::STAGED)});
   Restart(1);
@@ -143,17 +143,17 @@ TEST_F(RestartedAgentTest, AskedSave_ItsFilesAreDurable_IsToldOfTheCommit) {
   const auto make = Take<MakeManifest>();
   ASSERT_TRUE(make.has_value());
   job().OnManifest(kStep, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, At());
-  const auto put = Take<PutVerdict>();
+  const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value());
   const uint64_t orders = job().orders_version(1);
-  job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, true)}, At());
+  job().OnOutcome(kStep, put->ticket, PutAnswer{Outcome(1, true)}, At());
   EXPECT_GT(job().orders_version(1), orders) << "whoever waits for orders is woken";
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::COMMITTED);
   EXPECT_EQ(AnswerTo(1, 9).bytes(), 123u);
   EXPECT_EQ(AnswerTo(1, 9).directory(), "demo/000000000010/0001");
 }
 
-TEST_F(RestartedAgentTest, AskedSave_ByItsNumber_HearsTheVerdictOfAll) {
+TEST_F(RestartedAgentTest, AskedSave_ByItsNumber_HearsTheOutcomeOfAll) {
   Number(kStep);
   v1::SaveState writing = State(1, v1::SaveState::WRITING);
   writing.set_save(70);
@@ -179,7 +179,7 @@ TEST_F(RestartedAgentTest, AskedSave_ByItsNumber_HearsTheVerdictOfAll) {
 
 TEST_F(RestartedAgentTest, AskedSave_ByItsNumberOfACoordinatorThatRestarted_IsUnknown) {
   Recovered recovered;
-  recovered.verdict = {Verdict(1, true)};
+  recovered.outcome = {Outcome(1, true)};
   Start(recovered);
   Report(1, {AskedByNumber(70)});
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::UNKNOWN) << "nobody can say whether that attempt was its";
@@ -198,7 +198,7 @@ TEST_F(RestartedAgentTest, AskedSave_OthersSave_NeitherOpensNorJoinsNorDelays) {
 
 TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
   Recovered recovered;
-  recovered.verdict = {Verdict(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Verdict(3, true)};
+  recovered.outcome = {Outcome(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Outcome(3, true)};
   Start(recovered);
   Report(1, {Asked(1, 11), Asked(2, 12), Asked(3, 13), Asked(4, 14), Asked(0, 15)});
   EXPECT_EQ(AnswerTo(1, 11).action(), v1::SaveOrder::ABORTED);
@@ -211,20 +211,20 @@ TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
   EXPECT_EQ(AnswerTo(1, 15).action(), v1::SaveOrder::ABORTED);
 }
 
-TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
+TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsAbortRecord) {
   Recovered recovered;
   recovered.leftover = {{kStep, 1, false}};
   Start(recovered);
   Report(1, {Asked(1)});
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
   // Asking does not keep it alive.
-  for (int i = 0; i < 25 && !Take<PutVerdict>().has_value(); ++i) {
+  for (int i = 0; i < 25 && !Take<PutOutcome>().has_value(); ++i) {
     Pass(absl::Minutes(1));
     for (int rank = 0; rank < 2; ++rank) Register(rank);
     Report(1, {Asked(1)});
-    if (const auto put = Take<PutVerdict>(); put.has_value()) {
+    if (const auto put = Take<PutOutcome>(); put.has_value()) {
       const uint64_t orders = job().orders_version(1);
-      job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, false, put->error)}, At());
+      job().OnOutcome(kStep, put->ticket, PutAnswer{Outcome(1, false, put->error)}, At());
       EXPECT_GT(job().orders_version(1), orders);
       break;
     }
@@ -233,10 +233,10 @@ TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
   EXPECT_EQ(ErrorOf(AnswerTo(1, 9)), Reason::kCoordinatorRestarted);
 }
 
-TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
+TEST_F(RestartedAgentTest, AskedSave_WhoseOutcomeCouldNotBeRead_IsReadAgain) {
   Recovered recovered;
-  recovered.verdict = {Verdict(1, false, MakeError(Reason::kStorageError, "I/O error"))};
-  recovered.verdict[0].damaged = true;
+  recovered.outcome = {Outcome(1, false, MakeError(Reason::kStorageError, "I/O error"))};
+  recovered.outcome[0].damaged = true;
   Start(recovered);
   Report(1, {Asked(1)});
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT);
@@ -249,12 +249,12 @@ TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
   Report(1, {Asked(1)});
   read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
-  recovered.verdict = {Verdict(1, true)};
+  recovered.outcome = {Outcome(1, true)};
   job().OnStepRead(kStep, read->ticket, recovered, At());
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::COMMITTED);
 }
 
-TEST_F(RestartedAgentTest, OpenCall_AttemptWasAborted_HearsItsVerdictFromTheNextAgent) {
+TEST_F(RestartedAgentTest, OpenCall_AttemptWasAborted_HearsItsOutcomeFromTheNextAgent) {
   Number(kStep);
   Restart(1);
   Report(1, {State(1, v1::SaveState::BEGUN)});  // the client repeats its call
@@ -285,7 +285,7 @@ TEST_F(RestartedAgentTest, OpenCall_OthersTryAgain_IsTakenByTheNextAttempt) {
   EXPECT_NE(AnswerTo(1).action(), v1::SaveOrder::ABORTED) << "and nobody is told of the one before";
 }
 
-TEST_F(RestartedAgentTest, Trainer_AskedForTheVerdict_IsNotToldItAgain) {
+TEST_F(RestartedAgentTest, Trainer_AskedForTheOutcome_IsNotToldItAgain) {
   Number(kStep);
   Restart(1);
   FinishAbort();

@@ -2,19 +2,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/decision/rank_error.h"
 
 namespace cairn {
 namespace {
 
-void TellCommitted(const VerdictSummary& verdict, v1::SaveOrder& order) {
+void TellCommitted(const OutcomeSummary& outcome, v1::SaveOrder& order) {
   order.set_action(v1::SaveOrder::COMMITTED);
-  order.set_bytes(verdict.bytes);
-  order.set_world_size(verdict.world_size);
-  SetTimestamp(verdict.commit_time, *order.mutable_commit_time());
+  order.set_bytes(outcome.bytes);
+  order.set_world_size(outcome.world_size);
+  SetTimestamp(outcome.commit_time, *order.mutable_commit_time());
 }
 
 v1::SaveOrder Wait(v1::SaveOrder order, const absl::Status& stalled = absl::OkStatus()) {
@@ -37,16 +37,16 @@ std::string CallerOf(const Member& member, const v1::SaveState& state) {
 
 bool SaveAnswers::IsOfEarlierAttempt(const v1::SaveState& state, const Save& active) const {
   return state.attempt() > 0 && state.attempt() != active.attempt() &&
-         verdicts_.FindSettled(state.step(), state.attempt()) != nullptr;
+         outcomes_.FindSettled(state.step(), state.attempt()) != nullptr;
 }
 
 v1::SaveOrder SaveAnswers::OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
   if (const Save* save = saves_.EndedOf(member, state); save != nullptr) return save->OrderFor(member, state, context);
-  if (verdicts_.WasRefused(state.step(), CallerOf(member, state))) {
+  if (outcomes_.WasRefused(state.step(), CallerOf(member, state))) {
     v1::SaveOrder order;
     order.set_step(state.step());
     order.set_call(state.call());
-    return Aborted(std::move(order), VerdictBook::CommittedError(state.step(), context));
+    return Aborted(std::move(order), OutcomeBook::CommittedError(state.step(), context));
   }
   if (const Save* save = saves_.Active(state.step()); save != nullptr) {
     return IsOfEarlierAttempt(state, *save) ? OrderFromStorage(state, context) : save->OrderFor(member, state, context);
@@ -62,19 +62,19 @@ v1::SaveOrder SaveAnswers::OrderFromStorage(const v1::SaveState& state, const Jo
   order.set_attempt(state.attempt());
   order.set_attempt_nonce(state.attempt_nonce());
   if (!recovery_.done() || !CheckStep(state.step()).ok()) return Wait(std::move(order), recovery_.stalled());
-  const VerdictSummary* verdict = verdicts_.FindSettled(state.step(), state.attempt());
-  if (verdict == nullptr) return Wait(std::move(order), verdicts_.ReadStalled(state.step(), context));
-  if (verdict->committed) {
-    TellCommitted(*verdict, order);
+  const OutcomeSummary* outcome = outcomes_.FindSettled(state.step(), state.attempt());
+  if (outcome == nullptr) return Wait(std::move(order), outcomes_.ReadStalled(state.step(), context));
+  if (outcome->committed) {
+    TellCommitted(*outcome, order);
     return order;
   }
   const bool stopped = state.phase() == v1::SaveState::STOPPED || state.phase() == v1::SaveState::FAILED;
   order.set_action(stopped ? v1::SaveOrder::ABORTED : v1::SaveOrder::ABORT);
-  *order.mutable_error() = StatusToProto(verdict->error);
+  *order.mutable_error() = StatusToProto(outcome->error);
   return order;
 }
 
-v1::SaveOrder SaveAnswers::VerdictFor(const Member& member, const v1::SaveState& asked,
+v1::SaveOrder SaveAnswers::OutcomeFor(const Member& member, const v1::SaveState& asked,
                                       const JobContext& context) const {
   const int64_t step = asked.step();
   const uint32_t attempt = asked.attempt();
@@ -91,7 +91,7 @@ v1::SaveOrder SaveAnswers::VerdictFor(const Member& member, const v1::SaveState&
     if (!save->ended()) return Wait(std::move(order), save->stalled());
     order.set_attempt(save->attempt());
     if (save->attempt() > 0) order.set_directory(AttemptDirectory(context.job, step, save->attempt()));
-    save->TellVerdict(order);
+    save->TellOutcome(order);
     return order;
   }
   if (attempt == 0) {
@@ -99,17 +99,17 @@ v1::SaveOrder SaveAnswers::VerdictFor(const Member& member, const v1::SaveState&
     return order;
   }
   if (!recovery_.done()) return Wait(std::move(order), recovery_.stalled());
-  if (const VerdictSummary* verdict = verdicts_.Find(step, attempt); verdict != nullptr) {
-    if (verdicts_.FindSettled(step, attempt) == nullptr) return Wait(std::move(order), verdict->error);
-    if (!verdict->committed) return Aborted(std::move(order), verdict->error);
+  if (const OutcomeSummary* outcome = outcomes_.Find(step, attempt); outcome != nullptr) {
+    if (outcomes_.FindSettled(step, attempt) == nullptr) return Wait(std::move(order), outcome->error);
+    if (!outcome->committed) return Aborted(std::move(order), outcome->error);
     order.set_directory(AttemptDirectory(context.job, step, attempt));
-    TellCommitted(*verdict, order);
+    TellCommitted(*outcome, order);
     return order;
   }
-  // Nobody has finished the attempt yet. Ranks may come back with it; if they do not, it gets its tombstone.
+  // Nobody has finished the attempt yet. Ranks may come back with it; if they do not, it gets its abort record.
   if (leftovers_.Contains(step, attempt)) return Wait(std::move(order));
   const Operation operation{"save", step, attempt};
-  const bool later = verdicts_.HasLater(step, attempt) || saves_.HasLater(step, attempt);
+  const bool later = outcomes_.HasLater(step, attempt) || saves_.HasLater(step, attempt);
   return Aborted(std::move(order),
                  later ? OperationError(Reason::kSuperseded, context, operation,
                                         "was not committed: a later attempt of the step has begun")

@@ -21,16 +21,16 @@ class SaveAnswersTest : public PartTest {
     return state;
   }
   v1::SaveOrder OrderFor(const v1::SaveState& call) { return answers_.OrderFor(*members_.Find(0), call, context_); }
-  v1::SaveOrder VerdictOf(uint32_t attempt) {
-    return answers_.VerdictFor(*members_.Find(0), Call(v1::SaveState::ASKED, attempt), context_);
+  v1::SaveOrder OutcomeOf(uint32_t attempt) {
+    return answers_.OutcomeFor(*members_.Find(0), Call(v1::SaveState::ASKED, attempt), context_);
   }
   static std::optional<Reason> Why(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
 
   Recovery recovery_;
-  VerdictBook verdicts_;
+  OutcomeBook outcomes_;
   Saves saves_;
   Leftovers leftovers_;
-  const SaveAnswers answers_{recovery_, verdicts_, saves_, leftovers_};
+  const SaveAnswers answers_{recovery_, outcomes_, saves_, leftovers_};
 };
 
 TEST_F(SaveAnswersTest, OrderFor_StorageHasNotAnswered_WaitsAndTellsOfTheStall) {
@@ -46,14 +46,14 @@ TEST_F(SaveAnswersTest, OrderFor_StorageHasNotAnswered_WaitsAndTellsOfTheStall) 
 
 TEST_F(SaveAnswersTest, OrderFor_SaveUnderWay_IsTheSaves) {
   Recover();
-  verdicts_.Keep(Verdict(4, 1, false));
+  outcomes_.Keep(Outcome(4, 1, false));
   saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
   EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN)).request_id(), "r");
 }
 
-TEST_F(SaveAnswersTest, OrderFor_CallOfAnAttemptThatEndedBeforeTheSave_IsTheVerdict) {
+TEST_F(SaveAnswersTest, OrderFor_CallOfAnAttemptThatEndedBeforeTheSave_IsTheOutcome) {
   Recover();
-  verdicts_.Keep(Verdict(4, 1, false));
+  outcomes_.Keep(Outcome(4, 1, false));
   saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
   const v1::SaveOrder order = OrderFor(Call(v1::SaveState::WRITING, 1));
   EXPECT_EQ(order.action(), v1::SaveOrder::ABORT) << "else the new save would take the old attempt for its own";
@@ -61,10 +61,10 @@ TEST_F(SaveAnswersTest, OrderFor_CallOfAnAttemptThatEndedBeforeTheSave_IsTheVerd
   EXPECT_EQ(order.request_id(), "");
 }
 
-TEST_F(SaveAnswersTest, OrderFor_OnlyStorageRemembersTheAttempt_IsItsVerdict) {
+TEST_F(SaveAnswersTest, OrderFor_OnlyStorageRemembersTheAttempt_IsItsOutcome) {
   Recover();
-  verdicts_.Keep(Verdict(4, 1, false));
-  verdicts_.Keep(Verdict(4, 2, true));
+  outcomes_.Keep(Outcome(4, 1, false));
+  outcomes_.Keep(Outcome(4, 2, true));
   EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITING, 1)).action(), v1::SaveOrder::ABORT) << "it has to stop first";
   EXPECT_EQ(OrderFor(Call(v1::SaveState::STOPPED, 1)).action(), v1::SaveOrder::ABORTED);
   EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITTEN, 2)).action(), v1::SaveOrder::COMMITTED);
@@ -73,38 +73,38 @@ TEST_F(SaveAnswersTest, OrderFor_OnlyStorageRemembersTheAttempt_IsItsVerdict) {
 
 TEST_F(SaveAnswersTest, OrderFor_CallThatWasRefused_StaysRefused) {
   Recover();
-  verdicts_.Keep(Verdict(4, 1, true));
+  outcomes_.Keep(Outcome(4, 1, true));
   const v1::SaveState call = Call(v1::SaveState::BEGUN);
-  ASSERT_EQ(verdicts_.StillCommitted(4, CallerOf(*members_.Find(0), call), context_), std::nullopt);
+  ASSERT_EQ(outcomes_.StillCommitted(4, CallerOf(*members_.Find(0), call), context_), std::nullopt);
   EXPECT_EQ(OrderFor(call).action(), v1::SaveOrder::WAIT);
-  verdicts_.OnRead(4, Take<ReadStep>()->ticket, Recovered{{Verdict(4, 1, true)}, {}}, context_);
+  outcomes_.OnRead(4, Take<ReadStep>()->ticket, Recovered{{Outcome(4, 1, true)}, {}}, context_);
   EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
   saves_.Begin(4, context_);  // people have removed the step, and another rank saves it again
   EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
 }
 
-TEST_F(SaveAnswersTest, VerdictFor_AttemptOfWhichNothingIsKnown_IsAbortedOnlyIfNobodyCanCommitIt) {
-  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::WAIT) << "storage has not answered";
+TEST_F(SaveAnswersTest, OutcomeFor_AttemptOfWhichNothingIsKnown_IsAbortedOnlyIfNobodyCanCommitIt) {
+  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::WAIT) << "storage has not answered";
   Recover();
   leftovers_.Add({4, 1});
-  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
-  EXPECT_EQ(Why(VerdictOf(2)), Reason::kNotCommitted);
-  verdicts_.Keep(Verdict(4, 3, false));
-  EXPECT_EQ(Why(VerdictOf(2)), Reason::kSuperseded);
-  EXPECT_EQ(Why(VerdictOf(0)), Reason::kBadRequest) << "attempts are counted from 1";
+  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
+  EXPECT_EQ(Why(OutcomeOf(2)), Reason::kNotCommitted);
+  outcomes_.Keep(Outcome(4, 3, false));
+  EXPECT_EQ(Why(OutcomeOf(2)), Reason::kSuperseded);
+  EXPECT_EQ(Why(OutcomeOf(0)), Reason::kBadRequest) << "attempts are counted from 1";
 }
 
-TEST_F(SaveAnswersTest, VerdictFor_VerdictThatCouldNotBeRead_Waits) {
+TEST_F(SaveAnswersTest, OutcomeFor_OutcomeThatCouldNotBeRead_Waits) {
   Recover();
-  VerdictSummary unread = Verdict(4, 1, false);
+  OutcomeSummary unread = Outcome(4, 1, false);
   unread.damaged = true;
   unread.error = MakeError(Reason::kStorageError, "I/O error");
-  verdicts_.Keep(unread);
-  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::WAIT);
-  EXPECT_EQ(ReasonOf(StatusFromProto(VerdictOf(1).stalled())), Reason::kStorageError);
-  verdicts_.Keep(Verdict(4, 1, true));
-  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::COMMITTED);
-  EXPECT_EQ(VerdictOf(1).directory(), "demo/000000000004/0001");
+  outcomes_.Keep(unread);
+  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(ReasonOf(StatusFromProto(OutcomeOf(1).stalled())), Reason::kStorageError);
+  outcomes_.Keep(Outcome(4, 1, true));
+  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OutcomeOf(1).directory(), "demo/000000000004/0001");
 }
 
 }  // namespace

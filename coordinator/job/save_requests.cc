@@ -283,7 +283,7 @@ bool SaveRequests::SaveOfAgreementEnded(const Saves& saves) const {
   return save_of_agreement_begun_ && saves.Active(agreement_.step()) == nullptr;
 }
 
-bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const OutcomeBook& outcomes, JobContext& context) {
   if (!request.step.has_value()) return false;
   const int64_t step = *request.step;
   if (Save* save = saves.Active(step); save != nullptr) {
@@ -291,18 +291,18 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook&
     return true;
   }
   // The save may have ended within one event.
-  const VerdictSummary* verdict = verdicts.Find({step, ""});
-  if (verdict == nullptr || !verdict->stands()) return false;
+  const OutcomeSummary* outcome = outcomes.Find({step, ""});
+  if (outcome == nullptr || !outcome->stands()) return false;
   // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
   // behind, though nothing was committed since by which storage would show that.
   const bool left_behind =
-      request.step_given ? context.lines->superseded().contains(step) : verdict->lineage.sequence <= request.sequence;
+      request.step_given ? context.lines->superseded().contains(step) : outcome->lineage.sequence <= request.sequence;
   if (left_behind) return false;
-  End(request, VerdictBook::CommittedError(step, context), context);
+  End(request, OutcomeBook::CommittedError(step, context), context);
   return true;
 }
 
-void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+void SaveRequests::Advance(Saves& saves, const OutcomeBook& outcomes, JobContext& context) {
   if (!agreement_recovered_ && context.members.all_reported()) {
     agreement_recovered_ = true;
     agreement_.Recover(context);
@@ -315,7 +315,7 @@ void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext
     for (SaveRequest& request : requests_) {
       if (!Waits(request)) continue;
       TakeAgreedStep(request, saves, context);
-      if (Settle(request, saves, verdicts, context)) continue;
+      if (Settle(request, saves, outcomes, context)) continue;
       CheckTrainers(request, context);
       if (!Waits(request)) continue;
       const bool blocked = saves.busy() && !request.agreed;
@@ -323,12 +323,12 @@ void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext
       CheckTime(request, blocked, context);
       if (Waits(request) && !request.agreed && (first == nullptr || ComesBefore(request, *first))) first = &request;
     }
-    AdvanceAgreement(first, saves, verdicts, context);
+    AdvanceAgreement(first, saves, outcomes, context);
     moved = agreement_.state() != before;
   }
 }
 
-void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, const VerdictBook& verdicts,
+void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, const OutcomeBook& outcomes,
                                     JobContext& context) {
   switch (agreement_.state()) {
     case StepAgreement::State::kIdle:
@@ -342,14 +342,14 @@ void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, cons
       break;
     case StepAgreement::State::kAgreeing:
     case StepAgreement::State::kAgreed:
-      CheckAgreement(first, saves, verdicts, context);
+      CheckAgreement(first, saves, outcomes, context);
       break;
     case StepAgreement::State::kDisarming:
       break;
   }
 }
 
-void SaveRequests::CheckAgreement(const SaveRequest* first, const Saves& saves, const VerdictBook& verdicts,
+void SaveRequests::CheckAgreement(const SaveRequest* first, const Saves& saves, const OutcomeBook& outcomes,
                                   JobContext& context) {
   const int64_t step = agreement_.step();
   // The agreement stands in the control pages until every trainer has acted on it or gone past it.
@@ -360,7 +360,7 @@ void SaveRequests::CheckAgreement(const SaveRequest* first, const Saves& saves, 
     over = over && (begun || member.current_step().value_or(-1) > step);
   }
   // An agreement of an earlier coordinator may have been acted upon before this one knew of it.
-  const bool settled = SaveOfAgreementEnded(saves) || (agreement_.inherited() && verdicts.Committed(step));
+  const bool settled = SaveOfAgreementEnded(saves) || (agreement_.inherited() && outcomes.Committed(step));
   const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
     return Waits(request) && (!request.agreed || request.step == step);
   });

@@ -16,8 +16,8 @@
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
+#include "coordinator/job/outcome_book.h"
 #include "coordinator/job/save_request.h"
-#include "coordinator/job/verdict_book.h"
 #include "coordinator/save/saves.h"
 #include "coordinator/save/step_agreement.h"
 
@@ -42,7 +42,7 @@ class SaveRequests {
   void OnSaveBegun(Save& save, JobContext& context);
   // Takes every step that is possible now: hands requests to saves that are under way, ends those that nobody answers,
   // and lets the ranks agree on a step. Looks at every rank.
-  void Advance(Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  void Advance(Saves& saves, const OutcomeBook& outcomes, JobContext& context);
 
   // Returns whether a request waits.
   bool waiting() const;
@@ -81,7 +81,7 @@ class SaveRequests {
   // Returns whether a request that waits has named this step.
   bool IsGiven(int64_t step) const;
   // Returns whether a save answers the request now, or the request has ended because its step is committed.
-  bool Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  bool Settle(SaveRequest& request, Saves& saves, const OutcomeBook& outcomes, JobContext& context);
   void CheckTrainers(SaveRequest& request, JobContext& context);
   // `blocked`: the save of another step is in its way.
   void CheckTime(SaveRequest& request, bool blocked, JobContext& context);
@@ -98,9 +98,9 @@ class SaveRequests {
   bool EndAsStalled(SaveRequest& request, JobContext& context);
   void End(SaveRequest& request, absl::Status error, JobContext& context);
   // `first`: the request that needs an agreement and has none; null if there is none.
-  void AdvanceAgreement(SaveRequest* first, const Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  void AdvanceAgreement(SaveRequest* first, const Saves& saves, const OutcomeBook& outcomes, JobContext& context);
   // Gives an agreement up that nobody needs any more, or that is in the way of `first`.
-  void CheckAgreement(const SaveRequest* first, const Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  void CheckAgreement(const SaveRequest* first, const Saves& saves, const OutcomeBook& outcomes, JobContext& context);
 
   std::list<SaveRequest> requests_;  // oldest first
   StepAgreement agreement_;

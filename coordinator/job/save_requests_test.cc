@@ -30,7 +30,7 @@ class SaveRequestsTest : public PartTest {
   }
   void Advance() {
     context_.stalled_step = saves_.StalledStep();
-    requests_.Advance(saves_, verdicts_, context_);
+    requests_.Advance(saves_, outcomes_, context_);
   }
   // Lets time pass as the job's ticks do.
   void PassSlowly(absl::Duration time) {
@@ -63,7 +63,7 @@ class SaveRequestsTest : public PartTest {
   std::optional<Reason> Why(const std::string& id) const { return ReasonOf(StatusFromProto(ViewOf(id).error())); }
 
   Saves saves_;
-  VerdictBook verdicts_;
+  OutcomeBook outcomes_;
   SaveRequests requests_;
 };
 
@@ -192,7 +192,7 @@ TEST_F(SaveRequestsTest, OnSaveBegun_AnotherAskerHasEnded_TheSaveAnswersTheOneTh
   EXPECT_EQ(Why("hasty"), Reason::kRankLate);
 }
 
-TEST_F(SaveRequestsTest, OnSaveBegun_TheSaveEndsAtOnce_ItsVerdictAnswersTheRequest) {
+TEST_F(SaveRequestsTest, OnSaveBegun_TheSaveEndsAtOnce_ItsOutcomeAnswersTheRequest) {
   ASSERT_TRUE(Ask("r").ok());
   Agree();
   Save& save = saves_.Begin(ViewOf("r").step(), context_);
@@ -325,21 +325,21 @@ TEST_F(SaveRequestsTest, Shown_RequestFailed_IsShownUntilASaveBegins) {
 }
 
 TEST_F(SaveRequestsTest, Advance_StepIsCommittedAlready_EndsTheRequest) {
-  verdicts_.Keep(Verdict(15, 1, true));
+  outcomes_.Keep(Outcome(15, 1, true));
   ASSERT_TRUE(Ask("r", 15).ok());
   EXPECT_EQ(Why("r"), Reason::kStepCommitted);
 }
 
 // A training that went back agrees on a step that it had committed before it went back.
 TEST_F(SaveRequestsTest, Advance_AgreedStepWasCommittedBeforeTheRequest_WaitsForTheSave) {
-  for (int64_t step = 11; step < 30; ++step) verdicts_.Keep(Verdict(step, 1, true));
+  for (int64_t step = 11; step < 30; ++step) outcomes_.Keep(Outcome(step, 1, true));
   ASSERT_TRUE(Ask("r").ok());
   Agree();
   ASSERT_TRUE(ViewOf("r").has_step());
   EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
-  VerdictSummary now = Verdict(ViewOf("r").step(), 2, true);
+  OutcomeSummary now = Outcome(ViewOf("r").step(), 2, true);
   now.lineage.sequence = 1;
-  verdicts_.Keep(now);
+  outcomes_.Keep(now);
   Advance();
   EXPECT_EQ(Why("r"), Reason::kStepCommitted);
 }

@@ -54,7 +54,7 @@ TEST_P(PlantedTest, Fault_Planted_IsCaughtWithinAFewSeeds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
-                         testing::Values(PlantedFault::kVerdictOverwritten, PlantedFault::kWrittenTooEarly,
+                         testing::Values(PlantedFault::kOutcomeOverwritten, PlantedFault::kWrittenTooEarly,
                                          PlantedFault::kDoubtConcealed));
 
 }  // namespace

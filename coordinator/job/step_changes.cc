@@ -83,7 +83,7 @@ const ChangedSteps* StepChanges::SoFar(uint64_t number) const {
   return &*found->result;
 }
 
-void StepChanges::Advance(const Loads& loads, const VerdictBook& verdicts, JobContext& context) {
+void StepChanges::Advance(const Loads& loads, const OutcomeBook& outcomes, JobContext& context) {
   for (Change& change : changes_) {
     if (change.ended) continue;
     if (change.action.ticket != 0) return;  // under way
@@ -95,7 +95,7 @@ void StepChanges::Advance(const Loads& loads, const VerdictBook& verdicts, JobCo
     if (auto* prune = std::get_if<PruneSteps>(&change.action.change)) {
       prune->in_use = loads.WantedSteps();
       // After each commit it is too dear to list all steps that a job ever had.
-      if (!prune->policy.has_value()) prune->steps = verdicts.Checkpoints();
+      if (!prune->policy.has_value()) prune->steps = outcomes.Checkpoints();
     }
     change.action.ticket = context.NewTicket();
     change.action.latest = context.last_committed;

@@ -1,5 +1,5 @@
 // Does what people, or the job's policy, want done about steps that have ended. Changes of a job happen one after the
-// other: each looks for a sound checkpoint that remains, so two at a time could delete each other's.
+// other: each looks for a valid checkpoint that remains, so two at a time could delete each other's.
 #ifndef CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_
 #define CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_
 
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/job/verdict_book.h"
+#include "coordinator/job/outcome_book.h"
 #include "coordinator/load/loads.h"
 
 namespace cairn {
@@ -30,7 +30,7 @@ class StepChanges {
   const ChangedSteps* SoFar(uint64_t number) const;
 
   // Begins the next change. A step that a load reads is refused: FAILED_PRECONDITION (CHECKPOINT_IN_USE).
-  void Advance(const Loads& loads, const VerdictBook& verdicts, JobContext& context);
+  void Advance(const Loads& loads, const OutcomeBook& outcomes, JobContext& context);
   // Takes the result of an action. Returns false if it is not the one that was waited for. A prune that has stopped
   // before its end goes on when the changes that wait now have had their turn.
   bool OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& result, const JobContext& context);

@@ -17,7 +17,7 @@ class StepChangesTest : public PartTest {
     EXPECT_TRUE(number.ok()) << number.status();
     return number.value_or(0);
   }
-  void Advance() { changes_.Advance(loads_, verdicts_, context_); }
+  void Advance() { changes_.Advance(loads_, outcomes_, context_); }
   // The rank's trainer calls load of this step, which all ranks want.
   void Load(int64_t step) {
     v1::AgentState state = Trainer(100);
@@ -30,7 +30,7 @@ class StepChangesTest : public PartTest {
   }
 
   Loads loads_;
-  VerdictBook verdicts_;
+  OutcomeBook outcomes_;
   StepChanges changes_;
 };
 
@@ -43,7 +43,7 @@ TEST_F(StepChangesTest, Advance_TwoWait_OneIsUnderWayAtATime) {
   Advance();
   EXPECT_FALSE(Take<ChangeSteps>().has_value()) << "each would name the other as what remains";
   EXPECT_EQ(changes_.Find(first), nullptr);
-  EXPECT_TRUE(changes_.OnChanged(begun->ticket, ChangedSteps{{Verdict(1, 1, true)}}, context_));
+  EXPECT_TRUE(changes_.OnChanged(begun->ticket, ChangedSteps{{Outcome(1, 1, true)}}, context_));
   ASSERT_NE(changes_.Find(first), nullptr);
   EXPECT_EQ((*changes_.Find(first))->deleted.size(), 1u);
   Advance();
@@ -99,7 +99,7 @@ TEST_F(StepChangesTest, OnChanged_PruneHasStoppedOnTheWay_GoesOnBehindWhatWaits)
   const uint64_t pin = *changes_.Ask({PinStep{3}}, context_);
   ChangedSteps part;
   part.choices = {{1, true, ""}, {2, false, "pinned"}, {3, true, ""}, {4, false, "the newest"}};
-  part.deleted = {Verdict(1, 1, true)};
+  part.deleted = {Outcome(1, 1, true)};
   part.stopped_after = 1;
   EXPECT_EQ(changes_.SoFar(prune), nullptr);
   ASSERT_TRUE(changes_.OnChanged(first->ticket, part, context_));
@@ -119,7 +119,7 @@ TEST_F(StepChangesTest, OnChanged_PruneHasStoppedOnTheWay_GoesOnBehindWhatWaits)
   EXPECT_EQ(std::get<PruneSteps>(second->change).after, 1);
   ChangedSteps rest;
   rest.choices = {{2, false, "pinned"}, {3, false, "pinned"}, {4, true, ""}, {5, false, "the newest"}};
-  rest.deleted = {Verdict(4, 1, true)};
+  rest.deleted = {Outcome(4, 1, true)};
   changes_.OnChanged(second->ticket, rest, context_);
   ASSERT_NE(changes_.Find(prune), nullptr);
   const ChangedSteps& whole = **changes_.Find(prune);
@@ -138,7 +138,7 @@ TEST_F(StepChangesTest, OnChanged_PruneFailsBehindAPart_TellsWhatWasDeleted) {
     ASSERT_TRUE(first.has_value());
     ChangedSteps part;
     part.choices = {{1, true, ""}, {2, true, ""}, {3, false, "the newest"}};
-    part.deleted = {Verdict(1, 1, true)};
+    part.deleted = {Outcome(1, 1, true)};
     part.stopped_after = 1;
     ASSERT_TRUE(changes_.OnChanged(first->ticket, part, context_));
     Advance();

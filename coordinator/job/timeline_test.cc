@@ -76,10 +76,10 @@ TEST_F(TimelineTest, Save_Committed_SaysWhoWaitedForWhom) {
   Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
     job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
   });
-  const PutVerdict put = *Take<PutVerdict>();
+  const PutOutcome put = *Take<PutOutcome>();
   Pass(absl::Seconds(1));
   EXPECT_TRUE(decisions_->TakeTimelines().empty()) << "it has not ended";
-  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
 
   const v1::Timeline save = Ended();
   EXPECT_EQ(save.kind(), v1::Timeline::SAVE);

@@ -53,7 +53,7 @@ TEST_F(TrainerTest, TrainerThatEndsAndHasNoSuccessor_IsNamed) {
   EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kTrainerLost) << OrderOf(0, 2).error().message();
 }
 
-TEST_F(TrainerTest, Verdict_OfAPredecessor_IsNotToldToItsSuccessor) {
+TEST_F(TrainerTest, Outcome_OfAPredecessor_IsNotToldToItsSuccessor) {
   // The first trainer of rank 0 begins; both are killed; rank 1's successor begins before rank 0's death is known.
   Report(0, Trainer(0), {Begun(0, 1)});
   Report(1, 0);

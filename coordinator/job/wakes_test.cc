@@ -77,11 +77,11 @@ TEST_F(WakesTest, UnchangedSave_EachAgentIsAskedTwice) {
     job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
   });
   AskWoken();
-  Answer<PutVerdict>([](Job& job, const PutVerdict& what, const Moment& at) {
-    job.OnVerdict(what.step, what.ticket, PutOutcome{Standing(what, true)}, at);
+  Answer<PutOutcome>([](Job& job, const PutOutcome& what, const Moment& at) {
+    job.OnOutcome(what.step, what.ticket, PutAnswer{Standing(what, true)}, at);
   });
   AskWoken();
-  EXPECT_EQ(asked_, 2 * kRanks) << "the verdict";
+  EXPECT_EQ(asked_, 2 * kRanks) << "the outcome";
   EXPECT_EQ(OrderOf(0, 100).action(), v1::SaveOrder::COMMITTED);
 }
 

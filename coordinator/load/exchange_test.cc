@@ -34,7 +34,7 @@ class ExchangeTest : public JobFixture {
       request.mutable_nccl()->set_version(rank == 0 ? 22809 : version);
       ASSERT_TRUE(job().Register(request, At()).ok());
     }
-    VerdictSummary committed;
+    OutcomeSummary committed;
     committed.step = 7;
     committed.attempt = 1;
     committed.committed = true;
@@ -390,7 +390,7 @@ TEST_F(LoadExchangeTest, Load_RequiredAndNotToBeHad_FailsOnAllRanks) {
 TEST_F(LoadExchangeTest, Load_NobodyWantsNccl_AsksForNoBytesBetweenMachines) {
   StartDecisions(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
-  VerdictSummary committed;
+  OutcomeSummary committed;
   committed.step = 7;
   committed.attempt = 1;
   committed.committed = true;

@@ -3,7 +3,7 @@
 //   COLLECTING --all begun, step found, planned--> READING --all done--> DONE
 //        \__________________________________________/--> FAILED, to all ranks in it alike
 //
-// Reading changes nothing in storage, so a failed load needs no verdict there. A reshard is a load whose source is what
+// Reading changes nothing in storage, so a failed load needs no outcome there. A reshard is a load whose source is what
 // the ranks hold in memory.
 #ifndef CAIRN_COORDINATOR_LOAD_LOAD_H_
 #define CAIRN_COORDINATOR_LOAD_LOAD_H_

@@ -214,9 +214,9 @@ absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) 
   }
   std::string message = absl::StrCat(error.message(), "; step ", *step, " is damaged: ");
   if (!older.has_value()) {
-    absl::StrAppend(&message, "no older step is ", has_plan() ? "committed" : "sound");
+    absl::StrAppend(&message, "no older step is ", has_plan() ? "committed" : "valid");
   } else if (!has_plan()) {
-    absl::StrAppend(&message, "the next older one that is sound is step ", *older);
+    absl::StrAppend(&message, "the next older one that is valid is step ", *older);
     metadata.emplace_back("next", absl::StrCat("Load step ", *older, "; ", VerifyText(context.job, *step),
                                                " names all that is damaged in step ", *step, "."));
   } else {

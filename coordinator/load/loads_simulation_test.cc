@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
+TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndValidCallsMeet) {
   const Seeds seeds = SeedsToRun(40);
   int loads = 0;
   int failures = 0;

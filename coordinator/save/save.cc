@@ -192,7 +192,7 @@ std::string Save::Inconsistency() const {
 
 void Save::SetPhase(Phase phase, JobContext& context) {
   if (phase_ == phase) return;
-  // Until the verdict a rank is told the same, however far the others are.
+  // Until the outcome a rank is told the same, however far the others are.
   const bool orders_stay = phase == Phase::kWriting || phase == Phase::kCommitting;
   phase_ = phase;
   attention_ = true;

@@ -1,9 +1,9 @@
-// One attempt to save one step, from the first rank that begins it to its verdict.
+// One attempt to save one step, from the first rank that begins it to its outcome.
 //
 //   COLLECTING --all begun, planned, numbered, staged--> WRITING --all durable--> COMMITTING --manifest stands-->
 //   COMMITTED
 //        \_______________________\________________________________/
-//                                 ABORTING --tombstone stands, agents stopped, files removed--> ABORTED
+//                                 ABORTING --abort record stands, agents stopped, files removed--> ABORTED
 //
 // A rank needs only the plan and the attempt's number: it writes as soon as both are there and it has staged, without
 // waiting for the others. Commit and abort are one decision: a record is put if none stands, and whichever record
@@ -24,12 +24,12 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "common/base/rank_table.h"
-#include "common/storage/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/save/save_exchange.h"
 #include "coordinator/timeline/operation_timeline.h"
+#include "store/read/lineage.h"
 
 namespace cairn {
 
@@ -65,7 +65,7 @@ class Save {
   uint32_t attempt() const { return attempt_; }
   uint64_t revision() const { return revision_; }
 
-  // Adds a request that this save answers. The first one is written into the verdict.
+  // Adds a request that this save answers. The first one is written into the outcome.
   void AddRequest(const std::string& request_id, absl::Time deadline);
   bool HasRequest(const std::string& request_id) const;
 
@@ -82,7 +82,7 @@ class Save {
   bool attention() const { return attention_; }
   // Aborts, unless a manifest was handed out already.
   void Abort(absl::Status error, JobContext& context);
-  // A person gives the save up. This is as Abort; but if a manifest was handed out, a tombstone is put at the same
+  // A person gives the save up. This is as Abort; but if a manifest was handed out, an abort record is put at the same
   // path, and whichever record stands decides.
   void Cancel(JobContext& context);
   // Returns STORAGE_STALLED if the outcome has been unknown for longer than the storage timeout. OK otherwise.
@@ -92,7 +92,7 @@ class Save {
   // Returns false if the number was not taken; then nobody writes there.
   bool OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, JobContext& context);
   void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, JobContext& context);
-  void OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& context);
+  void OnOutcome(uint64_t ticket, const PutAnswer& answer, JobContext& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
 
   // Returns what an ended save has left in storage, because storage did not answer. It is to be removed later. Answers
@@ -106,8 +106,8 @@ class Save {
   bool TookPart(const Member& member, const v1::SaveState& state) const;
   // Returns whether the trainer of `rank` knows this save by this number (SaveState.save).
   bool HasNumber(int rank, uint64_t number) const;
-  // Writes the verdict of an ended save into `order`: COMMITTED or ABORTED, and what goes with it.
-  void TellVerdict(v1::SaveOrder& order) const;
+  // Writes the outcome of an ended save into `order`: COMMITTED or ABORTED, and what goes with it.
+  void TellOutcome(v1::SaveOrder& order) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
 
   // The save as people see it, with the ranks of `shown`; by default with those that ShownRanks finds worth a look.
@@ -119,7 +119,7 @@ class Save {
   std::string Inconsistency() const;
 
   // When a save is aborted, some trainers have not heard of it, because the save waited for them, or because their
-  // agents restarted while their calls were open. This verdict is owed to them: it answers the next call of each. But
+  // agents restarted while their calls were open. This outcome is owed to them: it answers the next call of each. But
   // it does so not at once, because all ranks may be trying again together. See docs/failure_model.md, "Which attempt a
   // call is in".
   // `state` is a call that belongs to no other attempt. If an answer is owed to it, the call is held.
@@ -131,7 +131,7 @@ class Save {
   void AnswerOwed(JobContext& context);
   // Returns whether calls are held.
   bool holds_calls() const { return held_calls_ > 0; }
-  // Notes that the trainer of `rank` has heard the verdict in another way.
+  // Notes that the trainer of `rank` has heard the outcome in another way.
   void Heard(int rank);
   // A later attempt of the step has begun, so calls that are held, or that come, belong to that one.
   void OweNothing();
@@ -153,7 +153,7 @@ class Save {
     bool successor = false;
     // The time since which the rank has no trainer, while it has not begun.
     absl::Time trainer_gone = absl::InfiniteFuture();
-    // After an abort: the trainer to which the verdict is owed, and its call, which is held and then answered.
+    // After an abort: the trainer to which the outcome is owed, and its call, which is held and then answered.
     uint64_t owed_trainer = 0;
     // False if its agent had not reported yet, so that its trainer was not known.
     bool owed_known = false;
@@ -240,15 +240,15 @@ class Save {
   // The number of ranks that may still touch their files.
   size_t Unstopped(const JobContext& context) const;
   void PutManifest(JobContext& context);
-  void PutTombstone(const absl::Status& error, JobContext& context);
+  void PutAbortRecord(const absl::Status& error, JobContext& context);
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
   std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, JobContext& context);
   void SetPhase(Phase phase, JobContext& context);
-  void Commit(const VerdictSummary& verdict, JobContext& context);
+  void Commit(const OutcomeSummary& outcome, JobContext& context);
   void End(Phase phase, JobContext& context);
-  // Notes to whom the verdict of an aborted save is owed; see HoldOwed.
-  void OweVerdict(const JobContext& context);
+  // Notes to whom the outcome of an aborted save is owed; see HoldOwed.
+  void OweOutcome(const JobContext& context);
   void Touch() { ++revision_; }
 
   const int64_t step_;
@@ -291,25 +291,25 @@ class Save {
   absl::Status warning_;
   // The ticket of the last put that was not answered; 0 for none. An answer to an earlier put counts too, if it says
   // what stands.
-  uint64_t verdict_ticket_ = 0;
-  bool verdict_ticket_is_manifest_ = false;
+  uint64_t outcome_ticket_ = 0;
+  bool outcome_ticket_is_manifest_ = false;
   // True once a manifest was handed to storage. From then on only what stands in storage decides.
   bool decided_ = false;
   absl::Time decided_time_ = absl::InfiniteFuture();
   // True if a put of the manifest failed in a way that leaves open whether it stands.
   bool in_doubt_ = false;
-  // Says why a tombstone is put though the save was decided: a person gave it up, or its files are gone.
+  // Says why an abort record is put though the save was decided: a person gave it up, or its files are gone.
   absl::Status given_up_;
   absl::Status stalled_;
 
   absl::Status error_;
   absl::Time abort_time_ = absl::InfiniteFuture();
-  bool tombstone_stands_ = false;
-  absl::Time next_verdict_try_ = absl::InfinitePast();
+  bool abort_record_stands_ = false;
+  absl::Time next_outcome_try_ = absl::InfinitePast();
   uint64_t remove_ticket_ = 0;
   absl::Time remove_time_ = absl::InfiniteFuture();
   std::optional<Leftover> leftover_;
-  VerdictSummary verdict_;
+  OutcomeSummary outcome_;
   // True after an abort: Rank::owed_known counts.
   bool owes_unknown_ = false;
   int owed_answered_ = 0;

@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
@@ -32,13 +32,13 @@ bool Save::HasNumber(int rank, uint64_t number) const {
   return caller.begun && caller.state.save() == number;
 }
 
-void Save::TellVerdict(v1::SaveOrder& order) const {
+void Save::TellOutcome(v1::SaveOrder& order) const {
   if (phase_ == Phase::kCommitted) {
     order.set_action(v1::SaveOrder::COMMITTED);
-    order.set_bytes(verdict_.bytes);
-    order.set_world_size(verdict_.world_size);
+    order.set_bytes(outcome_.bytes);
+    order.set_world_size(outcome_.world_size);
     if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
-    SetTimestamp(verdict_.commit_time, *order.mutable_commit_time());
+    SetTimestamp(outcome_.commit_time, *order.mutable_commit_time());
   } else {
     order.set_action(v1::SaveOrder::ABORTED);
     *order.mutable_error() = StatusToProto(error_);
@@ -82,7 +82,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       break;
     }
     case Phase::kCommitted:
-      TellVerdict(order);
+      TellOutcome(order);
       order.set_call(state.call());
       break;
     case Phase::kAborted:
@@ -90,7 +90,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
         order.set_action(v1::SaveOrder::WAIT);
         return order;
       }
-      TellVerdict(order);
+      TellOutcome(order);
       order.set_call(state.call());
       break;
   }

@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
@@ -216,9 +216,9 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
   if (!stalled_.ok()) *view.mutable_error() = StatusToProto(stalled_);
   if (phase_ == Phase::kAborting || phase_ == Phase::kAborted) *view.mutable_error() = StatusToProto(error_);
   if (phase_ == Phase::kCommitted) {
-    view.set_bytes(verdict_.bytes);
-    view.set_world_size(verdict_.world_size);
-    SetTimestamp(verdict_.commit_time, *view.mutable_commit_time());
+    view.set_bytes(outcome_.bytes);
+    view.set_world_size(outcome_.world_size);
+    SetTimestamp(outcome_.commit_time, *view.mutable_commit_time());
     if (!warning_.ok()) *view.mutable_warning() = StatusToProto(warning_);
   }
   SetTimestamp(created_wall_, *view.mutable_create_time());

@@ -6,8 +6,8 @@
 
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "coordinator/server/dispatcher.h"
-#include "coordinator/server/layout_store.h"
 #include "coordinator/server/plan_store.h"
+#include "store/plan/layout_store.h"
 
 namespace cairn {
 

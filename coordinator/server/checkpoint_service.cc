@@ -7,12 +7,12 @@
 #include "absl/strings/str_join.h"
 #include "common/base/time_proto.h"
 #include "common/base/version.h"
+#include "common/format/checkpoint_path.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
-#include "common/storage/listed_checkpoint.h"
 #include "coordinator/server/reshard_preview.h"
+#include "store/read/listed_checkpoint.h"
 
 namespace cairn {
 namespace {
@@ -85,7 +85,7 @@ absl::Status NoRule(const std::string& job) {
 absl::Status WithDeleted(const ChangedSteps& changed) {
   constexpr size_t kMostNamed = 100;  // the metadata of an error must be small
   std::vector<int64_t> steps;
-  for (const VerdictSummary& deleted : changed.deleted) steps.push_back(deleted.step);
+  for (const OutcomeSummary& deleted : changed.deleted) steps.push_back(deleted.step);
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   const std::string count = absl::StrCat(steps.size());
@@ -251,7 +251,7 @@ grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServ
       [](const Job& job, const Job::Changed& changed,
          const Moment& moment) -> absl::StatusOr<v1::DeleteCheckpointResponse> {
         v1::DeleteCheckpointResponse made;
-        for (const VerdictSummary& deleted : changed.steps.deleted)
+        for (const OutcomeSummary& deleted : changed.steps.deleted)
           *made.add_deleted_attempts() = job.ViewOf(deleted, moment);
         for (const uint32_t attempt : changed.steps.deleted_before) made.add_previously_deleted_attempts(attempt);
         made.set_files_left(changed.files_left);

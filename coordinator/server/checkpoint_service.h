@@ -6,8 +6,8 @@
 #include <string>
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
-#include "coordinator/server/catalog.h"
 #include "coordinator/server/dispatcher.h"
+#include "store/read/catalog.h"
 
 namespace cairn {
 

@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/format/checkpoint_path.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 namespace {
@@ -466,7 +466,7 @@ void Dispatcher::Execute(const CoreAction& action) {
         using What = std::decay_t<decltype(what)>;
         const auto result = [&] {
           // Only AttemptStore knows how a put ended, even if memory ran out.
-          if constexpr (std::is_same_v<What, PutVerdict>) {
+          if constexpr (std::is_same_v<What, PutOutcome>) {
             return executor_.Run(name, what);
           } else {
             return WithMemory(absl::StrCat("for ", name), [&] { return executor_.Run(name, what); });
@@ -482,7 +482,7 @@ void Dispatcher::Execute(const CoreAction& action) {
           if constexpr (std::is_same_v<What, MakeManifest>) {
             job.OnManifest(what.step, what.ticket, result, moment);
           }
-          if constexpr (std::is_same_v<What, PutVerdict>) job.OnVerdict(what.step, what.ticket, result, moment);
+          if constexpr (std::is_same_v<What, PutOutcome>) job.OnOutcome(what.step, what.ticket, result, moment);
           if constexpr (std::is_same_v<What, RemoveFiles>) job.OnRemoved(what.step, what.ticket, result, moment);
           if constexpr (std::is_same_v<What, ChangeSteps>) job.OnStepsChanged(what.ticket, result, moment);
           if constexpr (std::is_same_v<What, PlanLoad>) {

@@ -20,14 +20,14 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/process/worker_pool.h"
 #include "common/rpc/reactor.h"
 #include "coordinator/decision/listening_clock.h"
 #include "coordinator/job/decisions.h"
 #include "coordinator/server/admission.h"
 #include "coordinator/server/ask_queue.h"
 #include "coordinator/server/executor.h"
-#include "coordinator/server/layout_store.h"
+#include "coordinator/server/worker_pool.h"
+#include "store/plan/layout_store.h"
 
 namespace cairn {
 

@@ -16,10 +16,10 @@
 #include "common/status/fault.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/stored_progress.h"
-#include "import/import_directory.h"
+#include "foreign/read/foreign_directory.h"
 #include "planner/load/misspelt_names.h"
 #include "planner/save/dropped_names.h"
+#include "store/read/stored_progress.h"
 
 namespace cairn {
 namespace {
@@ -106,7 +106,7 @@ void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {
 
 absl::Status Executor::CheckNames(const std::string& job, const ReserveAttempt& action, const SavePlan& plan) {
   const int64_t step = action.step;
-  // A damaged checkpoint must not keep the job from making a sound one.
+  // A damaged checkpoint must not keep the job from making a valid one.
   CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last,
                          catalog_.ReadNewestReadable(job, plan.digest(), action.left_behind));
   // The names of an import are those that another program chose. What a trainer makes of them is no accident.
@@ -160,11 +160,11 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   for (const ManifestFile& file : manifest.files) {
     bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.header_bytes + file.data_bytes});
   }
-  return MadeManifest{std::make_shared<const std::string>(EncodeVerdict(manifest)), manifest.total_bytes(),
+  return MadeManifest{std::make_shared<const std::string>(EncodeOutcome(manifest)), manifest.total_bytes(),
                       std::move(bins), differing.ToStatus()};
 }
 
-PutOutcome Executor::Run(const std::string& job, const PutVerdict& action) { return attempts_.Put(job, action); }
+PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) { return attempts_.Put(job, action); }
 
 absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
   return action.deleted ? deletions_.Remove(job, action.step, action.attempt, action.latest)
@@ -196,7 +196,7 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   if (!absl::IsDataLoss(planned.status()) || !absl::SimpleAtoi(MetadataOf(planned.status())["step"], &step)) {
     return planned;
   }
-  const std::optional<int64_t> older = catalog_.SoundBelow(job, step);
+  const std::optional<int64_t> older = catalog_.ValidBelow(job, step);
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
@@ -230,17 +230,17 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       if (action.step.has_value()) {
         CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
       } else {
-        absl::StatusOr<Catalog::SoundCheckpoint> sound = catalog_.FindSound(job, action.fallback, action.known.get());
-        if (HasReason(sound.status(), Reason::kNotCommitted)) NoteFirstStart(job);
-        CAIRN_RETURN_IF_ERROR(sound.status());
-        manifest = std::move(sound->manifest);
-        planned.passed_over = std::move(sound->passed_over);
+        absl::StatusOr<Catalog::ValidCheckpoint> valid = catalog_.FindValid(job, action.fallback, action.known.get());
+        if (HasReason(valid.status(), Reason::kNotCommitted)) NoteFirstStart(job);
+        CAIRN_RETURN_IF_ERROR(valid.status());
+        manifest = std::move(valid->manifest);
+        planned.passed_over = std::move(valid->passed_over);
       }
       keepers = KeepersOf(*manifest, action.kept);
       name = absl::StrCat(job, "@", manifest->step);
       metadata.emplace_back("step", absl::StrCat(manifest->step));
     } else {
-      CAIRN_ASSIGN_OR_RETURN(Manifest imported, ReadImportDirectory(wish.import_directory));
+      CAIRN_ASSIGN_OR_RETURN(Manifest imported, ReadForeignDirectory(wish.import_directory));
       manifest = std::make_shared<const Manifest>(std::move(imported));
       name = wish.import_directory;
     }

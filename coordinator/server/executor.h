@@ -10,11 +10,11 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "coordinator/decision/core_action.h"
-#include "coordinator/server/attempt_store.h"
-#include "coordinator/server/catalog.h"
-#include "coordinator/server/deletion_store.h"
 #include "coordinator/server/plan_store.h"
 #include "coordinator/server/transfer_secret.h"
+#include "store/read/catalog.h"
+#include "store/write/attempt_store.h"
+#include "store/write/deletion_store.h"
 
 namespace cairn {
 
@@ -40,7 +40,7 @@ class Executor {
   absl::StatusOr<Reserved> Run(const std::string& job, const ReserveAttempt& action);
   // FAILED_PRECONDITION (REPLICA_MISMATCH, OBJECT_MISMATCH), INVALID_ARGUMENT (BAD_REQUEST).
   absl::StatusOr<MadeManifest> Run(const std::string& job, const MakeManifest& action);
-  PutOutcome Run(const std::string& job, const PutVerdict& action);
+  PutAnswer Run(const std::string& job, const PutOutcome& action);
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);

@@ -17,9 +17,9 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
 #include "common/base/fake_clock.h"
-#include "common/format/verdict.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
 #include "common/status/reason.h"
-#include "common/storage/checkpoint_path.h"
 #include "planner/layout/layout_description.h"
 
 namespace cairn {
@@ -92,18 +92,18 @@ class ExecutorTest : public testing::Test {
     auto made = executor_->Run(kJob, Written(step, reserved->attempt, plan));
     ASSERT_TRUE(made.ok()) << made.status();
     if (import) {
-      absl::StatusOr<Verdict> verdict = DecodeVerdict(*made->manifest);
-      ASSERT_TRUE(verdict.ok()) << verdict.status();
-      std::get<Manifest>(*verdict).writer = "cairn 1.0 import";
-      made->manifest = std::make_shared<const std::string>(EncodeVerdict(*verdict));
+      absl::StatusOr<Outcome> outcome = DecodeOutcome(*made->manifest);
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      std::get<Manifest>(*outcome).writer = "cairn 1.0 import";
+      made->manifest = std::make_shared<const std::string>(EncodeOutcome(*outcome));
     }
     for (const BinFile& bin : *made->bins) {
       const std::string path = absl::StrCat(root_, "/", AttemptDirectory(kJob, step, reserved->attempt), "/", bin.name);
       std::ofstream(path).close();
       std::filesystem::resize_file(path, bin.bytes);
     }
-    const PutOutcome put = executor_->Run(
-        kJob, PutVerdict{step, reserved->attempt, reserved->nonce, made->manifest, made->bins, absl::OkStatus(), ""});
+    const PutAnswer put = executor_->Run(
+        kJob, PutOutcome{step, reserved->attempt, reserved->nonce, made->manifest, made->bins, absl::OkStatus(), ""});
     ASSERT_TRUE(put.standing.ok()) << put.standing.status();
     ASSERT_TRUE(put.standing->committed);
   }
@@ -116,7 +116,7 @@ class ExecutorTest : public testing::Test {
                                          .strict = strict});
   }
   void Damage(int64_t step) {
-    std::ofstream(absl::StrCat(root_, "/", VerdictPath(kJob, step, 1)), std::ios::binary) << "garbage";
+    std::ofstream(absl::StrCat(root_, "/", OutcomePath(kJob, step, 1)), std::ios::binary) << "garbage";
     catalog_ = std::make_unique<Catalog>(*storage_);
     executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_);
@@ -147,7 +147,7 @@ TEST_F(ExecutorTest, Save_EveryActionInTurn_CanBeLoaded) {
   EXPECT_TRUE(HasReason(Load({"a", "b"}, 30).status(), Reason::kNotCommitted));
   const auto recovered = executor_->Run(kJob, RecoverJob{});
   ASSERT_TRUE(recovered.ok()) << recovered.status();
-  EXPECT_EQ(recovered->verdict.size(), 2);
+  EXPECT_EQ(recovered->outcome.size(), 2);
 }
 
 TEST_F(ExecutorTest, Reserve_TheSaveLacksNames_IsRefusedUnlessThatIsAllowed) {

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "common/format/checkpoint_path.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
-#include "common/storage/stored_jobs.h"
+#include "store/read/stored_jobs.h"
 
 namespace cairn {
 

@@ -7,9 +7,9 @@
 
 #include "cairn/v1/monitoring_service.grpc.pb.h"
 #include "common/file/posix.h"
-#include "coordinator/server/catalog.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/operation_log.h"
+#include "store/read/catalog.h"
 
 namespace cairn {
 

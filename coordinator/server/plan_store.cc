@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "common/file/retry.h"
-#include "common/process/worker_pool.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "coordinator/server/worker_pool.h"
 
 namespace cairn {
 namespace {

@@ -17,11 +17,11 @@
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "coordinator/decision/core_action.h"
-#include "coordinator/server/layout_store.h"
-#include "coordinator/server/plan_file.h"
 #include "planner/load/load_plan.h"
 #include "planner/load/load_wish.h"
 #include "planner/save/save_plan.h"
+#include "store/plan/layout_store.h"
+#include "store/plan/plan_file.h"
 
 namespace cairn {
 

@@ -18,12 +18,12 @@
 #include "common/rpc/peer_keys.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "coordinator/root_lock/unfinished_files.h"
 #include "coordinator/server/agent_service.h"
 #include "coordinator/server/checkpoint_service.h"
 #include "coordinator/server/coordinator_metrics.h"
 #include "coordinator/server/monitoring_service.h"
 #include "coordinator/server/operation_log.h"
+#include "store/root/unfinished_files.h"
 
 namespace cairn {
 namespace {

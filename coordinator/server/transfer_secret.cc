@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "common/base/digest.h"
+#include "common/file/secret_file.h"
 #include "common/status/status.h"
-#include "common/storage/secret_file.h"
 
 namespace cairn {
 namespace {

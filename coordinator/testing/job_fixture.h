@@ -166,23 +166,23 @@ class JobFixture : public testing::Test {
     });
   }
   // ... and has all its files; a manifest is made, and handed out.
-  PutVerdict BringToCommit(int64_t step) {
+  PutOutcome BringToCommit(int64_t step) {
     Number(step);
     for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, step)});
     Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
       job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
     });
-    return Take<PutVerdict>().value_or(PutVerdict());
+    return Take<PutOutcome>().value_or(PutOutcome());
   }
   // Returns what stands if the put has taken effect, or another one before it.
-  static VerdictSummary Standing(const PutVerdict& put, bool committed) {
-    VerdictSummary verdict;
-    verdict.step = put.step;
-    verdict.attempt = put.attempt;
-    verdict.committed = committed;
-    verdict.error = put.error;
-    verdict.commit_time = absl::FromUnixSeconds(1700000000);
-    return verdict;
+  static OutcomeSummary Standing(const PutOutcome& put, bool committed) {
+    OutcomeSummary outcome;
+    outcome.step = put.step;
+    outcome.attempt = put.attempt;
+    outcome.committed = committed;
+    outcome.error = put.error;
+    outcome.commit_time = absl::FromUnixSeconds(1700000000);
+    return outcome;
   }
 
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);

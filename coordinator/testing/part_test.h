@@ -59,12 +59,12 @@ class PartTest : public testing::Test {
     if (step.has_value()) state.mutable_trainer()->set_current_step(*step);
     return state;
   }
-  static VerdictSummary Verdict(int64_t step, uint32_t attempt, bool committed) {
-    VerdictSummary verdict;
-    verdict.step = step;
-    verdict.attempt = attempt;
-    verdict.committed = committed;
-    return verdict;
+  static OutcomeSummary Outcome(int64_t step, uint32_t attempt, bool committed) {
+    OutcomeSummary outcome;
+    outcome.step = step;
+    outcome.attempt = attempt;
+    outcome.committed = committed;
+    return outcome;
   }
   void Pass(absl::Duration time) { context_.now += time; }
 

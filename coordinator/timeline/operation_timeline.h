@@ -7,7 +7,7 @@
 //   stage         the trainer copies into the slab; of a reshard, to where others read
 //   order         all is staged, and the agent has no number of the attempt yet
 //   write, read   the agent moves bytes; if other ranks' shards are missing it names such a rank
-//   commit        all ranks are done, and the verdict is not there yet
+//   commit        all ranks are done, and the outcome is not there yet
 //   abort         from the decision to give up until the end
 //
 // The times are those at which agents' reports arrive. Agents report each change of phase at once.

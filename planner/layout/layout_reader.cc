@@ -175,9 +175,9 @@ uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const 
 }
 
 void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
-  const bool sound = ParseLayout(bytes, columns_);
+  const bool valid = ParseLayout(bytes, columns_);
   set_.layouts_[layout].first_item = set_.items_.size();
-  if (!sound) return Malformed(layout, "its bytes are no Layout message");
+  if (!valid) return Malformed(layout, "its bytes are no Layout message");
   const uint32_t schema = ReadSchema(layout, columns_.schema);
   set_.layouts_[layout].schema = schema;
   if (schemas_[schema].bad) {

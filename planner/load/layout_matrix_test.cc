@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
-#include "common/format/verdict.h"
+#include "common/format/outcome.h"
 #include "planner/testing/executor.h"
 #include "planner/testing/model.h"
 #include "planner/testing/seeds.h"
@@ -44,9 +44,9 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
   CommitInfo commit{"demo", 7, 1, "request", static_cast<uint32_t>(sources.size()), absl::UnixEpoch(), "cairn test"};
   const auto manifest = plan->MakeManifest(results, commit);
   if (!manifest.ok()) return manifest.status().ToString();
-  const auto verdict = DecodeVerdict(EncodeVerdict(*manifest));
-  if (!verdict.ok()) return verdict.status().ToString();
-  if (std::get<Manifest>(*verdict) != *manifest) return "the manifest changed on its way to disk and back";
+  const auto outcome = DecodeOutcome(EncodeOutcome(*manifest));
+  if (!outcome.ok()) return outcome.status().ToString();
+  if (std::get<Manifest>(*outcome) != *manifest) return "the manifest changed on its way to disk and back";
   LoadOptions load_options;
   load_options.round_bytes = uint64_t{2} << 20;
   if (sources.size() == targets.size() && seed / 16 % 4 != 0) {  // all agents, or some, still have what they wrote
@@ -54,7 +54,7 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
       if (seed / 16 % 4 == 1 || (seed >> (rank % 60)) % 3 == 1) load_options.keepers.push_back(rank);
     }
   }
-  const auto load = MakeLoadPlan(std::get<Manifest>(*verdict), InputsOf(targets), load_options);
+  const auto load = MakeLoadPlan(std::get<Manifest>(*outcome), InputsOf(targets), load_options);
   if (!load.ok()) return load.status().ToString();
   if (!load->missing().empty()) return "missing: " + load->missing()[0];
   if (!load->unexpected().empty()) return "unexpected: " + load->unexpected()[0];

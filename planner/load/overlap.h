@@ -7,8 +7,8 @@
 
 #include "common/tensor/box.h"
 #include "common/tensor/flat_range.h"
-#include "common/tensor/strided_copy.h"
 #include "planner/load/axis_map.h"
+#include "planner/load/strided_copy.h"
 
 namespace cairn {
 

@@ -14,9 +14,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/format/checkpoint_path.h"
 #include "common/format/safetensors_header.h"
 #include "common/format/wire.h"
-#include "common/storage/checkpoint_path.h"
 #include "planner/layout/layout_set.h"
 #include "planner/save/bins.h"
 #include "planner/save/header_lengths.h"

@@ -275,7 +275,7 @@ class Client(retention.RetentionCalls):
             overlapped saves do.
 
         Returns:
-          The save, which goes on by itself; its wait() gives the verdict.
+          The save, which goes on by itself; its wait() gives the outcome.
 
         Raises:
           Error: BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE, NAME_COLLISION (what this rank says is wrong by

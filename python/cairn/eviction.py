@@ -27,7 +27,7 @@ from cairn.client import Client
 _LOG = logging.getLogger("cairn")
 # The save is asked about this often, and each answer is waited for this long, in seconds.
 _INTERVAL = 0.1
-# The coordinator's own verdict comes so long before the grace period ends.
+# The coordinator's own outcome comes so long before the grace period ends.
 _MARGIN = 0.1
 
 
@@ -97,7 +97,7 @@ class Watch:
     def _save(self) -> None:
         deadline = time.monotonic() + self._grace * (1 - _MARGIN)
         try:
-            self.step = self._await_verdict(deadline)
+            self.step = self._await_outcome(deadline)
             _LOG.warning("rank %d is evicted: step %d is saved", self._client.rank, self.step)
         except Error as error:
             self.error = error
@@ -106,12 +106,12 @@ class Watch:
         finally:
             self._ended.set()
 
-    def _await_verdict(self, deadline: float) -> int:
+    def _await_outcome(self, deadline: float) -> int:
         """Returns the step that is committed."""
         session = self._client._session
         request = wire.LOCAL_AGENT["RequestLocalSave"].request(
             trainer_incarnation=session.incarnation, request_id=secrets.token_hex(16), reason="eviction")
-        late = Error("TIMED_OUT", f"the save had no verdict {self._grace * (1 - _MARGIN):g} s after the signal",
+        late = Error("TIMED_OUT", f"the save had no outcome {self._grace * (1 - _MARGIN):g} s after the signal",
                      {"job": self._client.job, "rank": str(self._client.rank)})
         while (left := deadline - time.monotonic()) > 0:
             wire.set_duration(request.timeout, max(left - self._grace * _MARGIN, 0.1))

@@ -47,7 +47,7 @@ struct Walk {
   }
 };
 
-// Checks a copy of the table, whose dimensions stand in `numbers`. Returns nothing if the copy is not sound. A side
+// Checks a copy of the table, whose dimensions stand in `numbers`. Returns nothing if the copy is not valid. A side
 // whose size is not known is not checked, nor is the target without `with_target`.
 std::optional<Walk> ResolveWalk(const CairnCopy& copy, const int64_t* numbers, bool with_target);
 

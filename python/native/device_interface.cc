@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/gpu/probe.h"
+#include "gpu/copy/device_staging.h"
+#include "gpu/copy/probe.h"
 #include "python/native/copy_table.h"
-#include "python/native/device_staging.h"
 
 namespace {
 
@@ -68,7 +68,7 @@ void Put(const DeviceOutcome& outcome, const OverlapHandle& handle, CairnDeviceO
   if (outcome.reordered >= 0) to->reordered = handle.rows[static_cast<size_t>(outcome.reordered)];
 }
 
-// Returns the index of the first copy that is not sound; -1 if all are.
+// Returns the index of the first copy that is not valid; -1 if all are.
 int64_t Read(bool to_host, uint64_t pinned, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
              const uint64_t* streams, bool with_target, std::vector<StagedCopy>& to) {
   for (int64_t i = 0; i < count; ++i) {

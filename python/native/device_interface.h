@@ -9,7 +9,7 @@
 extern "C" {
 
 // Says what DeviceOutcome says. Texts are cut to fit and end with a zero. The kind -1 says that copy `index` is not
-// sound: it leaves its source or target, has a negative stride on the device, or repeats the device's elements as
+// valid: it leaves its source or target, has a negative stride on the device, or repeats the device's elements as
 // targets. `reordered` is the first copy that took another path than the others.
 struct CairnDeviceOutcome {
   int64_t kind;

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/status/reason.h"
-#include "import/torch_value.h"
+#include "foreign/read/torch/torch_value.h"
 
 int64_t cairn_torch_value(const char* archive, int64_t bytes, const char* name, char** text, int64_t* text_bytes) {
   const auto value = cairn::EncodeTorchValue(std::string_view(archive, static_cast<size_t>(bytes)), name);

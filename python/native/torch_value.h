@@ -6,9 +6,9 @@
 
 extern "C" {
 
-// Turns an archive of torch.save into the bytes of a Cairn object (see import/torch_value.h), which nobody trusts. Sets
-// `text` to memory of `text_bytes` bytes that cairn_free_text frees. Returns 1 if they are the object's, or 0 if they
-// are "REASON: message" of an error.
+// Turns an archive of torch.save into the bytes of a Cairn object (see foreign/read/torch/torch_value.h), which nobody
+// trusts. Sets `text` to memory of `text_bytes` bytes that cairn_free_text frees. Returns 1 if they are the object's,
+// or 0 if they are "REASON: message" of an error.
 int64_t cairn_torch_value(const char* archive, int64_t bytes, const char* name, char** text, int64_t* text_bytes);
 void cairn_free_text(char* text);
 

@@ -1,4 +1,4 @@
-// The real coordinator is killed, frozen or asked to end, while fake agents save. There must be one verdict, and
+// The real coordinator is killed, frozen or asked to end, while fake agents save. There must be one outcome, and
 // nothing may be half committed.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/file/posix.h"
 #include "common/status/status_proto.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 #include "tests/fault/coordinator_fixture.h"
 
 namespace cairn::testing {
@@ -34,7 +34,7 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
     ++epoch;
     agents_[0]->Release();
     agents_[1]->Release();
-    EXPECT_TRUE(Verdict(step).ok()) << v1::SaveState::Phase_Name(phase) << ": " << Verdict(step);
+    EXPECT_TRUE(Outcome(step).ok()) << v1::SaveState::Phase_Name(phase) << ": " << Outcome(step);
     EXPECT_EQ(agents_[1]->epoch(), epoch);
     ExpectWhole(step);
   }
@@ -51,12 +51,12 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorAndAgentAreKilled_AbortsCleanly) {
   agents_[1]->Kill();
   Start(flags_);
   agents_[1] = std::make_unique<FakeAgent>(AgentOptions(1));
-  const absl::Status verdict = Verdict(3, {1});
-  EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
-  EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
+  const absl::Status outcome = Outcome(3, {1});
+  EXPECT_TRUE(HasReason(outcome, Reason::kRankLost)) << outcome;
+  EXPECT_EQ(MetadataOf(outcome)["ranks"], "1");
   EXPECT_FALSE(HasFiles(3, 1));
   SaveAll(4);
-  EXPECT_TRUE(Verdict(4).ok());
+  EXPECT_TRUE(Outcome(4).ok());
 }
 
 TEST_F(CoordinatorEndTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByName) {
@@ -72,7 +72,7 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByN
   EXPECT_TRUE(HasReason(StatusFromProto(ended.error()), Reason::kCoordinatorRestarted)) << ended.ShortDebugString();
 }
 
-// The coordinator is frozen just before it commits, and finds a tombstone when it wakes up.
+// The coordinator is frozen just before it commits, and finds an abort record when it wakes up.
 TEST_F(CoordinatorEndTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCommitted) {
   Start({"--phase-timeout=60s", "--lease-ttl=10s"});
   StartAgents();
@@ -83,21 +83,22 @@ TEST_F(CoordinatorEndTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNot
   coordinator_.Signal(SIGSTOP);
   auto storage = PosixStorage::Open(root_, false);
   ASSERT_TRUE(storage.ok());
-  Tombstone tombstone;
-  tombstone.job = "demo";
-  tombstone.step = 8;
-  tombstone.attempt = 1;
-  tombstone.reason = "RANK_LOST";
-  tombstone.message = "aborted by another coordinator";
-  ASSERT_EQ(*(*storage)->PutIfAbsent(VerdictPath("demo", 8, 1), EncodeVerdict(tombstone)), PosixStorage::Put::kCreated);
+  AbortRecord abort_record;
+  abort_record.job = "demo";
+  abort_record.step = 8;
+  abort_record.attempt = 1;
+  abort_record.reason = "RANK_LOST";
+  abort_record.message = "aborted by another coordinator";
+  ASSERT_EQ(*(*storage)->PutIfAbsent(OutcomePath("demo", 8, 1), EncodeOutcome(abort_record)),
+            PosixStorage::Put::kCreated);
   agents_[1]->Release();  // it writes once it is answered, and then everything is there for a commit
   coordinator_.Signal(SIGCONT);
-  const absl::Status verdict = Verdict(8);
-  EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
-  EXPECT_EQ(verdict.message(), "aborted by another coordinator");
+  const absl::Status outcome = Outcome(8);
+  EXPECT_TRUE(HasReason(outcome, Reason::kRankLost)) << outcome;
+  EXPECT_EQ(outcome.message(), "aborted by another coordinator");
   EXPECT_TRUE(Steps().empty());
   SaveAll(8);
-  EXPECT_TRUE(Verdict(8).ok());
+  EXPECT_TRUE(Outcome(8).ok());
   EXPECT_TRUE(HasFiles(8, 2));
   EXPECT_FALSE(HasFiles(8, 1));
 }
@@ -112,7 +113,7 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) 
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   coordinator_.Signal(SIGCONT);
   agents_[1]->Release();
-  EXPECT_TRUE(Verdict(8).ok());
+  EXPECT_TRUE(Outcome(8).ok());
 }
 
 // A throttled container: no stop is long, and an agent is not heard in between.
@@ -171,7 +172,7 @@ TEST_F(CoordinatorEndTest, Sigterm_SaveIsInFlight_DrainsIt) {
     if (HasReason(refused.status(), Reason::kCoordinatorUnreachable)) break;
   }
   agents_[1]->Release();
-  EXPECT_TRUE(Verdict(2).ok());
+  EXPECT_TRUE(Outcome(2).ok());
   EXPECT_EQ(coordinator_.Wait(absl::Seconds(30)), 0);
 }
 

@@ -13,13 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/base/random_id.h"
+#include "common/format/checkpoint_path.h"
 #include "common/format/manifest.h"
+#include "common/format/outcome.h"
 #include "common/format/safetensors_header.h"
-#include "common/format/verdict.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
-#include "common/storage/checkpoint_path.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
 
@@ -74,17 +74,17 @@ class CoordinatorFixture : public ::testing::Test {
   void SaveAll(int64_t step) {
     for (auto& agent : agents_) agent->Save(step);
   }
-  // Returns the verdict of all ranks, which must agree, as OK or the error of an abort.
-  absl::Status Verdict(int64_t step, const std::vector<int>& except = {}) {
-    absl::Status verdict = absl::UnknownError("no agent");
+  // Returns the outcome of all ranks, which must agree, as OK or the error of an abort.
+  absl::Status Outcome(int64_t step, const std::vector<int>& except = {}) {
+    absl::Status outcome = absl::UnknownError("no agent");
     for (size_t i = 0; i < agents_.size(); ++i) {
       if (std::find(except.begin(), except.end(), static_cast<int>(i)) != except.end()) continue;
-      const absl::Status each = agents_[i]->WaitVerdict(step);
-      if (verdict.code() == absl::StatusCode::kUnknown) verdict = each;
-      EXPECT_EQ(each.ok(), verdict.ok()) << "rank " << i << ": " << each << "; another: " << verdict;
-      EXPECT_EQ(ReasonOf(each), ReasonOf(verdict)) << "rank " << i;
+      const absl::Status each = agents_[i]->WaitOutcome(step);
+      if (outcome.code() == absl::StatusCode::kUnknown) outcome = each;
+      EXPECT_EQ(each.ok(), outcome.ok()) << "rank " << i << ": " << each << "; another: " << outcome;
+      EXPECT_EQ(ReasonOf(each), ReasonOf(outcome)) << "rank " << i;
     }
-    return verdict;
+    return outcome;
   }
 
   template <typename Request, typename Response>
@@ -158,10 +158,10 @@ class CoordinatorFixture : public ::testing::Test {
     const absl::Status status = Call(&v1::CheckpointService::Stub::GetCheckpoint, request, checkpoint);
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_EQ(checkpoint.state(), v1::Checkpoint::COMMITTED);
-    const auto verdict =
-        DecodeVerdict(ReadWhole(absl::StrCat(root_, "/", VerdictPath("demo", step, checkpoint.attempt()))));
-    ASSERT_TRUE(verdict.ok()) << verdict.status();
-    const Manifest& manifest = std::get<Manifest>(*verdict);
+    const auto outcome =
+        DecodeOutcome(ReadWhole(absl::StrCat(root_, "/", OutcomePath("demo", step, checkpoint.attempt()))));
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    const Manifest& manifest = std::get<Manifest>(*outcome);
     EXPECT_EQ(manifest.world_size, 3u);
     EXPECT_EQ(manifest.tensors.size(), 2u);
     EXPECT_EQ(checkpoint.bytes(), manifest.total_bytes());

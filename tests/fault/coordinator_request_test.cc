@@ -48,7 +48,7 @@ TEST_F(CoordinatorRequestTest, Request_BadValues_IsRefusedByReason) {
     EXPECT_TRUE(HasReason(agent->registration_errors()[0], reason)) << agent->registration_errors()[0];
   }
   SaveAll(1);
-  ASSERT_TRUE(Verdict(1).ok());
+  ASSERT_TRUE(Outcome(1).ok());
   EXPECT_TRUE(HasReason(Create(1).status(), Reason::kStepCommitted));
   for (auto& agent : agents_) agent->ReportStep(9);
   for (int i = 0; i < 100; ++i) {
@@ -68,7 +68,7 @@ TEST_F(CoordinatorRequestTest, Request_WithoutTheToken_IsRefused) {
   Start({"--phase-timeout=20s", "--lease-ttl=4s", "--token-file=" + file});
   StartAgents();
   SaveAll(1);
-  EXPECT_TRUE(Verdict(1).ok());
+  EXPECT_TRUE(Outcome(1).ok());
   const std::string right = token_;
   for (const char* wrong : {"", "another token, just as long as that"}) {
     token_ = wrong;
@@ -100,7 +100,7 @@ TEST_F(CoordinatorRequestTest, Request_CancelledOrTimedOut_EndsByName) {
   ended = Follow(*created, "cancelled");
   EXPECT_TRUE(HasReason(StatusFromProto(ended.error()), Reason::kSaveCancelled)) << ended.ShortDebugString();
   SaveAll(3);
-  EXPECT_TRUE(Verdict(3).ok());
+  EXPECT_TRUE(Outcome(3).ok());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Fake agents drive the real coordinator binary over gRPC. In whatever way an agent or a trainer ends or stands still,
-// there must be one verdict in time that names the cause, and nothing may be half committed.
+// there must be one outcome in time that names the cause, and nothing may be half committed.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,14 +19,14 @@ TEST_F(CoordinatorTest, Save_CalledByTrainers_IsCommittedAndWhole) {
   Start();
   StartAgents();
   SaveAll(10);
-  EXPECT_TRUE(Verdict(10).ok());
+  EXPECT_TRUE(Outcome(10).ok());
   ExpectWhole(10);
   SaveAll(20);
-  EXPECT_TRUE(Verdict(20).ok());
+  EXPECT_TRUE(Outcome(20).ok());
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));
-  // A save of a committed step is refused, and the first verdict stays.
+  // A save of a committed step is refused, and the first outcome stays.
   SaveAll(10);
-  EXPECT_TRUE(HasReason(Verdict(10), Reason::kStepCommitted));
+  EXPECT_TRUE(HasReason(Outcome(10), Reason::kStepCommitted));
 }
 
 TEST_F(CoordinatorTest, Save_RequestedWithoutAStep_TakesAStepAheadOfAllRanks) {
@@ -69,31 +69,31 @@ TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
        {std::pair(v1::SaveState::STAGING, "staging"), {v1::SaveState::WRITING, "writing"}}) {
     agents_[1]->HoldAt(phase);
     SaveAll(++step);
-    const absl::Status verdict = Verdict(step);
-    EXPECT_TRUE(HasReason(verdict, Reason::kRankLate)) << verdict;
-    EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
-    EXPECT_EQ(MetadataOf(verdict)["phase"], name);
-    EXPECT_EQ(MetadataOf(verdict)["step"], absl::StrCat(step));
+    const absl::Status outcome = Outcome(step);
+    EXPECT_TRUE(HasReason(outcome, Reason::kRankLate)) << outcome;
+    EXPECT_EQ(MetadataOf(outcome)["ranks"], "1");
+    EXPECT_EQ(MetadataOf(outcome)["phase"], name);
+    EXPECT_EQ(MetadataOf(outcome)["step"], absl::StrCat(step));
     agents_[1]->Release();
     // The attempt's files are gone, and the step can be saved at once.
     SaveAll(step);
-    EXPECT_TRUE(Verdict(step).ok());
+    EXPECT_TRUE(Outcome(step).ok());
     EXPECT_FALSE(HasFiles(step, 1));
     ExpectWhole(step);
   }
   // The trainer of rank 1 does not come.
   agents_[0]->Save(7);
   agents_[2]->Save(7);
-  const absl::Status verdict = Verdict(7, {1});
-  EXPECT_TRUE(HasReason(verdict, Reason::kRankLate)) << verdict;
-  EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
-  EXPECT_EQ(MetadataOf(verdict)["phase"], "waiting");
-  EXPECT_EQ(MetadataOf(verdict)["last_committed"], "2");
+  const absl::Status outcome = Outcome(7, {1});
+  EXPECT_TRUE(HasReason(outcome, Reason::kRankLate)) << outcome;
+  EXPECT_EQ(MetadataOf(outcome)["ranks"], "1");
+  EXPECT_EQ(MetadataOf(outcome)["phase"], "waiting");
+  EXPECT_EQ(MetadataOf(outcome)["last_committed"], "2");
   // It comes after all and hears the same, and the next save works.
   agents_[1]->Save(7);
-  EXPECT_TRUE(HasReason(agents_[1]->WaitVerdict(7), Reason::kRankLate));
+  EXPECT_TRUE(HasReason(agents_[1]->WaitOutcome(7), Reason::kRankLate));
   SaveAll(7);
-  EXPECT_TRUE(Verdict(7).ok());
+  EXPECT_TRUE(Outcome(7).ok());
 }
 
 TEST_F(CoordinatorTest, Save_AgentIsKilled_NamesItAndTheNextOneWorks) {
@@ -103,14 +103,14 @@ TEST_F(CoordinatorTest, Save_AgentIsKilled_NamesItAndTheNextOneWorks) {
   SaveAll(5);
   ASSERT_TRUE(agents_[2]->WaitPhase(5, v1::SaveState::WRITING));
   agents_[2]->Kill();
-  const absl::Status verdict = Verdict(5, {2});
-  EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
-  EXPECT_EQ(MetadataOf(verdict)["ranks"], "2");
-  EXPECT_EQ(MetadataOf(verdict)["phase"], "writing");
+  const absl::Status outcome = Outcome(5, {2});
+  EXPECT_TRUE(HasReason(outcome, Reason::kRankLost)) << outcome;
+  EXPECT_EQ(MetadataOf(outcome)["ranks"], "2");
+  EXPECT_EQ(MetadataOf(outcome)["phase"], "writing");
   agents_[2] = std::make_unique<FakeAgent>(AgentOptions(2));
   ASSERT_TRUE(agents_[2]->WaitRegistered());
   SaveAll(6);
-  EXPECT_TRUE(Verdict(6).ok());
+  EXPECT_TRUE(Outcome(6).ok());
   EXPECT_EQ(Steps(), std::vector<int64_t>{6});
 }
 
@@ -121,9 +121,9 @@ TEST_F(CoordinatorTest, Save_TrainerIsLostWhileStaging_NamesIt) {
   SaveAll(5);
   ASSERT_TRUE(agents_[1]->WaitPhase(5, v1::SaveState::STAGING));
   agents_[1]->LoseTrainer();
-  const absl::Status verdict = Verdict(5);
-  EXPECT_TRUE(HasReason(verdict, Reason::kTrainerLost)) << verdict;
-  EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
+  const absl::Status outcome = Outcome(5);
+  EXPECT_TRUE(HasReason(outcome, Reason::kTrainerLost)) << outcome;
+  EXPECT_EQ(MetadataOf(outcome)["ranks"], "1");
 }
 
 TEST_F(CoordinatorTest, Save_DisksOfSeveralRanksFail_ReportsAllTogether) {
@@ -134,10 +134,10 @@ TEST_F(CoordinatorTest, Save_DisksOfSeveralRanksFail_ReportsAllTogether) {
         MakeError(Reason::kNoSpace, "write /ckpt/x: No space left on device", {{"errno", "28"}}));
   }
   SaveAll(5);
-  const absl::Status verdict = Verdict(5);
-  EXPECT_TRUE(HasReason(verdict, Reason::kNoSpace)) << verdict;
-  EXPECT_EQ(MetadataOf(verdict)["ranks"], "0, 2");
-  EXPECT_EQ(MetadataOf(verdict)["errno"], "28");
+  const absl::Status outcome = Outcome(5);
+  EXPECT_TRUE(HasReason(outcome, Reason::kNoSpace)) << outcome;
+  EXPECT_EQ(MetadataOf(outcome)["ranks"], "0, 2");
+  EXPECT_EQ(MetadataOf(outcome)["errno"], "28");
   EXPECT_FALSE(HasFiles(5, 1));
 }
 
@@ -150,9 +150,9 @@ TEST_F(CoordinatorTest, Save_AReplicaDiffers_IsRefusedByName) {
   }
   for (auto& agent : agents_) ASSERT_TRUE(agent->WaitRegistered());
   SaveAll(1);
-  const absl::Status verdict = Verdict(1);
-  EXPECT_TRUE(HasReason(verdict, Reason::kReplicaMismatch)) << verdict;
-  EXPECT_NE(verdict.message().find("tensor b "), std::string::npos) << verdict;
+  const absl::Status outcome = Outcome(1);
+  EXPECT_TRUE(HasReason(outcome, Reason::kReplicaMismatch)) << outcome;
+  EXPECT_NE(outcome.message().find("tensor b "), std::string::npos) << outcome;
   EXPECT_TRUE(Steps().empty());
 }
 
@@ -160,7 +160,7 @@ TEST_F(CoordinatorTest, Save_NamesAreDropped_IsRefusedUnlessAllowed) {
   Start();
   StartAgents();
   SaveAll(1);
-  ASSERT_TRUE(Verdict(1).ok());
+  ASSERT_TRUE(Outcome(1).ok());
   agents_.clear();
   Restart();
   for (int rank = 0; rank < 3; ++rank) {
@@ -169,11 +169,11 @@ TEST_F(CoordinatorTest, Save_NamesAreDropped_IsRefusedUnlessAllowed) {
     agents_.push_back(std::make_unique<FakeAgent>(options));
   }
   SaveAll(2);
-  const absl::Status verdict = Verdict(2);
-  EXPECT_TRUE(HasReason(verdict, Reason::kNamesDropped)) << verdict;
-  EXPECT_EQ(MetadataOf(verdict)["names"], "b");
+  const absl::Status outcome = Outcome(2);
+  EXPECT_TRUE(HasReason(outcome, Reason::kNamesDropped)) << outcome;
+  EXPECT_EQ(MetadataOf(outcome)["names"], "b");
   for (auto& agent : agents_) agent->Save(2, /*allow_dropped_names=*/true);
-  EXPECT_TRUE(Verdict(2).ok());
+  EXPECT_TRUE(Outcome(2).ok());
 }
 
 TEST_F(CoordinatorTest, Load_AllRanksAsk_IsPlannedOnce) {
@@ -186,7 +186,7 @@ TEST_F(CoordinatorTest, Load_AllRanksAsk_IsPlannedOnce) {
     EXPECT_TRUE(HasReason(StatusFromProto(order->error()), Reason::kNotCommitted)) << order->ShortDebugString();
   }
   SaveAll(4);
-  ASSERT_TRUE(Verdict(4).ok());
+  ASSERT_TRUE(Outcome(4).ok());
   for (auto& agent : agents_) agent->Load(2, std::nullopt);
   uint64_t read = 0;
   for (auto& agent : agents_) {

@@ -1,5 +1,5 @@
 // This library is preloaded into a process. While the file that CAIRN_TEST_HANG names is there, a call that links a
-// verdict into place hangs. A file with ".reached" behind that name has a byte for each call that did.
+// outcome into place hangs. A file with ".reached" behind that name has a byte for each call that did.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>

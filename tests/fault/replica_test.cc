@@ -48,9 +48,9 @@ class ReplicaTest : public ::testing::Test {
   // Returns what every rank hears of the save.
   std::vector<absl::Status> Save(int64_t step) {
     for (auto& agent : agents_) agent->Save(step);
-    std::vector<absl::Status> verdicts;
-    for (auto& agent : agents_) verdicts.push_back(agent->WaitVerdict(step));
-    return verdicts;
+    std::vector<absl::Status> outcomes;
+    for (auto& agent : agents_) outcomes.push_back(agent->WaitOutcome(step));
+    return outcomes;
   }
 
   TemporaryDirectory directory_;
@@ -60,24 +60,24 @@ class ReplicaTest : public ::testing::Test {
 
 TEST_F(ReplicaTest, Save_SharedObjectHasNoChecksums_IsNotCommitted) {
   Start("--check-replicas=never", [](FakeAgentOptions& options) { options.silent_on_objects = true; });
-  for (const absl::Status& verdict : Save(1)) {
-    EXPECT_TRUE(HasReason(verdict, Reason::kBadRequest)) << verdict;
-    EXPECT_NE(verdict.message().find("object meta "), std::string::npos) << verdict;
+  for (const absl::Status& outcome : Save(1)) {
+    EXPECT_TRUE(HasReason(outcome, Reason::kBadRequest)) << outcome;
+    EXPECT_NE(outcome.message().find("object meta "), std::string::npos) << outcome;
   }
 }
 
 TEST_F(ReplicaTest, Save_ARankMustCheckItsTensorsAndDoesNot_IsNotCommitted) {
   Start("--check-replicas=always", [](FakeAgentOptions& options) { options.silent_on_tensors = options.rank == 1; });
-  for (const absl::Status& verdict : Save(1)) {
-    EXPECT_TRUE(HasReason(verdict, Reason::kLayoutChanged)) << verdict;
-    EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
+  for (const absl::Status& outcome : Save(1)) {
+    EXPECT_TRUE(HasReason(outcome, Reason::kLayoutChanged)) << outcome;
+    EXPECT_EQ(MetadataOf(outcome)["ranks"], "1");
   }
 }
 
 TEST_F(ReplicaTest, Save_ARankDidNotCheckItsTensors_LaterOnesStillCompare) {
   Start("--check-replicas=first", [](FakeAgentOptions& options) { options.silent_on_tensors = options.rank != 0; });
-  for (const absl::Status& verdict : Save(1)) EXPECT_TRUE(verdict.ok()) << verdict;
-  for (const absl::Status& verdict : Save(2)) EXPECT_TRUE(verdict.ok()) << verdict;
+  for (const absl::Status& outcome : Save(1)) EXPECT_TRUE(outcome.ok()) << outcome;
+  for (const absl::Status& outcome : Save(2)) EXPECT_TRUE(outcome.ok()) << outcome;
   EXPECT_TRUE(agents_[0]->asked_to_check()) << "the first save is not taken for one that was compared";
 }
 

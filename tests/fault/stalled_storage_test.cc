@@ -139,17 +139,17 @@ TEST_F(StalledStorageTest, Commit_StorageHangs_IsNamedAndHoldsUpNoOtherJob) {
   ASSERT_TRUE(people_->CancelCheckpoint(&context, cancel, &cancelled).ok());
   EXPECT_EQ(cancelled.state(), v1::Checkpoint::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto(cancelled.error()), Reason::kStorageStalled));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(slow[0]->WaitVerdict(1, absl::Seconds(1))));
-  // Another job is planned and written meanwhile, up to its own verdict.
+  EXPECT_TRUE(absl::IsDeadlineExceeded(slow[0]->WaitOutcome(1, absl::Seconds(1))));
+  // Another job is planned and written meanwhile, up to its own outcome.
   for (FakeAgent* agent : other) agent->Save(1);
   EXPECT_TRUE(other[0]->WaitPhase(1, v1::SaveState::WRITTEN));
   // Storage comes back. One of the cancelled save's two records stands, and all ranks hear which.
   std::filesystem::remove(hang_);
-  const absl::Status verdict = slow[0]->WaitVerdict(1);
-  for (FakeAgent* agent : slow) EXPECT_EQ(agent->WaitVerdict(1).ok(), verdict.ok());
-  EXPECT_EQ(Get("slow", 1).state() == v1::Checkpoint::COMMITTED, verdict.ok());
-  for (const auto& agents : more) EXPECT_TRUE(agents[0]->WaitVerdict(1).ok());
-  EXPECT_TRUE(other[0]->WaitVerdict(1).ok());
+  const absl::Status outcome = slow[0]->WaitOutcome(1);
+  for (FakeAgent* agent : slow) EXPECT_EQ(agent->WaitOutcome(1).ok(), outcome.ok());
+  EXPECT_EQ(Get("slow", 1).state() == v1::Checkpoint::COMMITTED, outcome.ok());
+  for (const auto& agents : more) EXPECT_TRUE(agents[0]->WaitOutcome(1).ok());
+  EXPECT_TRUE(other[0]->WaitOutcome(1).ok());
 }
 
 TEST_F(StalledStorageTest, Sigterm_StorageHangs_EndsTheCoordinator) {

@@ -1,5 +1,5 @@
 // Tests the real binaries on storage that misbehaves: locks that keep nobody out, a coordinator that ends between a
-// verdict's name and its fsync, fsyncs that fail, file systems that refuse direct writes late, roots that are not the
+// outcome's name and its fsync, fsyncs that fail, file systems that refuse direct writes late, roots that are not the
 // same. storage_faults.cc makes the faults.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,11 +15,11 @@
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
 #include "common/file/posix.h"
-#include "common/format/verdict.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
-#include "common/storage/verify.h"
+#include "store/read/verify.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
 
@@ -110,12 +110,12 @@ class StorageFaultTest : public ::testing::Test {
   // Checks every byte of a committed step.
   void ExpectWhole(int64_t step, uint32_t attempt) {
     const auto storage = *PosixStorage::Open(root_, false);
-    const auto bytes = storage->ReadFile(VerdictPath("demo", step, attempt), 1 << 20);
+    const auto bytes = storage->ReadFile(OutcomePath("demo", step, attempt), 1 << 20);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
-    const auto verdict = DecodeVerdict(*bytes);
-    ASSERT_TRUE(verdict.ok()) << verdict.status();
-    const auto* manifest = std::get_if<Manifest>(&*verdict);
-    ASSERT_NE(manifest, nullptr) << "a tombstone";
+    const auto outcome = DecodeOutcome(*bytes);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    const auto* manifest = std::get_if<Manifest>(&*outcome);
+    ASSERT_NE(manifest, nullptr) << "an abort record";
     const VerifyReport report = VerifyCheckpoint(*storage, *manifest, {});
     EXPECT_GT(report.files, 0u);
     EXPECT_EQ(report.faults_in_all, 0u) << report.faults[0].message;
@@ -166,8 +166,8 @@ TEST_F(StorageFaultTest, Save_LockLetsTwoCoordinatorsIn_OneCommitsAndTheOtherNam
   EXPECT_EQ(first.process.Wait(absl::Seconds(60)), 1) << "it stops serving";
   EXPECT_NE(ReadWhole(first.log).find("error: ROOT_IN_USE"), std::string::npos);
   seconds[1]->Release();
-  for (auto& agent : seconds) EXPECT_TRUE(agent->WaitVerdict(5).ok());
-  for (auto& agent : firsts) EXPECT_FALSE(agent->WaitVerdict(5, absl::ZeroDuration()).ok());
+  for (auto& agent : seconds) EXPECT_TRUE(agent->WaitOutcome(5).ok());
+  for (auto& agent : firsts) EXPECT_FALSE(agent->WaitOutcome(5, absl::ZeroDuration()).ok());
   ExpectWhole(5, 1);
 }
 
@@ -176,21 +176,21 @@ TEST_F(StorageFaultTest, Commit_KilledBetweenNameAndFsync_IsMadeDurableBeforeItI
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
   ASSERT_EQ(coordinator.process.Wait(absl::Seconds(60)), 128 + SIGKILL);
-  ASSERT_TRUE(std::filesystem::exists(root_ + "/" + VerdictPath("demo", 5, 1)));
+  ASSERT_TRUE(std::filesystem::exists(root_ + "/" + OutcomePath("demo", 5, 1)));
   coordinator = StartCoordinator({"FAULT_TRACE=" + trace_}, coordinator.address);
-  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(5).ok());
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitOutcome(5).ok());
   EXPECT_TRUE(Settled(TraceOf(StepDirectory("demo", 5)), 0)) << ReadWhole(trace_);
 }
 
-TEST_F(StorageFaultTest, Commit_VerdictIsUnreadableOnceAfterARestart_IsToldAsItStands) {
+TEST_F(StorageFaultTest, Commit_OutcomeIsUnreadableOnceAfterARestart_IsToldAsItStands) {
   Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
   ASSERT_EQ(coordinator.process.Wait(absl::Seconds(60)), 128 + SIGKILL);
-  ASSERT_TRUE(std::filesystem::exists(root_ + "/" + VerdictPath("demo", 5, 1)));
+  ASSERT_TRUE(std::filesystem::exists(root_ + "/" + OutcomePath("demo", 5, 1)));
   coordinator = StartCoordinator({"FAULT_OPEN_ONCE=.verdict"}, coordinator.address);
   for (auto& agent : agents) {
-    const auto told = agent->WaitVerdict(5);
+    const auto told = agent->WaitOutcome(5);
     EXPECT_TRUE(told.ok()) << told;
   }
   ExpectWhole(5, 1);
@@ -201,7 +201,7 @@ TEST_F(StorageFaultTest, Commit_StepIsRemovedMeanwhile_IsRefused) {
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
   for (auto& agent : agents) {
-    const auto told = agent->WaitVerdict(5);
+    const auto told = agent->WaitOutcome(5);
     EXPECT_TRUE(HasReason(told, Reason::kFileMissing)) << told;
   }
 }
@@ -211,19 +211,19 @@ TEST_F(StorageFaultTest, Commit_StepIsRemovedRightAfter_EndsByNameAndHoldsUpNoOt
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
   for (auto& agent : agents) {
-    const auto told = agent->WaitVerdict(5);
+    const auto told = agent->WaitOutcome(5);
     EXPECT_TRUE(HasReason(told, Reason::kRootMismatch)) << told;
   }
   for (auto& agent : agents) agent->Save(6);
-  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(6).ok());
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitOutcome(6).ok());
   ExpectWhole(6, 1);
 }
 
-TEST_F(StorageFaultTest, Commit_FsyncOfTheVerdictFails_IsToldAfterAnotherOne) {
+TEST_F(StorageFaultTest, Commit_FsyncOfTheOutcomeFails_IsToldAfterAnotherOne) {
   Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
-  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(5).ok());
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitOutcome(5).ok());
   const std::vector<std::string> events = TraceOf(StepDirectory("demo", 5));
   const auto failed = std::find(events.begin(), events.end(), "failed");
   ASSERT_NE(failed, events.end()) << ReadWhole(trace_);
@@ -232,8 +232,8 @@ TEST_F(StorageFaultTest, Commit_FsyncOfTheVerdictFails_IsToldAfterAnotherOne) {
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, Start_DiskIsFull_GivesUpTheRoomOfTombstones) {
-  const std::string room = root_ + "/.cairn/tombstone-room";
+TEST_F(StorageFaultTest, Start_DiskIsFull_GivesUpTheRoomOfAbortRecords) {
+  const std::string room = root_ + "/.cairn/abort_record-room";
   std::filesystem::create_directory(root_ + "/.cairn");
   std::ofstream(room) << std::string(64 << 10, '\0');
   const Service coordinator = StartCoordinator({"FAULT_FULL=" + room});

@@ -6,14 +6,14 @@ from sweep import record
 from sweep.cuts import Cuts
 
 
-def test_a_verdict_gets_its_name_when_all_that_it_commits_is_durable():
+def test_a_outcome_gets_its_name_when_all_that_it_commits_is_durable():
     with Cuts() as cuts:
         events = cuts.recorded.events
-        verdicts = [(at, event.other) for at, event in enumerate(events)
+        outcomes = [(at, event.other) for at, event in enumerate(events)
                     if event.kind == record.LINK and event.other.endswith(".verdict")]
-        assert len(verdicts) >= 4
-        for at, verdict in verdicts:
-            attempt, step = verdict.removesuffix(".verdict"), verdict.rpartition("/")[0]
+        assert len(outcomes) >= 4
+        for at, outcome in outcomes:
+            attempt, step = outcome.removesuffix(".verdict"), outcome.rpartition("/")[0]
             before = events[:at]
 
             def last(kind, path, before=before):
@@ -21,8 +21,8 @@ def test_a_verdict_gets_its_name_when_all_that_it_commits_is_durable():
                 return found[-1] if found else -1
 
             made, named = last(record.MKDIR, attempt), last(record.UNLINK, rf"{attempt}/.*\.partial")
-            assert 0 <= made < last(record.SYNC, step), f"{verdict}: the attempt's own name may be lost"
-            assert named < last(record.SYNC, attempt), f"{verdict}: the names of its bins may be lost"
+            assert 0 <= made < last(record.SYNC, step), f"{outcome}: the attempt's own name may be lost"
+            assert named < last(record.SYNC, attempt), f"{outcome}: the names of its bins may be lost"
             for event in before:
                 if event.kind == record.LINK and event.other.startswith(f"{attempt}/"):
                     written = last(record.WRITE, re.escape(event.path))

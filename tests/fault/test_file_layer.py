@@ -56,9 +56,9 @@ def test_what_is_changed_is_recorded_in_its_order(control, tmp_path):
     with environment(control.environment()):
         command("import", str(source), "--to", "demo@1", "--root", str(control.root / "root"))
     events = [event for event, _ in record.read_with_ends(control.record_path, control.root)]
-    [verdict] = [at for at, event in enumerate(events) if event.kind == record.LINK and "0001.verdict" in event.other]
+    [outcome] = [at for at, event in enumerate(events) if event.kind == record.LINK and "0001.verdict" in event.other]
     [bin] = [at for at, event in enumerate(events) if "safetensors" in event.other]
     written = [event for event in events[:bin] if event.kind == record.WRITE and event.path == events[bin].path]
     synced = [event for event in events[:bin] if event.kind == record.SYNC and event.path == events[bin].path]
     assert b"weight" in b"".join(event.data for event in written) and synced, "bytes, fsync, name"
-    assert bin < verdict and events[-1].kind in (record.SYNC, record.UNLINK)
+    assert bin < outcome and events[-1].kind in (record.SYNC, record.UNLINK)

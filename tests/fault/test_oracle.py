@@ -32,7 +32,7 @@ def test_a_step_of_unknown_outcome_may_be_listed_or_not():
         book(UNKNOWN, UNKNOWN).check_listed(committed, {})
 
 
-def test_ranks_that_are_told_two_verdicts_are_found():
+def test_ranks_that_are_told_two_outcomes_are_found():
     with pytest.raises(Violation, match="some ranks were told COMMITTED"):
         book("committed", ABORTED)
 

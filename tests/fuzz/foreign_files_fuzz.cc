@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "import/dcp_metadata.h"
-#include "import/deepspeed_states.h"
-#include "import/numpy_array.h"
-#include "import/paddle_metadata.h"
-#include "import/parallel_rules.h"
-#include "import/pickle.h"
-#include "import/pickle_outline.h"
-#include "import/torch_file.h"
-#include "import/torch_value.h"
+#include "foreign/read/dcp/dcp_metadata.h"
+#include "foreign/read/deepspeed/deepspeed_states.h"
+#include "foreign/read/deepspeed/parallel_rules.h"
+#include "foreign/read/paddle/numpy_array.h"
+#include "foreign/read/paddle/paddle_metadata.h"
+#include "foreign/read/pickle/pickle.h"
+#include "foreign/read/pickle/pickle_outline.h"
+#include "foreign/read/torch/torch_file.h"
+#include "foreign/read/torch/torch_value.h"
 
 namespace {
 

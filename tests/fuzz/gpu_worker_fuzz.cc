@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "agent/gpu/worker.h"
+#include "gpu/share/worker.h"
 
 namespace cairn {
 namespace {

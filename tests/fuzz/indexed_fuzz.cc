@@ -25,18 +25,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       .write(reinterpret_cast<const char*>(data) + 1, static_cast<std::streamsize>(size - 1));
   const auto reader = cairn::corpus::IndexedReader::Open(prefix);
   if (reader.ok()) {
-    const bool sound = cairn::corpus::VerifyIndexed(**reader, true).ok();
+    const bool valid = cairn::corpus::VerifyIndexed(**reader, true).ok();
     const uint64_t token_bytes = cairn::corpus::IndexedDtypeBytes((*reader)->header().dtype);
     uint64_t end = 0;
     const auto follow = [&](const int32_t* lengths, const int64_t* pointers, size_t count) {
       for (size_t i = 0; i < count; ++i) {
-        if (sound && (lengths[i] < 0 || static_cast<uint64_t>(pointers[i]) != end)) std::abort();
+        if (valid && (lengths[i] < 0 || static_cast<uint64_t>(pointers[i]) != end)) std::abort();
         end += token_bytes * static_cast<uint64_t>(lengths[i]);
       }
       return absl::OkStatus();
     };
     const bool visited = (*reader)->VisitLengthsAndPointers(follow).ok();
-    if (sound && (!visited || end != (*reader)->bin_bytes())) std::abort();
+    if (valid && (!visited || end != (*reader)->bin_bytes())) std::abort();
   }
   unlink((prefix + ".bin").c_str());
   unlink((prefix + ".idx").c_str());

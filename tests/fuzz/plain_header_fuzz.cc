@@ -1,7 +1,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "common/format/plain_header.h"
+#include "foreign/read/source/plain_header.h"
 
 // A header that is accepted must tile the file, and must be read the same when it is rendered again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

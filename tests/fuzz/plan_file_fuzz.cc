@@ -6,7 +6,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/file/full_transfer.h"
-#include "coordinator/server/plan_file.h"
+#include "store/plan/plan_file.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 
 #include "absl/time/time.h"
 #include "common/format/manifest.h"
+#include "common/format/outcome.h"
 #include "common/format/safetensors_header.h"
-#include "common/format/verdict.h"
 
 namespace cairn {
 namespace {
@@ -89,7 +89,7 @@ TEST(BinHeaderGoldenTest, RenderHeader_Version1_EqualsTheKeptFile) {
   EXPECT_EQ(parsed->aliases, aliases);
 }
 
-TEST(ManifestGoldenTest, DecodeVerdict_ManifestOfVersion1_IsRead) {
+TEST(ManifestGoldenTest, DecodeOutcome_ManifestOfVersion1_IsRead) {
   Manifest manifest;
   manifest.job = "team/demo";
   manifest.step = 1200;
@@ -119,12 +119,12 @@ TEST(ManifestGoldenTest, DecodeVerdict_ManifestOfVersion1_IsRead) {
   manifest.objects = {{.name = "rng", .rank = 1, .file = 1, .item = 2, .slot_bytes = 4096, .bytes = 99, .crc32c = 7}};
   manifest.aliases = {{"head", "weight"}};
   ASSERT_TRUE(manifest.PlaceItems().ok());
-  const auto verdict = DecodeVerdict(Golden("manifest_v1.verdict", EncodeVerdict(manifest)));
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(std::get<Manifest>(*verdict), manifest);
+  const auto outcome = DecodeOutcome(Golden("manifest_v1.verdict", EncodeOutcome(manifest)));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(std::get<Manifest>(*outcome), manifest);
 }
 
-TEST(ManifestGoldenTest, DecodeVerdict_ManifestWithALineageOfVersion1_IsRead) {
+TEST(ManifestGoldenTest, DecodeOutcome_ManifestWithALineageOfVersion1_IsRead) {
   Manifest manifest;
   manifest.job = "team/demo";
   manifest.step = 45;
@@ -132,9 +132,9 @@ TEST(ManifestGoldenTest, DecodeVerdict_ManifestWithALineageOfVersion1_IsRead) {
   manifest.world_size = 1;
   manifest.commit_time = absl::FromUnixSeconds(1'770'000'000);
   manifest.lineage = {0x0123456789abcdef, 40, 0xfedcba9876543210, 7};
-  const auto verdict = DecodeVerdict(Golden("manifest_v1_lineage.verdict", EncodeVerdict(manifest)));
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(std::get<Manifest>(*verdict), manifest);
+  const auto outcome = DecodeOutcome(Golden("manifest_v1_lineage.verdict", EncodeOutcome(manifest)));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(std::get<Manifest>(*outcome), manifest);
 }
 
 TEST(DeletionGoldenTest, DecodeDeletion_DeletionOfVersion1_IsRead) {
@@ -153,17 +153,17 @@ TEST(DeletionGoldenTest, DecodeDeletion_DeletionOfVersion1_IsRead) {
   EXPECT_EQ(*read, deletion);
 }
 
-TEST(TombstoneGoldenTest, DecodeVerdict_TombstoneOfVersion1_IsRead) {
-  const Tombstone tombstone = {.job = "team/demo",
-                               .step = 1200,
-                               .attempt = 1,
-                               .request_id = "fedcba9876543210",
-                               .reason = "RANK_LATE",
-                               .message = "rank 3 is late in staging",
-                               .time = absl::FromUnixSeconds(1'770'000'000)};
-  const auto verdict = DecodeVerdict(Golden("tombstone_v1.verdict", EncodeVerdict(tombstone)));
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(std::get<Tombstone>(*verdict), tombstone);
+TEST(AbortRecordGoldenTest, DecodeOutcome_AbortRecordOfVersion1_IsRead) {
+  const AbortRecord abort_record = {.job = "team/demo",
+                                    .step = 1200,
+                                    .attempt = 1,
+                                    .request_id = "fedcba9876543210",
+                                    .reason = "RANK_LATE",
+                                    .message = "rank 3 is late in staging",
+                                    .time = absl::FromUnixSeconds(1'770'000'000)};
+  const auto outcome = DecodeOutcome(Golden("tombstone_v1.verdict", EncodeOutcome(abort_record)));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(std::get<AbortRecord>(*outcome), abort_record);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
-#include "common/gpu/crc32c_kernel.h"
+#include "gpu/copy/crc32c_kernel.h"
 #include "tests/gpu/sharing_cases.h"
 
 namespace cairn {

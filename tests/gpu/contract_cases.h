@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu/driver.h"
+#include "gpu/driver/driver.h"
 
 namespace cairn {
 

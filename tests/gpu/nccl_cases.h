@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu/driver.h"
-#include "common/nccl/library.h"
+#include "gpu/driver/driver.h"
+#include "gpu/driver/library.h"
 
 namespace cairn {
 

@@ -36,7 +36,7 @@ SUCCESS, IN_PROGRESS = 0, 7
 
 
 class Config(ctypes.Structure):
-    """The beginning of ncclConfig_t, as common/nccl/nccl_api.h has it."""
+    """The beginning of ncclConfig_t, as gpu/driver/nccl_api.h has it."""
 
     _fields_ = (("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
                 ("blocking", ctypes.c_int), ("unset", ctypes.c_int * 3), ("network", ctypes.c_char_p))

@@ -19,8 +19,8 @@ from figures import GB, Gpu, GpuBytes
 import cairn
 from cairn._gpu import devices
 
-PTX = pathlib.Path(__file__).resolve().parents[2] / "common/gpu/crc32c_kernel.ptx"
-BLOCK_BYTES, WARPS, THREADS = 1 << 16, 16, 512  # of common/gpu/crc32c_lanes.h
+PTX = pathlib.Path(__file__).resolve().parents[2] / "gpu/copy/crc32c_kernel.ptx"
+BLOCK_BYTES, WARPS, THREADS = 1 << 16, 16, 512  # of gpu/copy/crc32c_lanes.h
 
 
 class Optimizer:

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "tests/gpu/contract_cases.h"
 
 namespace cairn {

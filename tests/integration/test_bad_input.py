@@ -165,10 +165,10 @@ def test_damaged_bins(root, damage, loads, verifies):
 
 def test_damaged_manifest(root):
     directory = one_checkpoint(root)
-    verdict = next(directory.parent.glob("*.verdict"))
-    data = bytearray(verdict.read_bytes())
+    outcome = next(directory.parent.glob("*.verdict"))
+    data = bytearray(outcome.read_bytes())
     data[len(data) // 2] ^= 1
-    verdict.write_bytes(data)
+    outcome.write_bytes(data)
     assert set(reasons(load_error(root))) <= {"MANIFEST_CORRUPT", "NOT_COMMITTED"}
     done = command("show", "demo@1", f"--root={root}", expect=1)
     assert "MANIFEST_CORRUPT" in done.stderr

@@ -41,7 +41,7 @@ def directory(root: pathlib.Path, step: int) -> pathlib.Path:
     return root / f"demo/{step:012}"
 
 
-def damage_verdict(root, step: int) -> None:
+def damage_outcome(root, step: int) -> None:
     path = directory(root, step) / "0001.verdict"
     data = bytearray(path.read_bytes())
     data[20] ^= 0x10
@@ -85,7 +85,7 @@ def test_missing_and_short_files_are_told_by_show_and_by_a_list_that_is_asked(ro
 
 
 def test_next_actions_of_damage_can_be_typed(root):
-    damage_verdict(root, 3)
+    damage_outcome(root, 3)
     repair = f"`cairn repair demo@3 --root {root}`"
     for arguments in (["verify", "demo@3"], ["show", "demo@3"], ["export", "demo@3", f"--to={root.parent}/x"]):
         said = command(*arguments, f"--root={root}", expect=1).stderr
@@ -113,12 +113,12 @@ def test_step_that_is_not_committed_says_what_stands(root):
     (directory(root, 3) / "0001.verdict").unlink()
     for name in ("repair", "verify", "show"):
         said = command(name, "demo@3", f"--root={root}", expect=1).stderr
-        assert "NOT_COMMITTED" in said and "without a verdict" in said, said
+        assert "NOT_COMMITTED" in said and "without an outcome" in said, said
         assert f"copy {directory(root, 3)} away, before a coordinator starts again" in said, said
     # A coordinator takes them for files of a save that nobody ended (docs/failure_model.md).
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
-        until(lambda: not bins(root, 3), text="removing files without a verdict")
+        until(lambda: not bins(root, 3), text="removing files without an outcome")
         assert states(f"--root={root}") == {1: "COMMITTED"}
 
 

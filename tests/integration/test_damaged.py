@@ -57,7 +57,7 @@ def directory(root: pathlib.Path, step: int) -> pathlib.Path:
     return root / f"demo/{step:012}"
 
 
-def verdict(root, step: int) -> pathlib.Path:
+def outcome(root, step: int) -> pathlib.Path:
     return directory(root, step) / "0001.verdict"
 
 
@@ -86,7 +86,7 @@ def states(root, cluster=None) -> dict:
 
 
 DAMAGE = {
-    "MANIFEST_CORRUPT": lambda root, step: flip(verdict(root, step), -3),
+    "MANIFEST_CORRUPT": lambda root, step: flip(outcome(root, step), -3),
     "FILE_MISSING": lambda root, step: bin_of(root, step).unlink(),
     "FILE_TRUNCATED": lambda root, step: os.truncate(bin_of(root, step), bin_of(root, step).stat().st_size - 100),
 }
@@ -150,8 +150,8 @@ def unreadable(path: pathlib.Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["PATH_ESCAPE", "MESSAGE_TOO_LARGE", "STORAGE_ERROR"])
-def test_verdict_that_cannot_be_read_is_its_steps_trouble(root, how):
-    unreadable(verdict(root, 1), how)
+def test_outcome_that_cannot_be_read_is_its_steps_trouble(root, how):
+    unreadable(outcome(root, 1), how)
     directory(root, 5).symlink_to("elsewhere")
     with cluster_of(root) as cluster:
         address = f"--coordinator={cluster.coordinator.address}"
@@ -198,21 +198,21 @@ def test_sizes_are_those_of_the_files(root):
 
 
 def damage_head(root, step: int) -> None:
-    flip(verdict(root, step), 20) # damages the checksum, so the record can be read but not trusted
+    flip(outcome(root, step), 20) # damages the checksum, so the record can be read but not trusted
 
 
 def test_repair_end_to_end(root):
     before = command_json("show", "demo@3", f"--root={root}")
     row = listed(root)[-1]
     damage_head(root, 3)
-    bytes_of_verdict = verdict(root, 3).read_bytes()
+    bytes_of_outcome = outcome(root, 3).read_bytes()
     with cluster_of(root) as cluster:
         assert states(root, cluster)[3] == "MANIFEST_CORRUPT"
         served = command("repair", "demo@3", f"--root={root}", expect=1)
         assert "ROOT_IN_USE" in served.stderr
     done = command_json("repair", "demo@3", f"--root={root}")
     assert done["repaired"] and done["step"] == 3 and done["unknown"]
-    assert verdict(root, 3).read_bytes() == bytes_of_verdict
+    assert outcome(root, 3).read_bytes() == bytes_of_outcome
     assert not command_json("repair", "demo@3", f"--root={root}")["repaired"]
     after = command_json("show", "demo@3", f"--root={root}")
     for key in ("tensors", "objects", "aliases", "files", "bytes", "world_size", "attempt"):
@@ -234,7 +234,7 @@ def test_repair_end_to_end(root):
 
 def test_repair_needs_proof_of_a_commit(root):
     # In a small manifest every byte of the record stands or falls with all the others.
-    flip(verdict(root, 3), -3)
+    flip(outcome(root, 3), -3)
     done = command("repair", "demo@3", f"--root={root}", expect=1)
     assert "COMMIT_UNPROVEN" in done.stderr and "--assume-committed" in done.stderr
     assert states(root)[3] == "MANIFEST_CORRUPT"
@@ -244,18 +244,18 @@ def test_repair_needs_proof_of_a_commit(root):
     command("repair", "demo", f"--root={root}", expect=1)
 
 
-def test_repair_takes_no_tombstone_for_a_commit(tmp_path):
+def test_repair_takes_no_abort_record_for_a_commit(tmp_path):
     root = tmp_path / "aborted"
     with cluster_of(root) as cluster:
         answers = on_ranks(cluster, lambda rank, client: client.save(1, {"w": np.full(4, rank)}, timeout=20).wait(60),
                            errors=True)
         assert reasons(answers) == ["REPLICA_MISMATCH"] * 2
         assert reasons(save(cluster, 2)) == ["", ""]
-    tombstones = [path for path in directory(root, 1).glob("*.verdict")]
-    assert tombstones, "the abort left no record"
+    abort_records = [path for path in directory(root, 1).glob("*.verdict")]
+    assert abort_records, "the abort left no record"
     # The files stand as if they had not been removed yet.
     shutil.copytree(directory(root, 2) / "0001", directory(root, 1) / "0001", dirs_exist_ok=True)
-    flip(tombstones[0], 20)
+    flip(abort_records[0], 20)
     assert states(root)[1] == "MANIFEST_CORRUPT"
     assert "COMMIT_UNPROVEN" in command("repair", "demo@1", f"--root={root}", expect=1).stderr
     # These files belong to another step.

@@ -64,7 +64,7 @@ def test_deleted_step_is_gone_for_everyone_and_can_be_saved_again(tmp_path):
         assert load(cluster) == [(3, True)] * 2
 
 
-def test_last_sound_checkpoint_is_refused(tmp_path):
+def test_last_valid_checkpoint_is_refused(tmp_path):
     root = tmp_path / "checkpoints"
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         save(cluster, 1, 2)

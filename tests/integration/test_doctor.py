@@ -16,7 +16,7 @@ def findings(*arguments: str, expect: int = 0) -> dict[str, dict]:
     return {finding["check"]: finding for finding in found}
 
 
-def test_a_sound_machine_has_no_fault(tmp_path):
+def test_a_valid_machine_has_no_fault(tmp_path):
     root = tmp_path / "root"
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(4, {"w": rows(WHOLE, rank, 2)}).wait(60))
@@ -54,7 +54,7 @@ def test_faults_are_named_with_what_to_change(tmp_path):
     assert "fault    coordinator: " in text and "next: " in text
 
 
-def test_a_job_without_a_sound_checkpoint_is_a_fault(tmp_path):
+def test_a_job_without_a_valid_checkpoint_is_a_fault(tmp_path):
     root = tmp_path / "root"
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         for step in (1, 2):
@@ -66,7 +66,7 @@ def test_a_job_without_a_sound_checkpoint_is_a_fault(tmp_path):
     assert found["level"] == "warning" and "a load takes step 1" in found["text"], found
     older.unlink()
     found = findings(f"--root={root}", expect=1)["checkpoints"]
-    assert found["level"] == "fault" and "no sound checkpoint: 2 are damaged" in found["text"], found
+    assert found["level"] == "fault" and "no valid checkpoint: 2 are damaged" in found["text"], found
     assert f"`cairn list demo --root {root} --check`" in found["next"], found
 
 

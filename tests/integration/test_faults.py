@@ -215,7 +215,7 @@ def test_trainer_that_dies_or_freezes_before_it_has_staged(root, when, stop):
         assert_next_save_works(cluster, 3)
 
 
-def test_verdict_of_a_dead_trainer_is_not_its_successors(root):
+def test_outcome_of_a_dead_trainer_is_not_its_successors(root):
     """The trainer that was killed waited for the other rank, so nobody has heard how its save ended."""
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         waiting = trainer_process(cluster, 0, 1, "saving")

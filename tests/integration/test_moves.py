@@ -192,7 +192,7 @@ def test_agent_that_is_killed_in_the_middle_leaves_a_whole_checkpoint_or_none(ro
               "event=written" in cluster.agents[1].log.read_text(), text="rank 1 moving shards in")
         cluster.agents[0].kill(signal.SIGKILL)
         until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text() or
-              "state=COMMITTED" in cluster.coordinator.log.read_text(), text="the verdict")
+              "state=COMMITTED" in cluster.coordinator.log.read_text(), text="the outcome")
         cluster.agents[0].restart()
         saves.join()
         with cluster.connect(1) as client:

@@ -19,7 +19,7 @@ def state(rank):
     return {"w": rows(WHOLE, rank, 2)}
 
 
-def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_others(root, probe):
+def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_outcome_of_the_others(root, probe):
     with cairn.local.Cluster(ranks=3, root=root, coordinator_flags=FLAGS) as cluster:
         clients = [cluster.connect(rank) for rank in range(3)]
         go_on = threading.Event()
@@ -59,7 +59,7 @@ def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_verdict_of_the_oth
         assert (told.value.reason, told.value.message) == (outcomes[0].reason, outcomes[0].message)
 
 
-def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root, probe):
+def test_attempt_ends_at_once_and_its_outcome_is_told_by_the_next_agent(root, probe):
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
         client, other = cluster.connect(0), cluster.connect(1)
         copying, go_on = threading.Event(), threading.Event()

@@ -163,7 +163,7 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads):
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads, killed):
+def test_agent_restarts_while_its_trainer_waits_for_the_outcome(cluster, threads, killed):
     """Rank 0's part is durable then. Rank 1's is not, because it writes a shard of rank 0, which has not staged."""
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)

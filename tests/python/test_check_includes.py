@@ -32,7 +32,7 @@ def faults(tool, tmp_path, sources: dict[str, list[str]]) -> list[str]:
     ({"agent/writer/a.cc": ["coordinator/save/b.h"], "coordinator/save/b.h": []}, "nothing of coordinator/save is for"),
     ({"agent/session/a.cc": ["planner/save/b.h"], "planner/save/b.h": []}, "nothing of planner/save is for it"),
     ({"coordinator/save/a.cc": ["planner/save/b.h"], "planner/save/b.h": []}, "nothing of planner/save is for it"),
-    ({"repair/a.cc": ["coordinator/server/b.h"], "coordinator/server/b.h": []}, "nothing of coordinator/server is for"),
+    ({"cli/commands/a.cc": ["coordinator/server/b.h"], "coordinator/server/b.h": []}, "nothing of coordinator/server"),
     ({"planner/save/a.h": ["planner/save/b.h"], "planner/save/b.cc": ["planner/save/c.h"], "planner/save/b.h": [],
       "planner/save/c.h": ["planner/save/a.h"]}, "these include each other: planner/save/a -> planner/save/b"),
     ({"somewhere/a.h": []}, "its folder somewhere stands in no place"),

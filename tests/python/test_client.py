@@ -159,9 +159,9 @@ def test_refusals_arrive_with_reason_and_metadata(agent, client):
     assert "rank 3 is late" in str(caught.value)
 
 
-def test_aborted_save_raises_its_verdict_each_time(agent, client):
+def test_aborted_save_raises_its_outcome_each_time(agent, client):
     saving = client.save(1, {"w": np.zeros(3)})
-    agent.verdict = Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "NO_SPACE", "disk full")
+    agent.outcome = Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "NO_SPACE", "disk full")
     for _ in range(2):
         with refused("NO_SPACE"):
             saving.wait()
@@ -290,7 +290,7 @@ def test_list_without_a_step_of_which_storage_does_not_tell_is_an_error(agent, c
                        r"tell: open 0001\.deleted: EIO") as unknown:
         client.checkpoints()
     assert unknown.value.reason == "STORAGE_ERROR" and unknown.value.metadata["step"] == "2"
-    assert client.tags() == {"old": 1, "paper": 2}, "its verdict is not needed for that"
+    assert client.tags() == {"old": 1, "paper": 2}, "its outcome is not needed for that"
     agent.unread = {2: 0}
     for look in (client.tags, lambda: client.load({}, step="paper")):
         with pytest.raises(cairn.Error, match="demo@2: which tags it has is not known") as unknown:

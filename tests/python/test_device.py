@@ -439,7 +439,7 @@ def test_tensors_of_torch_come_after_the_stream_that_torch_has_current(gpu, monk
 
 
 HUGE = 2**63
-UNSOUND = [
+INVALID = [
     {"shape": (-1,)}, {"shape": "ab"}, {"shape": (2.7,)}, {"shape": None}, {"shape": 10}, {"shape": (1,) * 65},
     {"strides": 4}, {"strides": ("a",)}, {"strides": (4.5,)}, {"strides": (4, 4)}, {"strides": (HUGE,)},
     {"strides": (-4,)}, {"shape": (5,), "strides": (2**62,)},
@@ -449,14 +449,14 @@ UNSOUND = [
     {"data": (HUGE + 8, False)}, {"data": (2**64 + 8, False)}, {"data": (2**100, False)}, {"data": (4096.0, False)},
     {"stream": -1}, {"stream": 2**64}, {"stream": "x"}, {"stream": 1.5},
 ]
-CASES = [*((each, "BAD_REQUEST") for each in UNSOUND), ({"stream": 2}, "UNSUPPORTED"), ({"mask": 1}, "UNSUPPORTED"),
+CASES = [*((each, "BAD_REQUEST") for each in INVALID), ({"stream": 2}, "UNSUPPORTED"), ({"mask": 1}, "UNSUPPORTED"),
          ({"shape": (HUGE,)}, "SHAPE_OVERFLOW"), ({"shape": (2**62,)}, "SHAPE_OVERFLOW"),
          ({"shape": (2**32, 2**32, 2)}, "SHAPE_OVERFLOW"), ({"shape": (0, HUGE)}, "SHAPE_OVERFLOW"),
          ({"typestr": "|O"}, "BAD_DTYPE"), ({"typestr": ">f4"}, "BAD_DTYPE"), ({"typestr": "|V0"}, "BAD_DTYPE")]
 
 
 @pytest.mark.parametrize("interface, reason", CASES, ids=str)
-def test_descriptions_that_are_not_sound_are_refused_by_name(gpu, agent, client, interface, reason):
+def test_descriptions_that_are_not_valid_are_refused_by_name(gpu, agent, client, interface, reason):
     state = {"w": gpu.array(random_array((10,)), **interface)}
     for operation in (client.prepare, lambda what: client.save(1, what), client.load,
                       lambda what: client.save(1, what, overlap=[list(what.values())])):

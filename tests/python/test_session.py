@@ -180,7 +180,7 @@ def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_proces
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("when", ["mapping", "copying", "committing"])
 def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, when, known):
-    """The coordinator either never heard of it, or answers with the verdict of the attempt that the restart has
+    """The coordinator either never heard of it, or answers with the outcome of the attempt that the restart has
     ended."""
     once = iter([True])
 
@@ -207,7 +207,7 @@ def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, wh
             assert client.save(7, STATE).wait().step == 7
 
 
-def test_verdict_of_the_attempt_is_asked_of_the_next_agent(agent, client):
+def test_outcome_of_the_attempt_is_asked_of_the_next_agent(agent, client):
     committed, aborted = client.save(1, STATE), client.save(2, STATE)
     for saving in (committed, aborted):
         agent.pending_calls = 1
@@ -215,11 +215,11 @@ def test_verdict_of_the_attempt_is_asked_of_the_next_agent(agent, client):
     assert agent.asked_waits == [0.0, 0.0], "whoever only looks does not wait"
     agent.asked_attempts.clear()
     restart(agent)
-    agent.verdicts = {1: None}
+    agent.outcomes = {1: None}
     agent.pending_calls = 2
     assert committed.wait(timeout=60).attempt == 1
     assert set(agent.asked_attempts) == {1}
-    agent.verdicts = {1: Refusal(grpc.StatusCode.UNAVAILABLE, "RANK_LOST", "rank 0 is lost")}
+    agent.outcomes = {1: Refusal(grpc.StatusCode.UNAVAILABLE, "RANK_LOST", "rank 0 is lost")}
     assert refusal(aborted.wait, timeout=60).reason == "RANK_LOST"
 
 
@@ -253,7 +253,7 @@ def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent,
     assert refusal(call, client).reason == "TIMED_OUT", "what is over is not blamed"
 
 
-def test_what_keeps_the_verdict_away_is_told_and_the_outcome_unknown(agent, client):
+def test_what_keeps_the_outcome_away_is_told_and_the_outcome_unknown(agent, client):
     saving = client.save(1, STATE)
     agent.pending_calls = 10**9
     agent.stalled = UNREACHABLE

@@ -10,7 +10,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/root_proof.h"
+#include "store/root/root_proof.h"
 #include "tests/testing/process.h"
 
 namespace cairn::testing {
@@ -64,7 +64,7 @@ void FakeAgent::Save(int64_t step, bool allow_dropped_names) {
   save.set_allow_dropped_names(allow_dropped_names);
   save.set_call(++calls_[step]);
   save.set_trainer_incarnation(trainer_);
-  verdicts_.erase(step);
+  outcomes_.erase(step);
   told_.erase(step);
   changed_.notify_all();
 }
@@ -86,12 +86,12 @@ void FakeAgent::FailWith(absl::Status error) {
   failure_ = std::move(error);
 }
 
-absl::Status FakeAgent::WaitVerdict(int64_t step, absl::Duration timeout) {
-  if (!WaitFor(timeout, [&] { return verdicts_.contains(step); })) {
-    return absl::DeadlineExceededError(absl::StrCat("rank ", options_.rank, " has no verdict of step ", step));
+absl::Status FakeAgent::WaitOutcome(int64_t step, absl::Duration timeout) {
+  if (!WaitFor(timeout, [&] { return outcomes_.contains(step); })) {
+    return absl::DeadlineExceededError(absl::StrCat("rank ", options_.rank, " has no outcome of step ", step));
   }
   std::lock_guard lock(mutex_);
-  return verdicts_[step];
+  return outcomes_[step];
 }
 
 bool FakeAgent::WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout) {
@@ -334,12 +334,12 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
       set(v1::SaveState::STOPPED);
       break;
     case v1::SaveOrder::COMMITTED:
-      verdicts_[order.step()] = absl::OkStatus();
+      outcomes_[order.step()] = absl::OkStatus();
       saves_.erase(found);
       changed_.notify_all();
       break;
     case v1::SaveOrder::ABORTED:
-      verdicts_[order.step()] = StatusFromProto(order.error());
+      outcomes_[order.step()] = StatusFromProto(order.error());
       saves_.erase(found);
       changed_.notify_all();
       break;

@@ -43,9 +43,9 @@ class FakeAgent {
   void FailWith(absl::Status error);
   void Kill();
 
-  // Returns OK if the step was committed, its error if it was aborted, DEADLINE_EXCEEDED if there is no verdict in
+  // Returns OK if the step was committed, its error if it was aborted, DEADLINE_EXCEEDED if there is no outcome in
   // time.
-  absl::Status WaitVerdict(int64_t step, absl::Duration timeout = absl::Seconds(60));
+  absl::Status WaitOutcome(int64_t step, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has been told that the save of `step` is in `phase`.
   bool WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has answered once since the last registration.
@@ -96,7 +96,7 @@ class FakeAgent {
   std::map<int64_t, v1::SaveState> saves_;
   std::map<int64_t, v1::SaveState::Phase> told_;  // as the last answered request told it
   std::map<int64_t, uint64_t> calls_;
-  std::map<int64_t, absl::Status> verdicts_;
+  std::map<int64_t, absl::Status> outcomes_;
   v1::SaveState::Phase hold_ = v1::SaveState::PHASE_UNSPECIFIED;
   absl::Status failure_;
   std::map<uint64_t, v1::LoadState> loads_;

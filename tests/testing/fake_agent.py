@@ -83,9 +83,9 @@ class FakeAgent:
         self.replies: dict[str, dict] = {}  # method -> the fields of its answers, whatever it is asked
         self.one_slab = False           # Prepare makes a slab, and all saves use it
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
-        self.verdict: Refusal | None = None  # of the next save, instead of a commit
+        self.outcome: Refusal | None = None  # of the next save, instead of a commit
         self.stalled: Refusal | None = None  # what pending answers say
-        self.verdicts: dict[
+        self.outcomes: dict[
             int, Refusal | None
         ] = {}  # by attempt: of saves that this process does not know; None: committed
         self.unread: dict[int, int] = {}  # steps of which storage does not tell, and the attempt; 0: nor their tags
@@ -96,7 +96,7 @@ class FakeAgent:
         self.calls: list[str] = []
         self.previous_agents: list[int] = []  # as trainers that attached told
         self.places: list[tuple[int, int, bool] | None] = []  # likewise: rank, world size, whether it may be alone
-        self.asked_attempts: list[int] = []   # as those that waited for a verdict told
+        self.asked_attempts: list[int] = []   # as those that waited for an outcome told
         self.asked_waits: list[float | None] = []
         self.layout_uploads = 0
         self.checksums: list[int] = []
@@ -309,20 +309,20 @@ class FakeAgent:
         self.asked_attempts.append(request.attempt)
         self.asked_waits.append(request.max_wait.ToNanoseconds() / 1e9 if request.HasField("max_wait") else None)
         save = self._saves.get(request.save)
-        if save is None and request.attempt not in self.verdicts:
+        if save is None and request.attempt not in self.outcomes:
             raise Refusal(grpc.StatusCode.NOT_FOUND, "NOT_COMMITTED", "no such save")
         if self._is_pending():
             return self._pending("WaitSave", attempt=1)
         checkpoint = {"job": "demo", "step": request.step, "attempt": 1, "world_size": self.world_size}
         if save is None:
-            error = self.verdicts[request.attempt]
+            error = self.outcomes[request.attempt]
             checkpoint["state"] = wire.CHECKPOINT_STATES["ABORTED" if error else "COMMITTED"]
             if error:
                 checkpoint["error"] = error.status
             return self._response("WaitSave", checkpoint=checkpoint)
-        if self.verdict is not None:
+        if self.outcome is not None:
             checkpoint["state"] = wire.CHECKPOINT_STATES["ABORTED"]
-            checkpoint["error"], self.verdict = self.verdict.status, None
+            checkpoint["error"], self.outcome = self.outcome.status, None
         else:
             checkpoint["state"] = wire.CHECKPOINT_STATES["COMMITTED"]
             self._commit(save)

@@ -13,7 +13,7 @@
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/attempt_owner.h"
+#include "store/write/attempt_owner.h"
 
 namespace cairn::testing {
 namespace {

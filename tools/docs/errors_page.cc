@@ -22,7 +22,7 @@ of the rest; several faults of one input are reported together, with their numbe
   and `ROOT`. An error that knows a better next action than this table's carries it as `next` in its metadata.
 * Python raises `cairn.Error` with `reason`, `message`, `metadata`; its text is `REASON: message` and, on a line of its own,
   `next: ` and the next action, filled in as by `cairn`.
-* A checkpoint that was aborted keeps its error in its tombstone.
+* A checkpoint that was aborted keeps its error in its abort_record.
 
 | reason | code | when | next |
 |---|---|---|---|

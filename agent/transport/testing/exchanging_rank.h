@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/peer_book.h"
 #include "agent/transport/group_exchange.h"
@@ -21,6 +20,7 @@
 #include "agent/transport/testing/slow_rounds.h"
 #include "agent/transport/window_offers.h"
 #include "common/base/mutex.h"
+#include "gpu/nccl/group_keeper.h"
 
 namespace cairn::testing {
 

@@ -69,7 +69,7 @@ void ProtocolInvariants::Logged(const LogEvent& event, absl::Time now) {
 std::string ProtocolInvariants::Before(const CoreAction& action, const std::vector<SimulatedAgent>& agents,
                                        absl::Time now) const {
   if (const auto* remove = std::get_if<RemoveFiles>(&action.what)) return BeforeRemove(*remove, agents, now);
-  if (const auto* put = std::get_if<PutVerdict>(&action.what)) return BeforePut(*put, agents, now);
+  if (const auto* put = std::get_if<PutOutcome>(&action.what)) return BeforePut(*put, agents, now);
   if (const auto* make = std::get_if<MakeManifest>(&action.what)) {
     for (size_t rank = 0; rank < make->result.size(); ++rank) {
       const v1::WriteResult& result = make->result[rank];
@@ -99,7 +99,7 @@ std::string ProtocolInvariants::BeforeRemove(const RemoveFiles& remove, const st
   return "";
 }
 
-std::string ProtocolInvariants::BeforePut(const PutVerdict& put, const std::vector<SimulatedAgent>& agents,
+std::string ProtocolInvariants::BeforePut(const PutOutcome& put, const std::vector<SimulatedAgent>& agents,
                                           absl::Time now) const {
   if (put.manifest != nullptr) {
     for (const Running& running : running_) {

@@ -49,7 +49,7 @@ class ProtocolInvariants {
   };
 
   std::string BeforeRemove(const RemoveFiles& remove, const std::vector<SimulatedAgent>& agents, absl::Time now) const;
-  std::string BeforePut(const PutVerdict& put, const std::vector<SimulatedAgent>& agents, absl::Time now) const;
+  std::string BeforePut(const PutOutcome& put, const std::vector<SimulatedAgent>& agents, absl::Time now) const;
 
   const absl::Duration lease_;
   const absl::Time started_;

@@ -38,7 +38,7 @@ std::vector<SimulatedAgent> Writer(int64_t step, uint32_t attempt) {
 }
 
 CoreAction Manifest(int64_t step) {
-  PutVerdict put{step, 1};
+  PutOutcome put{step, 1};
   put.manifest = std::make_shared<std::string>("m");
   return {"job", put};
 }
@@ -82,7 +82,7 @@ TEST(ProtocolInvariantsTest, Before_LaterStepIsCommittedFirst_IsViolated) {
 
 TEST(ProtocolInvariantsTest, Before_AttemptIsAbandonedTooEarly_IsViolated) {
   const ProtocolInvariants invariants(kLease, kStart);
-  PutVerdict put{5, 1};
+  PutOutcome put{5, 1};
   put.error = absl::AbortedError("left unfinished, and no rank came back with it");
   const CoreAction action{"job", put};
   EXPECT_NE(invariants.Before(action, Writer(5, 1), kStart + kLease), "");

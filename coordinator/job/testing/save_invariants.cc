@@ -11,26 +11,26 @@ std::string Name(AttemptKey attempt) { return absl::StrCat("step ", attempt.firs
 
 }  // namespace
 
-std::string SaveInvariants::AfterPut(const VerdictSummary& verdict) {
-  if (!verdict.committed) return "";
-  const AttemptKey key{verdict.step, verdict.attempt};
-  const bool again = !committed_steps_.insert(verdict.step).second;
+std::string SaveInvariants::AfterPut(const OutcomeSummary& outcome) {
+  if (!outcome.committed) return "";
+  const AttemptKey key{outcome.step, outcome.attempt};
+  const bool again = !committed_steps_.insert(outcome.step).second;
   if (again) ++replaced_;
   for (int rank = 0; rank < world_size_; ++rank) {
     if (!storage_.HasFile(key, rank)) return absl::StrCat(Name(key), " committed without the files of rank ", rank);
   }
-  if (again && !storage_.MayReplace(key)) return absl::StrCat("step ", verdict.step, " committed twice");
+  if (again && !storage_.MayReplace(key)) return absl::StrCat("step ", outcome.step, " committed twice");
   if (told_aborted_.contains(key)) return absl::StrCat(Name(key), " committed after a rank was told that it was not");
   return "";
 }
 
 std::string SaveInvariants::BeforeRemove(const RemoveFiles& remove) const {
   const AttemptKey key{remove.step, remove.attempt};
-  const VerdictSummary* verdict = storage_.Verdict(key);
-  if (verdict == nullptr || verdict->stands()) {
-    return absl::StrCat("files of ", Name(key), " removed without a tombstone");
+  const OutcomeSummary* outcome = storage_.Outcome(key);
+  if (outcome == nullptr || outcome->stands()) {
+    return absl::StrCat("files of ", Name(key), " removed without an abort record");
   }
-  return verdict->deleted == remove.deleted ? "" : "files are removed that nobody has asked for";
+  return outcome->deleted == remove.deleted ? "" : "files are removed that nobody has asked for";
 }
 
 std::string SaveInvariants::Readable() const {
@@ -44,8 +44,8 @@ std::string SaveInvariants::Readable() const {
 
 std::string SaveInvariants::Told(int rank, const v1::SaveOrder& order) {
   const AttemptKey key{order.step(), order.attempt()};
-  const VerdictSummary* verdict = storage_.Verdict(key);
-  const bool committed = verdict != nullptr && verdict->committed;
+  const OutcomeSummary* outcome = storage_.Outcome(key);
+  const bool committed = outcome != nullptr && outcome->committed;
   if (order.action() == v1::SaveOrder::COMMITTED) {
     return committed ? "" : absl::StrCat("rank ", rank, " was told that step ", order.step(), " was committed");
   }
@@ -64,8 +64,8 @@ std::string SaveInvariants::Told(int rank, const v1::SaveOrder& order) {
 
 std::string SaveInvariants::Tidy() const {
   for (const AttemptKey& key : storage_.directories()) {
-    const VerdictSummary* verdict = storage_.Verdict(key);
-    const bool stands = verdict != nullptr && verdict->stands();
+    const OutcomeSummary* outcome = storage_.Outcome(key);
+    const bool stands = outcome != nullptr && outcome->stands();
     if (!stands && !orphans_.contains(key)) return absl::StrCat("files of ", Name(key), " were never removed");
   }
   return "";

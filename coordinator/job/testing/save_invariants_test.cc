@@ -20,11 +20,11 @@ class SaveInvariantsTest : public testing::Test {
     return Put(step, attempt);
   }
   std::string Put(int64_t step, uint32_t attempt) {
-    const PutVerdict put = {.step = step, .attempt = attempt, .manifest = std::make_shared<std::string>("manifest")};
+    const PutOutcome put = {.step = step, .attempt = attempt, .manifest = std::make_shared<std::string>("manifest")};
     return invariants_.AfterPut(storage_.PutIfAbsent(put).standing);
   }
   void Bury(int64_t step, uint32_t attempt) {
-    const PutVerdict put = {.step = step, .attempt = attempt, .error = MakeError(Reason::kRankLost, "lost")};
+    const PutOutcome put = {.step = step, .attempt = attempt, .error = MakeError(Reason::kRankLost, "lost")};
     EXPECT_EQ(invariants_.AfterPut(storage_.PutIfAbsent(put).standing), "");
   }
   static v1::SaveOrder Order(int64_t step, uint32_t attempt, v1::SaveOrder::Action action, const absl::Status& error) {
@@ -47,7 +47,7 @@ class SaveInvariantsTest : public testing::Test {
   SaveInvariants invariants_{storage_, 2};
 };
 
-TEST_F(SaveInvariantsTest, Commit_WithAllFiles_IsSound) {
+TEST_F(SaveInvariantsTest, Commit_WithAllFiles_IsValid) {
   EXPECT_EQ(Commit(4, 1), "");
   EXPECT_EQ(invariants_.Readable(), "");
   EXPECT_EQ(invariants_.commits(), 1);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/status/reason.h"
-#include "common/storage/lineage.h"
+#include "store/read/lineage.h"
 
 namespace cairn {
 
@@ -28,19 +28,19 @@ bool SimulatedStorage::WrittenBy(AttemptKey attempt, const std::string& plan) co
 
 Recovered SimulatedStorage::ReadAll() const {
   Recovered recovered;
-  for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);
+  for (const auto& [key, outcome] : outcomes_) recovered.outcome.push_back(outcome);
   for (const AttemptKey& key : directories_) {
-    const VerdictSummary* verdict = Verdict(key);
-    if (verdict != nullptr && verdict->stands()) continue;
-    recovered.leftover.push_back({key.first, key.second, verdict != nullptr, verdict != nullptr && verdict->deleted});
+    const OutcomeSummary* outcome = Outcome(key);
+    if (outcome != nullptr && outcome->stands()) continue;
+    recovered.leftover.push_back({key.first, key.second, outcome != nullptr, outcome != nullptr && outcome->deleted});
   }
   return recovered;
 }
 
 Recovered SimulatedStorage::ReadStep(int64_t step) const {
   Recovered recovered;
-  for (const auto& [key, verdict] : verdicts_) {
-    if (key.first == step) recovered.verdict.push_back(verdict);
+  for (const auto& [key, outcome] : outcomes_) {
+    if (key.first == step) recovered.outcome.push_back(outcome);
   }
   return recovered;
 }
@@ -48,9 +48,9 @@ Recovered SimulatedStorage::ReadStep(int64_t step) const {
 absl::StatusOr<Reserved> SimulatedStorage::Reserve(const ReserveAttempt& reserve, const absl::Status& failure) {
   const absl::Status committed = MakeError(Reason::kStepCommitted, "committed");
   uint32_t attempt = reserve.above + 1;
-  for (const auto& [key, verdict] : verdicts_) {
+  for (const auto& [key, outcome] : outcomes_) {
     if (key.first != reserve.step) continue;
-    if (verdict.stands() && !reserve.overwrite) return failure.ok() ? committed : failure;
+    if (outcome.stands() && !reserve.overwrite) return failure.ok() ? committed : failure;
     attempt = std::max(attempt, key.second + 1);
   }
   std::set<AttemptKey> here;
@@ -59,13 +59,13 @@ absl::StatusOr<Reserved> SimulatedStorage::Reserve(const ReserveAttempt& reserve
   }
   for (const AttemptKey& key : here) {
     attempt = std::max(attempt, key.second + 1);
-    if (verdicts_.contains(key)) continue;
+    if (outcomes_.contains(key)) continue;
     PutIfAbsent(
         {.step = key.first, .attempt = key.second, .error = MakeError(Reason::kCoordinatorRestarted, "left behind")});
   }
-  // An attempt that has a tombstone goes, as it does in the catalog.
+  // An attempt that has an abort record goes, as it does in the catalog.
   for (const AttemptKey& key : here) {
-    if (!verdicts_.at(key).committed) Remove(key);
+    if (!outcomes_.at(key).committed) Remove(key);
   }
   if (!failure.ok()) return failure;
   const AttemptKey taken{reserve.step, attempt};
@@ -74,18 +74,18 @@ absl::StatusOr<Reserved> SimulatedStorage::Reserve(const ReserveAttempt& reserve
   return Reserved{attempt, attempt};
 }
 
-SimulatedStorage::Put SimulatedStorage::PutIfAbsent(const PutVerdict& put) {
+SimulatedStorage::Put SimulatedStorage::PutIfAbsent(const PutOutcome& put) {
   const AttemptKey key{put.step, put.attempt};
-  if (verdicts_.contains(key) && !overwrites_verdicts_) return {verdicts_.at(key), false};
-  VerdictSummary verdict;
-  verdict.step = put.step;
-  verdict.attempt = put.attempt;
-  verdict.request_id = put.request_id;
-  verdict.committed = put.manifest != nullptr;
-  verdict.error = put.error;
-  verdict.world_size = static_cast<uint32_t>(world_size_);
-  verdicts_[key] = verdict;
-  return {verdict, true};
+  if (outcomes_.contains(key) && !overwrites_outcomes_) return {outcomes_.at(key), false};
+  OutcomeSummary outcome;
+  outcome.step = put.step;
+  outcome.attempt = put.attempt;
+  outcome.request_id = put.request_id;
+  outcome.committed = put.manifest != nullptr;
+  outcome.error = put.error;
+  outcome.world_size = static_cast<uint32_t>(world_size_);
+  outcomes_[key] = outcome;
+  return {outcome, true};
 }
 
 void SimulatedStorage::Remove(AttemptKey attempt) {
@@ -94,10 +94,10 @@ void SimulatedStorage::Remove(AttemptKey attempt) {
 }
 
 void SimulatedStorage::Delete(AttemptKey attempt, ChangedSteps& changed) {
-  VerdictSummary& verdict = verdicts_.at(attempt);
-  verdict.deleted = true;
-  verdict.error = MakeError(Reason::kNotCommitted, "deleted");
-  changed.deleted.push_back(verdict);
+  OutcomeSummary& outcome = outcomes_.at(attempt);
+  outcome.deleted = true;
+  outcome.error = MakeError(Reason::kNotCommitted, "deleted");
+  changed.deleted.push_back(outcome);
   ++deletions_;
 }
 
@@ -107,7 +107,7 @@ ChangedSteps SimulatedStorage::Prune(const PruneSteps& prune) {
   changed.policy = *prune.policy;
   const auto standing = Standing();
   std::vector<CommittedLines::Commit> commits;
-  for (const auto& [step, attempt] : standing) commits.push_back({step, verdicts_.at({step, attempt}).lineage});
+  for (const auto& [step, attempt] : standing) commits.push_back({step, outcomes_.at({step, attempt}).lineage});
   const CommittedLines lines(std::move(commits));
   std::vector<PruneCandidate> candidates;
   for (const auto& [step, attempt] : standing) {
@@ -125,8 +125,8 @@ ChangedSteps SimulatedStorage::Prune(const PruneSteps& prune) {
       break;
     }
     for (uint32_t attempt = 1; attempt <= standing.at(choice.step); ++attempt) {
-      const VerdictSummary* verdict = Verdict({choice.step, attempt});
-      if (verdict != nullptr && verdict->stands()) Delete({choice.step, attempt}, changed);
+      const OutcomeSummary* outcome = Outcome({choice.step, attempt});
+      if (outcome != nullptr && outcome->stands()) Delete({choice.step, attempt}, changed);
     }
     deleted = choice.step;
   }
@@ -139,12 +139,12 @@ ChangedSteps SimulatedStorage::Change(const ChangeSteps& change) {
   const auto standing = Standing();
   const auto* replaced = std::get_if<DeleteReplaced>(&change.change);
   const auto* deletion = std::get_if<DeleteStep>(&change.change);
-  for (auto& [key, verdict] : verdicts_) {
+  for (auto& [key, outcome] : outcomes_) {
     // A deletion that was done before counts as long as its files are there.
     const bool left =
-        replaced != nullptr && key.first == replaced->step && verdict.deleted && directories_.contains(key);
-    if (left) changed.deleted.push_back(verdict);
-    if (!verdict.stands()) continue;
+        replaced != nullptr && key.first == replaced->step && outcome.deleted && directories_.contains(key);
+    if (left) changed.deleted.push_back(outcome);
+    if (!outcome.stands()) continue;
     const bool doomed = replaced != nullptr ? key.first == replaced->step && key.second < standing.at(key.first)
                                             : deletion != nullptr && key.first == deletion->step;
     if (doomed && (deletion == nullptr || standing.size() > 1)) Delete(key, changed);
@@ -152,15 +152,15 @@ ChangedSteps SimulatedStorage::Change(const ChangeSteps& change) {
   return changed;
 }
 
-const VerdictSummary* SimulatedStorage::Verdict(AttemptKey attempt) const {
-  const auto found = verdicts_.find(attempt);
-  return found == verdicts_.end() ? nullptr : &found->second;
+const OutcomeSummary* SimulatedStorage::Outcome(AttemptKey attempt) const {
+  const auto found = outcomes_.find(attempt);
+  return found == outcomes_.end() ? nullptr : &found->second;
 }
 
 std::map<int64_t, uint32_t> SimulatedStorage::Standing() const {
   std::map<int64_t, uint32_t> standing;
-  for (const auto& [key, verdict] : verdicts_) {
-    if (verdict.stands()) standing[key.first] = key.second;
+  for (const auto& [key, outcome] : outcomes_) {
+    if (outcome.stands()) standing[key.first] = key.second;
   }
   return standing;
 }

@@ -21,8 +21,8 @@ class SimulatedStorage {
  public:
   explicit SimulatedStorage(int world_size) : world_size_(world_size) {}
 
-  // Plants a fault: a later verdict takes the place of the one that stands.
-  void PlantOverwrittenVerdicts() { overwrites_verdicts_ = true; }
+  // Plants a fault: a later outcome takes the place of the one that stands.
+  void PlantOverwrittenOutcomes() { overwrites_outcomes_ = true; }
 
   // A rank's agent has written its bin, by this plan.
   void Write(AttemptKey attempt, int rank, const std::string& plan = "") { files_[{attempt, rank}] = plan; }
@@ -40,18 +40,18 @@ class SimulatedStorage {
   absl::StatusOr<Reserved> Reserve(const ReserveAttempt& reserve, const absl::Status& failure = absl::OkStatus());
   // Returns what stands now, and whether it is this record.
   struct Put {
-    VerdictSummary standing;
+    OutcomeSummary standing;
     bool taken = false;
   };
-  Put PutIfAbsent(const PutVerdict& put);
+  Put PutIfAbsent(const PutOutcome& put);
   void Remove(AttemptKey attempt);
   // DeleteStep, DeleteReplaced and PruneSteps, as the DeletionStore does them. The last checkpoint is not deleted. The
   // job has no rules of its own, and one action of a prune deletes one step.
   ChangedSteps Change(const ChangeSteps& change);
 
-  const std::map<AttemptKey, VerdictSummary>& verdicts() const { return verdicts_; }
+  const std::map<AttemptKey, OutcomeSummary>& outcomes() const { return outcomes_; }
   // Null if none stands.
-  const VerdictSummary* Verdict(AttemptKey attempt) const;
+  const OutcomeSummary* Outcome(AttemptKey attempt) const;
   // The attempts that readers find: the highest one of each step that stands.
   std::map<int64_t, uint32_t> Standing() const;
   // The attempts that have a directory.
@@ -66,8 +66,8 @@ class SimulatedStorage {
   void Delete(AttemptKey attempt, ChangedSteps& changed);
 
   const int world_size_;
-  bool overwrites_verdicts_ = false;
-  std::map<AttemptKey, VerdictSummary> verdicts_;
+  bool overwrites_outcomes_ = false;
+  std::map<AttemptKey, OutcomeSummary> outcomes_;
   std::set<AttemptKey> directories_;
   std::map<std::pair<AttemptKey, int>, std::string> files_;  // the plan by which each was written
   std::set<AttemptKey> overwrites_;

@@ -10,42 +10,42 @@
 namespace cairn {
 namespace {
 
-PutVerdict Manifest(int64_t step, uint32_t attempt) {
+PutOutcome Manifest(int64_t step, uint32_t attempt) {
   return {.step = step, .attempt = attempt, .manifest = std::make_shared<std::string>("manifest")};
 }
-PutVerdict Tombstone(int64_t step, uint32_t attempt) {
+PutOutcome AbortRecord(int64_t step, uint32_t attempt) {
   return {.step = step, .attempt = attempt, .error = MakeError(Reason::kRankLost, "lost")};
 }
 
-TEST(SimulatedStorageTest, Put_AVerdictStands_KeepsTheFirst) {
+TEST(SimulatedStorageTest, Put_AOutcomeStands_KeepsTheFirst) {
   SimulatedStorage storage(1);
-  EXPECT_TRUE(storage.PutIfAbsent(Tombstone(4, 1)).taken);
+  EXPECT_TRUE(storage.PutIfAbsent(AbortRecord(4, 1)).taken);
   const auto second = storage.PutIfAbsent(Manifest(4, 1));
   EXPECT_FALSE(second.taken);
   EXPECT_FALSE(second.standing.committed);
 }
 
-TEST(SimulatedStorageTest, Put_VerdictsAreOverwrittenOnPurpose_KeepsTheLast) {
+TEST(SimulatedStorageTest, Put_OutcomesAreOverwrittenOnPurpose_KeepsTheLast) {
   SimulatedStorage storage(1);
-  storage.PlantOverwrittenVerdicts();
-  storage.PutIfAbsent(Tombstone(4, 1));
+  storage.PlantOverwrittenOutcomes();
+  storage.PutIfAbsent(AbortRecord(4, 1));
   EXPECT_TRUE(storage.PutIfAbsent(Manifest(4, 1)).standing.committed);
 }
 
-TEST(SimulatedStorageTest, Reserve_AnAttemptWithoutAVerdict_IsBuriedAndItsFilesGo) {
+TEST(SimulatedStorageTest, Reserve_AnAttemptWithoutAOutcome_IsBuriedAndItsFilesGo) {
   SimulatedStorage storage(1);
   ASSERT_EQ(storage.Reserve({.step = 4})->attempt, 1);
   storage.Write({4, 1}, 0);
   EXPECT_EQ(storage.Reserve({.step = 4})->attempt, 2);
-  ASSERT_NE(storage.Verdict({4, 1}), nullptr);
-  EXPECT_FALSE(storage.Verdict({4, 1})->committed);
+  ASSERT_NE(storage.Outcome({4, 1}), nullptr);
+  EXPECT_FALSE(storage.Outcome({4, 1})->committed);
   EXPECT_FALSE(storage.HasFile({4, 1}, 0));
   EXPECT_EQ(storage.directories(), (std::set<AttemptKey>{{4, 2}}));
 }
 
 TEST(SimulatedStorageTest, Reserve_NumbersThatWereUsed_AreAllBelow) {
   SimulatedStorage storage(1);
-  storage.PutIfAbsent(Tombstone(4, 6));
+  storage.PutIfAbsent(AbortRecord(4, 6));
   EXPECT_EQ(storage.Reserve({.step = 4, .above = 3})->attempt, 7);
   EXPECT_EQ(storage.Reserve({.step = 4, .above = 9})->attempt, 10);
   EXPECT_EQ(storage.Reserve({.step = 5})->attempt, 1) << "another step";
@@ -92,14 +92,14 @@ TEST(SimulatedStorageTest, ReadAll_DirectoriesOfEveryKind_SaysWhatIsLeftOver) {
   for (int64_t step = 1; step <= 4; ++step) ASSERT_TRUE(storage.Reserve({.step = step}).ok());
   storage.PutIfAbsent(Manifest(1, 1));
   storage.PutIfAbsent(Manifest(2, 1));
-  storage.PutIfAbsent(Tombstone(3, 1));
+  storage.PutIfAbsent(AbortRecord(3, 1));
   storage.Change({DeleteStep{2, "test"}});
   const Recovered recovered = storage.ReadAll();
-  EXPECT_EQ(recovered.verdict.size(), 3);
+  EXPECT_EQ(recovered.outcome.size(), 3);
   ASSERT_EQ(recovered.leftover.size(), 3);
   EXPECT_TRUE(recovered.leftover[0].deleted);
-  EXPECT_TRUE(recovered.leftover[1].tombstone);
-  EXPECT_FALSE(recovered.leftover[2].tombstone);
+  EXPECT_TRUE(recovered.leftover[1].abort_record);
+  EXPECT_FALSE(recovered.leftover[2].abort_record);
 }
 
 }  // namespace

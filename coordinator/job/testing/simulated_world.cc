@@ -26,7 +26,7 @@ SimulatedWorld::SimulatedWorld(uint64_t seed, int ranks, PlantedFault planted)
       storage_(ranks),
       invariants_(storage_, ranks),
       agents_(static_cast<size_t>(ranks)) {
-  if (planted_ == PlantedFault::kVerdictOverwritten) storage_.PlantOverwrittenVerdicts();
+  if (planted_ == PlantedFault::kOutcomeOverwritten) storage_.PlantOverwrittenOutcomes();
   for (int rank = 0; rank < ranks; ++rank) {
     agents_[static_cast<size_t>(rank)].rank = rank;
     Restart(agents_[static_cast<size_t>(rank)]);
@@ -149,7 +149,7 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
     answer = [step = make->step, ticket = make->ticket, plan = make->plan_digest](Job& job, const Moment& moment) {
       job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>(plan), 1}, moment);
     };
-  } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
+  } else if (const auto* put = std::get_if<PutOutcome>(&action.what); put != nullptr) {
     answer = Put(*put, failure);
   } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
     answer = Remove(*remove);
@@ -172,7 +172,7 @@ SimulatedWorld::Answer SimulatedWorld::Reserve(const ReserveAttempt& reserve, co
   };
 }
 
-VerdictSummary SimulatedWorld::PutInStorage(const PutVerdict& put) {
+OutcomeSummary SimulatedWorld::PutInStorage(const PutOutcome& put) {
   const auto [standing, taken] = storage_.PutIfAbsent(put);
   if (taken) Check(invariants_.AfterPut(standing));
   if (taken && put.manifest != nullptr && !storage_.WrittenBy({put.step, put.attempt}, *put.manifest)) {
@@ -181,24 +181,24 @@ VerdictSummary SimulatedWorld::PutInStorage(const PutVerdict& put) {
   return standing;
 }
 
-SimulatedWorld::Answer SimulatedWorld::Put(const PutVerdict& put, const absl::Status& failure) {
+SimulatedWorld::Answer SimulatedWorld::Put(const PutOutcome& put, const absl::Status& failure) {
   // A failure before it took effect, after it, or before an effect that comes later: of the last two the shell knows
   // only that it does not know.
   enum { kNone, kBefore, kAfter, kLate };
   const int kind = failure.ok() ? kNone : kBefore + Pick(3);
-  PutOutcome outcome{VerdictSummary(), kind > kBefore};
-  if (kind != kNone) outcome.standing = failure;
-  if (outcome.in_doubt && put.manifest != nullptr) ++tally_.doubts;
-  if (planted_ == PlantedFault::kDoubtConcealed) outcome.in_doubt = false;
+  PutAnswer answer{OutcomeSummary(), kind > kBefore};
+  if (kind != kNone) answer.standing = failure;
+  if (answer.in_doubt && put.manifest != nullptr) ++tally_.doubts;
+  if (planted_ == PlantedFault::kDoubtConcealed) answer.in_doubt = false;
   if (kind == kNone) {
-    outcome.standing = PutInStorage(put);
+    answer.standing = PutInStorage(put);
   } else if (kind == kAfter) {
     PutInStorage(put);
   } else if (kind == kLate) {
     After(absl::Milliseconds(1 + Pick(4000)), [this, put] { PutInStorage(put); });
   }
-  return [step = put.step, ticket = put.ticket, outcome](Job& job, const Moment& moment) {
-    job.OnVerdict(step, ticket, outcome, moment);
+  return [step = put.step, ticket = put.ticket, answer](Job& job, const Moment& moment) {
+    job.OnOutcome(step, ticket, answer, moment);
   };
 }
 
@@ -217,7 +217,7 @@ SimulatedWorld::Answer SimulatedWorld::Change(const ChangeSteps& change, const a
   if (failure.ok() || std::holds_alternative<DeleteReplaced>(change.change)) changed = storage_.Change(change);
   if (orphaned) {
     // The next coordinator may have read storage before, so only the one after it hears of these.
-    for (const VerdictSummary& deleted : changed->deleted) invariants_.Orphan({deleted.step, deleted.attempt});
+    for (const OutcomeSummary& deleted : changed->deleted) invariants_.Orphan({deleted.step, deleted.attempt});
   }
   Check(invariants_.Readable());
   if (!failure.ok()) changed = failure;
@@ -375,7 +375,7 @@ void SimulatedWorld::Write(SimulatedAgent& agent, v1::SaveState& save) {
 void SimulatedWorld::Train(SimulatedAgent& agent) {
   After(absl::Milliseconds(20 + Pick(20)), [this, &agent] { Train(agent); });
   if (now_ < agent.frozen_until || !agent.registered) return;
-  // Training goes on when the slab is free: the verdict may come late.
+  // Training goes on when the slab is free: the outcome may come late.
   for (const auto& [step, call] : agent.calls) {
     if (call.state.phase() != v1::SaveState::WRITTEN) return;
   }
@@ -430,7 +430,7 @@ void SimulatedWorld::Disturb() {
   After(absl::Seconds(2 + Pick(6)), [this] { Disturb(); });
   if (!stormy()) return;
   SimulatedAgent& agent = agents_[static_cast<size_t>(Pick(static_cast<int>(agents_.size())))];
-  // Doubt that is concealed does harm when storage fails for longer than anyone waits for a tombstone.
+  // Doubt that is concealed does harm when storage fails for longer than anyone waits for an abort record.
   if (planted_ == PlantedFault::kDoubtConcealed) {
     if (now_ >= outage_until_) outage_until_ = now_ + 2 * kPhaseTimeout;
     return;
@@ -467,7 +467,7 @@ void SimulatedWorld::CheckQuiet() {
       const auto stalled = agent.told_stall.find(step);
       if (stalled != agent.told_stall.end() && now_ - stalled->second < kLease) continue;
       if (now_ - call.begun <= 3 * kPhaseTimeout) continue;
-      Violation(absl::StrCat("rank ", agent.rank, " still waits for the verdict of step ", step, " after ",
+      Violation(absl::StrCat("rank ", agent.rank, " still waits for the outcome of step ", step, " after ",
                              absl::FormatDuration(now_ - call.begun), " in phase ",
                              v1::SaveState::Phase_Name(call.state.phase())));
     }

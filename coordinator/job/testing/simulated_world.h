@@ -26,7 +26,7 @@ namespace cairn {
 // Names what is wrong on purpose, to show that the invariants notice.
 enum class PlantedFault {
   kNothing,
-  kVerdictOverwritten,  // storage lets a later verdict take the place of the first
+  kOutcomeOverwritten,  // storage lets a later outcome take the place of the first
   kWrittenTooEarly,     // agents report files that they have not written
   kDoubtConcealed,      // a put whose outcome is unknown is reported as one that had no effect
 };
@@ -74,10 +74,10 @@ class SimulatedWorld : private Simulation {
   absl::Duration StorageDelay();
   void Execute(uint64_t generation, const CoreAction& action);
   Answer Reserve(const ReserveAttempt& reserve, const absl::Status& failure, bool orphaned);
-  Answer Put(const PutVerdict& put, const absl::Status& failure);
+  Answer Put(const PutOutcome& put, const absl::Status& failure);
   Answer Remove(const RemoveFiles& remove);
   Answer Change(const ChangeSteps& change, const absl::Status& failure, bool orphaned);
-  VerdictSummary PutInStorage(const PutVerdict& put);
+  OutcomeSummary PutInStorage(const PutOutcome& put);
 
   // These are of agents and trainers.
   void Send(std::function<void()> deliver);

@@ -25,11 +25,11 @@ class LoadsFixture : public JobFixture {
     for (int rank = 0; rank < ranks; ++rank) Register(rank);
     Recovered recovered;
     for (int64_t step : {3, 5, 7}) {
-      VerdictSummary verdict;
-      verdict.step = step;
-      verdict.attempt = 1;
-      verdict.committed = true;
-      recovered.verdict.push_back(verdict);
+      OutcomeSummary outcome;
+      outcome.step = step;
+      outcome.attempt = 1;
+      outcome.committed = true;
+      recovered.outcome.push_back(outcome);
     }
     Recover(recovered);
   }

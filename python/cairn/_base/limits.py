@@ -20,8 +20,8 @@ class Limits:
       held_call: for so long at most one call lets the agent wait; a longer wait is made of several calls.
       save_grace: so long after the timeout of a save the client still waits for the agent's word, because the agent can
         say which rank was late.
-      load_verdict: for so long a load that was given up waits for the job's word about it.
-      interrupted_verdict: the same after Ctrl-C.
+      load_outcome: for so long a load that was given up waits for the job's word about it.
+      interrupted_outcome: the same after Ctrl-C.
       agreement: for so long save_requested() waits at a step that is being agreed on.
       end_of_prepare: for so long a prepare() that has failed tells the agent so.
       other_thread: for so long close() waits for a call of another thread.
@@ -42,8 +42,8 @@ class Limits:
     least_grace: float = 2.0
     held_call: float = 5.0
     save_grace: float = 5.0
-    load_verdict: float = 3.0
-    interrupted_verdict: float = 1.0
+    load_outcome: float = 3.0
+    interrupted_outcome: float = 1.0
     # This is longer than the agents need to answer and the coordinator to decide. A rank that freezes meanwhile costs
     # it once.
     agreement: float = 5.0

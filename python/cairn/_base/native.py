@@ -119,7 +119,7 @@ class CopyList:
         bad = LIBRARY.cairn_checksum(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads(),
                                       result.ctypes.data)
         if bad >= 0:
-            raise Error("INTERNAL", f"a checksum's source is not sound: {rows[bad].tolist()}")
+            raise Error("INTERNAL", f"a checksum's source is not valid: {rows[bad].tolist()}")
         return [int(value) for value in result]
 
 

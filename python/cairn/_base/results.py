@@ -118,8 +118,9 @@ class ClientStatus:
 
     Attributes:
       agent_incarnation: number of the agent's process that the client is attached to. Another process has another one.
-      slabs: mapped memory of the agent into which the next save may be copied, without asking for it again.
-      mapped_slabs: mapped memory of saves, also what something still uses that the client itself has let go of.
+      slabs: staging buffers that the client keeps mapped for its next save.
+      mapped_slabs: all staging buffers that are mapped, also those that the client has let go of and something still
+        uses.
       driver_busy: whether the GPU's driver still works on a copy of this client.
       driver_waiting: what the driver has not done yet, such as "cuMemcpyDtoHAsync has not returned for 2 s"; "" if
         nothing.

@@ -31,7 +31,7 @@ _HELLO = b"CAIRN-P1"
 _NONCE = _MAC = 32
 _VIEW = 36
 _ANSWER = 1 + _NONCE + _VIEW + 2 * _MAC
-# The first byte of an answer, and the verdict.
+# The first byte of an answer, and the outcome.
 _PROOF, _NO_TOKEN, _OTHER_VERSION = 1, 2, 3
 _TAKEN = 1
 # An attempt to connect and to prove takes so many seconds at most.

@@ -117,7 +117,7 @@ class RetentionCalls:
           cause: why, for people who look for it later.
 
         Raises:
-          Error: BAD_STEP; NOT_COMMITTED (the step has no checkpoint); LAST_CHECKPOINT (the job has no other sound one);
+          Error: BAD_STEP; NOT_COMMITTED (the step has no checkpoint); LAST_CHECKPOINT (the job has no other valid one);
             CHECKPOINT_IN_USE (it is being loaded); CHECKPOINT_PINNED (it has a pin or a tag);
             COORDINATOR_UNREACHABLE, STORAGE_STALLED (whether it is deleted is not known).
         """
@@ -128,7 +128,7 @@ class RetentionCalls:
               keep_best: BestRule | None = None, *, dry_run: bool = False) -> list[PruneChoice]:
         """Deletes the checkpoints of the job that no rule keeps. One rank's call is enough.
 
-        The newest sound one, damaged ones, those with a pin or a tag, and one that is being loaded always stay.
+        The newest valid one, damaged ones, those with a pin or a tag, and one that is being loaded always stay.
         It returns when all are deleted; other changes of the job need not wait for that.
 
         Args:
@@ -210,7 +210,7 @@ class RetentionCalls:
         The rules hold until others are set. One rank's call is enough. Without rules all checkpoints are kept.
 
         Args:
-          keep_last: so many of the newest sound checkpoints.
+          keep_last: so many of the newest valid checkpoints.
           keep_every: those whose step is a multiple of this.
           keep_best: the one whose metric is the lowest or the highest: "loss:min", "accuracy:max", or the two words in
             a tuple. save(metrics=...) says what the metrics are.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import NamedTuple
 
-# By the numbers of SharedBlock::Kind in common/gpu/shared_blocks.h.
+# By the numbers of SharedBlock::Kind in gpu/copy/shared_blocks.h.
 NOT_SHAREABLE, FILE, IPC, FABRIC = 0, 1, 2, 3
 # Blocks of these kinds are given to the agent once. PATHS has what reports call the way of each kind, the best first.
 WITH_HANDLE = (FILE, FABRIC)

@@ -130,7 +130,7 @@ def find(value: Any, name: str = "") -> DeviceArray | None:
       name: the value's in the state, for errors; "" if it has none yet.
 
     Raises:
-      Error: BAD_REQUEST (the description is not sound), SHAPE_OVERFLOW (it has more bytes than 64 bits hold),
+      Error: BAD_REQUEST (the description is not valid), SHAPE_OVERFLOW (it has more bytes than 64 bits hold),
         UNSUPPORTED (it has a mask, or the stream is that of each thread, which only the thread itself can wait for).
     """
     if isinstance(value, DeviceArray):
@@ -159,7 +159,7 @@ def _interface_of(value: Any) -> dict[str, Any] | None:
 
 
 def _read_known(value: Any, about: dict[str, Any]) -> DeviceArray | None:
-    """Reads a sound description whose layout an earlier one had, as nearly all are that a save meets. None: another."""
+    """Reads a valid description whose layout an earlier one had, as nearly all are that a save meets. None: another."""
     try:
         layout = _LAYOUTS.get((about["typestr"], about["shape"], about.get("strides")))
         address, read_only = about["data"]
@@ -187,14 +187,14 @@ class _Description:
         subject = repr(self._name) if self._name else f"an array ({type(self._value).__name__})"
         return Error(reason, f"{subject} {what}", {**about, "next": then})
 
-    def _unsound(self, what: str) -> Error:
+    def _invalid(self, what: str) -> Error:
         return self.error("BAD_REQUEST", f"has a __cuda_array_interface__ with {what}",
                           "Look at the library, or the class, that the array is of; a contiguous copy may do.")
 
     def read(self, about: dict[str, Any]) -> DeviceArray:
         missing = [key for key in ("shape", "typestr", "data") if key not in about]
         if missing:
-            raise self._unsound(f"no {', no '.join(missing)}")
+            raise self._invalid(f"no {', no '.join(missing)}")
         key = (about["typestr"], about["shape"], about.get("strides"))
         try:
             layout = _LAYOUTS.get(key)
@@ -206,7 +206,7 @@ class _Description:
                 _LAYOUTS[key] = layout
         address, writeable = self._data(about["data"])
         if address + layout.reach >= 2**63:
-            raise self._unsound(f"the shape {layout.shape} and the strides {layout.strides}, which leave the address "
+            raise self._invalid(f"the shape {layout.shape} and the strides {layout.strides}, which leave the address "
                                 "space")
         if about.get("mask") is not None:
             raise self.error("UNSUPPORTED", "has a mask", "Save the mask and the elements as two arrays.")
@@ -217,7 +217,7 @@ class _Description:
         dtype = self._dtype(typestr)
         shape = self._integers(extents, "shape")
         if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
-            raise self._unsound(f"{len(shape)} dimensions, of which there may be {_MOST_DIMENSIONS}"
+            raise self._invalid(f"{len(shape)} dimensions, of which there may be {_MOST_DIMENSIONS}"
                                 if len(shape) > _MOST_DIMENSIONS else f"the shape {shape}")
         if max(math.prod(shape) * dtype.itemsize, *shape, 0) >= 2**63:
             raise self.error("SHAPE_OVERFLOW", f"has the shape {shape} of {dtype}, whose bytes leave 64 bits",
@@ -228,7 +228,7 @@ class _Description:
         try:
             return tuple(map(operator.index, values))
         except TypeError:
-            raise self._unsound(f"the {what} {values!r:.100}, which is no sequence of integers") from None
+            raise self._invalid(f"the {what} {values!r:.100}, which is no sequence of integers") from None
 
     def _dtype(self, typestr: Any) -> numpy.dtype[Any]:
         try:
@@ -236,16 +236,16 @@ class _Description:
                 return numpy.dtype(typestr)
         except (TypeError, ValueError, SyntaxError):
             pass
-        raise self._unsound(f"the typestr {typestr!r:.100}")
+        raise self._invalid(f"the typestr {typestr!r:.100}")
 
     def _data(self, data: Any) -> tuple[int, bool]:
         try:
             address, read_only = data
             address = 0 if address is None else operator.index(address)
         except (TypeError, ValueError):
-            raise self._unsound(f"the data {data!r:.100}, which is no address and flag") from None
+            raise self._invalid(f"the data {data!r:.100}, which is no address and flag") from None
         if not 0 <= address < 2**63:
-            raise self._unsound(f"the address {address:#x}")
+            raise self._invalid(f"the address {address:#x}")
         return address, not read_only
 
     def _strides(self, given: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -257,14 +257,14 @@ class _Description:
             return tuple(strides)
         result = self._integers(given, "strides")
         if len(result) != len(shape):
-            raise self._unsound(f"the shape {shape} and the strides {result}")
+            raise self._invalid(f"the shape {shape} and the strides {result}")
         # A dimension that is never walked may have any stride.
         result = tuple(step if extent > 1 else itemsize for extent, step in zip(shape, result, strict=True))
         if min(result, default=0) < 0:
             raise self.error("BAD_REQUEST", f"has strides on the device that are negative: {result}",
                              "Save a contiguous copy of it.")
         if max(result, default=0) >= 2**63 and 0 not in shape:
-            raise self._unsound(f"the strides {result}, which leave 64 bits")
+            raise self._invalid(f"the strides {result}, which leave 64 bits")
         return result if 0 not in shape else (itemsize,) * len(shape)
 
     def _stream(self, stream: Any) -> int:
@@ -273,16 +273,16 @@ class _Description:
         try:
             number = operator.index(stream)
         except TypeError:
-            raise self._unsound(f"the stream {stream!r:.100}, which is no integer") from None
+            raise self._invalid(f"the stream {stream!r:.100}, which is no integer") from None
         if number == _PER_THREAD_STREAM:
             raise self.error("UNSUPPORTED", "names the default stream of its thread (2)",
                              "Give it the number of a real stream.")
         if not 0 <= number < 2**64:
-            raise self._unsound(f"the stream {number}")
+            raise self._invalid(f"the stream {number}")
         return number
 
 
-# (typestr, shape, strides) as arrays give them -> what they mean, of those that are sound.
+# (typestr, shape, strides) as arrays give them -> what they mean, of those that are valid.
 _LAYOUTS: dict[tuple[Any, ...], _Layout] = {}
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport
 
-# By the numbers of DevicePath and DeviceOutcome::Kind in common/gpu/staged_copy.h.
+# By the numbers of DevicePath and DeviceOutcome::Kind in gpu/copy/staged_copy.h.
 _PATHS = ("pinned-slab", "pinned-ring", "pageable")
-DONE, DRIVER_FAILED, STALLED, NOT_ON_DEVICE, MANY_DEVICES, UNSOUND = 0, 1, 2, 3, 4, -1
+DONE, DRIVER_FAILED, STALLED, NOT_ON_DEVICE, MANY_DEVICES, INVALID = 0, 1, 2, 3, 4, -1
 NOT_PINNED, CAPTURING, TORN, UNGUARDED, TOO_LONG = 5, 6, 7, 8, 9
 
 
@@ -74,7 +74,7 @@ def error_of(outcome: Outcome, names: Sequence[str], timeout: float) -> Error | 
     if outcome.kind == TORN:
         return Error("TORN_SNAPSHOT", f"{name} changed on the GPU before it was copied: its bytes are not those of "
                      "the save", about)
-    if outcome.kind == UNSOUND:
+    if outcome.kind == INVALID:
         return Error("BAD_REQUEST", f"{name}: it repeats elements that are to be filled, or does not fit its place",
                      {**about, "next": "Load into a contiguous array, and copy from there."})
     return None

@@ -160,9 +160,9 @@ def _give_up(agent: AgentConnection, end: wire.Message, error: BaseException) ->
     # The job's word comes within a second, unless the coordinator is away. After Ctrl-C it is not waited for as long: a
     # call of another rank that comes meanwhile would meet this one.
     limits = agent.limits
-    patience = limits.load_verdict if isinstance(error, Error) else limits.interrupted_verdict
+    patience = limits.load_outcome if isinstance(error, Error) else limits.interrupted_outcome
     if isinstance(error, Error) and error.reason == "COORDINATOR_UNREACHABLE":
-        patience = 0.0  # the verdict does not come
+        patience = 0.0  # the outcome does not come
     # An agent that has just not answered hears of it when it goes on, if it ever does.
     try:
         agent.call("EndLoad", end, patience, timeout=limits.least_grace if connection.is_frozen(error) else None)

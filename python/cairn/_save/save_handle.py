@@ -1,4 +1,4 @@
-"""A save that is staged, and its verdict."""
+"""A save that is staged, and its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cairn._session.session import Session
 from cairn._session.stragglers import StragglerReporter
 
 
-class Verdicts:
+class Outcomes:
     """Asks the agent what has become of the saves of one session."""
 
     def __init__(self, session: Session) -> None:
@@ -37,9 +37,9 @@ class Verdicts:
     def straggler_reporter(self, step: int) -> StragglerReporter:
         return self._session.straggler_reporter("save", step)
 
-    def verdict(self, step: int, save: int, agent: int, attempt: int,
+    def outcome(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float, timeout: float | None = None) -> tuple[Checkpoint | Error | None, Error | None, int]:
-        """Returns the verdict, if there is one; why there may be none for long, if that is known; and the attempt's
+        """Returns the outcome, if there is one; why there may be none for long, if that is known; and the attempt's
         number.
 
         Args:
@@ -91,7 +91,7 @@ class Saving:
       staging: the way of all arrays, and for how long save() kept its caller.
     """
 
-    def __init__(self, verdicts: Verdicts, step: int, number: int, agent: int, holder: object,
+    def __init__(self, outcomes: Outcomes, step: int, number: int, agent: int, holder: object,
                  device: DeviceReport | None, staging: StagingReport, background: BackgroundStaging | None = None,
                  guards: UpdateGuards | None = None) -> None:
         self.step = step
@@ -99,7 +99,7 @@ class Saving:
         self._device = device
         self._background = background
         self._guards = guards  # of an overlapped save
-        self._verdicts = verdicts
+        self._outcomes = outcomes
         self._number = number
         self._agent = agent  # the incarnation that holds it
         self._holder = holder
@@ -127,7 +127,7 @@ class Saving:
             self._guards.before_update(streams)
 
     def wait(self, timeout: float = 600) -> Checkpoint:
-        """Waits for the verdict.
+        """Waits for the outcome.
 
         Args:
           timeout: seconds; the save goes on also when they have passed.
@@ -138,16 +138,16 @@ class Saving:
         Raises:
           Error: the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
             metadata it says nothing about the save. Of TIMED_OUT, which names the ranks that are waited for if the
-            coordinator says that within two seconds, and of what keeps the verdict away
-            (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is one. Of
+            coordinator says that within two seconds, and of what keeps the outcome away
+            (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the outcome when there is one. Of
             STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (agent and
             coordinator restarted before this client was told which attempt this is), client.checkpoints() of the
             trainer that goes on tells. BAD_REQUEST: the timeout is no number of seconds.
         """
         timeout = timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
-        reporter = self._verdicts.straggler_reporter(self.step)
-        limits = self._verdicts.limits
+        reporter = self._outcomes.straggler_reporter(self.step)
+        limits = self._outcomes.limits
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -180,8 +180,8 @@ class Saving:
         return self._outcome is not None
 
     def _late(self, timeout: float, reporter: StragglerReporter) -> Error:
-        """Returns the error of a wait that ends without a verdict. `reporter` says for whom it has waited."""
-        about = {"step": str(self.step), "job": self._verdicts.job}
+        """Returns the error of a wait that ends without an outcome. `reporter` says for whom it has waited."""
+        about = {"step": str(self.step), "job": self._outcomes.job}
         if self._stalled is not None:
             return Error(self._stalled.reason, self._stalled.message,
                          {**about, **self._stalled.metadata, "outcome": "unknown"})
@@ -194,7 +194,7 @@ class Saving:
     def _poll(self, max_wait: float, timeout: float | None = None) -> None:
         if self._background is not None:
             if self._background.is_of_parent():
-                self._verdicts.check()
+                self._outcomes.check()
             if not self._background.ended.wait(max_wait):
                 return
             if self._background.error is not None:
@@ -202,7 +202,7 @@ class Saving:
                     self._outcome = self._outcome or self._background.error
                 return
         try:
-            outcome, stalled, attempt = self._verdicts.verdict(self.step, self._number, self._agent, self._attempt,
+            outcome, stalled, attempt = self._outcomes.outcome(self.step, self._number, self._agent, self._attempt,
                                                             max_wait, timeout)
         except Error as error:
             if error.reason != "AGENT_UNREACHABLE":
@@ -222,7 +222,7 @@ class Saving:
         why = self._stalled or error
         ended = "" if why is error else "its agent has ended, and "
         return Error(why.reason, f"{why.message}; {ended}whether step {self.step} was committed is not known here",
-                     {**why.metadata, "step": str(self.step), "job": self._verdicts.job, "outcome": "unknown"})
+                     {**why.metadata, "step": str(self.step), "job": self._outcomes.job, "outcome": "unknown"})
 
     def __repr__(self) -> str:
         return f"Saving(step={self.step})"

@@ -15,7 +15,7 @@ from cairn._base.results import DeviceReport, StagingReport
 from cairn._gpu.device_array import DeviceArray
 from cairn._gpu.devices import Devices, OverlappedCopies
 from cairn._gpu.overlap import BackgroundStaging, GuardedMemory, UpdateGuards, parts_of
-from cairn._save.save_handle import Saving, Verdicts
+from cairn._save.save_handle import Outcomes, Saving
 from cairn._session import lineage
 from cairn._session.session import AgentRestarted, Session
 from cairn._staging import gpu_sharing, replica_checks, slab_copies
@@ -59,7 +59,7 @@ class Stager:
         self.sampler = replica_checks.ReplicaSampler()
         self._session = session
         self._limits = session.limits
-        self._verdicts = Verdicts(session)
+        self._outcomes = Outcomes(session)
         self._slabs = slabs
         self._builder = layout.LayoutBuilder()
         self._devices = devices
@@ -172,12 +172,12 @@ class Stager:
                     background = self._stage_in_background(step, declared, begun, agent, guarded, check)
                     if isinstance(background, BackgroundStaging):
                         staging = self._staging_of(background, time.monotonic() - started)
-                        return Saving(self._verdicts, step, begun.save, agent, holder, None, staging, background,
+                        return Saving(self._outcomes, step, begun.save, agent, holder, None, staging, background,
                                       self._guards)
                     why = background
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started, deadline)
-                return Saving(self._verdicts, step, begun.save, agent, holder, report,
+                return Saving(self._outcomes, step, begun.save, agent, holder, report,
                               _synchronous(report, time.monotonic() - started, why))
             except AgentRestarted:
                 pass
@@ -194,7 +194,7 @@ class Stager:
                     raise
                 # The memory could not be mapped any more.
             # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
-            # and its verdict comes; else this begins it.
+            # and its outcome comes; else this begins it.
             if time.monotonic() >= deadline:
                 raise self._restarted(step)
 

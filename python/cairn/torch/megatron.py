@@ -55,7 +55,7 @@ def save(client: Client, step: SupportsIndex, sharded_state_dict: dict[str, Any]
       timeout, allow_dropped_names, overwrite: as for Client.save.
 
     Returns:
-      The save, which goes on by itself; its wait() gives the verdict.
+      The save, which goes on by itself; its wait() gives the outcome.
 
     Raises:
       Error: BAD_REQUEST (an object or a common value cannot be saved), NAME_COLLISION (a common value has a name that a

@@ -20,7 +20,7 @@ from sweep.world import environment, world_in_temporary
 from testing.ranks import command, command_json
 
 # What stands in the tree: step 2, step 3, and step 4, whose manifest is damaged.
-_SOUND, _DAMAGED, _IMPORTED = 3, 4, 7
+_VALID, _DAMAGED, _IMPORTED = 3, 4, 7
 # A command that hangs ends so late.
 _LIMIT = 60.0
 # What an error of the system is called, and what it must not be called.
@@ -51,7 +51,7 @@ class Tree:
         entries = command_json("list", "demo", "--root", str(self.root))["checkpoints"]
         return {entry["step"]: entry["state"] for entry in entries}
 
-    def expect_sound(self, step: int) -> None:
+    def expect_valid(self, step: int) -> None:
         listed = self.listed()
         if listed.get(step) != "COMMITTED":
             raise Violation(f"step {step} is not committed: {listed}")
@@ -84,8 +84,8 @@ def _check_exported(tree: Tree) -> None:
 
 
 def _check_imported(tree: Tree) -> None:
-    tree.expect_sound(_IMPORTED)
-    done = command("diff", f"demo@{_SOUND}", f"demo@{_IMPORTED}", "--root", str(tree.root), expect=None)
+    tree.expect_valid(_IMPORTED)
+    done = command("diff", f"demo@{_VALID}", f"demo@{_IMPORTED}", "--root", str(tree.root), expect=None)
     if done.returncode not in (0, 1) or "differs" in done.stdout.replace("no tensor differs", ""):
         raise Violation(f"what was imported differs: {done.stdout} {done.stderr}")
 
@@ -93,7 +93,7 @@ def _check_imported(tree: Tree) -> None:
 CASES = {case.name: case for case in (
     Case("export", "export demo@3 --root {swept}/root --to {swept}/out --threads 1", _check_exported, again=True),
     Case("import", "import {swept}/model --to demo@7 --root {swept}/root --threads 1", _check_imported, again=True),
-    Case("repair", "repair demo@4 --root {swept}/root", lambda tree: tree.expect_sound(_DAMAGED)),
+    Case("repair", "repair demo@4 --root {swept}/root", lambda tree: tree.expect_valid(_DAMAGED)),
     Case("list", "list demo --root {swept}/root --check --format=json"),
     Case("verify", "verify demo@3 --root {swept}/root --format=json"),
     Case("show", "show demo@3 --root {swept}/root --tensors --format=json"),
@@ -121,12 +121,12 @@ class Commands:
             while run.book.last() < _DAMAGED:
                 run.must_save()
             shutil.copytree(world.root, self._template / "root", symlinks=True)
-        verdict = self._template / f"root/demo/{_DAMAGED:012}/0001.verdict"
+        outcome = self._template / f"root/demo/{_DAMAGED:012}/0001.verdict"
         # The magic and the end of the record stand: whoever repairs it sees that it was a commit.
-        damaged = bytearray(verdict.read_bytes())
+        damaged = bytearray(outcome.read_bytes())
         damaged[20] ^= 1
-        verdict.write_bytes(damaged)
-        command("export", f"demo@{_SOUND}", "--root", str(self._template / "root"), "--to",
+        outcome.write_bytes(damaged)
+        command("export", f"demo@{_VALID}", "--root", str(self._template / "root"), "--to",
                 str(self._template / "model"))
         self._control = Control(self._directory, self._swept, ["command"])
         for case in CASES.values():
@@ -226,8 +226,8 @@ class Commands:
             if _IMPORTED in listed:
                 _check_imported(tree)
         if case.name == "repair" and tree.listed().get(_DAMAGED) == "COMMITTED":
-            tree.expect_sound(_DAMAGED)
-        tree.expect_sound(_SOUND)
+            tree.expect_valid(_DAMAGED)
+        tree.expect_valid(_VALID)
 
     def _check_tidy(self, case: Case, tree: Tree, before: set[str]) -> None:
         left = leftovers(tree.root, tree.attempts())

@@ -59,7 +59,7 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
       overlap, check_overlap: as for Client.save, such as overlap=[optimizer].
 
     Returns:
-      The save, which goes on by itself; its wait() gives the verdict.
+      The save, which goes on by itself; its wait() gives the outcome.
 
     Raises:
       Error: NAME_COLLISION (two entries have one name when their keys are joined), BAD_NAME (a key is neither text nor

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/gpu/driver_api.h"
+#include "gpu/driver/driver_api.h"
 #include "tests/testing/stand_in/cuda/state.h"
 
 namespace cairn::stand_in {

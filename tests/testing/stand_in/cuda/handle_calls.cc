@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/gpu/driver_api.h"
+#include "gpu/driver/driver_api.h"
 #include "tests/testing/stand_in/cuda/entry.h"
 #include "tests/testing/stand_in/cuda/state.h"
 

@@ -1,9 +1,9 @@
 // Has the calls for modules and kernels. A kernel is known by its name, and its reference on the host runs.
 #include <cstring>
 
-#include "common/gpu/crc32c_lanes.h"
-#include "common/gpu/driver_api.h"
-#include "common/gpu/testing/crc32c_block_on_host.h"
+#include "gpu/copy/crc32c_lanes.h"
+#include "gpu/driver/driver_api.h"
+#include "gpu/testing/crc32c_block_on_host.h"
 #include "tests/testing/stand_in/cuda/entry.h"
 #include "tests/testing/stand_in/cuda/state.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "common/gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "tests/testing/stand_in/cuda/controls.h"
 
 namespace cairn {

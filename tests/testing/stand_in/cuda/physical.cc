@@ -58,11 +58,11 @@ std::shared_ptr<Physical> Physical::Import(int given, uint64_t id) {
   Label label = {.magic = 0};
   const auto page = static_cast<off_t>(PageBytes());
   struct flock lock = Lock(F_RDLCK);
-  const bool sound = fstat(file, &about) == 0 && about.st_size > page &&
+  const bool valid = fstat(file, &about) == 0 && about.st_size > page &&
                      pread(file, &label, sizeof label, about.st_size - page) == sizeof label && label.magic == kMagic &&
                      (id == 0 || id == label.id) && fcntl(file, F_OFD_SETLK, &lock) == 0;
   const int64_t device = label.device - TheState().settings.first_device;
-  if (!sound || device < 0 || device >= TheState().settings.devices) {
+  if (!valid || device < 0 || device >= TheState().settings.devices) {
     close(file);
     return nullptr;
   }

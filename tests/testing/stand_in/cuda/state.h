@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/gpu/driver_api.h"
+#include "gpu/driver/driver_api.h"
 
 namespace cairn::stand_in {
 

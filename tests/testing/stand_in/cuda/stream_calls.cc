@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "common/gpu/driver_api.h"
+#include "gpu/driver/driver_api.h"
 #include "tests/testing/stand_in/cuda/controls.h"
 #include "tests/testing/stand_in/cuda/entry.h"
 #include "tests/testing/stand_in/cuda/state.h"

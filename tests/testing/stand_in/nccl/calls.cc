@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/nccl/nccl_api.h"
+#include "gpu/driver/nccl_api.h"
 #include "tests/testing/stand_in/cuda/controls.h"
 #include "tests/testing/stand_in/nccl/communicator.h"
 #include "tests/testing/stand_in/nccl/controls.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/nccl/nccl_api.h"
+#include "gpu/driver/nccl_api.h"
 #include "tests/testing/stand_in/nccl/rendezvous.h"
 
 namespace cairn::stand_in {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/nccl/nccl_api.h"
+#include "gpu/driver/nccl_api.h"
 #include "tests/testing/stand_in/nccl/segment.h"
 
 namespace cairn::stand_in {

@@ -1,0 +1,29 @@
+#include "cli/base/interrupt.h"
+
+#include <csignal>
+
+namespace cairn::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch nothing else");
+
+extern "C" void OnSignal(int) { interrupted.store(true); }
+
+}  // namespace
+
+const std::atomic<bool>& InterruptFlag() {
+  // Once: else whoever looks at the flag after a signal would take away what lets the second one end the process.
+  static const bool installed = [] {
+    struct sigaction action = {};
+    action.sa_handler = OnSignal;
+    // Without SA_RESTART a signal wakes a read that waits. With SA_RESETHAND a second signal ends the process.
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+    return true;
+  }();
+  (void)installed;
+  return interrupted;
+}
+
+}  // namespace cairn::cli

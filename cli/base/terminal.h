@@ -1,0 +1,52 @@
+// Makes what people see: tables, colours, one line of progress.
+#ifndef CAIRN_CLI_BASE_TERMINAL_H_
+#define CAIRN_CLI_BASE_TERMINAL_H_
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace cairn::cli {
+
+// Returns text of a file or of the wire as a terminal may be given it: with what is not printable
+// (common/base/printable.h) as "\xNN". Lines and tabs stay. Tables and Coloured do this by themselves.
+std::string ForTerminal(std::string_view text);
+
+enum class Colour { kNone, kRed, kGreen, kYellow, kDim, kBold };
+
+// Returns `text`, as ForTerminal gives it, in a colour if `stream` is a terminal and NO_COLOR is not set.
+std::string Coloured(std::FILE* stream, Colour colour, std::string_view text);
+
+// Aligns each column by its widest cell, and numbers (cells that begin with a digit) to the right. Each row may have a
+// colour. Characters of a cell that are not printable, new lines among them, are spelled as "\xNN".
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
+
+  void Add(std::vector<std::string> row, Colour colour = Colour::kNone);
+  void Print(std::FILE* stream) const;
+  // Returns what Print would print on `stream`.
+  std::string For(std::FILE* stream) const;
+  // Returns the table without colours, for tests and logs.
+  std::string ToString() const;
+
+ private:
+  std::string Line(const std::vector<std::string>& cells, const std::vector<size_t>& widths) const;
+  std::vector<size_t> Widths() const;
+
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<Colour> colours_;
+};
+
+// Returns for example "[#####     ]  50%  1.00 GiB of 2.00 GiB".
+std::string ProgressBar(int64_t done, int64_t total);
+// Returns for example "3.2 s", "4m10s" or "12 ms".
+std::string ShortDuration(absl::Duration duration);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_BASE_TERMINAL_H_

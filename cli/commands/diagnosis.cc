@@ -1,0 +1,204 @@
+#include "cli/commands/diagnosis.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
+#include "common/base/shell_word.h"
+#include "common/base/version.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+
+namespace cairn::cli {
+namespace {
+
+using Level = Finding::Level;
+
+// Below so many a coordinator or an agent of a large job runs out of connections.
+constexpr uint64_t kOpenFilesWanted = 4096;
+constexpr uint64_t kInodesWanted = 100000;
+// A network file system rounds times to seconds.
+constexpr absl::Duration kClockTolerance = absl::Seconds(2);
+constexpr absl::Duration kClockFault = absl::Minutes(1);
+// Besides its slab an agent needs two read buffers of 32 MiB, and itself.
+constexpr uint64_t kBesidesTheSlab = uint64_t{128} << 20;
+
+std::string Size(uint64_t bytes) { return FormatSize(static_cast<int64_t>(bytes)); }
+
+Finding OfStatus(const std::string& check, const absl::Status& status) {
+  return {Level::kFault, check, std::string(status.message()), NextActionOf(status)};
+}
+
+}  // namespace
+
+std::string LevelName(Finding::Level level) {
+  switch (level) {
+    case Level::kOk:
+      return "ok";
+    case Level::kNote:
+      return "note";
+    case Level::kWarning:
+      return "warning";
+    case Level::kFault:
+      return "fault";
+  }
+  return "";
+}
+
+Finding JudgeRoot(const std::string& root, const absl::Status& probe) {
+  if (!probe.ok()) return OfStatus("root", probe);
+  return {Level::kOk, "root", absl::StrCat(root, ": a file is put there if none stands, and only once"), ""};
+}
+
+Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state) {
+  const std::string there = absl::StrCat(Size(free.bytes), " are free");
+  const std::string next = "Make room: `cairn prune`, with the job, --keep-last 3 and --dry-run, says what may go.";
+  if (free.all_inodes > 0 && free.inodes < kInodesWanted) {
+    return {Level::kWarning, "free space",
+            absl::StrCat("only ", free.inodes, " more files fit; each rank writes two for each checkpoint"), next};
+  }
+  if (state == 0) return {Level::kNote, "free space", absl::StrCat(there, "; no checkpoint says how large one is"), ""};
+  const std::string with_state = absl::StrCat(there, "; the last checkpoint has ", Size(state));
+  if (free.bytes < state)
+    return {Level::kFault, "free space", absl::StrCat(with_state, ", so the next one fails"), next};
+  if (free.bytes < 3 * state) {
+    return {Level::kWarning, "free space", absl::StrCat(with_state, ", so few more fit"), next};
+  }
+  return {Level::kOk, "free space", with_state, ""};
+}
+
+Finding JudgeDirectIo(int error) {
+  if (error == 0) return {Level::kOk, "direct I/O", "files are written past the page cache", ""};
+  return {Level::kWarning, "direct I/O",
+          absl::StrCat("O_DIRECT does not work here (", std::generic_category().message(error),
+                       "), so saves go through the page cache, whose memory counts in a container"),
+          "Use a file system with O_DIRECT, or leave room in the memory limit for what is written."};
+}
+
+Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state) {
+  if (limits.empty()) return {Level::kNote, "memory", "no limit could be read", ""};
+  const auto left = [](const MemoryLimit& limit) { return limit.limit - std::min(limit.limit, limit.used); };
+  const MemoryLimit& tightest = *std::min_element(
+      limits.begin(), limits.end(), [&](const MemoryLimit& a, const MemoryLimit& b) { return left(a) < left(b); });
+  const std::string there = absl::StrCat(Size(left(tightest)), " are left of ", tightest.source);
+  if (rank_state == 0)
+    return {Level::kNote, "memory", absl::StrCat(there, "; no checkpoint says what a rank needs"), ""};
+  const uint64_t needed = rank_state + kBesidesTheSlab;
+  const std::string text = absl::StrCat(there, "; an agent needs ", Size(needed), " for a state of ", Size(rank_state));
+  if (left(tightest) >= needed) return {Level::kOk, "memory", text, ""};
+  return {Level::kFault, "memory", text,
+          absl::StrCat("Raise the limit by ", Size(needed - left(tightest)),
+                       " at least, or hold less of the state on each rank.")};
+}
+
+Finding JudgeClock(absl::Duration storage_ahead) {
+  const absl::Duration off = std::max(storage_ahead, -storage_ahead);
+  const std::string text =
+      absl::StrCat("the storage's clock is ", DurationText(off),
+                   storage_ahead < absl::ZeroDuration() ? " behind" : " ahead of", " this machine's");
+  if (off <= kClockTolerance) return {Level::kOk, "clock", text, ""};
+  return {off > kClockFault ? Level::kFault : Level::kWarning, "clock", text,
+          "Set both by NTP: times of checkpoints are compared with those of files."};
+}
+
+Finding JudgeOpenFiles(uint64_t limit) {
+  const std::string text = absl::StrCat(limit, " files and connections may be open");
+  if (limit >= kOpenFilesWanted) return {Level::kOk, "open files", text, ""};
+  return {Level::kWarning, "open files", text,
+          absl::StrCat("Raise the hard limit (ulimit -Hn, LimitNOFILE) to ", kOpenFilesWanted,
+                       ": a coordinator has a connection for each rank.")};
+}
+
+Finding JudgeOwnName(const OwnName& own) {
+  if (own.has_address) return {Finding::Level::kOk, "own name", absl::StrCat(own.name, " has an address"), ""};
+  return {Finding::Level::kWarning, "own name", TextOfNoAddress(own.name), NextOfNoAddress(own.name)};
+}
+
+Finding JudgePidNamespaces(bool by_kernel) {
+  if (by_kernel) return {Level::kOk, "PID namespaces", "the end of a trainer in another container is seen at once", ""};
+  return {Level::kNote, "PID namespaces",
+          "this kernel has no SO_PEERPIDFD (Linux 6.5), so the end of a trainer in another container is seen when its "
+          "connection ends",
+          ""};
+}
+
+Finding JudgeSockets(const std::string& directory, const absl::Status& made) {
+  if (!made.ok()) return OfStatus("sockets", made);
+  return {Level::kOk, "sockets", absl::StrCat(directory, " takes sockets, and memory can be shared by them"), ""};
+}
+
+Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::string>& version) {
+  if (!version.ok()) return OfStatus("coordinator", version.status());
+  const std::string text = absl::StrCat(address, " answers, version ", *version);
+  if (*version == kVersion) return {Level::kOk, "coordinator", text, ""};
+  return {Level::kWarning, "coordinator", absl::StrCat(text, "; this command is ", std::string(kVersion)),
+          "Run one version everywhere; docs/compatibility.md says in which order to upgrade."};
+}
+
+Finding JudgeServedRoot(const std::string& root, const std::string& served, std::optional<bool> same) {
+  if (same == true) return {Level::kOk, "served root", absl::StrCat("the coordinator serves ", root), ""};
+  if (!same.has_value()) {
+    return {
+        Level::kWarning, "served root",
+        absl::StrCat("the coordinator serves ", served, ", which is not on this machine, and ", root, " was looked at"),
+        "Mount the coordinator's storage here under one path with it, and look at that one."};
+  }
+  return {Level::kFault, "served root",
+          absl::StrCat("the coordinator serves ", served, ", which is another directory here than ", root),
+          absl::StrCat("Look at --root ", ForShell(served),
+                       ", or mount the same storage on all machines: an agent whose root is "
+                       "another one is refused.")};
+}
+
+Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest) {
+  const std::string given = absl::StrCat("the grace period is ", DurationText(grace));
+  if (!longest.has_value()) {
+    return {Level::kNote, "grace period", absl::StrCat(given, "; no save has been measured yet"),
+            "Save once, and look again."};
+  }
+  const std::string text = absl::StrCat(given, "; the longest save of late took ", DurationText(*longest));
+  // The training loop has to come to its next step too.
+  if (grace >= 2 * *longest) return {Level::kOk, "grace period", text, ""};
+  const std::string next =
+      absl::StrCat("Set it to ", DurationText(3 * *longest), " and the time of a training step at least.");
+  return {grace < *longest ? Level::kFault : Level::kWarning, "grace period", text, next};
+}
+
+Finding GraceNotCompared(const std::string& why, const std::string& next) {
+  return {Level::kWarning, "grace period", absl::StrCat("it was not compared with saves: ", why), next};
+}
+
+Finding NameMeasuredJob(const std::string& job, size_t jobs) {
+  if (jobs == 1) return {Level::kOk, "job", absl::StrCat(job, ", the only one here, says how large a state is"), ""};
+  return {Level::kOk, "job", absl::StrCat(job, ", whose state is the largest of ", jobs, " jobs here; --job chooses"),
+          ""};
+}
+
+std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> valid,
+                                        const std::string& root) {
+  if (damaged == 0) return std::nullopt;
+  const std::string next = absl::StrCat("`cairn list ", job, " --root ", ForShell(root),
+                                        " --check` says what is damaged, and docs/repair.md what can be done.");
+  if (!valid.has_value()) {
+    return Finding{
+        Level::kFault, "checkpoints",
+        absl::StrCat("job ", job, " has no valid checkpoint: ", damaged, damaged == 1 ? " is" : " are", " damaged"),
+        next};
+  }
+  return Finding{
+      Level::kWarning, "checkpoints",
+      absl::StrCat("job ", job, ": the newest ", damaged == 1 ? std::string("one is") : absl::StrCat(damaged, " are"),
+                   " damaged, so a load takes step ", *valid),
+      next};
+}
+
+Finding UnknownJob(const std::string& job, const std::string& root) {
+  const std::string jobs = root.empty() ? "`cairn jobs`" : absl::StrCat("`cairn jobs --root ", ForShell(root), "`");
+  return {Level::kFault, "job",
+          absl::StrCat("there is no job ", job, root.empty() ? "" : absl::StrCat(" below ", root)),
+          absl::StrCat(jobs, " lists the jobs. For one that has not begun, --state-size says what it will take.")};
+}
+
+}  // namespace cairn::cli

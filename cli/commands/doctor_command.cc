@@ -1,0 +1,378 @@
+#include "cli/commands/doctor_command.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "agent/sockets/socket_directory.h"
+#include "agent/staging/shared_memory.h"
+#include "cli/base/own_name.h"
+#include "cli/base/terminal.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/commands/diagnosis.h"
+#include "cli/local/run_directory.h"
+#include "cli/views/timeline_view.h"
+#include "common/base/clock.h"
+#include "common/base/time_proto.h"
+#include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
+#include "common/process/quantity.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/open_files.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/read/check_files.h"
+#include "store/read/checkpoint_store.h"
+#include "store/read/stored_jobs.h"
+#include "store/root/nested_root.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr char kNameCoordinator[] = "Add --coordinator HOST:PORT, which `cairn up` and `cairn run` print.";
+
+struct Arguments {
+  std::string root;
+  std::string job;
+  std::string state_size;
+  std::string grace;
+};
+
+// Says how large the state to be saved is; 0 for what is not known.
+struct StateSize {
+  uint64_t all = 0;
+  uint64_t of_a_rank = 0;
+};
+
+// Says whether anybody knows the job that was named.
+struct Known {
+  bool looked = false;  // the root or a coordinator was looked at for it
+  bool job = false;
+};
+
+// Writes a file that is gone again when it returns. `written` looks at it while it stands there.
+template <typename Written>
+int WithProbeFile(PosixStorage& storage, int flags, Written written) {
+  const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
+  const auto file = storage.OpenFile(path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
+  if (!file.ok()) return EINVAL;
+  const AlignedBuffer block(kIoAlignment);
+  int error = pwrite(file->get(), block.data(), block.size(), 0) == static_cast<ssize_t>(block.size()) ? 0 : errno;
+  if (error == 0 && fsync(file->get()) != 0) error = errno;
+  written(file->get());
+  unlink(absl::StrCat(storage.root(), "/", path).c_str());
+  return error;
+}
+
+// Returns the size of the job's newest checkpoint; 0 if it has none.
+absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->state() != StepRecord::State::kCommitted) continue;
+    for (const AttemptRecord& attempt : step->attempts) {
+      if (attempt.kind != AttemptRecord::Kind::kManifest || attempt.world_size == 0) continue;
+      return StateSize{attempt.bytes, attempt.bytes / attempt.world_size};
+    }
+  }
+  return StateSize();
+}
+
+// Returns what the user says, or the size of the job's newest checkpoint. Without a job it is that of the root's only
+// one, or of the one that is the largest; a finding then says which.
+absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& arguments, std::vector<Finding>& findings) {
+  if (!arguments.state_size.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.state_size));
+    return StateSize{static_cast<uint64_t>(bytes), 0};
+  }
+  CheckpointStore store(storage);
+  if (!arguments.job.empty()) return NewestOf(store, arguments.job);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, FindJobs(storage));
+  StateSize largest;
+  std::string job;
+  for (const std::string& each : jobs) {
+    // One job that cannot be read does not hide the others, and `cairn list` says what is wrong with it.
+    const StateSize size = NewestOf(store, each).value_or(StateSize());
+    if (size.all <= largest.all) continue;
+    largest = size;
+    job = each;
+  }
+  if (!job.empty()) findings.push_back(NameMeasuredJob(job, jobs.size()));
+  return largest;
+}
+
+// Looks whether the newest checkpoints are valid, by their manifests and by the lengths of their files.
+absl::Status LookAtCheckpoints(PosixStorage& storage, const std::string& job, std::vector<Finding>& findings) {
+  CheckpointStore store(storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
+  size_t damaged = 0;
+  std::optional<int64_t> valid;
+  for (auto step = steps.rbegin(); step != steps.rend() && !valid.has_value(); ++step) {
+    if (step->state() == StepRecord::State::kNothing) continue;
+    absl::Status whole = step->damage();
+    if (whole.ok()) {
+      const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, *step));
+      whole = manifest.ok() ? CheckFilesOf(storage, *manifest) : manifest.status();
+    }
+    if (whole.ok()) {
+      valid = step->step;
+    } else {
+      ++damaged;
+    }
+  }
+  if (auto finding = JudgeCheckpoints(job, damaged, valid, storage.root())) findings.push_back(*std::move(finding));
+  return absl::OkStatus();
+}
+
+void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
+  const auto storage = PosixStorage::Open(arguments.root, false);
+  absl::Status usable = storage.ok() ? CheckStandsAlone(arguments.root) : storage.status();
+  if (usable.ok()) usable = (*storage)->ProbeAtomicCreate();
+  findings.push_back(JudgeRoot(arguments.root, usable));
+  if (findings.back().level == Finding::Level::kFault) return;
+  if (!arguments.job.empty()) {
+    known.looked = true;
+    known.job = (*storage)->Exists(arguments.job);
+  }
+  const absl::StatusOr<StateSize> size = SizeOf(**storage, arguments, findings);
+  if (!size.ok()) {
+    findings.push_back(
+        {Finding::Level::kFault, "state", std::string(size.status().message()), NextActionOf(size.status())});
+  }
+  const StateSize state = size.value_or(StateSize());
+  const absl::StatusOr<std::vector<std::string>> jobs =
+      arguments.job.empty() ? FindJobs(**storage) : std::vector<std::string>{arguments.job};
+  for (const std::string& job : jobs.value_or(std::vector<std::string>())) {
+    if (const absl::Status looked = LookAtCheckpoints(**storage, job, findings); !looked.ok()) {
+      findings.push_back({Finding::Level::kFault, "checkpoints", std::string(looked.message()), NextActionOf(looked)});
+    }
+  }
+  struct statvfs space = {};
+  if (statvfs(arguments.root.c_str(), &space) == 0) {
+    const FreeSpace free = {static_cast<uint64_t>(space.f_bavail) * space.f_frsize, space.f_favail, space.f_files};
+    findings.push_back(JudgeFreeSpace(free, state.all));
+  }
+  findings.push_back(JudgeDirectIo(WithProbeFile(**storage, O_DIRECT, [](int) {})));
+  WithProbeFile(**storage, 0, [&](int file) {
+    struct stat info = {};
+    if (fstat(file, &info) != 0) return;
+    findings.push_back(JudgeClock(absl::TimeFromTimespec(info.st_mtim) - Clock::Real().WallNow()));
+  });
+  findings.push_back(JudgeMemory(ReadMemoryLimits(), state.of_a_rank));
+}
+
+bool KernelTellsPeers() {
+  constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, which older headers do not name
+  int pair[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+  int process = -1;
+  socklen_t size = sizeof(process);
+  const bool known = getsockopt(pair[0], SOL_SOCKET, kPeerPidfd, &process, &size) == 0;
+  for (int fd : {pair[0], pair[1], process}) {
+    if (fd >= 0) close(fd);
+  }
+  return known;
+}
+
+void LookAtMachine(const Arguments& arguments, std::vector<Finding>& findings) {
+  const std::string directory = DefaultSocketDirectory(arguments.job.empty() ? "doctor" : arguments.job, 0);
+  absl::Status made = PrepareSocketDirectory(directory, /*others_may_enter=*/false);
+  if (made.ok()) made = SharedMemory::CheckSealing();
+  findings.push_back(JudgeSockets(directory, made));
+  rmdir(directory.c_str());  // an agent's own has something in it, and stays
+  findings.push_back(JudgePidNamespaces(KernelTellsPeers()));
+  findings.push_back(JudgeOpenFiles(RaiseOpenFileLimit()));
+  findings.push_back(JudgeOwnName(LookUpOwnName()));
+}
+
+absl::StatusOr<std::optional<absl::Duration>> LongestSave(CoordinatorClient& client, const std::string& job) {
+  v1::ListTimelinesRequest request;
+  request.set_job(job);
+  request.set_summary(true);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> timelines, FetchTimelines(client, request));
+  std::optional<absl::Duration> longest;
+  for (const v1::Timeline& timeline : timelines) {
+    if (timeline.kind() != v1::Timeline::SAVE || timeline.has_error()) continue;
+    longest = std::max(longest.value_or(absl::ZeroDuration()), DurationOf(timeline.duration()));
+  }
+  return longest;
+}
+
+// Returns whether two paths are one directory here; nothing if one of them is no directory.
+std::optional<bool> AreSame(const std::string& one, const std::string& other) {
+  struct stat first = {}, second = {};
+  if (stat(one.c_str(), &first) != 0 || stat(other.c_str(), &second) != 0) return std::nullopt;
+  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+// Compares the grace period with the saves that the coordinator has measured, of --job or else of its only job.
+absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, Known& known,
+                         std::vector<Finding>& findings) {
+  v1::ListJobsRequest request;
+  request.set_stored(true);
+  v1::ListJobsResponse answer;
+  CAIRN_RETURN_IF_ERROR(client.Call(&v1::MonitoringService::Stub::ListJobs, request, &answer));
+  std::vector<std::string> jobs;
+  for (const v1::JobSummary& job : answer.jobs()) jobs.push_back(job.job());
+  std::string job = arguments.job;
+  if (!job.empty()) {
+    known.looked = true;
+    known.job = known.job || std::find(jobs.begin(), jobs.end(), job) != jobs.end();
+    if (!known.job) return absl::OkStatus();
+  } else if (jobs.size() == 1) {
+    job = jobs[0];
+  }
+  if (arguments.grace.empty()) return absl::OkStatus();
+  if (job.empty()) {
+    findings.push_back(GraceNotCompared(
+        jobs.empty() ? "the coordinator has no job yet" : absl::StrCat("the coordinator has ", jobs.size(), " jobs"),
+        jobs.empty() ? "Start the training, save once, and look again."
+                     : absl::StrCat("Add --job, one of ", absl::StrJoin(jobs, ", "), ".")));
+    return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration grace, ParseDuration(arguments.grace));
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<absl::Duration> longest, LongestSave(client, job));
+  findings.push_back(JudgeGracePeriod(grace, longest));
+  return absl::OkStatus();
+}
+
+// Looks at the coordinator that `context` names. `found`: nobody named it; it is the only one that runs here. One that
+// serves another root than the one that was given is then left alone.
+absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& arguments, bool found, Known& known,
+                               std::vector<Finding>& findings) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  v1::Capabilities capabilities;
+  const absl::Status answered =
+      client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities);
+  const bool has_roots = answered.ok() && !arguments.root.empty() && !capabilities.root().empty();
+  const std::optional<bool> same = has_roots ? AreSame(arguments.root, capabilities.root()) : std::nullopt;
+  std::string left_alone;
+  if (found && !answered.ok()) left_alone = "does not answer";
+  if (found && has_roots && same != true) left_alone = absl::StrCat("serves another root, ", capabilities.root());
+  if (!left_alone.empty()) {
+    left_alone = absl::StrCat("the one that runs here, ", context.coordinator, ", ", left_alone);
+    findings.push_back({Finding::Level::kNote, "coordinator", left_alone, ""});
+    if (!arguments.grace.empty()) findings.push_back(GraceNotCompared("no coordinator was asked", kNameCoordinator));
+    return absl::OkStatus();
+  }
+  findings.push_back(JudgeCoordinator(context.coordinator,
+                                      answered.ok() ? absl::StatusOr<std::string>(capabilities.version()) : answered));
+  if (has_roots) findings.push_back(JudgeServedRoot(arguments.root, capabilities.root(), same));
+  if (answered.ok()) return LookAtGrace(*client, arguments, known, findings);
+  if (!arguments.grace.empty()) {
+    findings.push_back(GraceNotCompared("the coordinator does not answer", NextActionOf(answered)));
+  }
+  return absl::OkStatus();
+}
+
+// Looks at the coordinator that is named, or at the only one that runs here.
+absl::Status LookForCoordinator(CommandContext context, const Arguments& arguments, Known& known,
+                                std::vector<Finding>& findings) {
+  bool found = false;
+  if (context.coordinator.empty()) {
+    const std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
+    found = running.size() == 1;
+    if (running.size() > 1) {
+      findings.push_back({Finding::Level::kNote, "coordinator",
+                          absl::StrCat(running.size(), " of them run here, and none was asked"), kNameCoordinator});
+    }
+    if (!found && !arguments.grace.empty()) {
+      findings.push_back(GraceNotCompared(
+          running.empty() ? "no coordinator was given, and none of `cairn up` or `cairn run` is found here"
+                          : absl::StrCat(running.size(), " coordinators run here, and none was given"),
+          kNameCoordinator));
+    }
+    if (!found) return absl::OkStatus();
+    context.coordinator = running[0].address;
+  }
+  return LookAtCoordinator(context, arguments, found, known, findings);
+}
+
+void Print(const CommandContext& context, const std::vector<Finding>& findings) {
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"findings", nlohmann::ordered_json::array()}};
+    for (const Finding& finding : findings) {
+      json["findings"].push_back({{"check", finding.check},
+                                  {"level", LevelName(finding.level)},
+                                  {"text", finding.text},
+                                  {"next", finding.next}});
+    }
+    std::printf("%s\n", JsonText(json).c_str());
+    return;
+  }
+  for (const Finding& finding : findings) {
+    const Colour colour = finding.level == Finding::Level::kFault     ? Colour::kRed
+                          : finding.level == Finding::Level::kWarning ? Colour::kYellow
+                                                                      : Colour::kGreen;
+    std::printf("%s %s: %s\n", Coloured(stdout, colour, absl::StrFormat("%-8s", LevelName(finding.level))).c_str(),
+                finding.check.c_str(), ForTerminal(finding.text).c_str());
+    if (!finding.next.empty()) std::printf("         next: %s\n", ForTerminal(finding.next).c_str());
+  }
+}
+
+absl::Status Examine(const CommandContext& context, const Arguments& arguments, bool& faults) {
+  if (!arguments.job.empty()) CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
+  if (!arguments.grace.empty()) CAIRN_RETURN_IF_ERROR(ParseDuration(arguments.grace).status());
+  std::vector<Finding> findings;
+  Known known;
+  if (arguments.root.empty()) {
+    findings.push_back({Finding::Level::kNote, "storage", "it was not tried, because no root was given",
+                        "Add --root DIR: the directory of the checkpoints."});
+  } else {
+    LookAtRoot(arguments, known, findings);
+  }
+  LookAtMachine(arguments, findings);
+  CAIRN_RETURN_IF_ERROR(LookForCoordinator(context, arguments, known, findings));
+  // With --state-size the job may be one that is yet to come.
+  if (known.looked && !known.job && arguments.state_size.empty()) {
+    findings.push_back(UnknownJob(arguments.job, arguments.root));
+  }
+  Print(context, findings);
+  faults = std::any_of(findings.begin(), findings.end(),
+                       [](const Finding& finding) { return finding.level == Finding::Level::kFault; });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDoctorCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("doctor", "Looks at what saves and loads will need here, and says what to change");
+  command.AddOption("--root", arguments->root, "Directory of all checkpoints: tries it, its space and its clock");
+  command
+      .AddOption(
+          "--job", arguments->job,
+          "Compares with this job's newest checkpoint and with its saves (default: the only job, or the largest)")
+      .FromEnvironment("CAIRN_JOB");
+  command.AddOption("--state-size", arguments->state_size, "Size of a checkpoint that is yet to be made, as 40GiB");
+  command.AddOption("--grace", arguments->grace,
+                    "Time between SIGTERM and the end, as 30s: compares it with the saves");
+  command.Footer(
+      "Run it where an agent or the coordinator will run, as the same user. It asks the coordinator too: the one\n"
+      "that --coordinator names, or the only one of `cairn up` or `cairn run` that runs here.\n"
+      "Examples:\n"
+      "  cairn doctor --root /ckpt --state-size 40GiB\n"
+      "  cairn doctor --root /ckpt --job llm --coordinator coordinator:7420 --grace 30s\n"
+      "Exit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 usage.");
+  command.Action([arguments, &context] {
+    bool faults = false;
+    const absl::Status status = Examine(context, *arguments, faults);
+    context.exit_status = status.ok() ? (faults ? kFailed : kDone) : ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

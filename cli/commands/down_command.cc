@@ -1,0 +1,72 @@
+#include "cli/commands/down_command.h"
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/base/interrupt.h"
+#include "cli/local/run_directory.h"
+#include "common/base/clock.h"
+#include "common/format/checkpoint_path.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string job = kDefaultJob;
+  std::string run_directory;
+  std::string timeout = "3m";
+};
+
+absl::Status Down(const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseDuration(arguments.timeout));
+  const std::string path =
+      arguments.run_directory.empty() ? RunDirectory::PathOf(arguments.job) : arguments.run_directory;
+  const auto holder = RunDirectory::HolderOf(path);
+  if (!holder.has_value() || *holder <= 0) {
+    return MakeError(Reason::kJobNotFound,
+                     absl::StrCat("no `cairn up` of job ", arguments.job, " runs here: nobody holds ", path),
+                     {{"job", arguments.job},
+                      {"next", "Give the --job (and --run-directory) that `cairn up` had, as the user that ran it."}});
+  }
+  InterruptFlag();  // from here on, Ctrl-C ends the waiting
+  if (kill(*holder, SIGTERM) != 0) {
+    return MakeError(Reason::kPeerUid, absl::StrCat("process ", *holder, " of another user holds ", path));
+  }
+  const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
+  while (RunDirectory::HolderOf(path) == holder) {
+    if (InterruptFlag()) {
+      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; process ", *holder, " goes on draining"));
+    }
+    if (Clock::Real().SteadyNow() >= deadline) {
+      return MakeError(Reason::kTimedOut,
+                       absl::StrCat("process ", *holder, " has not ended within ", arguments.timeout),
+                       {{"next", absl::StrCat("It waits for saves that are staged; its logs are in ", path, ".")}});
+    }
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDownCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("down", "Drains and ends what `cairn up` has started on this machine");
+  command.AddOption("--job", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
+  command.AddOption("--run-directory", arguments->run_directory, "As given to `cairn up`");
+  command.AddOption("--timeout", arguments->timeout, "How long saves that are staged may take").ShowDefault();
+  command.Footer(
+      "Example:\n  cairn down --job demo\n"
+      "Exit status: 0 all have ended, 1 nothing was up, 3 not all have ended in time, 130 interrupted.");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Down(*arguments)); });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,267 @@
+#include "cli/commands/export_command.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/base/counted.h"
+#include "cli/base/interrupt.h"
+#include "cli/base/progress_line.h"
+#include "cli/base/terminal.h"
+#include "cli/client/stored_root.h"
+#include "cli/commands/reading_options.h"
+#include "cli/commands/tensor_choice.h"
+#include "common/base/clock.h"
+#include "common/base/digest.h"
+#include "common/base/printable.h"
+#include "common/base/shell_word.h"
+#include "common/format/checkpoint_path.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "foreign/read/dcp/dcp_directory.h"
+#include "foreign/tensors/item_reader.h"
+#include "foreign/write/dcp/dcp_exporter.h"
+#include "foreign/write/dcp/dcp_plan.h"
+#include "foreign/write/export_identity.h"
+#include "foreign/write/export_plan.h"
+#include "foreign/write/exporter.h"
+#include "foreign/write/megatron/megatron_plan.h"
+#include "foreign/write/model_files.h"
+#include "foreign/write/paddle/paddle_plan.h"
+#include "foreign/write/torch/exported_values.h"
+#include "store/read/checkpoint_store.h"
+#include "store/root/nested_root.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp", *kMegatron = "megatron", *kPaddle = "paddle";
+
+struct Arguments {
+  std::string name;
+  std::string root;
+  std::string directory;
+  std::string form = kHuggingFace;
+  std::string like;
+  ChoiceArguments choice;
+  std::string max_shard_size = "5GB";
+  ReadingArguments reading;
+};
+
+// Says what an export has written.
+struct Written {
+  size_t tensors = 0;
+  std::optional<size_t> values;
+  uint64_t bytes = 0;  // of the tensors
+  std::vector<std::pair<std::string, uint64_t>> files;
+  std::string index;
+  std::vector<std::string> left_out;
+  size_t finished_before = 0;  // files that an earlier export has finished
+};
+
+// Shows progress and lets a signal end the export.
+class Watch {
+ public:
+  Watch(const Manifest& manifest, uint64_t total_bytes)
+      : line_([this, total_bytes, what = absl::StrCat("exporting ", manifest.job, "@", manifest.step, ":")] {
+          return DescribeProgress(what, done_, total_bytes, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin_));
+        }) {}
+
+  WriteExportOptions Options(const Manifest& manifest, const ExportOptions& options, const Arguments& arguments,
+                             int64_t memory) {
+    WriteExportOptions write;
+    write.identity = ExportIdentity(manifest, options, arguments.form);
+    write.memory_bytes = static_cast<uint64_t>(memory);
+    write.threads = arguments.reading.threads;
+    write.interrupted = [] { return InterruptFlag().load(); };
+    write.progress = [this](uint64_t bytes) { done_ = bytes; };
+    return write;
+  }
+
+ private:
+  std::atomic<uint64_t> done_ = 0;
+  const absl::Time begin_ = Clock::Real().SteadyNow();
+  const ProgressLine line_;
+};
+
+absl::StatusOr<Written> WriteWhole(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+                                   const ExportOptions& options, const Arguments& arguments, int64_t memory) {
+  Watch watch(manifest, plan.total_bytes);
+  CAIRN_ASSIGN_OR_RETURN(
+      const size_t finished_before,
+      WriteExport(storage, manifest, plan, arguments.directory, watch.Options(manifest, options, arguments, memory)));
+  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, plan.index_name, {}, finished_before};
+  for (const ExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes());
+  return written;
+}
+
+absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifest& manifest,
+                                            const ExportOptions& options, const Arguments& arguments, int64_t memory) {
+  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, MakeExportPlan(manifest, options));
+  if (!arguments.like.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(plan.model_files, FindModelFiles(arguments.like));
+  }
+  return WriteWhole(storage, manifest, plan, options, arguments, memory);
+}
+
+absl::StatusOr<Written> ExportToPaddle(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                       const Arguments& arguments, int64_t memory) {
+  CAIRN_ASSIGN_OR_RETURN(const ExportPlan plan, MakePaddleExportPlan(manifest, options));
+  return WriteWhole(storage, manifest, plan, options, arguments, memory);
+}
+
+absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                                 const ExportOptions& options, const Arguments& arguments, int64_t memory) {
+  Watch watch(manifest, plan.total_bytes);
+  CAIRN_ASSIGN_OR_RETURN(const size_t finished_before,
+                         WriteDcpExport(storage, manifest, plan, arguments.directory,
+                                        watch.Options(manifest, options, arguments, memory)));
+  Written written{plan.tensors.size(),           plan.values, plan.total_bytes, {},
+                  std::string(kDcpMetadataName), {},          finished_before};
+  for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);
+  for (const auto& [name, bytes] : plan.beside) written.files.emplace_back(name, bytes.size());
+  return written;
+}
+
+absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                    const Arguments& arguments, int64_t memory) {
+  ItemReader reader(&storage, manifest);
+  CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
+  values = TakeApart(std::move(values));
+  CAIRN_RETURN_IF_ERROR(CheckNoneIsOpaque(values));
+  CAIRN_ASSIGN_OR_RETURN(DcpExportPlan plan, MakeDcpExportPlan(manifest, options, values));
+  CAIRN_ASSIGN_OR_RETURN(const ValuesOfRanks of_ranks, ReadValuesOfRanks(manifest, options.choice, values, reader));
+  if (!of_ranks.contents.empty()) {
+    plan.beside.emplace_back(kPerRankValuesName,
+                             RenderPerRankValues(of_ranks.values, of_ranks.contents, Digest(plan.metadata)));
+  }
+  return WriteDcp(storage, manifest, plan, options, arguments, memory);
+}
+
+absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                         const Arguments& arguments, int64_t memory) {
+  ItemReader reader(&storage, manifest);
+  CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
+  CAIRN_ASSIGN_OR_RETURN(const MegatronExportPlan plan, MakeMegatronExportPlan(manifest, options, std::move(values)));
+  CAIRN_ASSIGN_OR_RETURN(Written written, WriteDcp(storage, manifest, plan.dcp, options, arguments, memory));
+  written.left_out = plan.left_out;
+  return written;
+}
+
+// Files of another library below a root would be taken for those of a job.
+absl::Status CheckOutsideRoots(const std::string& directory) {
+  const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
+  if (!root.has_value()) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("--to ", directory, " is below ", *root, ", a root of checkpoints"),
+                   {{"directory", directory},
+                    {"root", *root},
+                    {"next", absl::StrCat("Choose a directory outside of it. If ", *root,
+                                          " has become a root by mistake and holds no checkpoints, remove ",
+                                          ForShell(*root + "/.cairn"), " first.")}});
+}
+
+absl::Status Export(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  ExportOptions options;
+  CAIRN_ASSIGN_OR_RETURN(const int64_t max_shard, ParseSize(arguments.max_shard_size));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
+  if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
+  if (!arguments.like.empty() && arguments.form != kHuggingFace) {
+    return MakeError(Reason::kBadRequest, "--like is for --as huggingface",
+                     {{"next", "Leave --like out: other forms hold no files of a model."}});
+  }
+  CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
+  options.max_shard_bytes = static_cast<uint64_t>(max_shard);
+  CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));
+  InterruptFlag();
+  const absl::Time begin = Clock::Real().SteadyNow();
+  const auto write = arguments.form == kDcp        ? ExportToDcp
+                     : arguments.form == kMegatron ? ExportToMegatron
+                     : arguments.form == kPaddle   ? ExportToPaddle
+                                                   : ExportToHuggingFace;
+  const absl::StatusOr<Written> result = write(*storage, manifest, options, arguments, memory);
+  if (!result.ok()) {
+    // The advice of a reason names the checkpoint by these.
+    return WithMetadata(result.status(),
+                        {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", storage->root()}});
+  }
+  const Written& written = *result;
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"job", manifest.job},
+                                   {"step", manifest.step},
+                                   {"directory", arguments.directory},
+                                   {"tensors", written.tensors},
+                                   {"bytes", written.bytes}};
+    if (written.values) json["values"] = *written.values;
+    json["files"] = nlohmann::ordered_json::array();
+    for (const auto& [file, bytes] : written.files) json["files"].push_back({{"name", file}, {"bytes", bytes}});
+    json["index"] = written.index;
+    json["finished_before"] = written.finished_before;
+    if (arguments.form == kMegatron) json["left_out"] = written.left_out;
+    std::printf("%s\n", JsonText(json).c_str());
+    return absl::OkStatus();
+  }
+  const std::string values = written.values ? absl::StrCat(" and ", Counted(*written.values, "value")) : "";
+  std::printf("%s %s@%lld to %s: %s%s, %s in %s, %s\n", Coloured(stdout, Colour::kGreen, "exported").c_str(),
+              manifest.job.c_str(), static_cast<long long>(manifest.step), ForTerminal(arguments.directory).c_str(),
+              Counted(written.tensors, "tensor").c_str(), values.c_str(),
+              FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
+              ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  if (written.finished_before > 0) {
+    std::printf("%s had been finished by an export that was broken off\n",
+                Counted(written.finished_before, "file").c_str());
+  }
+  if (!written.left_out.empty()) {
+    std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
+    for (const std::string& each : written.left_out) std::printf("  %s\n", Printable(each).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddExportCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("export", "Writes a checkpoint as files of another library: whole tensors");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("--root", arguments->root, "The storage").Required();
+  command
+      .AddOption("--to", arguments->directory,
+                 "Directory to write into; made if it is not there, those above it are not")
+      .Required();
+  command
+      .AddOption("--as", arguments->form,
+                 "Whose files: safetensors for transformers, or directories of "
+                 "torch.distributed.checkpoint, Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
+      .OneOf({kHuggingFace, kDcp, kMegatron, kPaddle})
+      .ShowDefault();
+  command.AddOption("--like", arguments->like,
+                    "A model's directory, whose config.json, tokenizer and other small files are copied");
+  AddChoiceOptions(command, arguments->choice);
+  command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
+  AddReadingOptions(command, arguments->reading);
+  command.Footer(
+      "Examples:\n"
+      "  cairn export demo@1200 --root /checkpoints --to /models/demo --include 'model.*'\n"
+      "  cairn export demo --root /checkpoints --to /models/demo --mapping load.aoa --reverse --like /models/llama\n"
+      "  cairn export demo@1200 --root /checkpoints --to /old/step-1200 --as dcp\n"
+      "Files get their names only when all are whole; last comes model.safetensors.index.json or the metadata.");
+  command.Action([arguments, &context] {
+    const absl::Status status = WithNames(Export(context, *arguments), arguments->name, arguments->root);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,24 @@
+#include "cli/commands/help_command.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace cairn::cli {
+
+std::vector<const char*> WithHelpOption(int argc, const char* const* argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  if (words.size() < 2 || std::string_view(words[1]) != "help") return words;
+  words.erase(words.begin() + 1);
+  words.push_back("--help");
+  return words;
+}
+
+void AddHelpCommand(Command app) {
+  Command command = app.AddCommand("help", "Shows what a command takes, as its --help does");
+  auto names = std::make_shared<std::vector<std::string>>();
+  command.AddOption("COMMAND", *names, "The command, such as `save` or `corpus bpe`; none: a list of them");
+  command.Action([names] {});  // WithHelpOption leaves nothing to do here
+}
+
+}  // namespace cairn::cli

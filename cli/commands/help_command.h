@@ -1,0 +1,19 @@
+// `cairn help [COMMAND]`, which people type before they know --help.
+#ifndef CAIRN_CLI_COMMANDS_HELP_COMMAND_H_
+#define CAIRN_CLI_COMMANDS_HELP_COMMAND_H_
+
+#include <vector>
+
+#include "cli/base/command.h"
+
+namespace cairn::cli {
+
+// Returns the words of a command line. "help COMMAND..." becomes "COMMAND... --help", whose answer it has.
+std::vector<const char*> WithHelpOption(int argc, const char* const* argv);
+
+// Makes lists of commands and completions show it.
+void AddHelpCommand(Command app);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_COMMANDS_HELP_COMMAND_H_

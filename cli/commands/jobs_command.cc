@@ -1,0 +1,75 @@
+#include "cli/commands/jobs_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/client/coordinator_client.h"
+#include "cli/views/jobs_view.h"
+#include "common/base/clock.h"
+#include "common/status/status.h"
+#include "store/read/checkpoint_store.h"
+#include "store/read/stored_jobs.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string root;
+};
+
+absl::StatusOr<std::vector<v1::JobSummary>> FromCoordinator(const CommandContext& context) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  v1::ListJobsRequest request;
+  request.set_stored(true);
+  v1::ListJobsResponse response;
+  CAIRN_RETURN_IF_ERROR(client->Call(&v1::MonitoringService::Stub::ListJobs, request, &response));
+  return std::vector<v1::JobSummary>(response.jobs().begin(), response.jobs().end());
+}
+
+absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root) {
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, FindJobs(*storage));
+  CheckpointStore store(*storage);
+  std::vector<v1::JobSummary> jobs;
+  for (const std::string& name : names) {
+    v1::JobSummary& job = jobs.emplace_back();
+    job.set_job(name);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(name));
+    DescribeStored(steps, job);
+  }
+  return jobs;
+}
+
+}  // namespace
+
+absl::Status ListJobs(const CommandContext& context, const std::string& root) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::JobSummary> jobs,
+                         root.empty() ? FromCoordinator(context) : FromStorage(root));
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
+    for (const v1::JobSummary& job : jobs) json["jobs"].push_back(JobSummaryToJson(job));
+    std::printf("%s\n", JsonText(json).c_str());
+  } else if (jobs.empty()) {
+    std::printf("there are no jobs\n");
+  } else {
+    JobsTable(jobs, Clock::Real().WallNow()).Print(stdout);
+  }
+  return absl::OkStatus();
+}
+
+void AddJobsCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("jobs", "Lists the jobs of a coordinator or of a root");
+  command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
+  command.Footer(
+      "Examples:\n  cairn jobs --coordinator 127.0.0.1:7420\n  cairn jobs --root /checkpoints --format=json\n"
+      "STATE is saving, loading, stopped (the process of a trainer is stopped, or hangs in the kernel), training (all "
+      "agents\nand a trainer are there), waiting (some agents are there), or stored: no agent is there, and only the "
+      "checkpoints are.\nWith --root it is always stored.");
+  command.Action(
+      [arguments, &context] { context.exit_status = ReportError(context, ListJobs(context, arguments->root)); });
+}
+
+}  // namespace cairn::cli

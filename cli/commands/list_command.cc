@@ -1,0 +1,261 @@
+#include "cli/commands/list_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "cli/base/terminal.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/client/named_step.h"
+#include "cli/client/stored_root.h"
+#include "cli/client/unknown_job.h"
+#include "cli/commands/jobs_command.h"
+#include "cli/views/checkpoint_view.h"
+#include "cli/views/manifest_view.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/outcome.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
+#include "store/read/check_files.h"
+#include "store/read/checkpoint_store.h"
+#include "store/read/listed_checkpoint.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string name;
+  std::string root;
+  bool check = false;
+  bool tensors = false;
+  bool objects = false;
+  bool files = false;
+};
+
+absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
+  if (!listed.empty()) return listed;
+  // A job without checkpoints is another answer than no job at all.
+  CAIRN_RETURN_IF_ERROR(CheckJobOf(*client, job));
+  return listed;
+}
+
+absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
+                                                            bool check) {
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(job, root));
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
+  if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
+  const CommittedLines lines = LinesOf(steps);
+  std::vector<v1::Checkpoint> listed;
+  for (const StepRecord& step : steps) {
+    v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step, lines));
+    if (!check || entry.state() == v1::Checkpoint::DAMAGED) continue;
+    const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, step));
+    const absl::Status status = manifest.ok() ? CheckFilesOf(*storage, *manifest) : manifest.status();
+    if (status.ok()) continue;
+    entry.set_state(v1::Checkpoint::DAMAGED);
+    entry.clear_commit_time();
+    *entry.mutable_error() = StatusToProto(status);
+  }
+  return listed;
+}
+
+absl::Status List(const CommandContext& context, const Arguments& arguments) {
+  if (arguments.name.empty()) {
+    if (!arguments.check) return ListJobs(context, arguments.root);
+    return MakeError(Reason::kBadRequest, "--check looks at the files of one job",
+                     {{"next", "Give its name; without --check this lists the jobs."}});
+  }
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
+                         arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
+                                                : ListFromStorage(arguments.root, arguments.name, arguments.check));
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"checkpoints", nlohmann::ordered_json::array()}};
+    for (const v1::Checkpoint& checkpoint : listed) json["checkpoints"].push_back(ListedToJson(checkpoint));
+    std::printf("%s\n", JsonText(json).c_str());
+  } else if (listed.empty()) {
+    std::printf("%s has no committed checkpoint\n", arguments.name.c_str());
+  } else {
+    ListTable(listed).Print(stdout);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const CheckpointName& name, std::string& root) {
+  v1::Capabilities capabilities;
+  CAIRN_RETURN_IF_ERROR(
+      client.Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities));
+  root = capabilities.root();
+  std::string bytes;
+  v1::GetManifestRequest request;
+  request.set_job(name.job);
+  if (name.step) request.set_step(*name.step);
+  for (;;) {
+    v1::GetManifestResponse response;
+    request.set_offset(bytes.size());
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
+    // The step is fixed now, because a later one may be committed while the chunks are fetched.
+    request.set_step(response.step());
+    bytes += response.chunk();
+    if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxOutcomeBytes) break;
+    if (response.chunk().empty()) return MakeError(Reason::kInternal, "the coordinator sent an empty chunk");
+  }
+  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, DecodeOutcome(bytes));
+  if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
+  return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"),
+                   {{"job", name.job}});
+}
+
+// Returns whether the files of `manifest` stand below `root` with the right lengths. Returns nothing if this machine
+// does not see them: another storage may be mounted here at the coordinator's path, unless this very manifest stands
+// there too.
+std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
+  const auto storage = PosixStorage::Open(root, false);
+  if (!storage.ok()) return std::nullopt;
+  const auto here = CheckpointStore(**storage).ReadManifest(manifest.job, manifest.step);
+  if (!here.ok() || *here != manifest) return std::nullopt;
+  return CheckFilesOf(**storage, manifest);
+}
+
+// Holds what is shown of a checkpoint.
+struct Shown {
+  std::string root;
+  Manifest manifest;
+  // Set if this machine sees the files: whether they are there in their lengths.
+  std::optional<absl::Status> files;
+  std::optional<v1::Checkpoint> listed;  // as `cairn list` has it; nothing if it was deleted meanwhile
+};
+
+// The entry of a manifest that was read; nothing if its step was deleted or replaced meanwhile. If the list could not
+// read the step, that is the error: without it nobody would know that the pin, the tags and the metrics are left out.
+absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
+                                                      const std::vector<v1::Checkpoint>& listed) {
+  for (const v1::Checkpoint& checkpoint : listed) {
+    if (checkpoint.step() != manifest.step) continue;
+    if (checkpoint.state() == v1::Checkpoint::DAMAGED) return StatusFromProto(checkpoint.error());
+    if (checkpoint.attempt() == manifest.attempt) return checkpoint;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name) {
+  Shown shown;
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, root));
+  shown.root = storage->root();
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(name.step, store.StepOf(name));
+  CAIRN_ASSIGN_OR_RETURN(shown.manifest, store.ReadManifest(name.job, name.step));
+  shown.files = CheckFilesOf(*storage, shown.manifest);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListFromStorage(root, name.job, /*check=*/false));
+  CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
+  return shown;
+}
+
+absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
+  Shown shown;
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
+  CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
+  shown.files = LookAtFiles(shown.root, shown.manifest);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
+  CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
+  return shown;
+}
+
+absl::Status Show(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  CAIRN_ASSIGN_OR_RETURN(const Shown shown, arguments.root.empty() ? LookFromCoordinator(context, name)
+                                                                   : LookFromHere(arguments.root, name));
+  const Manifest* const manifest = &shown.manifest;
+  const std::optional<absl::Status>& files = shown.files;
+  const bool damaged = files.has_value() && !files->ok();
+  if (context.json()) {
+    nlohmann::ordered_json json = ManifestToJson(*manifest, shown.root);
+    if (shown.listed.has_value()) {
+      const nlohmann::ordered_json listed = ListedToJson(*shown.listed);
+      for (const char* key : {"state", "pinned", "tags", "metrics", "continues_step", "warning"})
+        json[key] = listed[key];
+    }
+    json["files_checked"] = files.has_value();
+    json["damage"] = damaged ? ErrorToJson(*files) : nullptr;
+    std::printf("%s\n", JsonText(json).c_str());
+    return files.value_or(absl::OkStatus());
+  }
+  PrintSummary(*manifest, shown.root);
+  if (shown.listed.has_value()) PrintStanding(*shown.listed);
+  if (damaged) {
+    std::printf("  on disk    %s\n",
+                Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
+  } else if (!files.has_value()) {
+    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
+                ForTerminal(shown.root).c_str());
+  } else {
+    std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
+  }
+  if (arguments.tensors) {
+    std::printf("\n");
+    PrintTensors(*manifest);
+  }
+  if (arguments.objects) {
+    std::printf("\n");
+    PrintObjects(*manifest);
+  }
+  if (arguments.files) {
+    std::printf("\n");
+    PrintFiles(*manifest);
+  }
+  return files.value_or(absl::OkStatus());
+}
+
+}  // namespace
+
+void AddListCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("list", "Lists a job's checkpoints: the committed and the damaged ones");
+  command.AddOption("JOB", arguments->name, "The job's name; without it the jobs are listed, as by `cairn jobs`");
+  command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
+  command.AddFlag("--check", arguments->check, "Look at every file too (its length; with --root)");
+  command.Footer(
+      "Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json\n"
+      "COMMITTED says that the step's manifest is whole. The files are not looked at, so that a list costs one read "
+      "for\n"
+      "each step: with --check it costs one `stat` for each file too, and a step with missing or short files is "
+      "DAMAGED.\n"
+      "SUPERSEDED is committed too, but the training has gone on from an older step since: JOB alone means the newest "
+      "step\nthat is COMMITTED.\n"
+      "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
+  command.Action([arguments, &context] {
+    if (arguments->check && arguments->root.empty()) {
+      ReportError(context, MakeError(Reason::kBadRequest, "--check looks at the files itself: it needs --root",
+                                     {{"next", "Add --root DIR, the coordinator's root; or leave --check out."}}));
+      context.exit_status = kUsage;
+      return;
+    }
+    context.exit_status = ReportError(context, WithNames(List(context, *arguments), arguments->name, arguments->root));
+  });
+}
+
+void AddShowCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("show", "Shows one checkpoint: tensors, files, who wrote what where");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
+  command.AddFlag("--tensors", arguments->tensors, "List the tensors");
+  command.AddFlag("--objects", arguments->objects, "List the values that are no tensors, with their sizes");
+  command.AddFlag("--files", arguments->files, "List every item of every file");
+  command.Footer(
+      "Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints\n"
+      "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads "
+      "them.\n"
+      "Exit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->name, arguments->root));
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,324 @@
+#include "cli/commands/retention_command.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "cli/base/progress_line.h"
+#include "cli/base/terminal.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/client/named_step.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/metric.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn::cli {
+namespace {
+
+// The coordinator answers within 8 s, if its storage does.
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+struct Arguments {
+  std::string name;
+  int64_t keep_last = 0;
+  int64_t keep_every = 0;
+  std::string keep_best;
+  bool dry_run = false;
+  bool off = false;
+  std::string note = "cairn pin";
+};
+
+template <typename Method, typename Request, typename Response>
+absl::Status Ask(const CommandContext& context, Method method, const Request& request, Response& response) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, request.job()));
+  return client->Call(method, request, &response, /*patience=*/absl::ZeroDuration(), kTimeout);
+}
+
+bool HasRules(const Arguments& arguments) {
+  return arguments.keep_last > 0 || arguments.keep_every > 0 || !arguments.keep_best.empty();
+}
+
+absl::StatusOr<v1::RetentionPolicy> PolicyOf(const Arguments& arguments) {
+  v1::RetentionPolicy policy;
+  policy.set_keep_last(arguments.keep_last);
+  policy.set_keep_every(arguments.keep_every);
+  if (arguments.keep_best.empty()) return policy;
+  CAIRN_ASSIGN_OR_RETURN(const BestRule best, ParseBestRule(arguments.keep_best));
+  policy.mutable_keep_best()->set_metric(best.metric);
+  policy.mutable_keep_best()->set_highest(best.highest);
+  return policy;
+}
+
+// Returns "METRIC:min" or "METRIC:max"; empty without such a rule.
+std::string BestText(const v1::RetentionPolicy& policy) {
+  if (!policy.has_keep_best()) return "";
+  return ToString(BestRule{policy.keep_best().metric(), policy.keep_best().highest()});
+}
+
+void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
+  command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest valid checkpoints").Positive();
+  command.AddOption("--keep-every", arguments->keep_every, "Keep the steps that are multiples of this").Positive();
+  command.AddOption("--keep-best", arguments->keep_best,
+                    "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
+}
+
+// Says of an answer, and of the error behind it, which checkpoints are deleted for sure, though the prune has not come
+// to its end.
+v1::PruneCheckpointsResponse DeletedBefore(const std::map<int64_t, v1::PruneCheckpointsResponse::Choice>& choices,
+                                           int deleted, const absl::Status& error) {
+  std::set<int64_t> steps;
+  for (const auto& [step, choice] : choices) {
+    if (choice.prune() && deleted-- > 0) steps.insert(step);  // they go in this order
+  }
+  for (const absl::string_view text : absl::StrSplit(MetadataOf(error)["deleted_steps"], ',', absl::SkipEmpty())) {
+    if (int64_t step = 0; absl::SimpleAtoi(text, &step)) steps.insert(step);
+  }
+  v1::PruneCheckpointsResponse answer;
+  for (const int64_t step : steps) {
+    answer.add_choices()->set_step(step);
+    answer.mutable_choices()->rbegin()->set_prune(true);
+  }
+  return answer;
+}
+
+// Asks until all that goes is deleted, or looked at in a dry run, and shows how far that has come. If it fails,
+// `before` says what was deleted until then.
+absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& context,
+                                                      const v1::PruneCheckpointsRequest& request,
+                                                      v1::PruneCheckpointsResponse& before) {
+  std::map<int64_t, v1::PruneCheckpointsResponse::Choice> choices;
+  std::atomic<int> pruned = 0, left = 0;
+  const std::string done = request.dry_run() ? "looked at" : "deleted";
+  const ProgressLine line([&] {
+    if (left == 0) return std::string();
+    return absl::StrCat(request.job(), ": ", pruned - left, " of ", pruned.load(), " checkpoints ", done);
+  });
+  v1::PruneCheckpointsResponse answer;
+  do {
+    answer.Clear();
+    const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
+    if (!status.ok() && !request.dry_run()) before = DeletedBefore(choices, pruned - left, status);
+    if (!status.ok() && left > 0) {
+      return Annotate(status, absl::StrCat("after ", pruned - left, " of ", pruned.load(), " checkpoints of '",
+                                           request.job(), "' were ", done));
+    }
+    CAIRN_RETURN_IF_ERROR(status);
+    for (const auto& choice : answer.choices()) choices[choice.step()] = choice;
+    pruned = static_cast<int>(
+        std::count_if(choices.begin(), choices.end(), [](const auto& entry) { return entry.second.prune(); }));
+    left = static_cast<int>(answer.steps_left());
+  } while (left > 0);
+  answer.clear_choices();
+  for (const auto& [step, choice] : choices) *answer.add_choices() = choice;
+  return answer;
+}
+
+nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, bool dry_run) {
+  nlohmann::ordered_json json = {{"dry_run", dry_run},
+                                 {"keep_last", answer.policy().keep_last()},
+                                 {"keep_every", answer.policy().keep_every()},
+                                 {"files_left", answer.files_left()},
+                                 {"checkpoints", nlohmann::ordered_json::array()}};
+  if (answer.policy().has_keep_best()) json["keep_best"] = BestText(answer.policy());
+  for (const auto& choice : answer.choices()) {
+    json["checkpoints"].push_back({{"step", choice.step()}, {"pruned", choice.prune()}, {"why", choice.why()}});
+  }
+  return json;
+}
+
+// Prints what a prune had deleted before it failed.
+void PrintDeleted(const CommandContext& context, const v1::PruneCheckpointsResponse& before) {
+  if (before.choices().empty()) return;
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"complete", false}, {"checkpoints", nlohmann::ordered_json::array()}};
+    for (const auto& choice : before.choices())
+      json["checkpoints"].push_back({{"step", choice.step()}, {"pruned", true}});
+    std::printf("%s\n", JsonText(json).c_str());
+  } else {
+    Table table({"STEP", ""});
+    for (const auto& choice : before.choices()) table.Add({absl::StrCat(choice.step()), "deleted"}, Colour::kRed);
+    table.Print(stdout);
+  }
+  std::fflush(stdout);  // before the error
+}
+
+absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
+  v1::PruneCheckpointsRequest request;
+  request.set_job(arguments.name);
+  request.set_dry_run(arguments.dry_run);
+  if (HasRules(arguments)) {
+    CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
+  }
+  v1::PruneCheckpointsResponse before;
+  const auto pruned_all = PruneAll(context, request, before);
+  if (!pruned_all.ok()) {
+    PrintDeleted(context, before);
+    return pruned_all.status();
+  }
+  const v1::PruneCheckpointsResponse& answer = *pruned_all;
+  if (context.json()) {
+    std::printf("%s\n", JsonText(AnswerToJson(answer, arguments.dry_run)).c_str());
+    return absl::OkStatus();
+  }
+  Table table({"STEP", arguments.dry_run ? "WOULD BE" : "", "WHY"});
+  int pruned = 0;
+  for (const auto& choice : answer.choices()) {
+    pruned += choice.prune() ? 1 : 0;
+    table.Add({absl::StrCat(choice.step()), choice.prune() ? "deleted" : "kept", choice.why()},
+              choice.prune() ? Colour::kRed : Colour::kNone);
+  }
+  table.Print(stdout);
+  std::printf("%s: %d of %d checkpoints %s deleted\n", arguments.name.c_str(), pruned, answer.choices_size(),
+              arguments.dry_run ? "would be" : "were");
+  if (arguments.dry_run) {
+    std::printf(
+        "A valid one has a manifest that reads, and all its files in their lengths; their bytes were not read.\n"
+        "`cairn verify %s@STEP --root ROOT` reads them.\n",
+        arguments.name.c_str());
+  }
+  if (answer.files_left()) {
+    std::printf(
+        "some of their files go later: when no load reads them, or when the agents of an earlier coordinator have had "
+        "the time to come back\n");
+  }
+  return absl::OkStatus();
+}
+
+void PrintPolicyJson(const std::string& job, const v1::RetentionPolicy& policy) {
+  nlohmann::ordered_json json = {{"job", job}, {"keep_last", policy.keep_last()}, {"keep_every", policy.keep_every()}};
+  if (policy.has_keep_best()) json["keep_best"] = BestText(policy);
+  std::printf("%s\n", JsonText(json).c_str());
+}
+
+// Shows the rules that are in force. A prune by them that changes nothing is answered with them.
+absl::Status ShowRetention(const CommandContext& context, const std::string& job) {
+  v1::PruneCheckpointsRequest request;
+  request.set_job(job);
+  request.set_dry_run(true);
+  v1::PruneCheckpointsResponse answer;
+  const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
+  if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no rules
+  const v1::RetentionPolicy& policy = answer.policy();
+  if (context.json()) {
+    PrintPolicyJson(job, policy);
+    return absl::OkStatus();
+  }
+  if (policy.keep_last() == 0 && policy.keep_every() == 0 && !policy.has_keep_best()) {
+    std::printf("%s: no rules: nothing is deleted by itself\n", job.c_str());
+    return absl::OkStatus();
+  }
+  std::string rules;
+  if (policy.keep_last() > 0) absl::StrAppend(&rules, " --keep-last ", policy.keep_last());
+  if (policy.keep_every() > 0) absl::StrAppend(&rules, " --keep-every ", policy.keep_every());
+  if (policy.has_keep_best()) absl::StrAppend(&rules, " --keep-best ", BestText(policy));
+  std::printf("%s:%s\n", job.c_str(), rules.c_str());
+  return absl::OkStatus();
+}
+
+absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
+  const bool rules = HasRules(arguments);
+  if (rules && arguments.off)
+    return MakeError(Reason::kBadRequest, "give either rules or --off",
+                     {{"next", "Leave --off out to set the rules, or the rules to keep all."}});
+  if (!rules && !arguments.off) return ShowRetention(context, arguments.name);
+  v1::SetRetentionRequest request;
+  request.set_job(arguments.name);
+  CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
+  v1::SetRetentionResponse answer;
+  CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::SetRetention, request, answer));
+  if (context.json()) {
+    PrintPolicyJson(arguments.name, request.policy());
+  } else if (arguments.off) {
+    std::printf("%s: nothing is deleted by itself any more\n", arguments.name.c_str());
+  } else {
+    std::printf("%s: after each commit, what the rules do not keep is deleted\n", arguments.name.c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool pinned) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, pinned ? "pin" : "unpin"));
+  v1::PinCheckpointRequest request;
+  request.set_job(name.job);
+  request.set_step(step);
+  request.set_pinned(pinned);
+  request.set_note(arguments.note);
+  v1::PinCheckpointResponse answer;
+  CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::PinCheckpoint, request, &answer,
+                                     /*patience=*/absl::ZeroDuration(), kTimeout));
+  if (context.json()) {
+    std::printf("%s\n",
+                JsonText(nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}})).c_str());
+  } else {
+    std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(step),
+                pinned ? "pinned: nothing deletes it" : "not pinned any more");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPruneCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("prune", "Deletes the checkpoints of a job that its rules do not keep");
+  command.AddOption("JOB", arguments->name, "The job's name").Required();
+  AddRules(command, arguments);
+  command.AddFlag("--dry-run", arguments->dry_run, "Only say what would be deleted");
+  RefuseRootToChange(command);
+  command.Footer(
+      "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n"
+      "  cairn prune demo --keep-last 3 --keep-best loss:min\n  cairn prune demo\n"
+      "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest valid "
+      "checkpoint,\ndamaged, pinned and tagged ones, and one that is being loaded always stay.");
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Prune(context, *arguments), arguments->name));
+  });
+}
+
+void AddRetentionCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("retention", "Shows or sets which checkpoints of a job the coordinator keeps");
+  command.AddOption("JOB", arguments->name, "The job's name").Required();
+  AddRules(command, arguments);
+  command.AddFlag("--off", arguments->off, "Keep all");
+  RefuseRootToChange(command);
+  command.Footer(
+      "Examples:\n  cairn retention demo\n  cairn retention demo --keep-last 3 --keep-every 1000\n"
+      "  cairn retention demo --off\n"
+      "Without flags it shows the rules that are in force. The coordinator carries them out after each commit of the "
+      "job,\nas `cairn prune` does.");
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Retention(context, *arguments), arguments->name));
+  });
+}
+
+void AddPinCommands(Command app, CommandContext& context) {
+  for (const bool pinned : {true, false}) {
+    auto arguments = std::make_shared<Arguments>();
+    Command command = app.AddCommand(pinned ? "pin" : "unpin", pinned ? "Keeps a checkpoint from being deleted"
+                                                                      : "Lets a pinned checkpoint be deleted again");
+    command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
+    if (pinned) command.AddOption("--note", arguments->note, "Why, for people who look at the pin").ShowDefault();
+    RefuseRootToChange(command);
+    command.Footer(pinned ? "Example:\n  cairn pin demo@1200 --note \"in the paper\""
+                          : "Example:\n  cairn unpin demo@1200");
+    command.Action([arguments, pinned, &context] {
+      context.exit_status = ReportError(context, WithNames(Pin(context, *arguments, pinned), arguments->name));
+    });
+  }
+}
+
+}  // namespace cairn::cli

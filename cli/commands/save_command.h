@@ -1,0 +1,13 @@
+// Declares `cairn save`, which asks for a save over RPC and follows it to its outcome.
+#ifndef CAIRN_CLI_COMMANDS_SAVE_COMMAND_H_
+#define CAIRN_CLI_COMMANDS_SAVE_COMMAND_H_
+
+#include "cli/base/command.h"
+
+namespace cairn::cli {
+
+void AddSaveCommand(Command app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_COMMANDS_SAVE_COMMAND_H_

@@ -1,0 +1,140 @@
+#include "cli/commands/status_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "cli/base/interrupt.h"
+#include "cli/base/live_screen.h"
+#include "cli/client/coordinator_client.h"
+#include "cli/views/job_view.h"
+#include "cli/views/transfer_rates.h"
+#include "common/base/clock.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string job;
+  bool watch = false;
+  bool ranks = false;
+};
+
+// Gets all ranks of a job that is too large for one answer, page by page. Each page shows the job at the time when it
+// was read.
+absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
+  v1::GetJobRequest request;
+  request.set_job(job.job());
+  v1::Job whole;
+  do {
+    request.mutable_page()->set_first_rank(whole.next_rank());
+    v1::Job page;
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetJob, request, &page));
+    if (whole.job().empty()) {
+      whole = std::move(page);
+    } else {
+      AppendPage(whole, page);
+    }
+  } while (whole.next_rank() != 0 && !InterruptFlag());
+  whole.set_ranks_left_out(whole.next_rank() != 0);
+  job = std::move(whole);
+  return absl::OkStatus();
+}
+
+// The coordinator remembers the last save, and storage may have lost it since. This says so, and returns the latest
+// step that storage has. If storage does not answer, it returns what the coordinator remembers.
+absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job) {
+  if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
+  const auto listed = ListCheckpoints(client, job.job());
+  const bool read = listed.ok() && std::none_of(listed->begin(), listed->end(),
+                                                [](const v1::Checkpoint& checkpoint) { return checkpoint.unread(); });
+  if (!read) return LastCommitted(client, job.job());
+  std::optional<v1::Checkpoint> latest;
+  bool stands = false;
+  for (const v1::Checkpoint& checkpoint : *listed) {
+    if (checkpoint.state() == v1::Checkpoint::COMMITTED) latest = checkpoint;
+    stands = stands || checkpoint.step() == job.checkpoint().step();
+  }
+  if (job.checkpoint().state() == v1::Checkpoint::COMMITTED && !stands) {
+    const std::string name = absl::StrCat(job.job(), "@", job.checkpoint().step());
+    job.mutable_checkpoint()->set_state(v1::Checkpoint::DELETED);
+    *job.mutable_checkpoint()->mutable_error() = StatusToProto(
+        MakeError(Reason::kNotCommitted, absl::StrCat(name, " was committed, and was deleted or removed since"),
+                  {{"job", job.job()},
+                   {"step", absl::StrCat(job.checkpoint().step())},
+                   {"next", absl::StrCat("`cairn list ", job.job(), "` shows what there is.")}}));
+  }
+  return latest;
+}
+
+absl::Status Show(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
+  const bool live = arguments.watch && !context.json() && isatty(STDOUT_FILENO);
+  // The terminal gets its cursor back, whatever ends the watching.
+  LiveScreen screen;
+  const auto restore = absl::MakeCleanup([&screen] {
+    std::fputs(screen.End().c_str(), stdout);
+    std::fflush(stdout);
+  });
+  TransferRates rates;
+  const RanksShown shown_ranks = arguments.ranks ? RanksShown::kAll : RanksShown::kNoteworthy;
+  v1::WaitJobRequest request;
+  request.set_job(arguments.job);
+  v1::Job job;
+  do {
+    CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
+                                       arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
+    if (job.ranks_left_out() && (context.json() || arguments.ranks)) CAIRN_RETURN_IF_ERROR(AddAllRanks(*client, job));
+    // A command that watches looks often, and a list reads storage.
+    CAIRN_ASSIGN_OR_RETURN(const auto committed,
+                           arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
+    const ShownOperation shown = OperationUnderWay(job);
+    const auto& ranks = shown.ranks != nullptr ? *shown.ranks : v1::Load::default_instance().ranks();
+    rates.Update(shown.number, ranks, Clock::Real().SteadyNow());
+    if (context.json()) {
+      std::printf("%s\n", JsonText(JobToJson(job, committed), arguments.watch ? -1 : 2).c_str());
+    } else if (live) {
+      const std::string text = LiveJobText(stdout, job, committed, rates, shown_ranks);
+      std::fputs(screen.Frame(text, SizeOfTerminal(STDOUT_FILENO)).c_str(), stdout);
+    } else {
+      std::fputs(JobText(stdout, job, committed, shown_ranks).c_str(), stdout);
+    }
+    std::fflush(stdout);
+    request.set_known_revision(job.revision());
+    request.set_coordinator_epoch(job.coordinator_epoch());
+    request.mutable_max_wait()->set_seconds(1);
+  } while (arguments.watch && !InterruptFlag());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatusCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
+  command.AddOption("JOB", arguments->job, "The job's name").Required();
+  RefuseRootToLook(command);
+  command.AddFlag("--watch", arguments->watch,
+                  "Show it again whenever it changes, until Ctrl-C: on a terminal in place, with rates");
+  command.AddFlag("--ranks", arguments->ranks,
+                  "Show every rank, also of a large job, of which else only the ranks worth a look are shown");
+  command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch\n  cairn status demo --ranks");
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->job));
+  });
+}
+
+}  // namespace cairn::cli

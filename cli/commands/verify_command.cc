@@ -1,0 +1,121 @@
+#include "cli/commands/verify_command.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/base/counted.h"
+#include "cli/base/interrupt.h"
+#include "cli/base/progress_line.h"
+#include "cli/base/terminal.h"
+#include "cli/client/stored_root.h"
+#include "cli/views/fault_view.h"
+#include "common/base/clock.h"
+#include "common/base/shell_word.h"
+#include "common/format/checkpoint_path.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/read/checkpoint_store.h"
+#include "store/read/verify.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string name;
+  std::string root;
+  int threads = 2;
+};
+
+nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport& report) {
+  nlohmann::ordered_json json = {{"job", manifest.job},
+                                 {"step", manifest.step},
+                                 {"attempt", manifest.attempt},
+                                 {"files", report.files},
+                                 {"bytes", report.bytes},
+                                 {"ok", report.faults.empty()},
+                                 {"faults_in_all", report.faults_in_all}};
+  json["faults"] = FaultsToJson(report);
+  return json;
+}
+
+absl::Status Verify(CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
+  // The reason's own advice may be this command.
+  const std::string next =
+      absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),
+                   " --check` shows whose files stand there in their length; verify it before, because their bytes may "
+                   "be damaged too. Files cannot be repaired, only be put back from a copy.");
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
+  const auto read = store.ReadManifest(name.job, step);
+  if (absl::StrContains(NextActionOf(read.status()), "cairn verify")) {
+    return WithMetadata(read.status(), {{"next", next}});
+  }
+  CAIRN_RETURN_IF_ERROR(read.status());
+  const Manifest& manifest = *read;
+  std::atomic<uint64_t> done = 0;
+  VerifyOptions options;
+  options.threads = arguments.threads;
+  options.interrupted = [] { return InterruptFlag().load(); };
+  options.progress = [&](uint64_t bytes) { done = bytes; };
+  const absl::Time begin = Clock::Real().SteadyNow();
+  VerifyReport report;
+  {
+    const ProgressLine line([&] {
+      return DescribeProgress(absl::StrCat("verifying ", manifest.job, "@", manifest.step, ":"), done,
+                              manifest.total_bytes(), absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin));
+    });
+    report = VerifyCheckpoint(*storage, manifest, options);
+  }
+  if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
+  if (context.json()) {
+    std::printf("%s\n", JsonText(ReportToJson(manifest, report)).c_str());
+    if (!report.faults.empty()) context.exit_status = kFailed;
+    return absl::OkStatus();
+  }
+  if (report.faults.empty()) {
+    std::printf("%s %s@%lld: %s, %s read in %s, every checksum agrees\n",
+                Coloured(stdout, Colour::kGreen, "verified").c_str(), manifest.job.c_str(),
+                static_cast<long long>(manifest.step), Counted(report.files, "file").c_str(),
+                FormatSize(static_cast<int64_t>(report.bytes)).c_str(),
+                ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+    return absl::OkStatus();
+  }
+  FaultTable(report).Print(stdout);
+  const VerifyFault& first = report.faults.front();
+  return MakeError(first.reason,
+                   absl::StrCat(manifest.job, "@", manifest.step, " has ", report.faults_in_all,
+                                report.faults_in_all == 1 ? " fault: " : " faults; the first: ", first.message),
+                   {{"job", manifest.job},
+                    {"step", absl::StrCat(manifest.step)},
+                    {"file", first.file},
+                    {"tensor", first.tensor},
+                    {"faults", absl::StrCat(report.faults_in_all)},
+                    {"next", next}});
+}
+
+}  // namespace
+
+void AddVerifyCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("verify", "Reads every byte of a checkpoint and compares all checksums");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("--root", arguments->root, "The storage").Required();
+  command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
+  command.Footer(
+      "Example:\n  cairn verify demo@1200 --root /checkpoints\n"
+      "Exit status: 0 whole, 1 damaged (file, offset and tensor of each fault are listed).");
+  command.Action([arguments, &context] {
+    const absl::Status status = WithNames(Verify(context, *arguments), arguments->name, arguments->root);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,342 @@
+#include "cli/corpus/corpus_bpe_command.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "cli/base/interrupt.h"
+#include "cli/base/progress_line.h"
+#include "common/base/clock.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/bpe/encode_lines.h"
+#include "corpus/bpe/load_tokenizer.h"
+#include "corpus/bpe/trainer.h"
+#include "corpus/bpe/vocabulary.h"
+#include "corpus/bpe/word_runs.h"
+#include "corpus/io/files_below.h"
+#include "corpus/io/hidden_file.h"
+#include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
+
+namespace cairn::cli {
+namespace {
+
+using corpus::Pretokenizer;
+
+int DefaultThreads() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start); }
+
+struct TrainArguments {
+  std::vector<std::string> inputs;
+  uint32_t vocab_size = 0;
+  std::string output;
+  std::string pretokenizer;
+  std::string pattern;
+  std::vector<std::string> special_tokens;
+  uint64_t min_frequency = 1;
+  std::string tie_break = "bytes";
+  bool by_line = false;
+  int threads = DefaultThreads();
+  std::string json_key;
+  std::string invalid_utf8 = "bytes";
+  std::string memory;
+  std::string temp_dir;
+  bool resume = false;
+  std::string checkpoint_every = "4GiB";
+  std::string extend;
+};
+
+bool HasEnding(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+bool IsJsonLines(const std::string& input) {
+  std::string name = input;
+  for (const char* ending : {".gz", ".zst"}) {
+    if (HasEnding(name, ending)) name.resize(name.size() - std::string(ending).size());
+  }
+  return HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
+}
+
+uint64_t FileBytes(const std::vector<std::string>& inputs) {
+  uint64_t bytes = 0;
+  for (const std::string& input : inputs) {
+    struct stat info;
+    if (stat(input.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_size);
+  }
+  return bytes;
+}
+
+// A directory stands for the files below it.
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::vector<std::string>& inputs) {
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(input, error)) {
+      files.push_back(input);
+      continue;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
+    files.insert(files.end(), below.begin(), below.end());
+  }
+  return files;
+}
+
+absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
+  corpus::TrainOptions options;
+  CAIRN_ASSIGN_OR_RETURN(options.inputs, FilesOf(arguments.inputs));
+  const auto json_lines = static_cast<size_t>(std::count_if(options.inputs.begin(), options.inputs.end(), IsJsonLines));
+  if (!arguments.json_key.empty() || json_lines == options.inputs.size()) {
+    options.unit = corpus::TextUnit::kJson;
+    options.json_key = arguments.json_key.empty() ? "text" : arguments.json_key;
+    if (arguments.by_line) {
+      return MakeError(Reason::kBadRequest,
+                       "--by-line is for plain text: in JSON lines each object is a text of its own",
+                       {{"next", "Leave --by-line out."}});
+    }
+  } else if (json_lines > 0) {
+    return MakeError(Reason::kBadRequest,
+                     "some inputs are JSON lines and some are not; train on one kind, or give --json-key for all",
+                     {{"next", "Give only inputs of one kind, or --json-key."}});
+  } else if (arguments.by_line) {
+    options.unit = corpus::TextUnit::kLine;
+  }
+  CAIRN_ASSIGN_OR_RETURN(options.invalid_utf8, corpus::ParseInvalidUtf8(arguments.invalid_utf8));
+  options.vocab_size = arguments.vocab_size;
+  options.special_tokens = arguments.special_tokens;
+  options.min_frequency = arguments.min_frequency;
+  options.tie_break = arguments.tie_break == "huggingface" ? corpus::TieBreak::kHuggingFace : corpus::TieBreak::kBytes;
+  options.threads = arguments.threads;
+  if (!arguments.memory.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+    constexpr int64_t kLeast = int64_t{32} << 20;
+    if (memory < kLeast)
+      return MakeError(Reason::kBadRequest, "--memory is below 32MiB", {{"next", "Give --memory 32MiB or more."}});
+    options.memory_bytes = static_cast<uint64_t>(memory);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const int64_t every, ParseSize(arguments.checkpoint_every));
+  options.checkpoint_bytes = static_cast<uint64_t>(every);
+  options.resume = arguments.resume;
+  if (!arguments.extend.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(arguments.extend));
+  }
+  const std::string parent = arguments.temp_dir.empty() ? arguments.output : arguments.temp_dir;
+  // A resumed count must find what the last one left behind, while two other counts must not meet.
+  constexpr std::string_view kCount = ".bpe-count";
+  options.work_directory = absl::StrCat(parent, "/", std::string(kCount));
+  if (!arguments.resume) {
+    const std::string prefix = absl::StrCat(std::string(kCount), "-");
+    corpus::RemoveLeftDirectories(parent, prefix);
+    options.work_directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
+  }
+  if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
+    return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
+                     {{"next", "Write the input to a file and give that, or leave --resume out."}});
+  }
+  return options;
+}
+
+absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments, const corpus::TrainOptions& options) {
+  if (!arguments.pattern.empty()) return Pretokenizer::FromPattern(arguments.pattern);
+  if (!arguments.pretokenizer.empty()) return Pretokenizer::Named(arguments.pretokenizer);
+  return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
+}
+
+absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
+  CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
+  CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
+  const std::atomic<bool>& interrupted = InterruptFlag();
+  options.stop = &interrupted;
+  std::atomic<uint64_t> read = 0, merged = 0;
+  options.progress = [&](const char* phase, uint64_t done) {
+    (phase == std::string_view("merging") ? merged : read) = done;
+    return !interrupted.load();
+  };
+  const auto start = Clock::Real().SteadyNow();
+  absl::StatusOr<corpus::TrainSummary> trained;
+  {
+    const uint64_t total = FileBytes(options.inputs);
+    const ProgressLine line([&] {
+      if (merged > 0) return absl::StrCat("merging: ", merged.load(), " of ", options.vocab_size);
+      return DescribeProgress("counting words", read, total, SecondsSince(start));
+    });
+    trained = corpus::TrainBpe(options, pretokenizer);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const corpus::TrainSummary summary, std::move(trained));
+  CAIRN_RETURN_IF_ERROR(corpus::WriteVocabulary(summary.vocabulary, arguments.output));
+  const double seconds = SecondsSince(start);
+  const auto& vocabulary = summary.vocabulary;
+  const auto specials = std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
+                                      [](const auto& token) { return token.special; });
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"output", arguments.output},
+                                         {"vocab_size", vocabulary.tokens.size()},
+                                         {"merges", vocabulary.merges.size()},
+                                         {"special_tokens", specials},
+                                         {"distinct_words", summary.count.distinct_words},
+                                         {"input_bytes", summary.count.file_bytes},
+                                         {"resumed", summary.count.resumed},
+                                         {"spilled", summary.count.spilled},
+                                         {"seconds", seconds}};
+    std::printf("%s\n", JsonText(json).c_str());
+  } else {
+    std::printf("%s: %zu tokens (%zu merges, %td special) from %s, %llu distinct words, in %.2f s\n",
+                arguments.output.c_str(), vocabulary.tokens.size(), vocabulary.merges.size(), specials,
+                FormatSize(static_cast<int64_t>(summary.count.file_bytes)).c_str(),
+                static_cast<unsigned long long>(summary.count.distinct_words), seconds);
+  }
+  if (vocabulary.tokens.size() < options.vocab_size) {
+    std::fprintf(stderr, "note: no pair was left to merge after %zu tokens, fewer than the %u asked for\n",
+                 vocabulary.tokens.size(), options.vocab_size);
+  }
+  return absl::OkStatus();
+}
+
+void AddTrain(Command bpe, CommandContext& context) {
+  auto arguments = std::make_shared<TrainArguments>();
+  Command command = bpe.AddCommand("train", "Train a byte-level BPE vocabulary");
+  command
+      .AddOption("INPUT", arguments->inputs,
+                 "Text or JSON lines (.jsonl), perhaps gzip or zstd: files or directories; - is standard input")
+      .Required();
+  command.AddOption("--vocab-size", arguments->vocab_size, "All tokens: 256 bytes + merges + special tokens")
+      .Required();
+  command
+      .AddOption("--output", arguments->output,
+                 "Directory for tokenizer.json, tokenizer_config.json, vocab.json, merges.txt, tokenizer.tiktoken")
+      .Required();
+  const Argument name = command
+                            .AddOption("--pretokenizer", arguments->pretokenizer,
+                                       "How text is cut into words (default: gpt2, or as what is extended)")
+                            .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
+  command
+      .AddOption("--pattern", arguments->pattern,
+                 "Any other regular expression that cuts words, as Hugging Face reads it")
+      .Excludes(name);
+  command.AddOption("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
+      .OneEachTime()  // without it "[PAD]" would be read as a list
+      ;
+  command.AddOption("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge").ShowDefault();
+  command
+      .AddOption("--tie-break", arguments->tie_break,
+                 "Of equally frequent pairs: bytes (greatest byte strings), or as huggingface")
+      .OneOf({"bytes", "huggingface"})
+      .ShowDefault();
+  command.AddFlag("--by-line", arguments->by_line, "Each line with its newline is a text, as Hugging Face reads files");
+  command.AddOption("--json-key", arguments->json_key, "Key of the text in JSON lines (default: text)");
+  command
+      .AddOption("--invalid-utf8", arguments->invalid_utf8,
+                 "Bytes outside UTF-8: bytes (learn them), error, skip or replace (by U+FFFD)")
+      .OneOf({"bytes", "error", "skip", "replace"})
+      .ShowDefault();
+  command.AddOption("--threads", arguments->threads, "Threads").Between(1, 1024).ShowDefault();
+  command.AddOption("--memory", arguments->memory, "Spill word counts to disk above this (2GiB; default: no limit)");
+  command.AddOption("--temp-dir", arguments->temp_dir, "Directory for spilled counts (default: the output)");
+  command.AddFlag("--resume", arguments->resume, "Keep what was counted, and go on from there when run again");
+  command.AddOption("--checkpoint-every", arguments->checkpoint_every, "With --resume: input between two records")
+      .ShowDefault();
+  command.AddOption("--extend", arguments->extend,
+                    "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
+  command.Footer(R"(Examples:
+  cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
+  cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume
+  cairn corpus bpe train corpus.txt --vocab-size 32000 --tie-break huggingface --by-line --output like-hf)");
+  command.Action([arguments, &context] {
+    const absl::Status status = Train(*arguments, context);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+struct EncodeArguments {
+  std::string tokenizer;
+  std::string merges;
+  std::string input;
+  std::string output;
+  std::string pretokenizer;
+  int threads = DefaultThreads();
+};
+
+absl::Status Encode(const EncodeArguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
+  corpus::BpeLoadOptions load;
+  if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
+  CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
+                         arguments.merges.empty()
+                             ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
+                             : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
+  const std::atomic<bool>& interrupted = InterruptFlag();
+  corpus::OutputFile::Options place;
+  place.stream = true;
+  place.stop = &interrupted;
+  CAIRN_ASSIGN_OR_RETURN(const auto output,
+                         corpus::OutputFile::Create(arguments.output.empty() ? "-" : arguments.output, place));
+  corpus::EncodeLinesOptions options;
+  options.stop = &interrupted;
+  std::atomic<uint64_t> read = 0;
+  options.input = arguments.input;
+  options.threads = arguments.threads;
+  options.write = [&](std::string_view bytes) { return output->Append(bytes); };
+  options.progress = [&](uint64_t bytes) {
+    read = bytes;
+    return !interrupted.load();
+  };
+  {
+    const uint64_t total = FileBytes({arguments.input});
+    const auto start = Clock::Real().SteadyNow();
+    std::optional<ProgressLine> line;  // not on a terminal that ids are written to
+    if (!arguments.output.empty()) {
+      line.emplace([&] { return DescribeProgress("encoding", read, total, SecondsSince(start)); });
+    }
+    CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
+  }
+  return output->Commit();
+}
+
+void AddEncode(Command bpe, CommandContext& context) {
+  auto arguments = std::make_shared<EncodeArguments>();
+  Command command = bpe.AddCommand("encode", "Turn each line of a text into a line of token ids");
+  command
+      .AddOption("--tokenizer", arguments->tokenizer,
+                 "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
+      .Required();
+  command.AddOption("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
+  command.AddOption("--pretokenizer", arguments->pretokenizer,
+                    "For files that do not say it (tiktoken): a name as for train, or a regular expression");
+  command.AddOption("INPUT", arguments->input, "Text, perhaps gzip or zstd; - is standard input").Required();
+  command.AddOption("--output", arguments->output, "File for the ids (default: standard output)");
+  command.AddOption("--threads", arguments->threads, "Threads").Between(1, 1024).ShowDefault();
+  command.Footer(R"(Examples:
+  cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
+  cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
+  command.Action([arguments, &context] {
+    const absl::Status status = Encode(*arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace
+
+void AddCorpusBpeCommand(Command corpus, CommandContext& context) {
+  Command bpe = corpus.AddCommand("bpe", "Byte-level BPE: train a vocabulary, encode text");
+  bpe.RequireCommand();
+  AddTrain(bpe, context);
+  AddEncode(bpe, context);
+}
+
+}  // namespace cairn::cli

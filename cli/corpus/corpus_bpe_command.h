@@ -1,0 +1,13 @@
+// Declares `cairn corpus bpe`, which trains a byte-level BPE vocabulary or encodes text with one.
+#ifndef CAIRN_CLI_CORPUS_CORPUS_BPE_COMMAND_H_
+#define CAIRN_CLI_CORPUS_CORPUS_BPE_COMMAND_H_
+
+#include "cli/base/command.h"
+
+namespace cairn::cli {
+
+void AddCorpusBpeCommand(Command corpus, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_CORPUS_CORPUS_BPE_COMMAND_H_

@@ -1,0 +1,21 @@
+#include "cli/corpus/corpus_command.h"
+
+#include "cli/corpus/corpus_bpe_command.h"
+#include "cli/corpus/corpus_inspect_command.h"
+#include "cli/corpus/corpus_merge_command.h"
+#include "cli/corpus/corpus_preprocess_command.h"
+#include "cli/corpus/corpus_shuffle_command.h"
+
+namespace cairn::cli {
+
+void AddCorpusCommand(Command app, CommandContext& context) {
+  Command corpus = app.AddCommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
+  corpus.RequireCommand();
+  AddCorpusBpeCommand(corpus, context);
+  AddCorpusPreprocessCommand(corpus, context);
+  AddCorpusShuffleCommand(corpus, context);
+  AddCorpusMergeCommand(corpus, context);
+  AddCorpusInspectCommands(corpus, context);
+}
+
+}  // namespace cairn::cli

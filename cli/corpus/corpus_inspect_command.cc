@@ -1,0 +1,88 @@
+#include "cli/corpus/corpus_inspect_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/base/terminal.h"
+#include "common/process/quantity.h"
+#include "common/status/status.h"
+#include "corpus/indexed/indexed_reader.h"
+
+namespace cairn::cli {
+namespace {
+
+// A person's shell completes the name to that of one of the two files.
+std::string PrefixOf(std::string name) {
+  if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".idx")) name.resize(name.size() - 4);
+  return name;
+}
+
+nlohmann::ordered_json Describe(const corpus::IndexedReader& reader) {
+  return {{"prefix", reader.prefix()},
+          {"version", corpus::kIndexVersion},
+          {"dtype", std::string(corpus::IndexedDtypeName(reader.header().dtype))},
+          {"documents", reader.documents()},
+          {"sequences", reader.header().sequences},
+          {"tokens", reader.tokens()},
+          {"bin_bytes", reader.bin_bytes()},
+          {"multimodal", reader.multimodal()}};
+}
+
+void Print(const CommandContext& context, const nlohmann::ordered_json& json) {
+  if (context.json()) {
+    std::printf("%s\n", JsonText(json).c_str());
+    return;
+  }
+  for (const auto& [key, value] : json.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::printf("%-18s %s%s\n", key.c_str(), ForTerminal(text).c_str(),
+                key == "bin_bytes" ? absl::StrCat(" (", FormatSize(value.get<int64_t>()), ")").c_str() : "");
+  }
+}
+
+absl::StatusOr<nlohmann::ordered_json> Inspect(const std::string& prefix) {
+  CAIRN_ASSIGN_OR_RETURN(const auto reader, corpus::IndexedReader::Open(prefix));
+  return Describe(*reader);
+}
+
+absl::StatusOr<nlohmann::ordered_json> Verify(const std::string& prefix) {
+  CAIRN_ASSIGN_OR_RETURN(const auto reader, corpus::IndexedReader::Open(prefix));
+  CAIRN_ASSIGN_OR_RETURN(const corpus::IndexedStatistics statistics, corpus::VerifyIndexed(*reader, true));
+  nlohmann::ordered_json json = Describe(*reader);
+  json["empty_documents"] = statistics.empty_documents;
+  json["empty_sequences"] = statistics.empty_sequences;
+  json["shortest_sequence"] = statistics.shortest_sequence;
+  json["longest_sequence"] = statistics.longest_sequence;
+  json["state"] = "sound";
+  return json;
+}
+
+void AddOne(Command corpus, CommandContext& context, const std::string& name, const std::string& description,
+            absl::StatusOr<nlohmann::ordered_json> (*run)(const std::string&)) {
+  auto prefix = std::make_shared<std::string>();
+  Command command = corpus.AddCommand(name, description);
+  command.AddOption("PREFIX", *prefix, "The pair PREFIX.bin, PREFIX.idx").Required();
+  command.Footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
+  command.Action([prefix, run, &context] {
+    const absl::StatusOr<nlohmann::ordered_json> json = run(PrefixOf(*prefix));
+    if (!json.ok()) {
+      context.exit_status = ReportError(context, json.status());
+      return;
+    }
+    Print(context, *json);
+  });
+}
+
+}  // namespace
+
+void AddCorpusInspectCommands(Command corpus, CommandContext& context) {
+  AddOne(corpus, context, "inspect", "Header and counts of a .bin/.idx pair; reads the header alone", Inspect);
+  AddOne(corpus, context, "verify", "Reads a .bin/.idx pair and checks every length, pointer and document index",
+         Verify);
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,242 @@
+#include "cli/corpus/corpus_preprocess_command.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/base/interrupt.h"
+#include "cli/base/progress_line.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/io/files_below.h"
+#include "corpus/preprocess/line_batches.h"
+#include "corpus/preprocess/preprocess.h"
+#include "corpus/preprocess/tokenizer_choice.h"
+#include "corpus/punkt/icu_splitter.h"
+#include "corpus/punkt/punkt_model.h"
+#include "corpus/punkt/punkt_splitter.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr const char* kHelp =
+    R"(Examples:
+  cairn corpus preprocess --input corpus.jsonl --output-prefix data/corpus \
+      --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt --append-eod --workers 8
+  cairn corpus preprocess --input 'shards/*.jsonl.zst' --output-prefix data/bert --tokenizer-type BertWordPieceCase \
+      --vocab-file vocab.txt --split-sentences --punkt-model punkt_tab/english
+Writes PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence with --split-sentences) for each key, byte for byte as
+Megatron-LM's tools/preprocess_data.py. Nothing stands under these names before they are whole.)";
+
+struct Arguments {
+  std::vector<std::string> inputs;
+  std::string output_prefix, punkt_model, vocab, dataset_impl, language;
+  std::vector<std::string> keys = {"text"};
+  std::string max_line = "32MiB";
+  corpus::TokenizerChoice tokenizer;
+  bool split_sentences = false, keep_sequential = false, no_special = false;
+  int workers = 0, partitions = 1, log_interval = 1000;
+};
+
+// A directory stands for the files below it, and another name that exists for itself. Any other is a pattern, whose
+// matches are ordered by their bytes.
+absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (std::filesystem::is_directory(input, error)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
+      files.insert(files.end(), below.begin(), below.end());
+      continue;
+    }
+    if (std::filesystem::exists(input, error)) {
+      files.push_back(input);
+      continue;
+    }
+    glob_t found = {};
+    if (glob(input.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+      std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+      std::sort(matches.begin(), matches.end());
+      files.insert(files.end(), matches.begin(), matches.end());
+    }
+    const bool none = found.gl_pathc == 0;
+    globfree(&found);
+    if (none) {
+      return MakeError(Reason::kInputUnreadable, fmt::format("{}: no such file, and no file matches it", input),
+                       {{"file", input}});
+    }
+  }
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (std::filesystem::is_directory(file, error)) {
+      return MakeError(Reason::kInputUnreadable,
+                       fmt::format("{}: is a directory; a JSON lines file was expected", file), {{"file", file}});
+    }
+  }
+  return files;
+}
+
+// The thread of the progress line reads these.
+struct SharedProgress {
+  std::atomic<uint64_t> documents{0}, tokens{0}, bytes{0};
+
+  std::string Describe(double seconds) const {
+    return fmt::format("{} documents, {} tokens, {}", documents.load(), tokens.load(),
+                       DescribeProgress("read", bytes, 0, seconds));
+  }
+};
+
+void Print(const CommandContext& context, const corpus::PreprocessReport& report, const std::string& sentences,
+           const corpus::ChosenTokenizer& chosen) {
+  const std::optional<uint32_t>& end = chosen.framing.end_of_document;
+  if (context.json()) {
+    nlohmann::ordered_json json;
+    json["documents"] = report.documents;
+    json["input_bytes"] = report.input_bytes;
+    if (!sentences.empty()) json["sentences"] = sentences;
+    if (end.has_value()) json["end_of_document"] = *end;
+    json["outputs"] = nlohmann::ordered_json::array();
+    for (const corpus::PreprocessedKey& key : report.keys) {
+      json["outputs"].push_back({{"key", key.key},
+                                 {"prefix", key.prefix},
+                                 {"dtype", key.dtype},
+                                 {"documents", key.documents},
+                                 {"sequences", key.sequences},
+                                 {"tokens", key.tokens}});
+    }
+    fmt::print("{}\n", JsonText(json));
+    return;
+  }
+  if (!sentences.empty()) fmt::print("sentences: {}\n", sentences);
+  if (chosen.end_of_document_is_added) {
+    fmt::print(
+        "end of document: id {}. The vocabulary has no <|endoftext|>, so it comes behind its last token, as in "
+        "Megatron-LM: the model's vocabulary has {} tokens\n",
+        *end, *end + 1);
+  }
+  for (const corpus::PreprocessedKey& key : report.keys) {
+    fmt::print("{}.bin, .idx: {} documents, {} sequences, {} tokens ({})\n", key.prefix, key.documents, key.sequences,
+               key.tokens, key.dtype);
+  }
+}
+
+absl::Status RunPreprocess(const CommandContext& context, const Arguments& given) {
+  corpus::PreprocessOptions options;
+  CAIRN_ASSIGN_OR_RETURN(options.inputs, ExpandInputs(given.inputs));
+  options.output_prefix = given.output_prefix;
+  options.keys = given.keys;
+  options.partitions = given.partitions;
+  options.keep_sequential = given.keep_sequential;
+  CAIRN_ASSIGN_OR_RETURN(const int64_t max_line, ParseSize(given.max_line));
+  if (max_line < 1 || static_cast<uint64_t>(max_line) > corpus::kMaxLineBytes) {
+    return MakeError(Reason::kBadRequest, fmt::format("--max-line {} is not between 1 byte and 4 GiB", given.max_line),
+                     {{"next", "Give a size, as --max-line 256MiB."}});
+  }
+  options.max_line = static_cast<size_t>(max_line);
+  options.workers = given.workers;
+  if (given.workers == 0) {
+    options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  } else if (given.workers % given.partitions != 0) {
+    return MakeError(Reason::kBadRequest,
+                     fmt::format("--workers {} must be a multiple of --partitions {}", given.workers, given.partitions),
+                     {{"next", fmt::format("Give --workers {}, or another --partitions.", given.partitions)}});
+  }
+  std::string sentences;
+  corpus::TokenizerChoice choice = given.tokenizer;
+  if (!given.vocab.empty()) choice.vocab_file = given.vocab;
+  choice.include_special_tokens = !given.no_special;
+  CAIRN_ASSIGN_OR_RETURN(const corpus::ChosenTokenizer chosen, corpus::LoadChosenTokenizer(choice));
+  std::optional<corpus::PunktModel> punkt;
+  if (given.split_sentences && !given.punkt_model.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(punkt, corpus::LoadPunktModel(given.punkt_model));
+    sentences = fmt::format("Punkt, {}", given.punkt_model);
+    options.new_splitter = [&] { return std::make_unique<corpus::PunktSplitter>(*punkt); };
+  } else if (given.split_sentences) {
+    CAIRN_RETURN_IF_ERROR(corpus::IcuSplitter::Create().status());
+    sentences =
+        fmt::format("{}'s rules; with --punkt-model they are those of Megatron-LM", corpus::IcuSplitter::Version());
+    options.new_splitter = [] { return *corpus::IcuSplitter::Create(); };
+  } else if (!given.punkt_model.empty()) {
+    return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences",
+                     {{"next", "Add --split-sentences, or leave --punkt-model out."}});
+  }
+  options.interrupted = &InterruptFlag();
+  SharedProgress shared;
+  options.progress = [&](const corpus::PreprocessProgress& progress) {
+    shared.documents = progress.documents;
+    shared.tokens = progress.tokens;
+    shared.bytes = progress.input_bytes;
+  };
+  std::optional<corpus::PreprocessReport> report;
+  {
+    const auto start = std::chrono::steady_clock::now();
+    const ProgressLine line([&] {
+      return shared.Describe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    });
+    CAIRN_ASSIGN_OR_RETURN(report, corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
+  }
+  Print(context, *report, sentences, chosen);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
+  auto given = std::make_shared<Arguments>();
+  Command app = corpus.AddCommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
+  app.Footer(kHelp);
+  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files, directories, patterns, /dev/stdin")
+      .Required()
+      .TakesMany();
+  app.AddOption("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin").Required();
+  app.AddOption("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
+      .TakesMany()
+      .ShowDefault();
+  app.AddOption("--tokenizer-type", given->tokenizer.type,
+                "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
+      .Required();
+  const Argument vocab =
+      app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
+  app.AddOption("--vocab", given->vocab, "The same, by its older name").Excludes(vocab);
+  app.AddOption("--merge-file", given->tokenizer.merge_file, "merges.txt (GPT-2)");
+  app.AddOption("--tokenizer-model", given->tokenizer.tokenizer_model,
+                "HuggingFaceTokenizer: a directory with tokenizer.json, or the file");
+  app.AddFlag("--tokenizer-hf-no-include-special-tokens", given->no_special,
+              "Do not put [CLS] and [SEP], or what else the tokenizer adds, around every sentence");
+  app.AddFlag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
+              "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
+              "another table of characters, no special tokens in the text");
+  app.AddFlag("--append-eod", given->tokenizer.append_eod, "An end-of-document token behind each document");
+  app.AddFlag("--split-sentences", given->split_sentences, "Each sentence is a sequence of its own");
+  app.AddOption("--punkt-model", given->punkt_model,
+                "Model of --split-sentences: a language's directory of nltk's punkt_tab; without it, ICU's rules");
+  app.AddOption("--workers", given->workers, "Threads; 0 = one for each core").Between(0, 1024).ShowDefault();
+  app.AddOption("--partitions", given->partitions,
+                "Order of the documents: i, i + N, i + 2N .. of each i < N, as Megatron-LM's partitions")
+      .Between(1, 1024)
+      .ShowDefault();
+  app.AddFlag("--keep-sequential-samples", given->keep_sequential, "Keep the input's order with --partitions too");
+  app.AddOption("--max-line", given->max_line,
+                "Refuse a line that is longer; the longest one takes ten to twenty times its size in memory")
+      .ShowDefault();
+  app.AddOption("--dataset-impl", given->dataset_impl, "Accepted for older scripts").OneOf({"mmap"});
+  app.AddOption("--lang", given->language, "Accepted for older scripts; --punkt-model decides");
+  app.AddOption("--log-interval", given->log_interval, "Accepted for older scripts");
+  app.Action([given, &context] {
+    const absl::Status status = RunPreprocess(context, *given);
+    context.exit_status = status.ok() ? kDone : ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,244 @@
+#include "cli/corpus/corpus_shuffle_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "cli/base/interrupt.h"
+#include "cli/base/progress_line.h"
+#include "common/base/clock.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/io/output_place.h"
+#include "corpus/shuffle/shuffle.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string memory = "1GiB";
+  std::string seed = "0";
+  std::string temp_dir;
+  int threads = 0;
+  bool resume = false;
+  bool no_scratch = false;
+  uint64_t split_lines = 0;
+  std::string split_bytes;
+  uint64_t split_files = 0;
+  std::string compress;
+  uint64_t header = 0;
+  std::string separator = "\\n";
+  std::string checkpoint_interval = "1GiB";
+  bool buffered = false;
+};
+
+absl::StatusOr<char> ParseSeparator(const std::string& text) {
+  if (text.size() == 1) return text[0];
+  if (text == "\\n") return '\n';
+  if (text == "\\t") return '\t';
+  if (text == "\\r") return '\r';
+  if (text == "\\0" || text == "NUL") return '\0';
+  uint32_t code;
+  if (text.size() == 4 && text.substr(0, 2) == "\\x" && absl::SimpleHexAtoi(text.substr(2), &code)) {
+    return static_cast<char>(code);
+  }
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat("--separator is one byte: a character, \\n, \\t, \\r, \\0 or \\x1e, not \"", text, "\""),
+      {{"next", "Give one byte, as --separator '\\n'."}});
+}
+
+absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
+  uint64_t seed;
+  int64_t negative;
+  if (absl::SimpleAtoi(text, &seed)) return seed;
+  if (absl::SimpleAtoi(text, &negative)) return static_cast<uint64_t>(negative);
+  return MakeError(Reason::kBadRequest, absl::StrCat("--seed is a 64-bit number, not \"", text, "\""),
+                   {{"next", "Give a whole number, as --seed 42."}});
+}
+
+absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
+  corpus::ShuffleOptions options;
+  options.inputs = arguments.inputs;
+  options.output = arguments.output;
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+  options.memory = static_cast<uint64_t>(memory);
+  CAIRN_ASSIGN_OR_RETURN(options.seed, ParseSeed(arguments.seed));
+  options.temp_dir = arguments.temp_dir;
+  options.threads = arguments.threads > 0 ? arguments.threads
+                                          : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+  options.resume = arguments.resume;
+  options.no_scratch = arguments.no_scratch;
+  options.split_lines = arguments.split_lines;
+  if (!arguments.split_bytes.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.split_bytes));
+    if (bytes == 0)
+      return MakeError(Reason::kBadRequest, "--split-bytes is 0", {{"next", "Give a size, as --split-bytes 1GiB."}});
+    options.split_bytes = static_cast<uint64_t>(bytes);
+  }
+  options.split_files = arguments.split_files;
+  if (arguments.compress == "gz") options.compression = corpus::Compression::kGzip;
+  if (arguments.compress == "zst") options.compression = corpus::Compression::kZstd;
+  options.header_lines = arguments.header;
+  CAIRN_ASSIGN_OR_RETURN(options.separator, ParseSeparator(arguments.separator));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t interval, ParseSize(arguments.checkpoint_interval));
+  options.checkpoint_bytes = static_cast<uint64_t>(interval);
+  options.direct = !arguments.buffered;
+  return options;
+}
+
+// Returns where people and scripts read the report: not among the lines, if those go to standard output.
+std::FILE* ReportFile(const std::string& output) {
+  const absl::StatusOr<corpus::OutputPlace> place = corpus::FindOutputPlace(output);
+  return place.ok() && place->descriptor == STDOUT_FILENO ? stderr : stdout;
+}
+
+void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& options,
+                 const corpus::ShuffleReport& report, double seconds) {
+  std::FILE* const file = ReportFile(options.output);
+  const std::string checksum = absl::StrFormat("%016x%016x", report.lines.sum_a, report.lines.sum_b);
+  if (context.json()) {
+    const nlohmann::ordered_json json = {
+        {"outputs", report.outputs},
+        {"lines", report.lines.lines},
+        {"bytes", report.lines.bytes + report.lines.lines},
+        {"input_files", report.input_files},
+        {"output_bytes", report.output_bytes},
+        {"scratch_bytes", report.scratch_bytes},
+        {"input_passes", report.input_passes},
+        {"buckets", report.buckets},
+        {"divided_buckets", report.divided_buckets},
+        {"seed", options.seed},
+        {"multiset_checksum", checksum},
+        {"resumed", report.resumed},
+        {"direct_io",
+         {{"input", report.direct_input}, {"scratch", report.direct_scratch}, {"output", report.direct_output}}},
+        {"seconds", seconds},
+    };
+    std::fprintf(file, "%s\n", JsonText(json).c_str());
+    return;
+  }
+  std::vector<std::string> buffered;
+  if (options.direct && !report.direct_input) buffered.push_back("input");
+  if (options.direct && report.scratch_bytes > 0 && !report.direct_scratch) buffered.push_back("temporary file");
+  if (options.direct && !report.direct_output) buffered.push_back("output");
+  std::fprintf(file, "lines      %llu in %llu files, verified (checksum %s)\n",
+               static_cast<unsigned long long>(report.lines.lines), static_cast<unsigned long long>(report.input_files),
+               checksum.c_str());
+  std::fprintf(file, "output     %s%s\n", report.outputs.front().c_str(),
+               report.outputs.size() > 1
+                   ? absl::StrCat(" ... ", report.outputs.back(), " (", report.outputs.size(), " files)").c_str()
+                   : "");
+  std::fprintf(file, "seed       %llu\n", static_cast<unsigned long long>(options.seed));
+  std::fprintf(file, "way        %s\n",
+               report.scratch_bytes > 0
+                   ? absl::StrCat(report.buckets, " buckets, ", FormatSize(static_cast<int64_t>(report.scratch_bytes)),
+                                  " of temporary disk", report.resumed ? ", resumed" : "")
+                         .c_str()
+                   : absl::StrCat("no temporary disk, input read ", report.input_passes, " times").c_str());
+  std::fprintf(file, "direct io  %s\n",
+               !options.direct    ? "off"
+               : buffered.empty() ? "yes"
+                                  : absl::StrCat("yes, but buffered for ", absl::StrJoin(buffered, ", ")).c_str());
+  std::fprintf(
+      file, "time       %.1f s, %s/s\n", seconds,
+      FormatSize(static_cast<int64_t>(static_cast<double>(report.lines.bytes) / std::max(seconds, 1e-3))).c_str());
+}
+
+void Run(const Arguments& arguments, CommandContext& context) {
+  const absl::StatusOr<corpus::ShuffleOptions> options = ToOptions(arguments);
+  if (!options.ok()) {
+    ReportError(context, options.status());
+    context.exit_status = kUsage;
+    return;
+  }
+  corpus::ShuffleProgress progress;
+  const absl::Time start = Clock::Real().SteadyNow();
+  absl::StatusOr<corpus::ShuffleReport> report;
+  {
+    absl::Time pass_start = start;
+    int shown_pass = 1;
+    const ProgressLine line([&] {
+      const int pass = progress.pass.load();
+      if (pass != shown_pass) pass_start = Clock::Real().SteadyNow();
+      shown_pass = pass;
+      const double seconds = absl::ToDoubleSeconds(Clock::Real().SteadyNow() - pass_start);
+      return pass == 2 ? DescribeProgress("pass 2 of 2: writing", progress.bytes_written, progress.bytes_total, seconds)
+                       : DescribeProgress("pass 1 of 2: reading", progress.bytes_read, progress.bytes_total, seconds);
+    });
+    report = corpus::Shuffle(*options, InterruptFlag(), &progress);
+  }
+  if (!report.ok()) {
+    context.exit_status = ReportError(context, report.status());
+    return;
+  }
+  PrintReport(context, *options, *report, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start));
+}
+
+}  // namespace
+
+void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = corpus.AddCommand("shuffle", "Uniform permutation of the lines of files of any size");
+  command
+      .AddOption("INPUT", arguments->inputs,
+                 "Files (.gz and .zst are decompressed), patterns, directories, - for standard input")
+      .Required();
+  command
+      .AddOption("--output,-o", arguments->output,
+                 "The file to write, - for standard output; with a split, data.jsonl becomes data-00000.jsonl ...")
+      .Required();
+  command.AddOption("--memory", arguments->memory, "Resident memory to stay below, 32MiB at least").ShowDefault();
+  command
+      .AddOption("--seed", arguments->seed,
+                 "Equal inputs and seeds give equal outputs, whatever the memory and threads")
+      .ShowDefault();
+  command.AddOption("--temp-dir", arguments->temp_dir,
+                    "Directory of the temporary file, as large as the text; default: the output's");
+  command.AddOption("--threads", arguments->threads, "Default: all cores");
+  command.AddFlag("--resume", arguments->resume,
+                  "Go on where an interrupted run stood, and keep what a later run needs for that");
+  command.AddFlag("--no-scratch", arguments->no_scratch,
+                  "No temporary disk: read the input again for every part that fits in memory");
+  Argument lines = command.AddOption("--split-lines", arguments->split_lines, "Lines of each output file").Positive();
+  Argument bytes = command.AddOption("--split-bytes", arguments->split_bytes,
+                                     "Largest size of an output file before compression, as 512MiB");
+  Argument files =
+      command.AddOption("--split-files", arguments->split_files, "Number of output files of equal numbers of lines")
+          .Positive();
+  lines.Excludes(bytes).Excludes(files);
+  bytes.Excludes(files);
+  command.AddOption("--compress", arguments->compress, "Compress the output").OneOf({"gz", "zst"});
+  command.AddOption("--header", arguments->header,
+                    "First lines of every input that are a header: they begin every output file");
+  command
+      .AddOption("--separator", arguments->separator, "The byte that ends a line: a character, \\n, \\t, \\0 or \\x1e")
+      .ShowDefault();
+  command
+      .AddOption("--checkpoint-interval", arguments->checkpoint_interval,
+                 "With --resume: bytes of work that an interruption may cost")
+      .ShowDefault();
+  command.AddFlag("--buffered", arguments->buffered, "Read and write through the page cache instead of around it");
+  command.Footer(
+      "Examples:\n"
+      "  cairn corpus shuffle data.jsonl --output shuffled.jsonl --memory 8GiB --seed 42\n"
+      "  cairn corpus shuffle 'part-*.jsonl.zst' --output out.jsonl.zst --compress zst --split-files 64\n"
+      "  cairn corpus shuffle big/ --output out.txt --temp-dir /scratch --resume   # again after a kill\n"
+      "Nothing stands under the output's name before it is whole and its lines have been checked against those read.");
+  command.Action([arguments, &context] { Run(*arguments, context); });
+}
+
+}  // namespace cairn::cli

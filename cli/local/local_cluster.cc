@@ -1,0 +1,342 @@
+#include "cli/local/local_cluster.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/base/interrupt.h"
+#include "cli/base/terminal.h"
+#include "cli/local/join_advice.h"
+#include "common/base/clock.h"
+#include "common/file/errno_error.h"
+#include "common/file/posix.h"
+#include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/read/stored_progress.h"
+#include "store/root/epoch_file.h"
+#include "store/root/nested_root.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Seconds(30);
+// A coordinator that is about to end gets so long to give the root back, before somebody else is told that it has it.
+constexpr absl::Duration kRootPatience = absl::Seconds(2);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
+// A service that has run for so long is started again at once.
+constexpr absl::Duration kSteady = absl::Minutes(1);
+
+// Returns the path of a service's program, which stands beside this one.
+absl::StatusOr<std::string> Program(const std::string& name) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::string path = (self.parent_path() / name).string();
+  if (error || access(path.c_str(), X_OK) != 0) return ErrnoError(ENOENT, "start", path);
+  return path;
+}
+
+// Returns a socket that is bound to a free loopback port. While it is open, nobody else is given that port by chance.
+// Linux lets the coordinator bind the port all the same, because this socket does not listen.
+absl::StatusOr<UniqueFd> ReservePort(int& port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return ErrnoError(errno, "bind", "a loopback port");
+  }
+  port = ntohs(address.sin_port);
+  return fd;
+}
+
+// The paths of processes that run elsewhere, or in another directory, must hold.
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  return error ? path : whole.string();
+}
+
+// Returns the words of the command that this process runs.
+std::vector<std::string> OwnCommandLine() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+}  // namespace
+
+void AddLocalClusterOptions(Command& command, LocalClusterOptions& options) {
+  command.AddOption("--root", options.root, "Directory of the checkpoints; made if absent").Required();
+  command.AddOption("--job", options.job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
+  command.AddOption("--run-directory", options.run_directory,
+                    "Directory of sockets and logs (default: one of this user and job, in XDG_RUNTIME_DIR or /tmp)");
+  command.AddOption("--coordinator-flag", options.coordinator_flags,
+                    "Passed on, for example --coordinator-flag=--phase-timeout=1m");
+  command.AddOption("--agent-flag", options.agent_flags, "Passed on to every agent");
+  command.AddFlag("--no-coordinator", options.no_coordinator,
+                  "Use the coordinator at --coordinator instead of starting one");
+  command.AddOption("--nodes", options.nodes, "Number of machines of the job, each with as many ranks")
+      .Between(1, 4096);
+  command
+      .AddOption("--node-rank", options.node,
+                 "Which of the machines this is, from 0; the first one has the coordinator, at --coordinator")
+      .FromEnvironment("SLURM_NODEID")
+      .Between(0, 4095);
+  command.AddOption("--host", options.host, "With --nodes: this machine's address for the other ones");
+}
+
+LocalCluster::LocalCluster(LocalClusterOptions options, const CommandContext& context)
+    : options_(std::move(options)), context_(context) {}
+
+LocalCluster::~LocalCluster() {
+  // The agents before the coordinator: without one, they would complain.
+  while (!services_.empty()) services_.pop_back();
+}
+
+bool LocalCluster::HasCoordinator() const { return !options_.no_coordinator && options_.node == 0; }
+
+absl::Status LocalCluster::Start() {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(options_.job));
+  if (options_.node >= options_.nodes) {
+    return MakeError(Reason::kRankOutOfRange,
+                     absl::StrCat("--node-rank ", options_.node, " of --nodes ", options_.nodes),
+                     {{"next", "Count the machines from 0: --node-rank is below --nodes."}});
+  }
+  if (options_.no_coordinator && context_.coordinator.empty()) {
+    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves",
+                     {{"next", "Add --coordinator, or leave --no-coordinator out: then a coordinator is started."}});
+  }
+  if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
+    return MakeError(
+        Reason::kBadRequest,
+        "--nodes needs --coordinator HOST:PORT, where the first machine's coordinator is to be found by all "
+        "machines, and --host, where they find this one",
+        {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
+  }
+  // A directory that may not become a root is not even made.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(options_.root));
+  std::error_code error;
+  root_is_new_ = !std::filesystem::exists(options_.root, error);
+  if (!root_is_new_ && !std::filesystem::is_directory(options_.root, error)) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("--root ", options_.root, " is a file, and a root is a directory"),
+                     {{"file", options_.root}, {"next", "Give the directory of the checkpoints: --root DIR."}});
+  }
+  std::filesystem::create_directories(options_.root, error);
+  if (error) {
+    // No file is missing: below /proc, for example, no directory can be made.
+    const int number = error.value();
+    return number == ENOENT ? ErrnoError(Reason::kStorageReadOnly, number, "mkdir", options_.root)
+                            : ErrnoError(number, "mkdir", options_.root);
+  }
+  const std::string& directory = options_.run_directory;
+  CAIRN_ASSIGN_OR_RETURN(
+      directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));
+  CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, Absolute(options_.root)));
+  if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
+  CAIRN_RETURN_IF_ERROR(PlanServices());
+  for (Service& service : services_) {
+    (void)unlink(service.address_file.c_str());  // that of the last run
+    CAIRN_RETURN_IF_ERROR(Launch(service));
+    // Agents are started together, when their coordinator serves.
+    if (&service == &services_.front() && HasCoordinator()) {
+      CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
+    }
+  }
+  for (Service& service : services_) {
+    CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::AwaitRoot() const {
+  // Whoever gives the coordinator a patience of its own wants it to wait.
+  for (const std::string& flag : options_.coordinator_flags) {
+    if (flag.starts_with("--lock-timeout")) return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(options_.root, false));
+  const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience;
+  while (true) {
+    const auto holder = EpochFile::HolderOf(*storage);
+    // What cannot be read here is told better by the coordinator, which reads it too.
+    if (!holder.ok() || !holder->has_value()) return absl::OkStatus();
+    if (Clock::Real().SteadyNow() < deadline) {
+      if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
+      absl::SleepFor(kFirstPause);
+      continue;
+    }
+    if ((*holder)->address.empty()) {
+      // It starts, or is a command that needs the root for a while, so the coordinator waits for its turn.
+      if (!context_.json()) {
+        std::fprintf(stderr, "cairn: waiting for %s, which has %s\n", ForTerminal((*holder)->text).c_str(),
+                     options_.root.c_str());
+      }
+      return absl::OkStatus();
+    }
+    return MakeError(Reason::kRootInUse,
+                     absl::StrCat(options_.root, " is served by ", (*holder)->text, " at ", (*holder)->address),
+                     {{"next", HowToJoin(**holder, OwnCommandLine())},
+                      {"address", (*holder)->address},
+                      {"root", options_.root},
+                      {"holder", (*holder)->text}});
+  }
+}
+
+absl::Status LocalCluster::PlanServices() {
+  const std::string root = Absolute(options_.root);
+  std::vector<std::string> access;
+  if (!context_.token_file.empty()) access = {"--token-file", Absolute(context_.token_file)};
+  if (context_.insecure) access = {"--insecure"};
+  const auto with = [&](std::vector<std::string> command, const std::vector<std::string>& flags) {
+    command.insert(command.end(), access.begin(), access.end());
+    command.insert(command.end(), flags.begin(), flags.end());
+    return command;
+  };
+  // A job of this machine alone gets a coordinator of its own, whatever CAIRN_COORDINATOR says from an earlier one.
+  if (options_.no_coordinator || options_.nodes > 1) coordinator_ = context_.coordinator;
+  if (HasCoordinator()) {
+    if (coordinator_.empty()) {
+      int port = 0;
+      CAIRN_ASSIGN_OR_RETURN(port_, ReservePort(port));
+      coordinator_ = absl::StrCat("127.0.0.1:", port);
+    }
+    CAIRN_ASSIGN_OR_RETURN(const std::string program, Program("cairn-coordinator"));
+    AddService({"the coordinator", Reason::kCoordinatorUnreachable}, "coordinator",
+               with({program, "--listen", coordinator_, "--root", root}, options_.coordinator_flags));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string program, Program("cairn-agent"));
+  for (int rank = FirstRank(); rank < FirstRank() + options_.ranks; ++rank) {
+    std::vector<std::string> command = {program,
+                                        "--coordinator",
+                                        coordinator_,
+                                        "--job",
+                                        options_.job,
+                                        "--rank",
+                                        absl::StrCat(rank),
+                                        "--world-size",
+                                        absl::StrCat(options_.nodes * options_.ranks),
+                                        "--root",
+                                        root,
+                                        "--socket-directory",
+                                        directory_->SocketDirectory(rank)};
+    if (!options_.host.empty()) command.insert(command.end(), {"--listen", options_.host + ":0"});
+    AddService({absl::StrCat("the agent of rank ", rank), Reason::kAgentUnreachable}, absl::StrCat("rank", rank),
+               with(std::move(command), options_.agent_flags));
+    // As launchers of trainers do, so that each rank of a machine takes part in NCCL by its own GPU.
+    services_.back().environment = LocalRankOf(rank - FirstRank());
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> LocalCluster::LocalRankOf(int number) const {
+  // The only rank of a machine may have been told its GPU.
+  if (options_.ranks == 1 && std::getenv("LOCAL_RANK") != nullptr) return {};
+  return {absl::StrCat("LOCAL_RANK=", number)};
+}
+
+void LocalCluster::AddService(ChildName name, const std::string& log, std::vector<std::string> command) {
+  Service service;
+  service.name = std::move(name);
+  service.log = directory_->NewLog(log);
+  service.address_file = absl::StrCat(directory_->path(), "/", log, ".address");
+  command.insert(command.end(), {"--address-file", service.address_file});
+  service.command = std::move(command);
+  services_.push_back(std::move(service));
+}
+
+absl::Status LocalCluster::Launch(Service& service) {
+  service.started = Clock::Real().SteadyNow();
+  CAIRN_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(service.command, service.log, service.environment));
+  service.child = std::make_unique<ChildProcess>(std::move(child));
+  return absl::OkStatus();
+}
+
+std::vector<std::string> LocalCluster::Tend() {
+  std::vector<std::string> said;
+  const absl::Time now = Clock::Real().SteadyNow();
+  for (Service& service : services_) {
+    if (service.child != nullptr) {
+      const auto end = service.child->Ended();
+      if (!end.has_value()) continue;
+      said.push_back(
+          absl::StrCat(service.name.text, " ended with ", *end, "; it is started again (", service.log, ")"));
+      const bool steady = now - service.started >= kSteady;
+      service.pause = steady ? kFirstPause : std::clamp(2 * service.pause, kFirstPause, kLongestPause);
+      service.next_start = now + service.pause;
+      service.child.reset();
+    }
+    if (now < service.next_start) continue;
+    if (const absl::Status launched = Launch(service); !launched.ok()) {
+      said.push_back(absl::StrCat(service.name.text, " cannot be started: ", launched.message()));
+      service.pause = std::clamp(2 * service.pause, kFirstPause, kLongestPause);
+      service.next_start = now + service.pause;
+    }
+  }
+  return said;
+}
+
+void LocalCluster::SignalServices(bool agents) {
+  for (size_t i = 0; i < services_.size(); ++i) {
+    const bool coordinator = i == 0 && HasCoordinator();
+    if (coordinator != agents && services_[i].child != nullptr) services_[i].child->Signal(SIGTERM);
+  }
+}
+
+bool LocalCluster::Serving(bool agents) {
+  for (size_t i = 0; i < services_.size(); ++i) {
+    const bool coordinator = i == 0 && HasCoordinator();
+    const std::unique_ptr<ChildProcess>& child = services_[i].child;
+    if (coordinator != agents && child != nullptr && !child->Ended().has_value()) return true;
+  }
+  return false;
+}
+
+void LocalCluster::PauseShortly() { absl::SleepFor(absl::Milliseconds(10)); }
+
+std::string LocalCluster::NoteOnStart() const {
+  if (options_.node != 0) return "";
+  if (root_is_new_) {
+    return absl::StrCat("there was no directory ", options_.root, ": it was made, and job ", options_.job,
+                        " starts from the beginning");
+  }
+  const auto storage = PosixStorage::Open(options_.root, false);
+  return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,
+                      options_.root);
+}
+
+std::vector<std::pair<std::string, std::string>> LocalCluster::Environment() const {
+  std::vector<std::pair<std::string, std::string>> variables = {
+      {"CAIRN_COORDINATOR", coordinator_}, {"CAIRN_AGENT", agent_pattern()}, {"CAIRN_JOB", options_.job}};
+  if (!context_.token_file.empty()) variables.emplace_back("CAIRN_TOKEN_FILE", Absolute(context_.token_file));
+  if (context_.insecure) variables.emplace_back("CAIRN_INSECURE", "1");
+  return variables;
+}
+
+std::vector<std::string> LocalCluster::agents() const {
+  std::vector<std::string> addresses;
+  for (int rank = FirstRank(); rank < FirstRank() + options_.ranks; ++rank) {
+    addresses.push_back(absl::StrCat("unix:", directory_->SocketDirectory(rank), "/agent.sock"));
+  }
+  return addresses;
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,195 @@
+#include "cli/local/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/digest.h"
+#include "common/file/atomic_write.h"
+#include "common/file/full_transfer.h"
+#include "common/rpc/address.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn::cli {
+namespace {
+
+// The longest path below the directory is "/rank4095/descriptors.sock".
+constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1 - 26;
+
+absl::Status Fault(const std::string& path, absl::string_view why, const std::string& next = "") {
+  ErrorMetadata metadata = {{"directory", path}};
+  if (!next.empty()) metadata.emplace_back("next", next);
+  return MakeError(Reason::kSocketDirectory, absl::StrCat(path, ": ", why), metadata);
+}
+
+absl::Status MakePrivate(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Fault(path, absl::StrCat("it cannot be made: ", std::generic_category().message(errno)));
+  }
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
+  if (info.st_uid != geteuid()) return Fault(path, absl::StrCat("it belongs to user ", info.st_uid));
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Fault(path, "others may write to it: chmod go-w it");
+  return absl::OkStatus();
+}
+
+struct flock WholeFile() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+constexpr char kPrefix[] = "up-";
+// The job that runs there and its root, a line each, and the address of its coordinator, which is in a file of its own.
+constexpr char kJobFile[] = "/job";
+constexpr char kAddressFile[] = "/coordinator.address";
+constexpr uint64_t kMostBytes = 8192;  // of such a file
+
+bool IsPrivate(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Where the directory of all run directories of this user is wanted.
+std::string PreferredBase() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0;
+  return absl::StrCat(usable ? runtime : "/tmp", "/cairn-", geteuid());
+}
+
+// Returns whether somebody else has put something at the path. Where everybody may write, as in /tmp, anybody can.
+bool IsForeign(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && (!S_ISDIR(info.st_mode) || info.st_uid != geteuid());
+}
+
+// Returns this user's own directories in the place of a preferred one that is foreign, sorted. Nobody can guess a name
+// that mkdtemp has made, and in a directory like /tmp only its owner can rename or remove it.
+std::vector<std::string> OwnOnesBeside(const std::string& preferred) {
+  const std::filesystem::path path(preferred);
+  const std::string prefix = path.filename().string() + "-";
+  std::vector<std::string> own;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path.parent_path(), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string each = entry->path().string();
+    if (entry->path().filename().string().starts_with(prefix) && IsPrivate(each)) own.push_back(each);
+  }
+  std::sort(own.begin(), own.end());
+  return own;
+}
+
+// The directory of all run directories of this user. If the preferred one is foreign, it is another one, which is made
+// if there is none yet.
+std::string Base() {
+  const std::string preferred = PreferredBase();
+  if (!IsForeign(preferred)) return preferred;
+  if (const std::vector<std::string> own = OwnOnesBeside(preferred); !own.empty()) return own.front();
+  std::string made = preferred + "-XXXXXX";
+  return mkdtemp(made.data()) == nullptr ? preferred : made;
+}
+
+// Returns the lines of a small file, or nothing.
+std::vector<std::string> LinesOf(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid()) return {};
+  const auto text = ReadWhole(fd.get(), path, kMostBytes);
+  if (!text.ok()) return {};
+  return absl::StrSplit(absl::StripSuffix(*text, "\n"), '\n');
+}
+
+std::string LockOf(const std::string& path) { return path + "/lock"; }
+
+}  // namespace
+
+std::string RunDirectory::PathOf(const std::string& job) {
+  const std::string prefix = absl::StrCat(Base(), "/", kPrefix);
+  const bool fits = prefix.size() + job.size() <= kLongestPath && job.find('/') == std::string::npos;
+  return prefix + (fits ? job : DigestHex(Digest(job)).substr(0, 16));
+}
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::string& path) {
+  if (path.size() > kLongestPath || path.empty() || path[0] != '/') {
+    return Fault(path,
+                 absl::StrCat("the directory of sockets is an absolute path of at most ", kLongestPath, " bytes"));
+  }
+  const std::string parent = path.substr(0, path.rfind('/'));
+  if (!parent.empty() && access(parent.c_str(), F_OK) != 0) CAIRN_RETURN_IF_ERROR(MakePrivate(parent));
+  CAIRN_RETURN_IF_ERROR(MakePrivate(path));
+  UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return Fault(path, absl::StrCat("its lock: ", std::generic_category().message(errno)));
+  struct flock lock = WholeFile();
+  if (fcntl(fd.get(), F_SETLK, &lock) != 0) {
+    const auto holder = HolderOf(path);
+    const std::vector<std::string> about = LinesOf(path + kJobFile);
+    const std::string job = about.empty() || about[0].empty() ? "JOB" : about[0];
+    return Fault(
+        path,
+        absl::StrCat("another `cairn up` or `cairn run` of job ", job, " holds it",
+                     holder.has_value() ? absl::StrCat(", process ", *holder) : "",
+                     about.size() > 1 && !about[1].empty() ? absl::StrCat(", with the root ", about[1]) : ""),
+        absl::StrCat("Give this one another name, --job NAME, or end that one: `cairn down --job ", job, "`."));
+  }
+  return std::unique_ptr<RunDirectory>(new RunDirectory(path, std::move(fd)));
+}
+
+std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
+  const UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  struct flock lock = WholeFile();
+  if (!fd.valid() || fcntl(fd.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return std::nullopt;
+  return lock.l_pid;
+}
+
+absl::Status RunDirectory::Describe(const std::string& job, const std::string& root) const {
+  (void)unlink((path_ + kAddressFile).c_str());  // of the last run, which may have had a coordinator here
+  return WriteAtomically(path_ + kJobFile, absl::StrCat(job, "\n", root, "\n"),
+                         {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
+      .put.status();
+}
+
+std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
+  std::vector<Running> running;
+  // Nothing is made only to look.
+  const std::string preferred = PreferredBase();
+  const std::vector<std::string> own = IsForeign(preferred) ? OwnOnesBeside(preferred) : std::vector{preferred};
+  const std::string base = own.empty() ? preferred : own.front();
+  if (!IsPrivate(base)) return running;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(base, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (!entry->path().filename().string().starts_with(kPrefix) || !IsPrivate(path)) continue;
+    const std::vector<std::string> job = LinesOf(path + kJobFile), address = LinesOf(path + kAddressFile);
+    if (job.empty() || job[0].empty() || address.empty() || !IsHostPort(address[0])) continue;
+    if (HolderOf(path).has_value()) running.push_back({job[0], address[0], job.size() > 1 ? job[1] : ""});
+  }
+  std::sort(running.begin(), running.end(), [](const Running& a, const Running& b) { return a.job < b.job; });
+  return running;
+}
+
+std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/rank", rank); }
+
+std::string RunDirectory::AgentPattern() const { return absl::StrCat("unix:", path_, "/rank{rank}/agent.sock"); }
+
+std::string RunDirectory::NewLog(const std::string& name) const {
+  const std::string log = absl::StrCat(path_, "/", name, ".log");
+  (void)std::rename(log.c_str(), (log + ".1").c_str());  // there may be none
+  return log;
+}
+
+}  // namespace cairn::cli

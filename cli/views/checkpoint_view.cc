@@ -1,0 +1,202 @@
+#include "cli/views/checkpoint_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "cli/base/command.h"
+#include "common/base/enum_text.h"
+#include "common/base/time_proto.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+
+namespace cairn::cli {
+namespace {
+
+std::string Name(const v1::Checkpoint& checkpoint) {
+  return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step())
+                               : absl::StrCat(checkpoint.job(), " (step not agreed yet)");
+}
+
+// JSON has no infinities and no NaN: they become the strings that JSON of Protocol Buffers has for them.
+nlohmann::ordered_json NumberToJson(double number) {
+  if (std::isfinite(number)) return number;
+  return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+}
+
+// Returns for example "REPLICA_MISMATCH: ...".
+std::string BareWarning(const v1::Checkpoint& checkpoint) {
+  const absl::Status warning = StatusFromProto(checkpoint.warning());
+  return absl::StrCat(std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name), ": ", warning.message());
+}
+
+std::string PhaseName(const v1::RankProgress& rank) { return EnumText(rank.phase()); }
+
+}  // namespace
+
+std::string StateName(v1::Checkpoint::State state) { return EnumName(state); }
+
+bool IsEnded(const v1::Checkpoint& checkpoint) {
+  switch (checkpoint.state()) {
+    case v1::Checkpoint::COMMITTED:
+    case v1::Checkpoint::ABORTED:
+    case v1::Checkpoint::DAMAGED:
+    case v1::Checkpoint::DELETED:  // a rule may delete it as soon as it is committed
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0 && time.nanos() == 0) return "";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", TimeOf(time), absl::UTCTimeZone());
+}
+
+nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json = {
+      {"job", checkpoint.job()},
+      {"step", checkpoint.step()},
+      {"state", StateName(checkpoint.state())},
+      {"attempt", checkpoint.attempt()},
+      {"pinned", checkpoint.pinned()},
+      {"tags", std::vector<std::string>(checkpoint.tags().begin(), checkpoint.tags().end())}};
+  if (checkpoint.state() == v1::Checkpoint::DAMAGED) {
+    json["commit_time"] = json["bytes"] = json["world_size"] = nullptr;
+    json["error"] = ErrorToJson(StatusFromProto(checkpoint.error()));
+    return json;
+  }
+  json["commit_time"] = TimeText(checkpoint.commit_time());
+  json["bytes"] = checkpoint.bytes();
+  json["world_size"] = checkpoint.world_size();
+  json["continues_step"] =
+      checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
+  json["metrics"] = nlohmann::ordered_json::object();
+  for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = NumberToJson(metric.value());
+  json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
+  return json;
+}
+
+void PrintStanding(const v1::Checkpoint& checkpoint) {
+  if (checkpoint.state() == v1::Checkpoint::SUPERSEDED) {
+    std::printf(
+        "  state      %s\n",
+        Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has gone on from an older step since").c_str());
+  }
+  if (checkpoint.pinned()) std::printf("  pinned     nothing deletes it\n");
+  if (checkpoint.tags_size() > 0)
+    std::printf("  tags       %s\n", ForTerminal(absl::StrJoin(checkpoint.tags(), ", ")).c_str());
+  if (checkpoint.metrics_size() > 0) {
+    const auto text = [](std::string* out, const v1::Metric& metric) {
+      absl::StrAppend(out, metric.name(), " ", metric.value());
+    };
+    std::printf("  metrics    %s\n", ForTerminal(absl::StrJoin(checkpoint.metrics(), ", ", text)).c_str());
+  }
+  if (checkpoint.has_warning()) {
+    std::printf("  warning    %s\n", Coloured(stdout, Colour::kYellow, BareWarning(checkpoint)).c_str());
+  }
+}
+
+Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
+  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "TAGS", "ERROR"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
+    const bool superseded = checkpoint.state() == v1::Checkpoint::SUPERSEDED;
+    const absl::Status error = StatusFromProto(checkpoint.error());
+    std::string text = checkpoint.has_warning() ? BareWarning(checkpoint) : "";
+    if (damaged) {
+      text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());
+    }
+    table.Add({absl::StrCat(checkpoint.step()), StateName(checkpoint.state()), TimeText(checkpoint.commit_time()),
+               damaged ? "" : FormatSize(static_cast<int64_t>(checkpoint.bytes())),
+               damaged ? "" : absl::StrCat(checkpoint.world_size()),
+               checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), checkpoint.pinned() ? "pinned" : "",
+               absl::StrJoin(checkpoint.tags(), " "), text},
+              damaged                                  ? Colour::kRed
+              : superseded || checkpoint.has_warning() ? Colour::kYellow
+                                                       : Colour::kNone);
+  }
+  return table;
+}
+
+nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const v1::RankProgress& rank : ranks) {
+    json.push_back({{"rank", rank.rank()},
+                    {"phase", PhaseName(rank)},
+                    {"bytes_done", rank.bytes_done()},
+                    {"bytes_total", rank.bytes_total()},
+                    {"late", rank.late()},
+                    {"node", rank.node()},
+                    {"note", rank.note()}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json;
+  json["job"] = checkpoint.job();
+  json["step"] = checkpoint.has_step() ? nlohmann::ordered_json(checkpoint.step()) : nullptr;
+  json["state"] = StateName(checkpoint.state());
+  json["attempt"] = checkpoint.attempt();
+  json["phase"] = absl::AsciiStrToLower(StateName(checkpoint.state()));
+  json["ranks"] = RanksToJson(checkpoint.ranks());
+  json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
+  json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
+  if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
+    json["bytes"] = checkpoint.bytes();
+    json["commit_time"] = TimeText(checkpoint.commit_time());
+    json["data_directory"] = checkpoint.data_directory();
+  }
+  return json;
+}
+
+Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks) {
+  Table table({"RANK", "NODE", "PHASE", "DONE", "TOTAL", "IDLE", "NOTE"});
+  for (const v1::RankProgress& rank : ranks) {
+    table.Add(
+        {absl::StrCat(rank.rank()), rank.node(), PhaseName(rank), FormatSize(static_cast<int64_t>(rank.bytes_done())),
+         FormatSize(static_cast<int64_t>(rank.bytes_total())), ShortDuration(DurationOf(rank.idle())),
+         rank.late() ? absl::StrCat("LATE ", rank.note()) : rank.note()},
+        rank.late() ? Colour::kRed : Colour::kNone);
+  }
+  return table;
+}
+
+std::string ProgressText(const v1::Checkpoint& checkpoint) {
+  int64_t done = 0, total = 0;
+  std::string late;
+  for (const v1::RankProgress& rank : checkpoint.ranks()) {
+    done += static_cast<int64_t>(rank.bytes_done());
+    total += static_cast<int64_t>(rank.bytes_total());
+    if (rank.late() && late.size() < 60) {
+      absl::StrAppend(&late, late.empty() ? "; late: rank " : ", ", rank.rank(), " (", PhaseName(rank),
+                      ", no progress for ", ShortDuration(DurationOf(rank.idle())), ")");
+    }
+  }
+  // Some ranks may be left out.
+  done = std::max(done, static_cast<int64_t>(checkpoint.bytes_done()));
+  total = std::max(total, static_cast<int64_t>(checkpoint.bytes_total()));
+  return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",
+                      total > 0 ? ProgressBar(done, total) : "", late,
+                      checkpoint.state() == v1::Checkpoint::COMMITTING && checkpoint.has_error()
+                          ? "; storage does not answer, the outcome is unknown"
+                          : "");
+}
+
+std::string WarningText(const v1::Checkpoint& checkpoint) {
+  const absl::Status warning = StatusFromProto(checkpoint.warning());
+  const auto reason = ReasonOf(warning);
+  return absl::StrCat(Coloured(stdout, Colour::kYellow, "warning:"), " ",
+                      reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message(),
+                      "\n  next: ", ForTerminal(NextActionOf(warning)));
+}
+
+}  // namespace cairn::cli

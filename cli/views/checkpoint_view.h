@@ -1,0 +1,46 @@
+// Shows checkpoints as JSON with stable keys, and as tables.
+#ifndef CAIRN_CLI_VIEWS_CHECKPOINT_VIEW_H_
+#define CAIRN_CLI_VIEWS_CHECKPOINT_VIEW_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cairn/v1/checkpoint_service.pb.h"
+#include "cli/base/terminal.h"
+
+namespace cairn::cli {
+
+// Returns for example "COMMITTED".
+std::string StateName(v1::Checkpoint::State state);
+bool IsEnded(const v1::Checkpoint& checkpoint);
+
+// Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size",
+// "continues_step", "metrics", "warning"}. A damaged checkpoint has "error" instead of what is behind "world_size", and
+// null for what is not known.
+nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
+// Prints what `cairn list` says of a checkpoint beyond its manifest: that it is superseded, pinned, tagged; its
+// metrics, and whether replicas differed.
+void PrintStanding(const v1::Checkpoint& checkpoint);
+// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR. Damaged checkpoints are red and show
+// their error; the warning of a committed one stands there too.
+Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
+// Returns a list of {"rank", "phase", "bytes_done", "bytes_total", "late", "node", "note"}.
+nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
+// Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}.
+nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
+
+// Has the columns RANK NODE PHASE DONE TOTAL IDLE NOTE. Late ranks are red.
+Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
+// Returns for example "demo@1200 attempt 1 writing [####    ] 50% ...; late: rank 3 (no progress for 12 s)".
+std::string ProgressText(const v1::Checkpoint& checkpoint);
+
+// Returns "warning: REPLICA_MISMATCH: ..." for a checkpoint that has a warning.
+std::string WarningText(const v1::Checkpoint& checkpoint);
+
+// Returns for example "2026-03-01T12:00:00Z"; empty for an unset time.
+std::string TimeText(const google::protobuf::Timestamp& time);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_VIEWS_CHECKPOINT_VIEW_H_

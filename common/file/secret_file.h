@@ -1,0 +1,26 @@
+// Keeps random secrets of a root, each in a file that only its owner can read.
+#ifndef CAIRN_COMMON_FILE_SECRET_FILE_H_
+#define CAIRN_COMMON_FILE_SECRET_FILE_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/file/posix.h"
+
+namespace cairn {
+
+// A secret is 32 random bytes in hexadecimal.
+inline constexpr size_t kSecretLength = 64;
+
+// Returns the secret at `path`. DATA_LOSS (FILE_MISSING): there is nothing; (FILE_TRUNCATED): it is no secret. Else
+// the errors of storage.
+absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view path);
+
+// Reads it, or makes it durably. Only the holder of the root's lock may call this, so that nobody else makes it
+// meanwhile.
+absl::StatusOr<std::string> ReadOrMakeSecret(PosixStorage& storage, std::string_view path);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FILE_SECRET_FILE_H_

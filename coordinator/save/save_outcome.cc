@@ -1,0 +1,346 @@
+// Ends a save: by the one record that commits or aborts it, and by what follows from it.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/duration_text.h"
+#include "common/status/reason.h"
+#include "coordinator/decision/plan_table.h"
+#include "coordinator/save/save.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kOutcomeRetry = absl::Seconds(1);
+
+}  // namespace
+
+void Save::AdvanceCommit(JobContext& context) {
+  const bool first = context.earlier_step.value_or(step_) >= step_;
+  const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
+  if (!decided_) {
+    if (context.now >= deadline_) {
+      Abort(held_up ? *StorageStall({}, context)
+                    : OperationError(Reason::kTimedOut, context, operation(),
+                                     manifest_.has_value()
+                                         ? "the request's timeout passed while an earlier step's save was undecided"
+                                         : "the request's timeout passed before the manifest was made"),
+            context);
+      return;
+    }
+    if (!manifest_.has_value() && context.now - manifest_time_ >= context.options.storage_patience()) {
+      Abort(OperationError(
+                Reason::kStorageStalled, context, operation(),
+                absl::StrCat("the manifest was not made within ", DurationText(context.options.storage_patience()),
+                             ", because the coordinator's storage does not answer")),
+            context);
+      return;
+    }
+    if (held_up) Stall(*StorageStall({}, context), context);
+    if (!manifest_.has_value() || !first) return;
+    Stall(absl::OkStatus(), context);
+    decided_ = true;
+    decided_time_ = context.now;
+    PutManifest(context);
+    return;
+  }
+  if (stalled_.ok() && context.now - decided_time_ >= context.options.storage_timeout) {
+    Stall(OperationError(Reason::kStorageStalled, context, operation(),
+                         absl::StrCat("storage has not said for ", DurationText(context.options.storage_timeout),
+                                      " whether the commit stands; nobody knows the outcome yet")),
+          context);
+  }
+  if (context.now < next_outcome_try_) return;
+  // Any number of puts may be under way, repeated ones and opposite ones: the first record that stands decides.
+  if (!given_up_.ok() && (outcome_ticket_ == 0 || outcome_ticket_is_manifest_)) {
+    PutAbortRecord(given_up_, context);
+  } else if (outcome_ticket_ == 0) {
+    PutManifest(context);
+  }
+}
+
+void Save::Stall(absl::Status stalled, JobContext& context) {
+  if (stalled_ == stalled) return;
+  stalled_ = std::move(stalled);
+  context.orders_changed = true;
+  Touch();
+  std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}};
+  if (!stalled_.ok()) fields.emplace_back("error", stalled_);
+  context.Log(stalled_.ok() ? LogLevel::kInfo : LogLevel::kWarn, stalled_.ok() ? "resumed" : "stalled",
+              std::move(fields));
+}
+
+void Save::Commit(const OutcomeSummary& outcome, JobContext& context) {
+  outcome_ = outcome;
+  error_ = absl::OkStatus();
+  End(Phase::kCommitted, context);
+}
+
+void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, JobContext& context) {
+  const absl::StatusOr<OutcomeSummary>& standing = answer.standing;
+  if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
+  const bool newest = ticket != 0 && ticket == outcome_ticket_;
+  if (!standing.ok()) {
+    // If another put has followed this one, only what this one found counts.
+    if (!newest) return;
+    const bool manifest = outcome_ticket_is_manifest_;
+    const auto committing_failed = [&] {
+      return Annotate(standing.status(), absl::StrCat(context.job, "@", step_, " attempt ", attempt_, ": committing"),
+                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"phase", "committing"}});
+    };
+    outcome_ticket_ = 0;
+    next_outcome_try_ = context.now + kOutcomeRetry;
+    in_doubt_ = in_doubt_ || (manifest && answer.in_doubt);
+    context.Log(
+        LogLevel::kWarn, manifest ? "manifest_failed" : "abort_record_failed",
+        {{"step", step_}, {"attempt", attempt_}, {"in_doubt", in_doubt_ ? 1 : 0}, {"error", standing.status()}});
+    // Its files are gone, so it cannot be put again: whether it stands is found by an abort record, which is created
+    // only if it does not.
+    const bool lost = manifest && HasReason(standing.status(), Reason::kRootMismatch);
+    if (phase_ == Phase::kCommitting && lost && in_doubt_ && given_up_.ok()) given_up_ = committing_failed();
+    if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
+    // The manifest does not stand there and never will. From here only an abort record settles the attempt.
+    decided_ = false;
+    manifest_.reset();
+    next_outcome_try_ = absl::InfinitePast();
+    Abort(given_up_.ok() ? committing_failed() : given_up_, context);
+    return;
+  }
+  outcome_ticket_ = 0;
+  if (standing->committed) {
+    Commit(*standing, context);
+    return;
+  }
+  if (standing->damaged) {
+    // The record may have been misread. Nobody is told how the save ended before that is certain.
+    if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
+      in_doubt_ = true;
+      next_outcome_try_ = context.now + kOutcomeRetry;
+      context.Log(LogLevel::kWarn, "outcome_damaged",
+                  {{"step", step_}, {"attempt", attempt_}, {"error", standing->error}});
+      return;
+    }
+    // Nobody can load the attempt. Its files stay, so that a person may rescue it.
+    error_ = standing->error;
+    End(Phase::kAborted, context);
+    return;
+  }
+  abort_record_stands_ = true;
+  if (phase_ == Phase::kCommitting) {
+    // Another process has ended the attempt, so that is how it ended.
+    decided_ = false;
+    const bool ours = !given_up_.ok() && standing->error.message() == given_up_.message();
+    Abort(ours                   ? given_up_
+          : standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by an abort record")
+                                 : standing->error,
+          context);
+  } else if (!standing->error.ok() && standing->error.message() != error_.message()) {
+    // It is another one's. Our own comes back without its metadata, which an abort record does not hold.
+    error_ = standing->error;
+  }
+  context.orders_changed = true;
+  Touch();
+}
+
+void Save::Abort(absl::Status error, JobContext& context) {
+  if (ended() || phase_ == Phase::kAborting || decided_) return;
+  error_ = std::move(error);
+  abort_time_ = context.now;
+  stalled_ = absl::OkStatus();
+  SetPhase(Phase::kAborting, context);
+}
+
+void Save::Cancel(JobContext& context) {
+  const absl::Status error = OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request");
+  if (phase_ == Phase::kCommitting && decided_) {
+    if (given_up_.ok()) given_up_ = error;
+    return;
+  }
+  Abort(error, context);
+}
+
+size_t Save::Unstopped(const JobContext& context) const {
+  size_t count = 0;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.begun || rank.stopped) continue;
+    const Member* member = context.members.Find(static_cast<int>(i));
+    if (member != nullptr && member->incarnation == rank.agent) ++count;
+  }
+  return count;
+}
+
+void Save::PutManifest(JobContext& context) {
+  outcome_ticket_ = context.NewTicket();
+  outcome_ticket_is_manifest_ = true;
+  context.Do(PutOutcome{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
+                        request_ids_.empty() ? "" : request_ids_.front(), outcome_ticket_});
+}
+
+void Save::PutAbortRecord(const absl::Status& error, JobContext& context) {
+  outcome_ticket_ = context.NewTicket();
+  outcome_ticket_is_manifest_ = false;
+  context.Do(PutOutcome{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
+                        request_ids_.empty() ? "" : request_ids_.front(), outcome_ticket_});
+}
+
+void Save::AdvanceAbort(JobContext& context) {
+  unstopped_ = Unstopped(context);
+  if (reserve_ticket_ != 0 && context.now - reserve_time_ < context.options.storage_patience()) {
+    return;  // a number may come yet, and with it something to bury
+  }
+  if (attempt_ == 0) {
+    // A number that comes later is buried as what nobody finished.
+    End(Phase::kAborted, context);
+    return;
+  }
+  if (!abort_record_stands_) {
+    // No manifest was handed out, or it is known not to stand: nobody can commit the attempt.
+    if (context.now - abort_time_ >= context.options.phase_timeout) {
+      // Storage takes no abort record for now. No later attempt of the step begins before one stands.
+      context.Log(LogLevel::kWarn, "abort_record_given_up", {{"step", step_}, {"attempt", attempt_}});
+      leftover_ = {step_, attempt_, /*abort_record=*/false};
+      End(Phase::kAborted, context);
+      return;
+    }
+    if (outcome_ticket_ == 0 && context.now >= next_outcome_try_) PutAbortRecord(error_, context);
+    return;
+  }
+  if (remove_ticket_ != 0) {
+    if (context.now - remove_time_ < context.options.storage_patience()) return;
+    context.Log(LogLevel::kWarn, "remove_given_up", {{"step", step_}, {"attempt", attempt_}});
+    leftover_ = {step_, attempt_, /*abort_record=*/true};
+    End(Phase::kAborted, context);
+    return;
+  }
+  if (unstopped_ > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
+  remove_ticket_ = context.NewTicket();
+  remove_time_ = context.now;
+  context.Do(RemoveFiles{step_, attempt_, /*deleted=*/false, remove_ticket_});
+}
+
+void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
+  if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
+  if (!status.ok()) {
+    context.Log(LogLevel::kWarn, "remove_failed", {{"step", step_}, {"attempt", attempt_}, {"error", status}});
+    leftover_ = {step_, attempt_, /*abort_record=*/true};
+  }
+  End(Phase::kAborted, context);
+}
+
+void Save::End(Phase phase, JobContext& context) {
+  const bool committed = phase == Phase::kCommitted;
+  timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes,
+                     ranks_.size(), committed ? absl::OkStatus() : error_},
+                    context.now);
+  context.effects.timelines.push_back(timeline_);
+  if (phase == Phase::kAborted) OweOutcome(context);
+  if (committed) exchange_.Finish(context);
+  // Frees what an ended save does not need any more.
+  ranks_.ChangeKept([](Rank& rank) {
+    rank.state.clear_result();
+    rank.state.clear_replica_checksums();
+    rank.state.clear_awaited_ranks();
+    rank.state.clear_error();
+  });
+  plan_.moves = {};
+  moving_ = {};
+  plan_.transfer_token.clear();
+  plan_.hold = nullptr;
+  manifest_.reset();
+  stalled_ = absl::OkStatus();
+  given_up_ = absl::OkStatus();
+  SetPhase(phase, context);
+}
+
+void Save::OweOutcome(const JobContext& context) {
+  owes_unknown_ = true;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    const int index = static_cast<int>(i);
+    uint64_t trainer = 0;
+    bool known = true;
+    if (rank.begun) {
+      // A call that had staged has returned: its trainer asks for the outcome itself.
+      trainer = Staged(rank.state) ? 0 : rank.trainer;
+    } else if (!rank.successor) {
+      // A trainer whose agent has just restarted attaches again in a moment.
+      trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+      // After a restart of the coordinator one whose agent has not come back yet may have called long before.
+      const Member* member = context.members.Find(index);
+      known = trainer != 0 || (member != nullptr && member->reported);
+    }
+    if (!known) continue;
+    Rank& owed = ranks_.At(i);
+    owed.owed_trainer = trainer;
+    owed.owed_known = true;
+  }
+}
+
+void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now) {
+  const auto at = static_cast<size_t>(member.rank);
+  if (ranks_[at].owed_trainer == 0) return;
+  Rank& rank = ranks_.At(at);
+  if (rank.owed_trainer != state.trainer_incarnation()) return;
+  if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
+  if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
+  if (rank.owed_call != Rank::OwedCall::kHeld) ++held_calls_;
+  rank.owed_call = Rank::OwedCall::kHeld;
+  rank.owed_agent = member.incarnation;
+  rank.owed_number = state.call();
+  rank.held_since = now;
+}
+
+void Save::NoteTold(const Member& member, const JobContext& context) {
+  const auto at = static_cast<size_t>(member.rank);
+  const bool unknown = owes_unknown_ && at < ranks_.size() && !ranks_[at].owed_known;
+  if (!unknown && ranks_[at].owed_trainer == 0) return;
+  Rank& rank = ranks_.At(at);
+  if (unknown) {
+    rank.owed_known = true;
+    // An agent that only started since has no trainer yet, and one that comes much later has a new one.
+    const v1::TrainerState& trainer = member.state.trainer();
+    if (trainer.attached() && context.now - abort_time_ <= 2 * context.options.lease_ttl) {
+      rank.owed_trainer = trainer.incarnation();
+    }
+  }
+  const bool answered = rank.owed_call == Rank::OwedCall::kAnswered && rank.owed_agent == member.incarnation;
+  if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
+  const uint64_t number = answered ? rank.owed_number : rank.state.call();
+  const bool open =
+      std::any_of(member.state.saves().begin(), member.state.saves().end(),
+                  [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
+  if (!open) rank.owed_trainer = 0;
+}
+
+void Save::AnswerOwed(JobContext& context) {
+  if (held_calls_ == 0) return;
+  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
+    Rank& rank = ranks_.At(i);
+    if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;
+    const Member* member = context.members.Find(static_cast<int>(i));
+    if (member == nullptr || member->incarnation != rank.owed_agent) continue;  // nobody would hear it
+    rank.owed_call = Rank::OwedCall::kAnswered;
+    --held_calls_;
+    ++owed_answered_;
+    context.orders_changed = true;
+  }
+}
+
+void Save::Heard(int rank) {
+  if (static_cast<size_t>(rank) >= ranks_.size()) return;
+  Rank& heard = ranks_.At(static_cast<size_t>(rank));
+  heard.owed_trainer = 0;
+  heard.owed_known = true;
+}
+
+void Save::OweNothing() {
+  ranks_.ChangeKept([](Rank& rank) {
+    rank.owed_trainer = 0;
+    if (rank.owed_call == Rank::OwedCall::kHeld) rank.owed_call = Rank::OwedCall::kNone;
+  });
+  owes_unknown_ = false;
+  held_calls_ = 0;
+}
+
+}  // namespace cairn

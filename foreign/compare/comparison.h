@@ -1,0 +1,86 @@
+// Compares two checkpoints tensor by tensor, whatever their layouts, and tells each tensor by a digest.
+#ifndef CAIRN_FOREIGN_COMPARE_COMPARISON_H_
+#define CAIRN_FOREIGN_COMPARE_COMPARISON_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/file/posix.h"
+#include "common/format/manifest.h"
+#include "common/tensor/box.h"
+#include "common/tensor/dtype.h"
+#include "foreign/tensors/whole_tensors.h"
+
+namespace cairn {
+
+// One of the two checkpoints. `storage` may be null if all files are imported ones. Both must outlive the call.
+struct ComparedCheckpoint {
+  PosixStorage* storage = nullptr;
+  const Manifest* manifest = nullptr;
+  // Chooses which names take part, and what they are made of.
+  TensorChoice choice;
+};
+
+enum class Difference {
+  kNone,
+  kValues,
+  kShape,
+  kDtype,
+  kOnlyFirst,   // the second has no such name
+  kOnlySecond,  // the first has no such name
+};
+
+// Describes what a side has under a name.
+struct ComparedItem {
+  DType dtype = DType::kUnspecified;  // not set for an object
+  Shape shape;
+  uint64_t bytes = 0;
+  // The SHA-256 of the elements, row-major and without gaps, or of an object's bytes in that spelling. Empty if they
+  // were not read: they are read if both sides have the name with one dtype and shape.
+  std::string digest;
+};
+
+struct ComparedName {
+  std::string name;
+  bool object = false;
+  std::optional<int> rank;  // of an object of which every rank has its own
+  Difference difference = Difference::kNone;
+  std::optional<ComparedItem> first;
+  std::optional<ComparedItem> second;
+  // If the values differ, this is how many elements do (bytes, if it is an object), and the first one, counted
+  // row-major.
+  uint64_t differing = 0;
+  uint64_t first_differing = 0;
+  // If elements of a tensor differ, the largest absolute difference, and where it is. Nothing if each pair that differs
+  // has one NaN; those pairs are counted apart.
+  std::optional<double> largest_difference;
+  uint64_t largest_at = 0;
+  uint64_t nans = 0;
+};
+
+struct CompareOptions {
+  // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
+  uint64_t memory_bytes = uint64_t{1} << 30;
+  int threads = 2;
+  // Called now and then with how many bytes of the first side are compared, and how many will be.
+  std::function<void(uint64_t done, uint64_t total)> progress;
+  // Called often; if it returns true the comparison ends.
+  std::function<bool()> interrupted;
+};
+
+// Compares bits: two NaNs are the same if their bits are, and 0.0 and -0.0 differ. Returns the tensors, then the
+// objects, each by name. Second names of tied weights count as names, unless both sides have the same one for the same
+// target. Objects are compared in the one spelling of their values (foreign/read/source/object_text.h), and so are
+// values of DCP directories, as Cairn would keep them. Every block is verified where the side has checksums. CANCELLED
+// (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
+absl::StatusOr<std::vector<ComparedName>> CompareCheckpoints(const ComparedCheckpoint& first,
+                                                             const ComparedCheckpoint& second,
+                                                             const CompareOptions& options);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_COMPARE_COMPARISON_H_

@@ -1,0 +1,16 @@
+// Tells how far two elements are apart, as a number for people.
+#ifndef CAIRN_FOREIGN_COMPARE_DIFFERENCE_H_
+#define CAIRN_FOREIGN_COMPARE_DIFFERENCE_H_
+
+#include "common/tensor/dtype.h"
+
+namespace cairn {
+
+// Returns the absolute difference of two elements of one dtype, which need not be aligned. It is exact where float64
+// is, also of integers of 64 bits. Of complex numbers it is the absolute value of their difference, of a byte of float4
+// the larger one of its two elements. It is NaN if only one of the two is NaN, and 0 if both are.
+double AbsoluteDifference(DType dtype, const char* one, const char* other);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_COMPARE_DIFFERENCE_H_

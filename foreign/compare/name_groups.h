@@ -1,0 +1,38 @@
+// Puts names of a comparison together that differ in their numbers alone, as those of a model's layers do.
+#ifndef CAIRN_FOREIGN_COMPARE_NAME_GROUPS_H_
+#define CAIRN_FOREIGN_COMPARE_NAME_GROUPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "foreign/compare/comparison.h"
+
+namespace cairn {
+
+// Returns the name with '*' in the place of each number: "layers.*.w" of "layers.12.w". A number is a run of digits
+// with neither a letter nor a digit beside it.
+std::string PatternOf(std::string_view name);
+
+// Names of one pattern that differ in the same way.
+struct NameGroup {
+  std::string pattern;
+  // Indices of the comparison's names, ascending.
+  std::vector<size_t> names;
+  // The sum over all of them.
+  uint64_t differing = 0;
+  uint64_t nans = 0;
+  // The index of the name with the largest difference; nothing if none has one.
+  std::optional<size_t> largest;
+};
+
+// Returns the groups of all names that differ, in the order of their first names. A group has names of one pattern,
+// kind and difference, and either of the same dtypes and numbers of dimensions, or of objects.
+std::vector<NameGroup> GroupNames(const std::vector<ComparedName>& names);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_COMPARE_NAME_GROUPS_H_

@@ -1,0 +1,62 @@
+// Writes one bin of an attempt from its begin to its end, while its data is being made.
+#ifndef CAIRN_FOREIGN_IMPORT_BIN_STREAM_H_
+#define CAIRN_FOREIGN_IMPORT_BIN_STREAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "common/file/posix.h"
+#include "common/format/item_checksum.h"
+#include "common/format/safetensors_header.h"
+#include "common/resources/aligned_buffer.h"
+
+namespace cairn {
+
+// Describes a bin, apart from its data.
+struct BinDescription {
+  std::string directory;  // below the root: that of the attempt
+  std::string name;       // without its ending
+  uint64_t header_bytes = 0;
+  uint64_t data_bytes = 0;
+  std::vector<StoredItem> items;  // in the order of the file
+  BinIdentity identity;
+  AliasList aliases;
+};
+
+// One thread at a time uses a stream. Whoever removes the attempt's directory removes what a stream has left there.
+class BinStream {
+ public:
+  // Makes the file and takes the room for all of it. The file's name ends in ".partial" until Finish.
+  // RESOURCE_EXHAUSTED (NO_SPACE), and the errors of storage.
+  static absl::StatusOr<BinStream> Create(PosixStorage& storage, BinDescription description);
+
+  uint64_t written() const { return written_; }
+  // Appends data, with direct I/O where the file system has it. All but the last piece must be a multiple of
+  // kIoAlignment, and `bytes` must be aligned to it. The buffer may be changed behind the data, up to such a multiple.
+  absl::Status Append(char* bytes, uint64_t size);
+  // Writes the header, makes the file durable and gives it its name. `object_bytes` has the true lengths of the file's
+  // objects, in their order.
+  absl::StatusOr<v1::FileResult> Finish(const std::vector<uint64_t>& object_bytes);
+
+ private:
+  BinStream(PosixStorage& storage, BinDescription description);
+  absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size);
+  absl::Status Failed(int error, std::string_view operation) const;
+  std::string Path(std::string_view ending) const;
+
+  PosixStorage* storage_;
+  BinDescription description_;
+  ItemChecksummer checksummer_;
+  UniqueFd fd_;
+  uint64_t written_ = 0;
+  std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;  // in the order of the data
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_IMPORT_BIN_STREAM_H_

@@ -1,0 +1,17 @@
+#ifndef CAIRN_FOREIGN_READ_PICKLE_READ_RANGE_H_
+#define CAIRN_FOREIGN_READ_PICKLE_READ_RANGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cairn {
+
+// Reads exactly `bytes` at `offset` of a file, or of a part of it. It is called only with ranges inside.
+using ReadRange = std::function<absl::StatusOr<std::string>(uint64_t offset, uint64_t bytes)>;
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_READ_PICKLE_READ_RANGE_H_

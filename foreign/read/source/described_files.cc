@@ -1,0 +1,102 @@
+#include "foreign/read/source/described_files.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/format/stored_item.h"
+#include "common/resources/helper_threads.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "foreign/read/pickle/pickle.h"
+
+namespace cairn {
+namespace {
+
+// A document takes about twice the pickle's length; this leaves room for what is unusual.
+constexpr uint64_t kMemoryPerByte = 6;
+constexpr int kReaders = 15;
+
+}  // namespace
+
+void ReleasePages(std::string& text, size_t consumed) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto data = reinterpret_cast<uintptr_t>(text.data());
+  const uintptr_t begin = (data + page - 1) / page * page, end = (data + consumed) / page * page;
+  // The pages of private memory read as zeros afterwards. If the kernel refuses, they stay.
+  if (begin < end) madvise(text.data() + (begin - data), end - begin, MADV_DONTNEED);
+}
+
+absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what,
+                                                   const ReleasePickle& release) {
+  PickleLimits limits;
+  limits.memory_bytes = std::max<uint64_t>(limits.memory_bytes, kMemoryPerByte * bytes.size());
+  return release ? ConsumePickle(bytes, what, limits, release) : ReadPickle(bytes, what, limits);
+}
+
+absl::Status BadMetadata(const std::string& what, std::string_view problem, std::string_view tensor) {
+  ErrorMetadata metadata = {{"file", what}};
+  if (!tensor.empty()) metadata.emplace_back("tensor", std::string(tensor));
+  return MakeError(Reason::kBadForeignFile, absl::StrCat(what, " ", std::string(problem)), metadata);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string_view, PickleValue>>> ReadByName(const PickleDocument& document,
+                                                                                 PickleValue dict,
+                                                                                 const std::string& what) {
+  std::vector<std::pair<std::string_view, PickleValue>> found;
+  bool all_are_texts = true;
+  document.ForEachPair(dict, [&](PickleValue key, PickleValue value) {
+    const auto name = document.Text(key);
+    all_are_texts = all_are_texts && name.has_value();
+    if (name) found.emplace_back(*name, value);
+  });
+  if (!all_are_texts) return BadMetadata(what, "has a name that is no text");
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string_view name = found[i].first;
+    if (i > 0 && found[i - 1].first == name) {
+      return BadMetadata(what, absl::StrCat("describes '", std::string(name), "' twice"), name);
+    }
+    CAIRN_RETURN_IF_ERROR(Annotate(CheckName(name), what));
+  }
+  return found;
+}
+
+absl::StatusOr<uint32_t> FileNumbers::Of(PickleValue path) {
+  const auto text = document_.Text(path);
+  if (!text) {
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " names a file by what is no text"),
+                     {{"file", what_}});
+  }
+  const auto [found, fresh] = numbers_.try_emplace(*text, static_cast<uint32_t>(names_.size()));
+  if (fresh) {
+    if (!IsPathBelow(*text)) {
+      return MakeError(Reason::kPathEscape,
+                       absl::StrCat(what_, ": '", std::string(*text), "' is no path below the directory"),
+                       {{"file", std::string(*text)}, {"next", std::string(kOutsideAction)}});
+    }
+    names_.emplace_back(*text);
+  }
+  return found->second;
+}
+
+absl::Status ReadEachFile(size_t files, const std::function<absl::Status(size_t file)>& read) {
+  Mutex mutex;
+  std::optional<std::pair<size_t, absl::Status>> error;  // of the first file that failed
+  HelperThreads readers(kReaders);
+  const auto failed = readers.ForEach(files, 1, [&](size_t file) {
+    const absl::Status status = WithMemory("to read a file of another library", [&] { return read(file); });
+    if (status.ok()) return 0;
+    MutexLock lock(mutex);
+    if (!error.has_value() || file < error->first) error.emplace(file, status);
+    return 1;
+  });
+  return failed.has_value() ? error->second : absl::OkStatus();
+}
+
+}  // namespace cairn

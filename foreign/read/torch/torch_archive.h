@@ -1,0 +1,24 @@
+// Reads one file that torch.save wrote, as if it were a checkpoint.
+#ifndef CAIRN_FOREIGN_READ_TORCH_TORCH_ARCHIVE_H_
+#define CAIRN_FOREIGN_READ_TORCH_TORCH_ARCHIVE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/format/manifest.h"
+
+namespace cairn {
+
+// Reads the tensors of a file whose value is a dict. Keys of nested dicts and positions in nested lists are joined by
+// "."; a tensor that lies exactly where another one does is an alias of that one. Values that are no tensors are left
+// out, because no range of the file holds one of them alone; see ReadTensorTree of `left_out`. The file has no
+// checksums. Everything in it is untrusted, and `path` is an absolute path without symbolic links. DATA_LOSS
+// (BAD_FOREIGN_FILE, FILE_TRUNCATED): it is no such file, or two tensors share a part of their memory only.
+// INVALID_ARGUMENT (BAD_NAME, NAME_COLLISION): a name that no tensor of Cairn can have, or that two have. UNIMPLEMENTED
+// (UNSUPPORTED): its value is no dict, or as TorchFile.
+absl::StatusOr<Manifest> ReadTorchArchive(const std::string& path, std::vector<std::string>* left_out = nullptr);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_READ_TORCH_TORCH_ARCHIVE_H_

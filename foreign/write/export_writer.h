@@ -1,0 +1,72 @@
+// Does for an export what is the same whatever the form of its files.
+#ifndef CAIRN_FOREIGN_WRITE_EXPORT_WRITER_H_
+#define CAIRN_FOREIGN_WRITE_EXPORT_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file/posix.h"
+#include "common/format/manifest.h"
+#include "foreign/tensors/tensor_reader.h"
+#include "foreign/write/output_directory.h"
+#include "foreign/write/window_stream.h"
+
+namespace cairn {
+
+struct WriteExportOptions {
+  // See export_identity.h.
+  std::string identity;
+  // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
+  uint64_t memory_bytes = uint64_t{1} << 30;
+  int threads = 2;
+  // Called now and then, from any thread, with how many bytes of tensors are written.
+  std::function<void(uint64_t)> progress;
+  // Called often; if it returns true the export ends.
+  std::function<bool()> interrupted;
+};
+
+// Opens a directory for one export and writes files into it, one after the other. Not thread-safe.
+class ExportWriter {
+ public:
+  // All of them must outlive it.
+  ExportWriter(PosixStorage& storage, const Manifest& manifest, const std::string& directory,
+               const WriteExportOptions& options);
+
+  // Opens the directory, as OutputDirectory::Open does, lets `write` write all files, and gives these their names.
+  // Returns how many of them an earlier export had finished. If it fails, what Abandon says stays.
+  // CANCELLED (INTERRUPTED).
+  absl::StatusOr<size_t> Run(const std::function<bool(std::string_view name)>& is_output,
+                             const std::function<absl::Status()>& write);
+
+  // The rest is for `write`. Allocate comes first: `largest_part` should have room in a window, and no window is larger
+  // than `largest_file`.
+  absl::Status Allocate(uint64_t largest_part, uint64_t largest_file);
+  // Writes a file of `bytes` bytes by `fill`, which gives all of them to the stream. If an earlier export has finished
+  // the file, it only checks that, and counts its `tensor_bytes` as done.
+  absl::Status WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,
+                         const std::function<absl::Status()>& fill);
+  // Counts bytes of tensors as written.
+  void AddDone(uint64_t bytes);
+
+  TensorReader& reader() { return reader_; }
+  WindowStream& stream() { return stream_; }
+  // Returns the directory, for small files.
+  OutputDirectory& output() { return output_; }
+
+ private:
+  const WriteExportOptions& options_;
+  OutputDirectory output_;
+  TensorReader reader_;
+  WindowStream stream_{output_};
+  uint64_t done_ = 0;
+  size_t finished_before_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_WRITE_EXPORT_WRITER_H_

@@ -1,0 +1,30 @@
+// Writes an export: reads the checkpoint, permutes and casts, and makes whole files appear.
+#ifndef CAIRN_FOREIGN_WRITE_EXPORTER_H_
+#define CAIRN_FOREIGN_WRITE_EXPORTER_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/file/posix.h"
+#include "common/format/manifest.h"
+#include "foreign/write/export_plan.h"
+#include "foreign/write/export_writer.h"
+
+namespace cairn {
+
+// Writes the files of a plan into `directory`. Every source block that is read is verified. Files are written under
+// temporary names (".tmp-export-...") after their room was reserved. Only when all are durable do they get their names,
+// the index last, so a loader that goes by the index never sees a part. Returns how many files were there already,
+// finished by an earlier export of the same identity. After an error that may pass, and after a kill, finished files
+// stay for the next one; all else that was written is removed.
+//
+// ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds safetensors files, an index or one of the files to copy, or another
+// export fills it. RESOURCE_EXHAUSTED (NO_SPACE). CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and
+// storage.
+absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+                                   const std::string& directory, const WriteExportOptions& options);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_WRITE_EXPORTER_H_

@@ -1,0 +1,373 @@
+#include "foreign/write/output_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/random_id.h"
+#include "common/file/atomic_write.h"
+#include "common/file/confined_path.h"
+#include "common/file/direct_io.h"
+#include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
+#include "common/file/range_reader.h"
+#include "common/file/retry.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::string_view kTemporaryPrefix = ".tmp-export-";
+constexpr std::string_view kFinishedPrefix = ".tmp-export-done-";
+constexpr size_t kCopiedBytes = size_t{1} << 20;
+// A finished file is read by so many threads, in such pieces.
+constexpr int kThreads = 2;
+constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+constexpr size_t kChecksumDigits = 8;
+
+// A checkpoint of one library beside that of another is read as either, by chance.
+bool IsOfACheckpoint(std::string_view name) {
+  for (const std::string_view ending :
+       {".safetensors", ".safetensors.index.json", ".distcp", ".metadata", ".snapshot_metadata"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  return false;
+}
+
+// What the temporary name of a finished file says; views into that name.
+struct FinishedName {
+  std::string_view identity;
+  uint32_t crc32c = 0;
+  std::string_view name;
+};
+
+// Reads ".tmp-export-done-IDENTITY-CRC-NAME".
+std::optional<FinishedName> ReadFinishedName(std::string_view temporary) {
+  if (!temporary.starts_with(kFinishedPrefix)) return std::nullopt;
+  temporary.remove_prefix(kFinishedPrefix.size());
+  FinishedName finished;
+  finished.identity = temporary.substr(0, temporary.find('-'));
+  temporary.remove_prefix(finished.identity.size());
+  if (temporary.size() < kChecksumDigits + 3 || temporary[kChecksumDigits + 1] != '-') return std::nullopt;
+  const char* const end = temporary.data() + 1 + kChecksumDigits;
+  if (std::from_chars(temporary.data() + 1, end, finished.crc32c, 16).ptr != end) return std::nullopt;
+  finished.name = temporary.substr(kChecksumDigits + 2);
+  return finished;
+}
+
+// Returns the CRC32C of a file, or nothing if it cannot be read. CANCELLED (INTERRUPTED).
+absl::StatusOr<std::optional<uint32_t>> ChecksumOf(PosixStorage& storage, const std::string& name, uint64_t bytes,
+                                                   const std::function<bool()>& interrupted) {
+  const RangeReaderOptions options;
+  ReadCounters counters;
+  const auto reader = RangeReader::Open(storage, name, bytes, options, counters);
+  if (!reader.ok()) return std::nullopt;
+  std::vector<AlignedBuffer> buffers;
+  for (int i = 0; i < kThreads; ++i) buffers.emplace_back(kPieceBytes);
+  std::vector<uint32_t> checksums((bytes + kPieceBytes - 1) / kPieceBytes);
+  std::atomic<size_t> buffer{0};
+  std::atomic<uint64_t> next{0};
+  std::atomic<bool> ended{false};
+  std::atomic<bool> unreadable{false};
+  RunOnThreads(kThreads, [&] {
+    char* const to = buffers[buffer++].data();
+    for (uint64_t at = 0; !ended && !unreadable && (at = next.fetch_add(kPieceBytes)) < bytes;) {
+      if (interrupted && interrupted()) ended = true;
+      const uint64_t size = std::min(kPieceBytes, bytes - at);
+      if (!(*reader)->Read(at, size, to, /*in_place=*/true).ok()) unreadable = true;
+      checksums[at / kPieceBytes] = Crc32c(to, size);
+    }
+  });
+  if (ended) return MakeError(Reason::kInterrupted, "interrupted");
+  if (unreadable) return std::nullopt;
+  uint32_t all = 0;
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    all = CombineCrc32c(all, checksums[at / kPieceBytes], std::min(kPieceBytes, bytes - at));
+  }
+  return all;
+}
+
+}  // namespace
+
+OutputDirectory::~OutputDirectory() {
+  if (!fd_.valid()) return;
+  for (const File& file : files_) {
+    if ((!file.finished || !keep_finished_) && !done_) UnlinkIn(fd_.get(), file.temporary);
+  }
+  for (const std::string& name : published_) UnlinkIn(fd_.get(), name);
+  if (!keep_finished_) {
+    for (const auto& [name, found] : found_) UnlinkIn(fd_.get(), found.temporary);
+  }
+  if (made_directory_ && !done_) rmdir(path_.c_str());
+}
+
+std::string OutputDirectory::PathOf(const std::string& name) const { return absl::StrCat(path_, "/", name); }
+
+bool OutputDirectory::IsSameFile(const std::string& one, const std::string& other) const {
+  struct stat first = {}, second = {};
+  return fstatat(fd_.get(), one.c_str(), &first, AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstatat(fd_.get(), other.c_str(), &second, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+absl::Status OutputDirectory::Open(const std::function<bool(std::string_view name)>& is_output) {
+  if (RetryInterrupted([&] { return mkdir(path_.c_str(), 0755); }) == 0) {
+    made_directory_ = true;
+  } else if (errno == ENOENT) {
+    // The parent directory is not made too: otherwise, if a mount were missing, the export would fill the disk below
+    // it.
+    return MakeError(Reason::kBadRequest, absl::StrCat("the directory above ", path_, " does not exist"),
+                     {{"file", path_}, {"next", "Make that directory, or correct --to."}});
+  } else if (errno != EEXIST) {
+    return ErrnoError(errno, "make", path_);
+  }
+  fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd_.valid()) return ErrnoError(errno, "open", path_);
+  CAIRN_RETURN_IF_ERROR(Lock());
+  CAIRN_ASSIGN_OR_RETURN(storage_, PosixStorage::Open(path_, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_->List(""));
+  std::vector<std::string> temporaries;
+  for (const auto& [name, is_directory] : entries) {
+    // Whoever wrote this would hold the lock if it were alive.
+    if (locked_ && name.starts_with(kTemporaryPrefix)) temporaries.push_back(name);
+  }
+  const std::vector<std::string> useless = FindFinished(temporaries);
+  for (const auto& [name, is_directory] : entries) {
+    if (name.starts_with(kTemporaryPrefix) || (!IsOfACheckpoint(name) && !is_output(name))) continue;
+    // An export that was killed while it gave names has given this one.
+    if (const auto found = found_.find(name); found != found_.end() && IsSameFile(name, found->second.temporary))
+      continue;
+    keep_finished_ = true;  // they are not what is in the way
+    RemoveSecondNames(temporaries);
+    return MakeError(Reason::kOutputExists,
+                     absl::StrCat(path_, " holds ", name, " already; export into an empty directory"),
+                     {{"file", PathOf(name)}});
+  }
+  for (const std::string& temporary : useless) unlinkat(fd_.get(), temporary.c_str(), 0);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> OutputDirectory::FindFinished(const std::vector<std::string>& temporaries) {
+  std::vector<std::string> others;
+  for (const std::string& temporary : temporaries) {
+    const std::optional<FinishedName> finished = ReadFinishedName(temporary);
+    struct stat file = {};
+    if (finished && finished->identity == identity_ &&
+        fstatat(fd_.get(), temporary.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(file.st_mode)) {
+      const Found found{temporary, static_cast<uint64_t>(file.st_size), finished->crc32c};
+      if (found_.emplace(finished->name, found).second) continue;
+    }
+    others.push_back(temporary);
+  }
+  return others;
+}
+
+// All files of an export have been given their names before the first temporary name goes. So if all that are left of
+// an export have their names too, it was killed after it was complete.
+void OutputDirectory::RemoveSecondNames(const std::vector<std::string>& temporaries) {
+  std::map<std::string_view, std::vector<std::string>> complete;  // by identity; empty if the export is not complete
+  for (const std::string& temporary : temporaries) {
+    const std::optional<FinishedName> finished = ReadFinishedName(temporary);
+    if (!finished) return;  // a file was being written
+    const auto [at, first] = complete.try_emplace(finished->identity);
+    if (!first && at->second.empty()) continue;
+    if (IsSameFile(temporary, std::string(finished->name))) {
+      at->second.push_back(temporary);
+    } else {
+      at->second.clear();
+    }
+  }
+  for (const auto& [identity, names] : complete) {
+    for (const std::string& temporary : names) unlinkat(fd_.get(), temporary.c_str(), 0);
+  }
+}
+
+absl::Status OutputDirectory::Lock() {
+  if (RetryInterrupted([&] { return flock(fd_.get(), LOCK_EX | LOCK_NB); }) == 0) {
+    locked_ = true;
+    return absl::OkStatus();
+  }
+  // Some file systems do not lock directories.
+  if (errno != EWOULDBLOCK) return absl::OkStatus();
+  return MakeError(Reason::kOutputExists, absl::StrCat("another export fills ", path_), {{"file", path_}});
+}
+
+absl::StatusOr<bool> OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes,
+                                                   const std::function<bool()>& interrupted) {
+  return Take(name, bytes, std::nullopt, interrupted);
+}
+
+absl::StatusOr<bool> OutputDirectory::Take(const std::string& name, uint64_t bytes, std::optional<uint32_t> crc32c,
+                                           const std::function<bool()>& interrupted) {
+  const auto at = found_.find(name);
+  if (at == found_.end()) return false;
+  const Found& found = at->second;
+  // Whoever has written to it since, or a disk that lost some of it, left its name as it was.
+  std::optional<uint32_t> checksum;
+  if (found.bytes == bytes && found.crc32c == crc32c.value_or(found.crc32c)) {
+    CAIRN_ASSIGN_OR_RETURN(checksum, WithMemory("to check a file that is finished", [&] {
+                             return ChecksumOf(*storage_, found.temporary, bytes, interrupted);
+                           }));
+  }
+  const bool whole = checksum == found.crc32c;
+  if (!whole && IsSameFile(name, found.temporary)) {
+    keep_finished_ = true;  // the others are not what is in the way
+    return MakeError(Reason::kOutputExists,
+                     absl::StrCat(PathOf(name), " is not what the export that was broken off has written"),
+                     {{"file", PathOf(name)}, {"next", "Move that file away, and run the same command again."}});
+  }
+  if (whole) {
+    files_.push_back({found.temporary, name, true});
+  } else {
+    unlinkat(fd_.get(), found.temporary.c_str(), 0);
+  }
+  found_.erase(at);
+  return whole;
+}
+
+absl::StatusOr<UniqueFd> OutputDirectory::Create(const std::string& name, uint64_t bytes) {
+  const std::string temporary =
+      absl::StrCat(std::string(kTemporaryPrefix), absl::Hex(RandomId(), absl::kZeroPad16), "-", name);
+  UniqueFd fd = OpenIn(fd_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL);
+  if (!fd.valid()) return ErrnoError(errno, "create", PathOf(name));
+  files_.push_back({temporary, name});
+  const int error = bytes == 0 ? 0 : posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return Annotate(ErrnoError(error, "reserve", PathOf(name)), absl::StrCat(bytes, " bytes"));
+  }
+  return fd;
+}
+
+absl::Status OutputDirectory::Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) const {
+  const int error = WriteBlocksAt(fd, bytes, offset);
+  return error == 0 ? absl::OkStatus() : ErrnoError(error, "write", PathOf(name));
+}
+
+absl::Status OutputDirectory::Sync(int fd, const std::string& name) {
+  return Fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", PathOf(name));
+}
+
+absl::Status OutputDirectory::Finish(int fd, const std::string& name, uint32_t crc32c) {
+  CAIRN_RETURN_IF_ERROR(Sync(fd, name));
+  if (!locked_) return absl::OkStatus();  // another export of this identity may be at work
+  const auto file = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.name == name; });
+  const std::string finished =
+      absl::StrCat(std::string(kFinishedPrefix), identity_, "-", absl::Hex(crc32c, absl::kZeroPad8), "-", name);
+  if (renameat(fd_.get(), file->temporary.c_str(), fd_.get(), finished.c_str()) != 0) {
+    return ErrnoError(errno, "rename", PathOf(name));
+  }
+  file->temporary = finished;
+  file->finished = true;
+  return absl::OkStatus();
+}
+
+absl::Status OutputDirectory::Add(const std::string& name, std::string_view bytes) {
+  const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
+  CAIRN_ASSIGN_OR_RETURN(const bool taken, Take(name, bytes.size(), crc32c, nullptr));
+  if (taken) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, Create(name, bytes.size()));
+  CAIRN_RETURN_IF_ERROR(Write(fd.get(), name, 0, bytes));
+  return Finish(fd.get(), name, crc32c);
+}
+
+absl::Status OutputDirectory::Copy(const std::string& name, const std::string& source) {
+  const UniqueFd from(open(source.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!from.valid()) return ErrnoError(errno, "open", source);
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+  const auto for_each_piece = [&](const std::function<absl::Status(std::string_view)>& visit) -> absl::Status {
+    std::string piece(kCopiedBytes, '\0');
+    bytes = 0;
+    crc32c = 0;
+    for (size_t got = kCopiedBytes; got == kCopiedBytes; bytes += got) {
+      const int error = ReadFullyAt(from.get(), piece.data(), kCopiedBytes, bytes, got);
+      if (error != 0) return ErrnoError(error, "read", source);
+      crc32c = ExtendCrc32c(crc32c, piece.data(), got);
+      CAIRN_RETURN_IF_ERROR(visit(std::string_view(piece).substr(0, got)));
+    }
+    return absl::OkStatus();
+  };
+  if (found_.contains(name)) {
+    CAIRN_RETURN_IF_ERROR(for_each_piece([](std::string_view) { return absl::OkStatus(); }));
+    CAIRN_ASSIGN_OR_RETURN(const bool taken, Take(name, bytes, crc32c, nullptr));
+    if (taken) return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd to, Create(name, 0));
+  CAIRN_RETURN_IF_ERROR(for_each_piece([&](std::string_view piece) { return Write(to.get(), name, bytes, piece); }));
+  return Finish(to.get(), name, crc32c);
+}
+
+absl::Status OutputDirectory::Publish() {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const auto& [temporary, name, finished] = files_[i];
+    // The files before the last one must be durable before that one has its name.
+    if (i + 1 == files_.size()) CAIRN_RETURN_IF_ERROR(SyncDirectory());
+    // The name must not replace something that has come meanwhile.
+    const int error = LinkNoReplace(fd_.get(), temporary, name);
+    if (error == EEXIST && !IsSameFile(temporary, name)) {
+      return MakeError(Reason::kOutputExists, absl::StrCat(PathOf(name), " has come to be there meanwhile"),
+                       {{"file", PathOf(name)}});
+    }
+    if (error != 0 && error != EEXIST) return ErrnoError(error, "link", PathOf(name));
+    published_.push_back(name);
+  }
+  CAIRN_RETURN_IF_ERROR(SyncDirectory());
+  if (made_directory_) {
+    const UniqueFd parent(openat(fd_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!parent.valid() || Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", path_);
+  }
+  // Only now do the temporary names go, so an export that is killed before goes on with its files.
+  done_ = true;
+  published_.clear();
+  return RemoveTemporaryNames();
+}
+
+// Each is a second name of a file that is complete. Nobody would look for one that is left.
+absl::Status OutputDirectory::RemoveTemporaryNames() {
+  absl::Status left;
+  for (const File& file : files_) {
+    // The name is gone where the file system has no links.
+    const auto remove = [&] { return UnlinkIn(fd_.get(), file.temporary) == 0 || errno == ENOENT; };
+    if (remove() || remove() || !left.ok()) continue;
+    const std::string path = PathOf(file.temporary);
+    left = Annotate(ErrnoError(errno, "remove", path), absl::StrCat("the export is complete in ", path_),
+                    {{"next", absl::StrCat("Use the export as it is. Remove ", path_,
+                                           "/.tmp-export-* when the storage lets you, or run the same command again, "
+                                           "which removes them.")}});
+  }
+  return left;
+}
+
+absl::Status OutputDirectory::Abandon(const absl::Status& error) {
+  if (done_) return error;  // only second names are left
+  const bool may_pass = absl::IsCancelled(error) || absl::IsResourceExhausted(error) || absl::IsUnavailable(error);
+  const auto finished =
+      static_cast<size_t>(std::count_if(files_.begin(), files_.end(), [](const File& file) { return file.finished; }) +
+                          static_cast<ptrdiff_t>(found_.size()));
+  if (!may_pass || finished == 0) return error;
+  keep_finished_ = true;
+  return Annotate(error,
+                  absl::StrCat(finished, finished == 1 ? " file is" : " files are", " finished and kept in ", path_),
+                  {{"next", absl::StrCat("Run the same command again when the cause is gone: it goes on from there. To "
+                                         "give up, remove ",
+                                         path_, "/.tmp-export-*")}});
+}
+
+absl::Status OutputDirectory::SyncDirectory() {
+  return Fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", path_);
+}
+
+}  // namespace cairn

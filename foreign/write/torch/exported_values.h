@@ -1,0 +1,46 @@
+// Finds the values of a checkpoint that are no tensors, for those who write them in another form.
+#ifndef CAIRN_FOREIGN_WRITE_TORCH_EXPORTED_VALUES_H_
+#define CAIRN_FOREIGN_WRITE_TORCH_EXPORTED_VALUES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/format/manifest.h"
+#include "foreign/read/dcp/per_rank_values.h"
+#include "foreign/tensors/item_reader.h"
+#include "foreign/tensors/whole_tensors.h"
+#include "foreign/write/torch/object_value.h"
+
+namespace cairn {
+
+struct ExportedValue {
+  std::string name;               // the parts of the path, joined by "."
+  std::vector<ObjectValue> path;  // the checkpoint's name, then keys and positions within
+  ObjectValue value;
+  std::string object;  // the name in the checkpoint
+};
+
+// Returns the chosen values, by name. An object of which every rank has its own keeps its name if all are the same, and
+// gets ".rank0" and so on behind it if they are not. Fails as ItemReader and ReadObjectValue do.
+absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& manifest, const TensorChoice& choice,
+                                                              ItemReader& reader);
+
+// Returns the values of which every rank has its own, and their bytes, as a directory keeps them beside the names that
+// PyTorch reads: `values`, which are all that are exported. Fails as ItemReader does.
+struct ValuesOfRanks {
+  PerRankValues values;
+  std::vector<std::string> contents;  // parallel to values.values
+};
+absl::StatusOr<ValuesOfRanks> ReadValuesOfRanks(const Manifest& manifest, const TensorChoice& choice,
+                                                const std::vector<ExportedValue>& values, ItemReader& reader);
+
+// Takes apart what torch.distributed.checkpoint takes apart: dicts, and lists that hold dicts at any depth.
+std::vector<ExportedValue> TakeApart(std::vector<ExportedValue> values);
+
+// UNIMPLEMENTED (UNSUPPORTED): names the values that are or hold what only a class's own code could make.
+absl::Status CheckNoneIsOpaque(const std::vector<ExportedValue>& values);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_WRITE_TORCH_EXPORTED_VALUES_H_

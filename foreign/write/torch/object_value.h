@@ -1,0 +1,61 @@
+// Reads the bytes by which Cairn keeps a value that is no tensor, for those who write it in another form.
+#ifndef CAIRN_FOREIGN_WRITE_TORCH_OBJECT_VALUE_H_
+#define CAIRN_FOREIGN_WRITE_TORCH_OBJECT_VALUE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tensor/box.h"
+#include "foreign/write/torch/pickle_writer.h"
+
+namespace cairn {
+
+struct ObjectValue {
+  enum class Kind {
+    kNone,
+    kBool,
+    kInt,
+    kFloat,
+    kText,
+    kBytes,
+    kList,
+    kTuple,
+    kDict,
+    kArray,   // of numpy
+    kTensor,  // of torch
+    kOpaque,  // only a description is left of it, or a serializer of the user has made it
+  };
+
+  Kind kind = Kind::kNone;
+  bool boolean = false;
+  double number = 0;
+  // The digits of a kInt, a text, the bytes of a kBytes, kArray or kTensor, or what a kOpaque is.
+  std::string text;
+  // The elements of a list or tuple; keys and values of a dict, in turn.
+  std::vector<ObjectValue> items;
+  std::string dtype;  // of an array, as numpy says it: "<f8"; of a tensor, as torch does: "bfloat16"
+  Shape shape;        // of an array or tensor
+
+  bool operator==(const ObjectValue&) const = default;
+};
+
+// Reads an object's bytes, in the form that python/cairn/_objects.py describes; `name` is for errors. DATA_LOSS
+// (CHECKSUM_MISMATCH): they are not of that form. UNIMPLEMENTED (FORMAT_TOO_NEW): a later version has made them.
+absl::StatusOr<ObjectValue> ReadObjectValue(std::string_view bytes, std::string_view name);
+
+// Returns the opaque part that a value is or holds; null if it has none.
+const ObjectValue* FindOpaque(const ObjectValue& value);
+
+// Adds what pushes the value, which must have no opaque part. The bytes of its tensors, which lie in the value, are
+// appended to `storages`.
+void WriteValue(const ObjectValue& value, PickleWriter& pickle, std::vector<std::string_view>& storages);
+
+// Returns what torch.save writes of the value, which must have no opaque part and take less than 2 GiB.
+std::string TorchArchiveOf(const ObjectValue& value);
+
+}  // namespace cairn
+
+#endif  // CAIRN_FOREIGN_WRITE_TORCH_OBJECT_VALUE_H_

@@ -1,0 +1,103 @@
+#include "foreign/write/window_stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/mutex.h"
+#include "common/file/direct_io.h"
+#include "common/file/errno_error.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kMinMemory = 4 * kSmallestWindowBytes;
+// Leaves room for headers, plans and stacks.
+constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
+// Larger windows than this do not make an export faster, unless a part needs one.
+constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
+// The size of one write.
+constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
+// So many that the disk always has writes to do.
+constexpr int kThreads = 2;
+
+}  // namespace
+
+uint64_t WindowBytes(const WindowSizes& sizes) {
+  const uint64_t memory = std::max(sizes.memory_bytes, kMinMemory);
+  const uint64_t aside = kSpareMemory + sizes.reader_bytes;
+  const uint64_t most = std::max(memory > aside ? (memory - aside) / 2 : 0, kSmallestWindowBytes);
+  const uint64_t wanted = std::min(std::max(sizes.largest_part, kUsualWindow), sizes.largest_file);
+  return RoundUpToIo(std::max<uint64_t>(std::min(wanted, most), 1));
+}
+
+absl::Status WindowStream::Allocate(uint64_t window_bytes) {
+  return WithMemory(absl::StrCat("for two buffers of ", window_bytes, " bytes; lower --memory"), [&] {
+    // The part of a window that is no whole block begins the next one.
+    for (AlignedBuffer& window : windows_) window = AlignedBuffer(window_bytes + kIoAlignment);
+    return absl::OkStatus();
+  });
+}
+
+void WindowStream::Begin(int fd, std::string name, uint64_t bytes) {
+  fd_ = fd;
+  name_ = std::move(name);
+  origin_ = filled_ = 0;
+  crc32c_ = 0;
+  // A smaller file has no block that could be tried.
+  if (bytes >= kIoAlignment) BeginDirectIo(fd);
+}
+
+absl::Status WindowStream::Flush() {
+  const char* const bytes = data();
+  const uint64_t offset = origin_, size = filled_ / kIoAlignment * kIoAlignment, rest = filled_ - size;
+  // The window before must be written before the rest goes into its memory.
+  CAIRN_RETURN_IF_ERROR(background_.Wait());
+  active_ = 1 - active_;
+  std::memcpy(data(), bytes + size, rest);
+  origin_ += size;
+  filled_ = rest;
+  if (size == 0) return absl::OkStatus();
+  return background_.Start([=, this] { return WritePieces(offset, bytes, size); });
+}
+
+absl::Status WindowStream::End() {
+  CAIRN_RETURN_IF_ERROR(Flush());
+  CAIRN_RETURN_IF_ERROR(background_.Wait());
+  if (filled_ == 0) return absl::OkStatus();
+  crc32c_ = ExtendCrc32c(crc32c_, data(), filled_);
+  if (const int error = EndDirectIo(fd_); error != 0) return ErrnoError(error, "set up", name_);
+  return output_.Write(fd_, name_, origin_, {data(), filled_});
+}
+
+absl::Status WindowStream::WritePieces(uint64_t offset, const char* bytes, uint64_t size) {
+  std::vector<uint32_t> checksums((size + kPieceBytes - 1) / kPieceBytes);
+  std::atomic<uint64_t> next{0};
+  Mutex mutex;
+  absl::Status error;
+  RunOnThreads(size > kPieceBytes ? kThreads : 1, [&] {
+    for (uint64_t at = next.fetch_add(kPieceBytes); at < size; at = next.fetch_add(kPieceBytes)) {
+      const std::string_view piece(bytes + at, std::min(kPieceBytes, size - at));
+      checksums[at / kPieceBytes] = Crc32c(piece.data(), piece.size());
+      absl::Status status = output_.Write(fd_, name_, offset + at, piece);
+      if (status.ok()) continue;
+      next = size;
+      MutexLock lock(mutex);
+      error.Update(status);
+      return;
+    }
+  });
+  for (uint64_t at = 0; at < size; at += kPieceBytes) {
+    crc32c_ = CombineCrc32c(crc32c_, checksums[at / kPieceBytes], std::min(kPieceBytes, size - at));
+  }
+  return error;
+}
+
+}  // namespace cairn

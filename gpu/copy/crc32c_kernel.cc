@@ -1,0 +1,25 @@
+#include "gpu/copy/crc32c_kernel.h"
+
+#include <algorithm>
+
+#include "common/base/crc32c.h"
+
+namespace cairn {
+
+const char* const kCrc32cKernelPtx =
+#include "gpu/copy/crc32c_kernel_ptx.inc"
+    ;
+
+uint32_t Crc32cOfBlocks(const uint32_t* raw, int64_t bytes) {
+  // A CRC is its raw CRC plus that of as many zeros.
+  static const uint32_t zeros_of_block = ExtendCrc32cByZeros(0, crc32c::kBlockBytes);
+  uint32_t crc = 0;
+  for (int64_t at = 0; at < bytes; at += crc32c::kBlockBytes, ++raw) {
+    const auto size = static_cast<uint64_t>(std::min<int64_t>(crc32c::kBlockBytes, bytes - at));
+    const uint32_t zeros = size == crc32c::kBlockBytes ? zeros_of_block : ExtendCrc32cByZeros(0, size);
+    crc = CombineCrc32c(crc, *raw ^ zeros, size);
+  }
+  return crc;
+}
+
+}  // namespace cairn

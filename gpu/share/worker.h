@@ -1,0 +1,108 @@
+// cairn-gpu-worker: the one process of an agent that calls CUDA and NCCL. Calls of NCCL may hang, an error may leave
+// the process's context broken, and a device's memory is surely given back only by the end of the process. So all of
+// that happens here, and the agent ends the worker when something is wrong or nothing is needed of it any more.
+#ifndef CAIRN_GPU_SHARE_WORKER_H_
+#define CAIRN_GPU_SHARE_WORKER_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gpu/driver/driver.h"
+#include "gpu/driver/library.h"
+#include "gpu/share/device_reader.h"
+#include "gpu/share/gpu_worker.pb.h"
+#include "gpu/share/look_pace.h"
+#include "gpu/share/worker_socket.h"
+
+namespace cairn {
+
+struct WorkerLibraries {
+  std::string driver = GpuDriver::kLibrary;
+  std::string nccl = NcclLibrary::kLibrary;
+};
+
+// Answers the requests of gpu_worker.proto in their order. It does not trust the socket: it never reads or writes
+// outside of the memory that it was given. Not thread-safe.
+class Worker {
+ public:
+  Worker(UniqueFd socket, WorkerLibraries libraries);
+  // Unmaps the memory, unless a step was broken off. Then it stays until the process ends.
+  ~Worker();
+
+  // Serves until the agent closes its end, or until something fails. Then aborts the group, which may hang.
+  void Run();
+
+ private:
+  struct Memory {
+    char* data = nullptr;
+    uint64_t bytes = 0;
+    bool writable = false;
+  };
+
+  // Takes one packet. False: nothing more comes.
+  bool Serve();
+  absl::Status Handle(const worker::WorkerRequest& request, UniqueFd descriptor);
+  absl::Status Open();
+  absl::Status Describe();
+  absl::Status MakeId();
+  absl::Status Join(const worker::Join& join);
+  absl::Status Map(const worker::Map& map, const UniqueFd& descriptor);
+  absl::Status Unmap(const worker::Unmap& unmap);
+  absl::Status Register(Memory& memory);
+  void Release(const Memory& memory);
+  absl::Status CheckStep(const worker::Step& step) const;
+  // Starts it, or lets it wait until the last one is in the stream.
+  absl::Status TakeStep(const worker::Step& step);
+  absl::Status StartStep(const worker::Step& step);
+  absl::Status ReadDevice(const worker::DeviceRequest& request, const UniqueFd& descriptor);
+
+  // Looks at what the group does.
+  bool busy() const { return joining_ || !steps_.empty(); }
+  // All its work is in the stream.
+  bool under_way() const { return !joining_ && steps_.back().recorded; }
+  absl::Status Look();
+  absl::Status FinishJoin();
+  absl::Status FinishStep();
+
+  absl::Status Send(const worker::WorkerEvent& event) { return socket_.Send(event, -1); }
+  absl::Status DriverError(std::string_view call, cuda::Result result) const;
+  absl::Status NcclError(const char* call, nccl::Result result) const;
+
+  WorkerSocket socket_;
+  const WorkerLibraries libraries_;
+  const GpuDriver* driver_ = nullptr;
+  std::unique_ptr<const NcclLibrary> nccl_;
+
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+  // One behind each step that is under way.
+  std::array<cuda::Event, 2> events_ = {};
+  nccl::Comm comm_ = nullptr;
+  uint32_t rank_ = 0;  // within the group
+  uint32_t ranks_ = 0;
+  uint64_t free_before_ = 0;
+  bool joining_ = false;
+  std::map<uint64_t, Memory> memory_;
+  uint64_t last_step_ = 0;
+  struct RunningStep {
+    uint64_t number = 0;
+    cuda::Event event = nullptr;
+    bool recorded = false;  // the event stands behind its work
+  };
+  std::deque<RunningStep> steps_;          // in their order
+  std::optional<worker::Step> next_step_;  // cannot be put into the stream yet
+  LookPace pace_;
+  DeviceReader reader_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_GPU_SHARE_WORKER_H_

@@ -1,0 +1,80 @@
+// A file that holds all that a save plan was made from: the layouts of all ranks, each distinct one once, the nodes and
+// the options. It is one file, so keeping a plan costs the same few calls of storage whatever the number of ranks.
+//
+// Form (numbers are little-endian):
+//    0  8  magic "CAIRNPLN"
+//    8  4  version
+//   12  8  bytes of the index
+//   20  8  bytes of all layouts
+//   28  4  CRC32C of the index
+//   32  4  CRC32C of the 32 bytes before
+//   36     the index, in protobuf's wire format: see plan_file.cc
+//          the layouts, one behind the other, in the order of the index; the file ends behind the last one
+//
+// Nothing that is committed depends on such a file: what cannot be read is made anew from what the agents upload.
+#ifndef CAIRN_STORE_PLAN_PLAN_FILE_H_
+#define CAIRN_STORE_PLAN_PLAN_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/file/posix.h"
+#include "common/file/unique_fd.h"
+#include "planner/save/save_options.h"
+
+namespace cairn {
+
+struct PlanInputs {
+  int bins = 0;
+  MovePolicy moves = MovePolicy::kNever;
+  std::vector<std::string> layout;  // digests, by rank
+  std::vector<std::string> node;    // by rank
+};
+
+// Thread-safe but for moves.
+class PlanFile {
+ public:
+  struct Layout {
+    std::string digest;
+    uint64_t offset = 0;  // in the file
+    uint64_t bytes = 0;   // at most kMaxLayoutBytes
+    uint32_t crc32c = 0;
+  };
+
+  // Reads the head and the index; takes memory for no more than the file has. `path` is for messages.
+  // NOT_FOUND (PLAN_UNKNOWN): it is no such file, is damaged or has another version; the errors of errno_error.h.
+  static absl::StatusOr<PlanFile> Open(UniqueFd fd, const std::string& path);
+
+  const PlanInputs& inputs() const { return inputs_; }
+  // Returns the distinct ones, sorted by digest.
+  const std::vector<Layout>& layouts() const { return layouts_; }
+  // Returns null if there is no layout of this digest.
+  const Layout* Find(std::string_view digest) const;
+  // Reads the bytes of one of layouts(). They have its CRC32C; the caller checks the digest. NOT_FOUND (PLAN_UNKNOWN):
+  // they have another one; and the errors of errno_error.h.
+  absl::StatusOr<std::string> ReadLayout(const Layout& layout) const;
+
+ private:
+  PlanFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  absl::Status ReadIndex(std::string_view index, uint64_t first, uint64_t layout_bytes);
+
+  UniqueFd fd_;
+  std::string path_;
+  PlanInputs inputs_;
+  std::vector<Layout> layouts_;
+};
+
+// Writes such a file durably in place of what stands there, and returns its length. `bytes` are the layouts, parallel
+// to inputs.layout; the memory of none is taken a second time. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more ranks or
+// longer names than Open takes; the errors of errno_error.h.
+absl::StatusOr<uint64_t> WritePlanFile(PosixStorage& storage, std::string_view path, const PlanInputs& inputs,
+                                       const std::vector<std::shared_ptr<const std::string>>& bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_PLAN_PLAN_FILE_H_

@@ -1,0 +1,296 @@
+#include "store/read/catalog.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/read/check_files.h"
+
+namespace cairn {
+namespace {
+
+OutcomeSummary SummaryOf(int64_t step, const AttemptRecord& record) {
+  OutcomeSummary summary;
+  summary.step = step;
+  summary.attempt = record.attempt;
+  summary.deleted = record.kind == AttemptRecord::Kind::kDeleted;
+  summary.committed = record.kind == AttemptRecord::Kind::kManifest || (summary.deleted && record.world_size > 0);
+  summary.damaged = record.kind == AttemptRecord::Kind::kDamaged;
+  summary.request_id = record.request_id;
+  summary.error = record.error;
+  summary.bytes = record.bytes;
+  summary.world_size = record.world_size;
+  summary.commit_time = record.time;
+  summary.lineage = record.lineage;
+  return summary;
+}
+
+// A damaged outcome ends its attempt like an abort record, and nothing of it is removed: it may still be rescued by
+// hand.
+void AddTo(Recovered& recovered, const StepRecord& step) {
+  if (!step.unlisted.ok()) {
+    OutcomeSummary summary;
+    summary.step = step.step;
+    summary.damaged = true;
+    summary.error = step.unlisted;
+    recovered.outcome.push_back(std::move(summary));
+  }
+  for (const AttemptRecord& record : step.attempts) {
+    if (record.kind == AttemptRecord::Kind::kNone) {
+      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/false});
+      continue;
+    }
+    recovered.outcome.push_back(SummaryOf(step.step, record));
+    if (record.kind == AttemptRecord::Kind::kAbortRecord && record.directory) {
+      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/true});
+    }
+    if (record.kind == AttemptRecord::Kind::kDeleted && record.directory) {
+      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/true, /*deleted=*/true});
+    }
+  }
+}
+
+// A load goes no further back: if so many in a row are damaged, the fault is that of the storage that holds them.
+constexpr size_t kMaxPassedOver = 64;
+
+}  // namespace
+
+std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<StepRecord> steps) {
+  std::vector<std::string> directories;
+  std::vector<StepRecord*> told;
+  for (StepRecord& step : steps) {
+    const bool outcome = std::any_of(step.attempts.begin(), step.attempts.end(), [](const AttemptRecord& record) {
+      return record.kind != AttemptRecord::Kind::kNone && record.kind != AttemptRecord::Kind::kDamaged;
+    });
+    if (!outcome) continue;
+    directories.push_back(StepDirectory(job, step.step));
+    told.push_back(&step);
+  }
+  const std::vector<absl::Status> settled = storage_.SettleDirectories(directories);
+  for (size_t i = 0; i < told.size(); ++i) {
+    if (settled[i].ok()) continue;
+    for (AttemptRecord& record : told[i]->attempts) {
+      if (record.kind == AttemptRecord::Kind::kNone) continue;
+      record.kind = AttemptRecord::Kind::kDamaged;
+      record.error = settled[i];
+    }
+  }
+  return steps;
+}
+
+absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t step) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  Recovered recovered;
+  AddTo(recovered, Settled(job, {store_.ReadStep(job, step)}).front());
+  return recovered;
+}
+
+void Catalog::RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps) {
+  for (const StepRecord& step : steps) {
+    if (step.temporaries) storage_.RemoveTemporaries(StepDirectory(job, step.step), began_).IgnoreError();
+    for (const AttemptRecord& attempt : step.attempts) {
+      // The directory of an attempt that was aborted goes as a whole. To list that of a commit takes about as long as
+      // to read its manifest, which was done just now.
+      if (attempt.kind != AttemptRecord::Kind::kManifest || !attempt.directory) continue;
+      storage_.RemoveTemporaries(AttemptDirectory(job, step.step, attempt.attempt), began_, IsPartialBinName)
+          .IgnoreError();
+    }
+  }
+  // Directories of which a name was made durable: the job's, and those above it.
+  for (std::string directory = job; !directory.empty();) {
+    storage_.RemoveTemporaries(directory, began_).IgnoreError();
+    const size_t cut = directory.rfind('/');
+    directory.resize(cut == std::string::npos ? 0 : cut);
+  }
+}
+
+absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadJob(job));
+  RemoveTemporaries(job, steps);
+  Recovered recovered;
+  for (const StepRecord& step : Settled(job, std::move(steps))) AddTo(recovered, step);
+  return recovered;
+}
+
+absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job,
+                                                             const std::optional<std::vector<int64_t>>& among) {
+  if (!among.has_value()) return store_.ReadCheckpoints(job);
+  std::vector<StepRecord> found;
+  for (int64_t step : *among) {
+    StepRecord record = store_.ReadStep(job, step);
+    if (record.state() != StepRecord::State::kNothing) found.push_back(std::move(record));
+  }
+  return found;
+}
+
+absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  const StepRecord record = store_.ReadStep(job, step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  Step found{step, {}, {}};
+  for (const AttemptRecord& attempt : record.attempts) {
+    if (attempt.kind != AttemptRecord::Kind::kNone) found.outcome.push_back(attempt.attempt);
+    if (attempt.directory) found.directory.push_back(attempt.attempt);
+  }
+  return found;
+}
+
+absl::StatusOr<OutcomeSummary> Catalog::Read(const std::string& job, int64_t step, uint32_t attempt) {
+  const AttemptRecord record = store_.ReadAttempt(job, step, attempt);
+  switch (record.kind) {
+    case AttemptRecord::Kind::kNone:
+      return MakeError(Reason::kFileMissing, absl::StrCat(OutcomePath(job, step, attempt), " is not there"),
+                       {{"job", job}, {"step", absl::StrCat(step)}, {"file", OutcomePath(job, step, attempt)}});
+    case AttemptRecord::Kind::kDamaged:
+      return record.error;
+    default:
+      return SummaryOf(step, record);
+  }
+}
+
+absl::StatusOr<Catalog::ManifestBytes> Catalog::ReadManifestBytes(const std::string& job, std::optional<int64_t> step) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestFile file, store_.Find(job, step));
+  {
+    MutexLock lock(mutex_);
+    if (bytes_ != nullptr && bytes_file_ == file) return ManifestBytes{file.step, file.attempt, bytes_};
+  }
+  CAIRN_ASSIGN_OR_RETURN(std::string read, store_.ReadBytes(file));
+  auto bytes = std::make_shared<const std::string>(std::move(read));
+  MutexLock lock(mutex_);
+  bytes_file_ = file;
+  bytes_ = bytes;
+  return ManifestBytes{file.step, file.attempt, std::move(bytes)};
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::Decode(const std::string& job,
+                                                     const CheckpointStore::ManifestFile& file) {
+  {
+    MutexLock lock(mutex_);
+    if (manifest_ != nullptr && manifest_file_ == file) return manifest_;
+  }
+  CAIRN_ASSIGN_OR_RETURN(Manifest read, store_.Read(job, file));
+  auto manifest = std::make_shared<const Manifest>(std::move(read));
+  MutexLock lock(mutex_);
+  manifest_file_ = file;
+  manifest_ = manifest;
+  return manifest;
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadManifest(const std::string& job, std::optional<int64_t> step) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestFile file, store_.Find(job, step));
+  return Decode(job, file);
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job, const std::string& known,
+                                                                 const std::set<int64_t>& except) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
+  for (size_t i = steps.size(); i-- > 0;) {
+    if (except.contains(steps[i])) continue;
+    const StepRecord step = store_.ReadStep(job, steps[i]);
+    if (step.state() != StepRecord::State::kCommitted) continue;
+    if (!known.empty() && step.deciding()->plan_digest == known) return ManifestPtr();
+    if (auto manifest = Decode(job, CheckpointStore::ManifestFileOf(job, step)); manifest.ok()) return manifest;
+  }
+  return ManifestPtr();
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadValid(const std::string& job, const StepRecord& step) {
+  CAIRN_RETURN_IF_ERROR(step.damage());
+  if (step.state() != StepRecord::State::kCommitted) return CheckpointStore::NotCommitted(job, step.step, std::nullopt);
+  CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, CheckpointStore::ManifestFileOf(job, step)));
+  CAIRN_RETURN_IF_ERROR(CheckFilesOf(store_.storage(), *manifest));
+  return manifest;
+}
+
+absl::StatusOr<std::vector<StepRecord>> Catalog::ReadCurrent(const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadCheckpoints(job));
+  const CommittedLines lines = LinesOf(steps);
+  std::erase_if(steps, [&](const StepRecord& step) { return lines.superseded().contains(step.step); });
+  return steps;
+}
+
+std::optional<std::vector<int64_t>> Catalog::CurrentOf(const std::string& job, const KnownSteps& known) {
+  const auto steps = store_.Steps(job);
+  if (!steps.ok()) return std::nullopt;
+  for (const int64_t step : *steps) {
+    if (std::binary_search(known.all.begin(), known.all.end(), step)) continue;
+    // It is being saved, or somebody else has put it there: then it may change what is superseded.
+    const StepRecord::State state = store_.ReadStep(job, step).state();
+    if (state != StepRecord::State::kNothing) return std::nullopt;
+  }
+  return known.current;
+}
+
+absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValid(const std::string& job, bool fallback,
+                                                            const KnownSteps* known) {
+  if (const auto current = known == nullptr ? std::nullopt : CurrentOf(job, *known); current.has_value()) {
+    const auto found = FindValidIn(job, *current, fallback, [&](int64_t step) { return store_.ReadStep(job, step); });
+    if (found.ok()) return found;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCurrent(job));
+  std::vector<int64_t> steps;
+  for (const StepRecord& record : records) steps.push_back(record.step);
+  return FindValidIn(job, steps, fallback, [&](int64_t step) {
+    return *std::find_if(records.begin(), records.end(), [&](const StepRecord& record) { return record.step == step; });
+  });
+}
+
+absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValidIn(const std::string& job,
+                                                              const std::vector<int64_t>& current, bool fallback,
+                                                              const ReadRecord& read) {
+  ValidCheckpoint found;
+  for (size_t i = current.size(); i-- > 0;) {
+    const StepRecord step = read(current[i]);
+    auto manifest = ReadValid(job, step);
+    if (manifest.ok()) {
+      found.manifest = *std::move(manifest);
+      return found;
+    }
+    const absl::Status error = Annotate(manifest.status(), absl::StrCat(job, "@", step.step),
+                                        {{"job", job}, {"step", absl::StrCat(step.step)}});
+    if (!fallback || !IsProvenDamage(error)) return error;
+    found.passed_over.emplace_back(step.step, error);
+    if (found.passed_over.size() == kMaxPassedOver) break;
+  }
+  if (found.passed_over.empty()) return CheckpointStore::NotCommitted(job, std::nullopt, std::nullopt);
+  return found.passed_over.size() == 1
+             ? found.passed_over.front().second
+             : Annotate(found.passed_over.front().second,
+                        absl::StrCat("the newest ", found.passed_over.size(), " checkpoints of ", job,
+                                     " are damaged; the first of them"));
+}
+
+std::optional<int64_t> Catalog::NewestValidOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted) {
+  const auto steps = ReadCurrent(job);
+  if (!steps.ok()) return std::nullopt;
+  size_t passed_over = 0;
+  for (size_t i = steps->size(); i-- > 0 && passed_over < kMaxPassedOver;) {
+    const StepRecord& step = (*steps)[i];
+    if (!wanted(step.step)) continue;
+    if (ReadValid(job, step).ok()) return step.step;
+    ++passed_over;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> Catalog::NewestValid(const std::string& job, std::optional<int64_t> except) {
+  return NewestValidOf(job, [&](int64_t step) { return step != except; });
+}
+
+std::optional<int64_t> Catalog::ValidBelow(const std::string& job, int64_t below) {
+  return NewestValidOf(job, [&](int64_t step) { return step < below; });
+}
+
+std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {
+  const auto steps = ReadCurrent(job);
+  if (!steps.ok()) return std::nullopt;
+  for (size_t i = steps->size(); i-- > 0;) {
+    const StepRecord& older = (*steps)[i];
+    if (older.step < step && older.state() == StepRecord::State::kCommitted) return older.step;
+  }
+  return std::nullopt;
+}
+
+}  // namespace cairn

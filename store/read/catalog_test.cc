@@ -1,0 +1,282 @@
+#include "store/read/catalog.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/fake_clock.h"
+#include "common/file/testing/watched_pread.h"
+#include "common/format/checkpoint_path.h"
+#include "common/format/testing/newer_outcome.h"
+#include "common/status/reason.h"
+#include "store/write/attempt_owner.h"
+#include "store/write/attempt_store.h"
+
+namespace cairn {
+namespace {
+
+class CatalogTest : public testing::Test {
+ protected:
+  CatalogTest() {
+    root_ = testing::TempDir() + "/catalog-XXXXXX";
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    storage_ = *PosixStorage::Open(root_, false);
+    EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
+  }
+  ~CatalogTest() override { std::filesystem::remove_all(root_); }
+
+  Manifest SomeManifest(int64_t step, uint32_t attempt) {
+    Manifest manifest;
+    manifest.job = "demo";
+    manifest.step = step;
+    manifest.attempt = attempt;
+    manifest.request_id = "request";
+    manifest.world_size = 2;
+    manifest.plan_digest = "plan";
+    manifest.commit_time = absl::FromUnixSeconds(1700000000);
+    return manifest;
+  }
+  absl::StatusOr<OutcomeSummary> Put(int64_t step, uint32_t attempt) {
+    const auto manifest = std::make_shared<const std::string>(EncodeOutcome(SomeManifest(step, attempt)));
+    const auto bins = std::make_shared<const std::vector<BinFile>>();
+    const std::string directory = AttemptDirectory("demo", step, attempt);
+    EXPECT_TRUE(MakeAttemptDirectory(*storage_, directory, 1, "").ok());
+    return attempts().Put("demo", {step, attempt, 1, manifest, bins, absl::OkStatus(), ""}).standing;
+  }
+  void Commit(int64_t step, uint32_t attempt) {
+    const auto put = Put(step, attempt);
+    ASSERT_TRUE(put.ok()) << put.status();
+    EXPECT_TRUE(put->committed);
+  }
+  bool Exists(const std::string& path) { return std::filesystem::exists(root_ + "/" + path); }
+  // The catalog of a coordinator that has just started.
+  Catalog& catalog() {
+    catalog_ = std::make_unique<Catalog>(*storage_);
+    return *catalog_;
+  }
+  AttemptStore& attempts() {
+    attempts_ = std::make_unique<AttemptStore>(*storage_, catalog(), clock_);
+    return *attempts_;
+  }
+  absl::StatusOr<OutcomeSummary> Bury(int64_t step, uint32_t attempt, const absl::Status& error,
+                                      const std::string& request_id = "") {
+    return attempts().Put("demo", {step, attempt, 0, nullptr, nullptr, error, request_id}).standing;
+  }
+
+  std::string root_;
+  FakeClock clock_;
+  std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<AttemptStore> attempts_;
+};
+
+const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late", {{"ranks", "1"}});
+
+TEST_F(CatalogTest, Recover_UnknownJob_IsEmpty) {
+  EXPECT_TRUE(catalog().Recover("none")->outcome.empty());
+  EXPECT_TRUE(catalog().Checkpoints("none")->empty());
+  EXPECT_TRUE(HasReason(catalog().ReadManifest("none", std::nullopt).status(), Reason::kNotCommitted));
+}
+
+TEST_F(CatalogTest, Recover_JobWithAttempts_SeesOutcomesAndLeftovers) {
+  Commit(10, 1);
+  ASSERT_TRUE(Bury(20, 1, kLate, "r").ok());
+  ASSERT_EQ(attempts().Reserve("demo", {20})->attempt, 2u);
+  ASSERT_TRUE(storage_->MakeDirectories("demo/not-a-step/0001").ok());
+  ASSERT_TRUE(storage_->MakeDirectories("demo/sub/000000000007").ok());
+  const auto recovered = catalog().Recover("demo");
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  ASSERT_EQ(recovered->outcome.size(), 2u);
+  EXPECT_EQ(recovered->outcome[0].step, 10);
+  EXPECT_TRUE(recovered->outcome[0].committed);
+  EXPECT_EQ(recovered->outcome[1].request_id, "r");
+  ASSERT_EQ(recovered->leftover.size(), 1u);
+  EXPECT_EQ(recovered->leftover[0].attempt, 2u);
+  EXPECT_EQ(catalog().Checkpoints("demo")->size(), 1u);
+}
+
+TEST_F(CatalogTest, Recover_DamagedManifest_IsReportedAndNeverPassedOver) {
+  Commit(10, 1);
+  Commit(20, 1);
+  std::ofstream(root_ + "/" + OutcomePath("demo", 20, 1), std::ios::trunc) << "rubbish";
+  EXPECT_TRUE(HasReason(catalog().ReadManifest("demo", std::nullopt).status(), Reason::kManifestCorrupt));
+  EXPECT_TRUE(catalog().ReadManifest("demo", 10).ok());
+  const auto recovered = catalog().Recover("demo");
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_FALSE(recovered->outcome[1].committed);
+  // Its files are kept, and its number is not used again.
+  EXPECT_EQ(attempts().Reserve("demo", {20})->attempt, 2u);
+  EXPECT_TRUE(recovered->outcome[1].damaged);
+  EXPECT_EQ((*catalog().ReadNewestReadable("demo"))->step, 10);
+  // A manifest of another step under this step's name.
+  std::filesystem::copy_file(root_ + "/" + OutcomePath("demo", 10, 1), root_ + "/" + OutcomePath("demo", 20, 2));
+  EXPECT_TRUE(HasReason(catalog().ReadManifest("demo", 20).status(), Reason::kManifestCorrupt));
+}
+
+TEST_F(CatalogTest, ReadNewestReadable_OfTheKnownPlan_IsNotReadAgain) {
+  Commit(10, 1);
+  Catalog& catalog = this->catalog();
+  EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
+  watched_pread.calls = 0;
+  EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
+  EXPECT_EQ(watched_pread.calls, 0);
+  EXPECT_EQ((*catalog.ReadNewestReadable("demo", "another"))->step, 10);
+  EXPECT_GT(watched_pread.calls, 0);
+  // A damaged one above is passed over here too.
+  std::filesystem::create_directories(root_ + "/demo/000000000020");
+  std::ofstream(root_ + "/" + OutcomePath("demo", 20, 1)) << "rubbish";
+  EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
+  EXPECT_EQ((*catalog.ReadNewestReadable("demo"))->step, 10);
+}
+
+TEST_F(CatalogTest, Recover_UnreadableOutcome_IsThatStepsTroubleAlone) {
+  Commit(10, 1);
+  Commit(30, 1);
+  std::filesystem::create_directories(root_ + "/demo/000000000020");
+  std::filesystem::create_symlink("loop", root_ + "/" + OutcomePath("demo", 20, 1));
+  std::filesystem::create_symlink("loop", root_ + "/demo/000000000025");
+  const auto recovered = catalog().Recover("demo");
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  ASSERT_EQ(recovered->outcome.size(), 4u);
+  EXPECT_TRUE(recovered->outcome[1].damaged);
+  EXPECT_TRUE(HasReason(recovered->outcome[1].error, Reason::kPathEscape));
+  EXPECT_TRUE(recovered->outcome[2].damaged);
+  EXPECT_EQ(recovered->outcome[2].attempt, 0u);
+  EXPECT_TRUE(recovered->outcome[3].committed);
+  EXPECT_EQ(attempts().Reserve("demo", {40})->attempt, 1u);
+  for (int64_t step : {20, 25}) {
+    const auto refused = attempts().Reserve("demo", {step});
+    EXPECT_TRUE(HasReason(refused.status(), Reason::kPathEscape)) << refused.status();
+    EXPECT_NE(std::string(refused.status().message()).find(StepName(step)), std::string::npos);
+  }
+}
+
+class ValidCheckpointTest : public CatalogTest {
+ protected:
+  // Commits a step with two files, each with a header of 4096 bytes.
+  void CommitWithFiles(int64_t step) {
+    Manifest manifest = SomeManifest(step, 1);
+    const std::string directory = root_ + "/" + AttemptDirectory("demo", step, 1);
+    std::filesystem::create_directories(directory);
+    for (const std::string name : {"rank00000-bin00", "rank00001-bin00"}) {
+      manifest.files.push_back({name, 0, 4096, 0, 0});
+      std::ofstream(directory + "/" + name + ".safetensors") << std::string(4096, 'x');
+    }
+    ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("demo", step, 1), EncodeOutcome(manifest)).ok());
+  }
+  std::string Bin(int64_t step) {
+    return root_ + "/" + AttemptDirectory("demo", step, 1) + "/rank00001-bin00.safetensors";
+  }
+};
+
+TEST_F(ValidCheckpointTest, FindValid_ProvenDamage_IsPassedOverAndNamed) {
+  for (int64_t step : {10, 20, 30, 40}) CommitWithFiles(step);
+  EXPECT_EQ(catalog().FindValid("demo", false)->manifest->step, 40);
+  std::filesystem::remove(Bin(40));
+  std::filesystem::resize_file(Bin(30), 4095);
+  std::ofstream(root_ + "/" + OutcomePath("demo", 20, 1), std::ios::trunc) << "rubbish";
+  const auto found = catalog().FindValid("demo", true);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->manifest->step, 10);
+  ASSERT_EQ(found->passed_over.size(), 3u);
+  EXPECT_EQ(found->passed_over[0].first, 40);
+  EXPECT_TRUE(HasReason(found->passed_over[0].second, Reason::kFileMissing));
+  EXPECT_EQ(found->passed_over[1].first, 30);
+  EXPECT_TRUE(HasReason(found->passed_over[1].second, Reason::kFileTruncated));
+  EXPECT_EQ(found->passed_over[2].first, 20);
+  EXPECT_TRUE(HasReason(found->passed_over[2].second, Reason::kManifestCorrupt));
+  const auto refused = catalog().FindValid("demo", false);
+  EXPECT_TRUE(HasReason(refused.status(), Reason::kFileMissing)) << refused.status();
+  EXPECT_EQ(MetadataOf(refused.status())["step"], "40");
+  // Nothing valid is left: the newest one's error.
+  std::filesystem::remove_all(root_ + "/demo/000000000010");
+  EXPECT_TRUE(HasReason(catalog().FindValid("demo", true).status(), Reason::kFileMissing));
+  std::filesystem::remove_all(root_ + "/demo");
+  EXPECT_TRUE(HasReason(catalog().FindValid("demo", true).status(), Reason::kNotCommitted));
+}
+
+TEST_F(ValidCheckpointTest, FindValid_WhatIsNoProof_EndsTheLoadByName) {
+  for (int64_t step : {10, 20}) CommitWithFiles(step);
+  std::filesystem::remove(Bin(20));
+  std::filesystem::create_symlink("elsewhere", Bin(20));
+  const auto bin = catalog().FindValid("demo", true);
+  EXPECT_TRUE(HasReason(bin.status(), Reason::kPathEscape)) << bin.status();
+  EXPECT_NE(std::string(bin.status().message()).find("demo@20"), std::string::npos);
+  std::filesystem::create_directories(root_ + "/demo/000000000030");
+  std::filesystem::create_symlink("elsewhere", root_ + "/" + OutcomePath("demo", 30, 1));
+  EXPECT_EQ(MetadataOf(catalog().FindValid("demo", true).status())["step"], "30");
+  // A newer version wrote it: nobody knows whether it is damaged.
+  const std::string bytes = OfVersion(EncodeOutcome(SomeManifest(40, 1)), 9);
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 40)).ok());
+  ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("demo", 40, 1), bytes).ok());
+  EXPECT_TRUE(HasReason(catalog().FindValid("demo", true).status(), Reason::kFormatTooNew));
+}
+
+TEST_F(ValidCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
+  CommitWithFiles(10);
+  const std::vector<std::string> left = {root_ + "/demo/.tmp-0123456789abcdef",
+                                         root_ + "/demo/000000000010/.tmp-0123456789abcdef",
+                                         root_ + "/demo/000000000011/.tmp-0123456789abcdef"};
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 11)).ok());
+  for (const std::string& path : left) std::ofstream(path).flush();
+  ASSERT_TRUE(catalog().Recover("demo").ok());
+  for (const std::string& path : left) EXPECT_TRUE(std::filesystem::exists(path)) << "may be this one's";
+  Catalog later(*storage_, absl::Now() + absl::Hours(1));
+  ASSERT_EQ(later.Recover("demo")->outcome.size(), 1u);
+  for (const std::string& path : left) EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  EXPECT_TRUE(std::filesystem::exists(Bin(10)));
+  EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
+}
+
+// A second name of a bin stays where an agent could not remove it.
+TEST_F(ValidCheckpointTest, Recover_SecondNamesBesideCommittedBins_AreGone) {
+  CommitWithFiles(10);
+  const std::string partial = std::filesystem::path(Bin(10)).replace_extension(".partial");
+  std::filesystem::create_hard_link(Bin(10), partial);
+  ASSERT_TRUE(catalog().Recover("demo").ok());
+  EXPECT_TRUE(std::filesystem::exists(partial)) << "may be of this coordinator's time";
+  Catalog later(*storage_, absl::Now() + absl::Hours(1));
+  ASSERT_EQ(later.Recover("demo")->outcome.size(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(partial));
+  EXPECT_TRUE(later.IsValid("demo", 10));
+}
+
+// Storage is not asked for what is known: here it is known that 30 is superseded, which its record does not say.
+TEST_F(ValidCheckpointTest, FindValid_StepsAreKnown_LooksAtTheNewestOneAlone) {
+  for (int64_t step : {10, 20, 30}) CommitWithFiles(step);
+  const KnownSteps known{{10, 20, 30}, {10, 20}, {10, 20}};
+  EXPECT_EQ(catalog().FindValid("demo", false, &known)->manifest->step, 20);
+  std::filesystem::create_directories(root_ + "/demo/000000000040");
+  EXPECT_EQ(catalog().FindValid("demo", false, &known)->manifest->step, 20) << "40 is being saved";
+}
+
+TEST_F(ValidCheckpointTest, FindValid_StorageIsNotAsKnown_LooksAtAll) {
+  for (int64_t step : {10, 20}) CommitWithFiles(step);
+  const KnownSteps known{{10, 20}, {10, 20}, {10, 20}};
+  CommitWithFiles(30);
+  EXPECT_EQ(catalog().FindValid("demo", false, &known)->manifest->step, 30) << "somebody else has put it there";
+  std::filesystem::remove_all(root_ + "/demo/000000000030");
+  std::filesystem::remove_all(root_ + "/demo/000000000020");
+  EXPECT_EQ(catalog().FindValid("demo", false, &known)->manifest->step, 10) << "somebody else has removed it";
+}
+
+TEST_F(ValidCheckpointTest, FindValid_FileWasReplaced_CacheIsNotUsed) {
+  CommitWithFiles(10);
+  Catalog kept(*storage_);
+  EXPECT_EQ(kept.ReadManifest("demo", 10).value()->request_id, "request");
+  EXPECT_EQ(kept.ReadManifest("demo", 10).value(), kept.ReadManifest("demo", 10).value());
+  std::filesystem::remove_all(root_ + "/demo/000000000010");
+  EXPECT_TRUE(HasReason(kept.ReadManifest("demo", 10).status(), Reason::kNotCommitted));
+  EXPECT_TRUE(kept.Recover("demo")->outcome.empty());
+  Manifest other = SomeManifest(10, 1);
+  other.request_id = "another";
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 10)).ok());
+  ASSERT_TRUE(storage_->PutIfAbsent(OutcomePath("demo", 10, 1), EncodeOutcome(other)).ok());
+  EXPECT_EQ(kept.ReadManifest("demo", 10).value()->request_id, "another");
+  EXPECT_EQ(DecodeOutcome(*kept.ReadManifestBytes("demo", 10)->bytes).ok(), true);
+}
+
+}  // namespace
+}  // namespace cairn

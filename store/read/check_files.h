@@ -1,0 +1,33 @@
+// Checks that the files that a manifest names stand there, before anything relies on them. It calls stat for each and
+// reads nothing.
+#ifndef CAIRN_STORE_READ_CHECK_FILES_H_
+#define CAIRN_STORE_READ_CHECK_FILES_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "common/file/posix.h"
+#include "common/format/manifest.h"
+
+namespace cairn {
+
+struct FileSize {
+  std::string name;  // in the directory, with its ending
+  uint64_t bytes = 0;
+};
+
+// Checks that all `files` stand in `directory` as regular files of exactly these lengths. It looks from several threads
+// if they are many, because a network file system answers one question after the other. DATA_LOSS (FILE_MISSING,
+// FILE_TRUNCATED): names the first file in order that is absent or has another length, and counts the others. Other
+// errors are no proof of damage and come before it: the errors of errno_error.h, PATH_ESCAPE for a link.
+absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::span<const FileSize> files);
+
+// Does the same for all files that `manifest` names; the error says whose checkpoint they belong to.
+absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest);
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_READ_CHECK_FILES_H_

@@ -1,0 +1,17 @@
+// Describes a step for lists: the coordinator's and those that are read from storage show the same.
+#ifndef CAIRN_STORE_READ_LISTED_CHECKPOINT_H_
+#define CAIRN_STORE_READ_LISTED_CHECKPOINT_H_
+
+#include <string>
+
+#include "cairn/v1/checkpoint_service.pb.h"
+#include "store/read/checkpoint_store.h"
+
+namespace cairn {
+
+// Returns COMMITTED, SUPERSEDED if `lines` says so, or DAMAGED with its error; `step` must be committed or damaged.
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const CommittedLines& lines);
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_READ_LISTED_CHECKPOINT_H_

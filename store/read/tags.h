@@ -1,0 +1,30 @@
+// Finds checkpoints by the names that people gave them: "JOB@NAME".
+#ifndef CAIRN_STORE_READ_TAGS_H_
+#define CAIRN_STORE_READ_TAGS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cairn {
+
+// The names of one step.
+struct StepTags {
+  int64_t step = 0;
+  std::vector<std::string> tags;
+  // Says why storage has not told them, so that they are not known; OK if they are.
+  absl::Status unread = absl::OkStatus();
+};
+
+// Returns the step that has the tag. `steps` are those of the job that are committed or damaged.
+// NOT_FOUND (NOT_COMMITTED): none has it; the message names the tags that there are. `unread` of a step whose tags are
+// not known: that step may have it. INVALID_ARGUMENT (BAD_REQUEST):
+// several have it, as two coordinators may leave it on a file system whose locks do not reach all machines.
+absl::StatusOr<int64_t> FindTag(const std::string& job, const std::string& tag, const std::vector<StepTags>& steps);
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_READ_TAGS_H_

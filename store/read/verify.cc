@@ -1,0 +1,229 @@
+#include "store/read/verify.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/mutex.h"
+#include "common/file/errno_error.h"
+#include "common/file/retry.h"
+#include "common/format/safetensors_header.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kMaxFaults = 1000;
+constexpr uint64_t kChunkBytes = 8 << 20;
+
+// Holds what the manifest says about one item.
+struct Expected {
+  StoredItem item;
+  uint64_t offset = 0;  // in the file
+  uint32_t crc32c = 0;
+};
+
+class Verifier {
+ public:
+  Verifier(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options)
+      : storage_(storage), manifest_(manifest), options_(options), expected_(manifest.files.size()) {
+    for (const ManifestShard& shard : manifest.shards) {
+      expected_[shard.file].push_back({manifest.item_of(shard), shard.file_offset, shard.crc32c});
+    }
+    for (const ManifestObject& object : manifest.objects) {
+      expected_[object.file].push_back({Manifest::item_of(object), object.file_offset, object.crc32c});
+    }
+    for (auto& items : expected_) {
+      std::sort(items.begin(), items.end(), [](const Expected& a, const Expected& b) { return a.offset < b.offset; });
+    }
+  }
+
+  VerifyReport Run() {
+    RunOnThreads(options_.threads, [this] {
+      for (size_t file = next_++; file < manifest_.files.size() && !Stopped(); file = next_++) {
+        const absl::Status checked = WithMemory("to verify it", [&] {
+          Check(file);
+          return absl::OkStatus();
+        });
+        if (!checked.ok()) {
+          Add(Reason::kMemoryLimit, absl::StrCat(manifest_.job, "/", manifest_.path_of(manifest_.files[file])), 0, "",
+              std::string(checked.message()));
+        }
+      }
+    });
+    MutexLock lock(mutex_);
+    std::sort(report_.faults.begin(), report_.faults.end(), [](const VerifyFault& a, const VerifyFault& b) {
+      return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+    });
+    report_.bytes = bytes_;
+    return report_;
+  }
+
+ private:
+  bool Stopped() const { return options_.interrupted && options_.interrupted(); }
+
+  void Add(Reason reason, const std::string& file, uint64_t offset, const std::string& tensor,
+           const std::string& what) {
+    MutexLock lock(mutex_);
+    ++report_.faults_in_all;
+    if (report_.faults.size() >= kMaxFaults) return;
+    report_.faults.push_back(
+        {reason, file, offset, tensor,
+         absl::StrCat(file, " at ", offset, tensor.empty() ? "" : absl::StrCat(" (", tensor, ")"), ": ", what)});
+  }
+
+  void Check(size_t index) {
+    const ManifestFile& file = manifest_.files[index];
+    const std::string path = absl::StrCat(manifest_.job, "/", manifest_.path_of(file));
+    {
+      MutexLock lock(mutex_);
+      ++report_.files;
+    }
+    // O_NONBLOCK keeps the open from waiting if this is a pipe.
+    auto fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK | O_DIRECT);
+    bool direct = fd.ok();
+    if (!fd.ok()) fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK);
+    if (!fd.ok()) {
+      Add(ReasonOf(fd.status()).value_or(Reason::kStorageError), path, 0, "", std::string(fd.status().message()));
+      return;
+    }
+    struct stat info;
+    if (StatOf(fd->get(), info) != 0) {
+      Add(Reason::kStorageError, path, 0, "", std::string(ErrnoError(errno, "stat", path).message()));
+      return;
+    }
+    const uint64_t size = static_cast<uint64_t>(info.st_size);
+    if (size != file.bytes()) {
+      Add(Reason::kFileTruncated, path, std::min(size, file.bytes()), "",
+          absl::StrCat("the file has ", size, " bytes, the manifest says ", file.bytes()));
+      if (size < file.header_bytes) return;
+    }
+    Read(fd->get(), direct, path, size, index);
+  }
+
+  // Reads the header, then the data in chunks.
+  void Read(int fd, bool direct, const std::string& path, uint64_t size, size_t index) {
+    const ManifestFile& file = manifest_.files[index];
+    const uint64_t buffer_bytes = std::max<uint64_t>(kChunkBytes, file.header_bytes);
+    AlignedBuffer buffer(buffer_bytes);
+    if (!ReadAt(fd, direct, path, buffer.data(), 0, file.header_bytes)) return;
+    const std::string_view header(buffer.data(), file.header_bytes);
+    std::optional<ParsedHeader> parsed;
+    if (Crc32c(header.data(), header.size()) != file.header_crc32c) {
+      Add(Reason::kChecksumMismatch, path, 0, "", "the header is not what was written");
+    } else if (auto result = ParseHeader(header); result.ok()) {
+      parsed = *std::move(result);
+      Compare(path, file, *parsed, expected_[index]);
+    } else {
+      Add(Reason::kBadSafetensors, path, 0, "", std::string(result.status().message()));
+    }
+
+    std::vector<uint32_t> item_crc(expected_[index].size(), 0);
+    std::vector<bool> block_fault(expected_[index].size(), false);
+    const uint64_t end = std::min(size, file.bytes());
+    uint32_t block_crc = 0;
+    size_t item = 0;
+    for (uint64_t at = file.header_bytes; at < end && !Stopped(); at += kChunkBytes) {
+      const uint64_t length = std::min(kChunkBytes, end - at);
+      if (!ReadAt(fd, direct, path, buffer.data(), at, length)) return;
+      // The chunk is cut where items and their blocks end.
+      for (uint64_t done = 0; done < length;) {
+        while (item < expected_[index].size() &&
+               expected_[index][item].offset + expected_[index][item].item.bytes() <= at + done) {
+          ++item;
+        }
+        if (item == expected_[index].size()) break;
+        const Expected& expected = expected_[index][item];
+        const uint64_t within = at + done - expected.offset;
+        const uint64_t block_end =
+            std::min((within / kChecksumBlockBytes + 1) * kChecksumBlockBytes, expected.item.bytes());
+        const uint64_t part = std::min(block_end - within, length - done);
+        if (within % kChecksumBlockBytes == 0) block_crc = 0;
+        block_crc = ExtendCrc32c(block_crc, buffer.data() + done, part);
+        if (within + part == block_end) {
+          const uint64_t block = within / kChecksumBlockBytes;
+          const uint64_t block_begin = block * kChecksumBlockBytes;
+          item_crc[item] = CombineCrc32c(item_crc[item], block_crc, block_end - block_begin);
+          if (parsed && item < parsed->items.size() && block < parsed->items[item].checksums.blocks.size() &&
+              parsed->items[item].checksums.blocks[block] != block_crc) {
+            block_fault[item] = true;
+            Add(Reason::kChecksumMismatch, path, expected.offset + block_begin, expected.item.name,
+                absl::StrCat("block ", block, " of ", expected.item.stored_name(), " is damaged"));
+          }
+          if (block_end == expected.item.bytes() && item_crc[item] != expected.crc32c && !block_fault[item]) {
+            Add(Reason::kChecksumMismatch, path, expected.offset, expected.item.name,
+                absl::StrCat(expected.item.stored_name(), " is not what was written"));
+          }
+        }
+        done += part;
+      }
+    }
+  }
+
+  void Compare(const std::string& path, const ManifestFile& file, const ParsedHeader& parsed,
+               const std::vector<Expected>& expected) {
+    std::vector<const ParsedItem*> items;
+    for (const ParsedItem& item : parsed.items) items.push_back(&item);
+    bool same = items.size() == expected.size() && parsed.data_bytes == file.data_bytes;
+    for (size_t i = 0; same && i < items.size(); ++i) {
+      same = items[i]->begin + file.header_bytes == expected[i].offset &&
+             items[i]->item.stored_name() == expected[i].item.stored_name() &&
+             items[i]->item.dtype == expected[i].item.dtype && items[i]->checksums.crc32c == expected[i].crc32c;
+    }
+    if (!same) Add(Reason::kBadSafetensors, path, 0, "", "the header lists other items than the manifest");
+  }
+
+  // Reads [at, at + length). The buffer must have room for that in whole blocks of 4 KiB.
+  bool ReadAt(int fd, bool& direct, const std::string& path, char* buffer, uint64_t at, uint64_t length) {
+    uint64_t done = 0;
+    while (done < length) {
+      uint64_t want = length - done;
+      if (direct) want = (want + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+      const ssize_t got = pread(fd, buffer + done, want, static_cast<off_t>(at + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EINVAL && direct) {
+        direct = false;
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
+        continue;
+      }
+      if (got <= 0) {
+        Add(got < 0 ? Reason::kStorageError : Reason::kFileTruncated, path, at + done, "",
+            got < 0 ? std::string(ErrnoError(errno, "read", path).message()) : "the file ends");
+        return false;
+      }
+      done += static_cast<uint64_t>(got);
+    }
+    const uint64_t total = bytes_ += length;
+    if (options_.progress) options_.progress(total);
+    return true;
+  }
+
+  PosixStorage& storage_;
+  const Manifest& manifest_;
+  const VerifyOptions& options_;
+  std::vector<std::vector<Expected>> expected_;  // per file, by position
+  std::atomic<size_t> next_ = 0;
+  std::atomic<uint64_t> bytes_ = 0;
+  Mutex mutex_;
+  VerifyReport report_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+VerifyReport VerifyCheckpoint(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options) {
+  return Verifier(storage, manifest, options).Run();
+}
+
+}  // namespace cairn

@@ -1,0 +1,46 @@
+// Reads every byte of a committed checkpoint and compares it with what was written.
+#ifndef CAIRN_STORE_READ_VERIFY_H_
+#define CAIRN_STORE_READ_VERIFY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/file/posix.h"
+#include "common/format/manifest.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+
+struct VerifyFault {
+  Reason reason;
+  std::string file;  // below the root
+  // The damaged 1 MiB block begins here in the file; a truncated file ends here.
+  uint64_t offset = 0;
+  std::string tensor;  // or object; empty for the header
+  std::string message;
+};
+
+struct VerifyReport {
+  std::vector<VerifyFault> faults;  // by (file, offset)
+  uint64_t faults_in_all = 0;       // those beyond the first 1000 are only counted
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+};
+
+struct VerifyOptions {
+  int threads = 2;
+  // Called now and then, from any thread, with the bytes read so far.
+  std::function<void(uint64_t bytes)> progress;
+  // Called often; if it returns true the reading ends early.
+  std::function<bool()> interrupted;
+};
+
+// Data is read past the page cache where the file system allows it, so that the disk itself is checked. Each thread
+// takes 8 MiB and the header of a file.
+VerifyReport VerifyCheckpoint(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options);
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_READ_VERIFY_H_

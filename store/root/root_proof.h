@@ -1,0 +1,20 @@
+// Lets an agent show that it sees the coordinator's storage below its own root: at each start the coordinator puts a
+// random word there, which the agent reads back to it.
+#ifndef CAIRN_STORE_ROOT_ROOT_PROOF_H_
+#define CAIRN_STORE_ROOT_ROOT_PROOF_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/file/posix.h"
+
+namespace cairn {
+
+// Puts a new word and returns it.
+absl::StatusOr<std::string> PutRootProof(PosixStorage& storage);
+// Returns the word that stands there now. DATA_LOSS (FILE_MISSING). Else the errors of storage.
+absl::StatusOr<std::string> ReadRootProof(PosixStorage& storage);
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_ROOT_ROOT_PROOF_H_

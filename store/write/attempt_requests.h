@@ -1,0 +1,69 @@
+// Asks storage for a new attempt, and for the record that ends one; and what it answers.
+#ifndef CAIRN_STORE_WRITE_ATTEMPT_REQUESTS_H_
+#define CAIRN_STORE_WRITE_ATTEMPT_REQUESTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "store/read/attempt_summary.h"
+
+namespace cairn {
+
+// Finds a number for a new attempt at a step: above every outcome and directory of the step and above `above`. Puts
+// abort records on attempts that have no outcome and removes the files of those that have an abort record. Compares the
+// plan's names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A step
+// that is committed is taken only with `overwrite`, or if it is left behind.
+struct ReserveAttempt {
+  int64_t step = 0;
+  uint32_t above = 0;
+  std::string plan_digest;
+  bool allow_dropped_names = false;
+  bool overwrite = false;
+  // The committed steps on which the training does not build: it has gone on from an older one.
+  std::set<int64_t> left_behind;
+  uint64_t ticket = 0;
+};
+
+// A file that must stand there, in this size, before the attempt may be committed.
+struct BinFile {
+  std::string name;  // with its ending
+  int rank = 0;
+  uint64_t bytes = 0;
+};
+using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
+
+// Puts the record that ends an attempt, if none stands there. A manifest is put only if the attempt's directory holds
+// `nonce`, and all `bins` in their sizes.
+struct PutOutcome {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t nonce = 0;                           // of a manifest's attempt
+  std::shared_ptr<const std::string> manifest;  // null for an abort record
+  BinFiles bins;                                // of a manifest
+  absl::Status error;                           // of an abort record
+  std::string request_id;
+  uint64_t ticket = 0;
+};
+
+struct Reserved {
+  uint32_t attempt = 0;
+  uint64_t nonce = 0;  // stands in the attempt's directory
+};
+
+// The result of a PutOutcome.
+struct PutAnswer {
+  // The record that stands there now, durably.
+  absl::StatusOr<OutcomeSummary> standing;
+  // True: `standing` is an error, but the record may stand there all the same, or may come to stand there later. False:
+  // it does not stand there.
+  bool in_doubt = false;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_WRITE_ATTEMPT_REQUESTS_H_

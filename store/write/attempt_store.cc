@@ -1,0 +1,222 @@
+#include "store/write/attempt_store.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+#include "common/format/checkpoint_path.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/write/attempt_owner.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kReservePath[] = ".cairn/abort_record-room";
+constexpr size_t kReserveBytes = 64 << 10;
+constexpr size_t kFaultsTold = 4;
+
+absl::Status StepCommitted(const std::string& job, int64_t step, uint32_t attempt) {
+  return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " is committed already"),
+                   {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
+}
+
+}  // namespace
+
+void AttemptStore::KeepReserve() {
+  // This is best effort: without the reserve, an abort on a full disk has to wait until there is room.
+  if (!storage_.Exists(kReservePath)) {
+    storage_.PutReplacing(kReservePath, std::string(kReserveBytes, '\0')).IgnoreError();
+  }
+}
+
+void AttemptStore::ReleaseReserve(PosixStorage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
+
+absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt) {
+  // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
+  if (action.left_behind.contains(action.step)) return absl::OkStatus();
+  if (!action.overwrite) return StepCommitted(job, action.step, attempt);
+  return Annotate(catalog_.ReadStep(job, action.step).Protection(job), "not overwritten");
+}
+
+absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {
+  const int64_t step = action.step;
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
+  uint32_t highest = action.above;
+  std::set<uint32_t> kept;
+  for (uint32_t attempt : listed.outcome) {
+    highest = std::max(highest, attempt);
+    const auto outcome = ReadBack(job, step, attempt);
+    if (!outcome.ok()) {
+      return Annotate(outcome.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
+                                                     " ended, so no other one is begun"));
+    }
+    if (outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
+    if (outcome->stands() || outcome->damaged || outcome->deleted) kept.insert(attempt);
+  }
+  for (uint32_t attempt : listed.directory) {
+    highest = std::max(highest, attempt);
+    if (std::find(listed.outcome.begin(), listed.outcome.end(), attempt) == listed.outcome.end()) {
+      const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
+                                           absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
+                                           {{"job", job}, {"step", absl::StrCat(step)}});
+      const PutAnswer put = PutAbortRecord(job, step, attempt, error, "");
+      if (!put.standing.ok()) return put.standing.status();
+      if (put.standing->committed) return StepCommitted(job, step, attempt);
+    }
+    // The files of a damaged outcome are kept, because a person may still rescue them, and those of a deleted attempt
+    // until no load reads them.
+    if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
+  }
+  if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.raise_format());
+  KeepReserve();
+  for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
+    const uint64_t nonce = RandomId();
+    CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made,
+                           MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
+                                                absl::StrCat(job, "@", step, " attempt ", attempt)));
+    if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
+    // Another coordinator has made it since we looked, or the list did not tell of it. It may be a checkpoint.
+    const auto outcome = ReadBack(job, step, attempt);
+    if (outcome.ok() && outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
+    if (!outcome.ok() && !HasReason(outcome.status(), Reason::kFileMissing)) return outcome.status();
+  }
+  return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", kMaxAttempt, " attempts"),
+                   {{"job", job}, {"step", absl::StrCat(step)}});
+}
+
+absl::StatusOr<OutcomeSummary> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
+  auto outcome = catalog_.Read(job, step, attempt);
+  if (!HasReason(outcome.status(), Reason::kManifestCorrupt)) return outcome;
+  OutcomeSummary summary;
+  summary.step = step;
+  summary.attempt = attempt;
+  summary.damaged = true;
+  summary.error = outcome.status();
+  return summary;
+}
+
+std::optional<OutcomeSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
+  auto outcome = ReadBack(job, step, attempt);
+  if (!outcome.ok() || !storage_.SettleDirectory(StepDirectory(job, step)).ok()) return std::nullopt;
+  return *std::move(outcome);
+}
+
+PutAnswer AttemptStore::WithDoubt(const std::string& path, PutAnswer answer) {
+  MutexLock lock(mutex_);
+  if (answer.standing.ok()) {
+    doubted_.erase(path);
+  } else if (answer.in_doubt) {
+    doubted_.insert(path);
+  } else {
+    answer.in_doubt = doubted_.contains(path);
+  }
+  return answer;
+}
+
+PutAnswer AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
+                                  bool manifest) {
+  const std::string path = OutcomePath(job, step, attempt);
+  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  // Somebody has deleted the step, and the bins of a commit with it. So only an abort record makes the directory anew.
+  if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
+    if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
+      return WithDoubt(path, {std::move(made)});
+    }
+    result = storage_.TryPutIfAbsent(path, bytes);
+  }
+  if (!result.put.ok()) return WithDoubt(path, {result.put.status(), result.in_doubt});
+  // The record may be our own: over a network, `link` may say "exists" of a name that it has just made itself.
+  auto standing = ReadBack(job, step, attempt);
+  const bool unread = !standing.ok();
+  return WithDoubt(path, {std::move(standing), unread});
+}
+
+absl::Status AttemptStore::CheckComplete(const std::string& job, const PutOutcome& action) {
+  const std::string directory = AttemptDirectory(job, action.step, action.attempt);
+  CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(storage_, directory, action.nonce));
+  std::vector<std::string> names;
+  names.reserve(action.bins->size());
+  for (const BinFile& bin : *action.bins) names.push_back(bin.name);
+  CAIRN_ASSIGN_OR_RETURN(const auto sizes, storage_.SizesOf(directory, names));
+  std::set<int> ranks;
+  std::string faults;
+  size_t count = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const BinFile& bin = (*action.bins)[i];
+    if (sizes[i] == bin.bytes) continue;
+    ranks.insert(bin.rank);
+    if (++count > kFaultsTold) continue;
+    absl::StrAppend(&faults, count > 1 ? ", " : "", bin.name, " of rank ", bin.rank, " ",
+                    sizes[i].has_value() ? absl::StrCat("has ", *sizes[i], " of ", bin.bytes, " bytes") : "is missing");
+  }
+  if (count == 0) return absl::OkStatus();
+  if (count > kFaultsTold) absl::StrAppend(&faults, " and ", count - kFaultsTold, " more");
+  return MakeError(
+      Reason::kRootMismatch,
+      absl::StrCat(job, "@", action.step, " attempt ", action.attempt, ": below the coordinator's root, in ",
+                   storage_.root(), "/", directory, ", ", faults,
+                   ", though the agents have written and synced every file: coordinator and agents may see "
+                   "different storage below their roots"),
+      {{"job", job},
+       {"step", absl::StrCat(action.step)},
+       {"attempt", absl::StrCat(action.attempt)},
+       {"ranks", JoinRanks(std::vector<int>(ranks.begin(), ranks.end()))},
+       {"root", storage_.root()}});
+}
+
+PutAnswer AttemptStore::Put(const std::string& job, const PutOutcome& action) {
+  PutAnswer answer;
+  const absl::Status enough = WithMemory(absl::StrCat("to end ", job, "@", action.step), [&] {
+    answer = PutNow(job, action);
+    return absl::OkStatus();
+  });
+  if (enough.ok()) return answer;
+  // The memory may have run out after the record had its name.
+  return WithDoubt(OutcomePath(job, action.step, action.attempt), {enough, /*in_doubt=*/true});
+}
+
+PutAnswer AttemptStore::PutNow(const std::string& job, const PutOutcome& action) {
+  const std::string path = OutcomePath(job, action.step, action.attempt);
+  if (absl::Status held = root_.held(); !held.ok()) return WithDoubt(path, {std::move(held)});
+  if (action.manifest == nullptr) {
+    return PutAbortRecord(job, action.step, action.attempt, action.error, action.request_id);
+  }
+  if (absl::Status complete = CheckComplete(job, action); !complete.ok()) {
+    // Perhaps because the attempt has ended already, and its files are gone.
+    if (auto standing = Standing(job, action.step, action.attempt)) return WithDoubt(path, {*std::move(standing)});
+    return WithDoubt(path, {std::move(complete)});
+  }
+  return PutRecord(job, action.step, action.attempt, *action.manifest, /*manifest=*/true);
+}
+
+PutAnswer AttemptStore::PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt,
+                                       const absl::Status& error, const std::string& request_id) {
+  AbortRecord abort_record;
+  abort_record.job = job;
+  abort_record.step = step;
+  abort_record.attempt = attempt;
+  abort_record.request_id = request_id;
+  abort_record.reason = std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name);
+  abort_record.message = std::string(error.message());
+  abort_record.time = clock_.WallNow();
+  const std::string bytes = EncodeOutcome(abort_record);
+  PutAnswer answer = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
+  if (HasReason(answer.standing.status(), Reason::kNoSpace)) {
+    ReleaseReserve(storage_);
+    answer = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
+  }
+  return answer;
+}
+
+absl::Status AttemptStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
+  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary outcome, ReadBack(job, step, attempt));
+  if (outcome.stands()) return StepCommitted(job, step, attempt);
+  if (outcome.damaged || outcome.deleted) return outcome.error;
+  return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
+}
+
+}  // namespace cairn
