@@ -13,9 +13,9 @@ import numpy
 import pytest
 
 import cairn
+from testing.errors import raises_error
 from testing.parallel import layout
 from testing.ranks import blank, on_ranks, until
-from testing.refusals import refused
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 # So that the arrays here take several rounds of the ring.
@@ -127,7 +127,7 @@ def test_a_source_that_cannot_move_to_the_host_stays_as_it_is(gpu, tmp_path):
                  "b": [cairn.Shard(gpu.array(numpy.ones(500, "float32")), (1000,), (at,)) for at in (0, 500)]}
         known = dict(state)
         gpu.fail("cuMemcpyDtoHAsync_v2")
-        with refused("DEVICE_ERROR"):
+        with raises_error("DEVICE_ERROR"):
             client.reshard(state, lambda: pytest.fail("the source has not moved"), offload=True)
         assert all(state[name] is known[name] for name in state)
         target = {name: numpy.zeros(1000, "float32") for name in state}

@@ -5,15 +5,14 @@ import pytest
 
 import cairn
 from cairn._base import probes
-from testing.refusals import refused
+from testing.errors import raises_error
 
 
 def test_memory_that_others_may_still_write_is_refused(agent, client):
     client.save(1, {"w": np.arange(8)}).wait()
     agent.unsealed = True
-    with pytest.raises(cairn.Error) as caught:
+    with raises_error("MEMORY_UNSEALED"):
         client.load({"w": np.zeros(8, np.int64)})
-    assert caught.value.reason == "MEMORY_UNSEALED"
     agent.unsealed = False
     target = {"w": np.zeros(8, np.int64)}
     client.load(target)
@@ -24,7 +23,7 @@ def test_memory_that_could_be_cut_off_is_refused(agent):
     agent.cuttable = True
     agent.close()
     agent.start()
-    with refused("MEMORY_UNSEALED"):
+    with raises_error("MEMORY_UNSEALED"):
         cairn.connect(agent.address)
 
 
@@ -45,9 +44,8 @@ def test_descriptor_socket_of_another_ranks_agent_is_refused_by_name(agent, clie
 def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
     client.save(1, {"w": np.arange(8)}).wait()
     monkeypatch.setattr(client._session, "owner", client._session.owner + 1)
-    with pytest.raises(cairn.Error) as caught:
+    with raises_error("PEER_UID"):
         client.load({"w": np.zeros(8, np.int64)})
-    assert caught.value.reason == "PEER_UID"
 
 
 def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent):
@@ -58,7 +56,7 @@ def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent):
         client.save(1, {"w": np.arange(8)}).wait()
         agent.lease_ttl = 40.0  # heard of since
         agent.vanished = True
-        with refused("AGENT_UNREACHABLE"):
+        with raises_error("AGENT_UNREACHABLE"):
             client.load({"w": np.zeros(8, np.int64)})
     assert waited == [40.0]
 

@@ -19,8 +19,8 @@ from cairn.torch._state_dict.flatten import flatten
 from cairn.torch._state_dict.shard_cache import ShardCache
 from cairn.torch._tensors import tensor_shards
 from cairn.torch._tensors.host_copies import DeviceCopies
+from testing.errors import raises_error
 from testing.fake_agent import FakeAgent
-from testing.refusals import refused
 from testing.scaled_tensor import ScaledTensor
 
 pytestmark = pytest.mark.interop
@@ -393,7 +393,7 @@ def test_lazy_view_beside_its_base_is_no_tied_weight(view):
     """It has the memory of its base, and other values: as an alias it would come back as its base."""
     base = torch.tensor([1 + 2j, 3 - 4j])
     same = base if view is torch.conj else base.imag
-    with refused("UNSUPPORTED"):
+    with raises_error("UNSUPPORTED"):
         flatten({"base": same, "view": view(base)})
     assert flatten({"base": same, "tied": same}).state["tied"] == cairn.alias("base")
 

@@ -8,7 +8,7 @@ import cairn
 
 
 @contextlib.contextmanager
-def refused(reason, **metadata):
+def raises_error(reason, **metadata):
     """Expects that its block raises cairn.Error with this reason, and with this metadata among its own.
 
     Gives what pytest.raises gives.
