@@ -1,6 +1,7 @@
 """Finds what the tests test: the interpreter they run under, and binaries in CAIRN_BIN_DIR (default dist/bin)."""
 
 import atexit
+import contextlib
 import os
 import pathlib
 import shutil
@@ -50,6 +51,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "interop: compares with another library (tools/test --interop)")
+    config.addinivalue_line("markers", "limits: cairn.Limits of the fixture `client`, as keywords")
     config.addinivalue_line("markers", "browser: looks at the web page in a real browser (tools/test --browser)")
 
 
@@ -57,6 +59,15 @@ def pytest_configure(config):
 def root(tmp_path):
     """A root for checkpoints that is not there yet."""
     return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def probe():
+    """Lets functions watch points of the clients of this process, until the test ends: probe(POINT, FUNCTION)."""
+    from cairn._base import probes
+
+    with contextlib.ExitStack() as watching:
+        yield lambda point, function: watching.enter_context(probes.at(point, function))
 
 
 @pytest.fixture
