@@ -123,7 +123,7 @@ TEST_F(RankSlabTest, Load_AnotherTrainerMayStillWrite_ReadsFilesAndSaysWhy) {
   EXPECT_EQ(BeginLoad(kSecond).kept_attempt(), 0u) << "the coordinator must not count on it";
   const action::StartRead replaced = Read(FileOf(1));
   EXPECT_EQ(replaced.kept, nullptr);
-  EXPECT_EQ(replaced.kept_refusal, "an earlier trainer may still write into the slab");
+  EXPECT_EQ(replaced.kept_refusal, "an earlier trainer may still write into the staging buffer");
   session_.OnTrainerGone(kFirst, TrainerEnd::kDetached);
   EXPECT_EQ(Load(kSecond, FileOf(1)).kept, nullptr) << "it did not say that it has unmapped it";
   session_.OnTrainerGone(kFirst, TrainerEnd::kEnded);
@@ -175,7 +175,7 @@ TEST_F(RankSlabTest, Load_SaveOpensTheSlabBeforeItReads_ReadsFilesAndSaysWhy) {
       << "another coordinator makes the same plan";
   const action::StartRead read = Read(FileOf(1));
   EXPECT_EQ(read.kept, nullptr);
-  EXPECT_EQ(read.kept_refusal, "a save has begun to use the slab");
+  EXPECT_EQ(read.kept_refusal, "a save has begun to use the staging buffer");
 }
 
 TEST_F(RankSlabTest, Save_LoadCopiesFromTheSlab_IsToldOfItWhenTheLoadHasStopped) {

@@ -166,11 +166,11 @@ TEST_F(ShardFetcherTest, Fetch_SourceLendsOtherThanThePlanSays_IsRefused) {
     staged_ = good;
   };
   staged_.mutable_staged_shards(0)->set_offset(kSlabBytes - kBytes + 1);
-  expect("lies outside of its slab");
+  expect("lies outside of its staging buffer");
   staged_.mutable_staged_shards(0)->set_offset(UINT64_MAX);
-  expect("lies outside of its slab");
+  expect("lies outside of its staging buffer");
   staged_.mutable_staged_shards(0)->set_bytes(UINT64_MAX);
-  expect("lies outside of its slab");
+  expect("lies outside of its staging buffer");
   staged_.mutable_staged_shards(0)->set_bytes(kBytes - 1);
   expect("does not lend m, by the plan 5000 bytes");
   staged_.mutable_staged_shards(0)->set_shard(kShard + 1);
