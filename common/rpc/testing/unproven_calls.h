@@ -34,10 +34,11 @@ inline void ExpectBadTokenForEveryMethod(const std::string& address,
   }
   ASSERT_GT(paths.size(), files.size() * 2);
   grpc::GenericStub stub(MakeChannel(address));
+  const grpc::Slice no_bytes("", 0);
   for (const std::string& path : paths) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(30));
-    grpc::ByteBuffer request, response;
+    grpc::ByteBuffer request(&no_bytes, 1), response;
     std::promise<grpc::Status> ended;
     stub.UnaryCall(&context, path, {}, &request, &response,
                    [&](grpc::Status status) { ended.set_value(std::move(status)); });
