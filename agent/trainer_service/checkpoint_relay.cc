@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cairn/v1/checkpoint_service.pb.h"
@@ -51,7 +52,7 @@ CheckpointRelay::CheckpointRelay(Agent& agent) : agent_(agent) {
   }
 }
 
-absl::Status CheckpointRelay::Prepare(Message& request) const {
+absl::Status CheckpointRelay::Prepare(const grpc::CallbackServerContext& context, Message& request) const {
   const auto* field = request.GetDescriptor()->FindFieldByName("job");
   const std::string job = field == nullptr ? "" : request.GetReflection()->GetString(request, field);
   const std::string& own = agent_.options().job;
@@ -60,16 +61,16 @@ absl::Status CheckpointRelay::Prepare(Message& request) const {
                      absl::StrCat("this is an agent of job ", own, ", and it was asked about ", job),
                      {{"job", job}, {"agent_job", own}});
   }
+  const auto named = context.client_metadata().find(kTrainerKey);
+  if (named == context.client_metadata().end()) return absl::OkStatus();
+  uint64_t trainer = 0;
+  if (!absl::SimpleAtoi(absl::string_view(named->second.data(), named->second.size()), &trainer)) {
+    return MakeError(Reason::kBadRequest, absl::StrCat(kTrainerKey, " in a call's metadata is no number"));
+  }
   if (auto* create = google::protobuf::DynamicCastToGenerated<v1::CreateCheckpointRequest>(&request)) {
-    const bool attached =
-        agent_.host().Do([](Session& session, absl::Time) { return session.attached_trainer().has_value(); });
-    if (!attached) {
-      return MakeError(Reason::kNotRegistered, absl::StrCat(own, ": no trainer is attached to this agent"),
-                       {{"job", own}});
-    }
     create->set_for_trainer(true);
   }
-  return absl::OkStatus();
+  return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckAttached(trainer); });
 }
 
 grpc::ServerUnaryReactor* CheckpointRelay::Pass(const std::string& path, const MethodDescriptor& method,
@@ -81,7 +82,7 @@ grpc::ServerUnaryReactor* CheckpointRelay::Pass(const std::string& path, const M
   if (!RequestBytes::Deserialize(&received, message.get()).ok()) {
     return FinishNow(context, MakeError(Reason::kBadRequest, absl::StrCat(path, ": the request cannot be read")));
   }
-  if (const absl::Status refused = Prepare(*message); !refused.ok()) return FinishNow(context, refused);
+  if (const absl::Status refused = Prepare(*context, *message); !refused.ok()) return FinishNow(context, refused);
   const auto passed = std::make_shared<PassedCall>();
   bool own_buffer = false;
   if (!RequestBytes::Serialize(*message, &passed->request, &own_buffer).ok()) {

@@ -15,13 +15,17 @@
 
 namespace cairn {
 
-// It has every method that the service's proto has, and knows no more of a request than which job it names. Errors are
+// It has every method that the service's proto has, and knows no more of a request than which job it names. A trainer
+// says in the metadata of its calls, by kTrainerKey, which one it is; other processes of its user do not. Errors are
 // those of the method, and:
-// * INVALID_ARGUMENT (BAD_REQUEST): the request names another job than the agent's.
-// * FAILED_PRECONDITION (NOT_REGISTERED): CreateCheckpoint, while no trainer is attached for which the agent may ask.
+// * INVALID_ARGUMENT (BAD_REQUEST): the request names another job than the agent's, or the metadata is no number.
+// * FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION): the trainer is not attached, or not any more.
 // * UNAVAILABLE (COORDINATOR_UNREACHABLE), also when it does not answer while the caller still listens.
 class CheckpointRelay final : public grpc::Service {
  public:
+  // Its value is the trainer's incarnation, in decimal digits.
+  static constexpr char kTrainerKey[] = "cairn-trainer";
+
   // `agent` must outlive the server.
   explicit CheckpointRelay(Agent& agent);
 
@@ -29,8 +33,8 @@ class CheckpointRelay final : public grpc::Service {
   grpc::ServerUnaryReactor* Pass(const std::string& path, const google::protobuf::MethodDescriptor& method,
                                  grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                  grpc::ByteBuffer* response);
-  // Checks a request, and says in it what the coordinator hears from an agent alone.
-  absl::Status Prepare(google::protobuf::Message& request) const;
+  // Checks a call, and says in the request what the coordinator hears from an agent alone.
+  absl::Status Prepare(const grpc::CallbackServerContext& context, google::protobuf::Message& request) const;
 
   Agent& agent_;
   std::deque<std::string> paths_;  // gRPC keeps pointers to them

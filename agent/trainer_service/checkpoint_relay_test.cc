@@ -116,10 +116,11 @@ TEST_F(CheckpointRelayTest, Call_AboutAnotherJob_IsRefused) {
   }
 }
 
-TEST_F(CheckpointRelayTest, CreateCheckpoint_ATrainerIsAttached_AsksForTheTrainer) {
+TEST_F(CheckpointRelayTest, CreateCheckpoint_ByTheTrainer_AsksForIt) {
   Start(server_.address());
-  const auto create = [&] {
+  const auto create = [&](const std::string& trainer) {
     grpc::ClientContext context;
+    if (!trainer.empty()) context.AddMetadata(CheckpointRelay::kTrainerKey, trainer);
     v1::CreateCheckpointRequest request;
     request.set_job("demo");
     request.set_request_id("mine");
@@ -130,11 +131,18 @@ TEST_F(CheckpointRelayTest, CreateCheckpoint_ATrainerIsAttached_AsksForTheTraine
     }
     return status;
   };
-  EXPECT_TRUE(HasReason(create(), Reason::kNotRegistered));
+  EXPECT_TRUE(create("").ok());
+  EXPECT_FALSE(coordinator_.created.for_trainer()) << "another process asks";
   testing::FakeTrainer trainer(agent_->address());
+  const std::string number = std::to_string(trainer.incarnation());
+  EXPECT_TRUE(HasReason(create(number), Reason::kNotRegistered));
   ASSERT_TRUE(trainer.Attach().ok());
-  EXPECT_TRUE(create().ok());
+  EXPECT_TRUE(create(number).ok());
   EXPECT_TRUE(coordinator_.created.for_trainer());
+  EXPECT_TRUE(HasReason(create("x"), Reason::kBadRequest));
+  testing::FakeTrainer successor(agent_->address());
+  ASSERT_TRUE(successor.Attach().ok());
+  EXPECT_TRUE(HasReason(create(number), Reason::kStaleIncarnation));
 }
 
 TEST_F(CheckpointRelayTest, Call_TheCoordinatorIsNotThere_SaysSo) {

@@ -204,9 +204,11 @@ class FakeAgent:
                 if self.refuse.get(name):
                     raise self.refuse[name].pop(0)
                 if name in wire.CHECKPOINTS:
-                    if request.job != "demo":
-                        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST", "another job")
-                elif name != "Attach" and request.trainer_incarnation not in self._attached:
+                    assert request.job == "demo"
+                    trainer = int(dict(context.invocation_metadata())["cairn-trainer"])
+                else:
+                    trainer = request.trainer_incarnation
+                if name != "Attach" and trainer not in self._attached:
                     raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "NOT_REGISTERED", "not attached")
                 if name in self.replies:
                     if name == "EndLoad":

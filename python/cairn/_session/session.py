@@ -79,6 +79,7 @@ class Session:
         self.owner = 0
         self.page: shared_memory.ControlPage | None = None
         self.agent = agent
+        agent.trainer = self.incarnation
         self.limits = agent.limits
         self._found = found
         self._on_new_agent = on_new_agent
