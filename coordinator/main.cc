@@ -1,14 +1,12 @@
 // cairn-coordinator: gathers what every rank holds, decides who writes what, and commits checkpoints.
 #include <unistd.h>
 
-#include <cctype>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/clock.h"
-#include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/file/posix.h"
@@ -93,7 +91,6 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
                              : flags.check_replicas == "never" ? ReplicaCheck::kNever
                                                                : ReplicaCheck::kFirst;
-  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !flags.token_file.empty()));
   return settings;
 }
 
@@ -161,7 +158,7 @@ void LogServing(const CoordinatorServer& server, const Settings& settings, uint6
 }
 
 absl::Status TellAddress(const std::string& address, const std::string& address_file) {
-  std::printf("%s\n", address.c_str());
+  std::puts(address.c_str());
   std::fflush(stdout);
   return address_file.empty() ? absl::OkStatus() : WriteAddressFile(address_file, address);
 }
@@ -185,6 +182,7 @@ void Drain(CoordinatorServer& server, int received, absl::Duration timeout) {
 
 // Serves until something ends it. Returns what went wrong.
 absl::Status Serve(Settings settings) {
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(settings.server.listen, !settings.token_file.empty()));
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
@@ -239,36 +237,33 @@ absl::Status Serve(Settings settings) {
 }
 
 void AddFlags(Flags& flags, ArgumentParser& app) {
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    std::string variable = "CAIRN_";
-    for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    return app.AddOption("--" + name, value, text).FromEnvironment(variable).ShowDefault();
+  const auto add = [&](const std::string& flag, auto& value, const std::string& help) {
+    return app.AddSetting(flag, value, help);
   };
-  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
+  add("--listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:7420");
-  add("address-file", flags.address_file, "Write the address that was bound into this file");
-  add("metrics-listen", flags.metrics_listen,
+  add("--address-file", flags.address_file, "Write the address that was bound into this file");
+  add("--metrics-listen", flags.metrics_listen,
       "Address at which Prometheus finds /metrics, without a token (default: none)")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
-  add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
-  add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
-  add("storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
-  add("lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
-  add("check-replicas", flags.check_replicas,
+  add("--root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
+  add("--phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
+  add("--storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
+  add("--lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
+  add("--check-replicas", flags.check_replicas,
       "Tensors whose replicas differ end a layout's first save (later ones warn, of a sample), every save, or none")
       .OneOf({"first", "always", "never"});
-  add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
-  add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
+  add("--bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
+  add("--moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});
   Argument token_file = add(
-      "token-file", flags.token_file,
+      "--token-file", flags.token_file,
       "File with the token, or the new one and the one before it, that all callers must know (default: one is made in "
       "<root>/.cairn/token, which agents and commands of this user on this machine find)");
-  app.AddFlag("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
-      .FromEnvironment("CAIRN_INSECURE")
+  add("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
       .Excludes(token_file);
-  add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
-  add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
+  add("--drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
+  add("--lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
 }
 
 int Main(int argc, char** argv) {
@@ -278,16 +273,9 @@ int Main(int argc, char** argv) {
   AddFlags(flags, app);
   app.Footer(kFooter);
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
-  const absl::Status status = WithMemory("to serve", [&]() -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(Settings settings, ReadFlags(flags));
-    return Serve(std::move(settings));
-  });
-  if (status.ok()) return 0;
-  const auto reason = ReasonOf(status);
-  std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",
-               Printable(std::string(status.message()), "\n\t").c_str());
-  if (reason) std::fprintf(stderr, "  next: %s\n", Printable(NextActionOf(status), "\n\t").c_str());
-  return reason == Reason::kBadQuantity ? 2 : 1;
+  const absl::StatusOr<Settings> settings = ReadFlags(flags);
+  if (!settings.ok()) return ExitStatusOf(settings.status(), kExitUsage);
+  return ExitStatusOf(WithMemory("to serve", [&] { return Serve(*settings); }));
 }
 
 }  // namespace

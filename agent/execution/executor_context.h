@@ -78,7 +78,7 @@ struct ExecutorContext {
   SessionHost& host;
   const std::shared_ptr<TokenSource>& tokens;
   TransferCounters& counters;
-  // Null if NCCL is never used.
+  // Null where NCCL is not found, or never used.
   GroupKeeper* groups = nullptr;
 };
 

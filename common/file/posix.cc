@@ -218,7 +218,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::
                                                                            const std::vector<std::string>& names) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
   std::vector<std::optional<uint64_t>> sizes(names.size());
-  const auto failed = helpers_.ForEach(names.size(), kStatsPerHelper, [&](size_t i) {
+  const auto failed = ForEachOnThreads(names.size(), kStatsPerHelper, helpers_, [&](size_t i) {
     struct stat info;
     if (StatIn(fd.get(), names[i], info) != 0) {
       return errno == ENOENT ? 0 : errno;
@@ -249,7 +249,7 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
 absl::Status PosixStorage::RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names,
                                     int depth) {
   std::vector<char> is_directory(names.size(), 0);  // not bool: threads write next to each other
-  const auto failed = helpers_.ForEach(names.size(), kUnlinksPerHelper, [&](size_t i) {
+  const auto failed = ForEachOnThreads(names.size(), kUnlinksPerHelper, helpers_, [&](size_t i) {
     if (UnlinkIn(directory, names[i]) == 0 || errno == ENOENT) return 0;
     if (errno != EISDIR && errno != EPERM) return errno;
     const int error = errno;

@@ -19,11 +19,11 @@
 #include "common/file/atomic_write.h"
 #include "common/file/durable_directories.h"
 #include "common/file/unique_fd.h"
-#include "common/resources/helper_threads.h"
+#include "common/resources/thread.h"
 
 namespace cairn {
 
-// Works on many files several at a time, with the caller and HelperThreads of this storage. Thread-safe.
+// Works on many files several at a time, with the caller and helpers of this storage. Thread-safe.
 // Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
 // path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
 class PosixStorage {
@@ -132,7 +132,7 @@ class PosixStorage {
   static constexpr int kHelpers = 16;
 
   const std::string root_;
-  HelperThreads helpers_{kHelpers};
+  Helpers helpers_{kHelpers};
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
   uint64_t root_changes_ ABSL_GUARDED_BY(mutex_) = 0;

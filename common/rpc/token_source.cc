@@ -14,7 +14,7 @@
 #include "common/file/retry.h"
 #include "common/file/secret_file.h"
 #include "common/process/log.h"
-#include "common/resources/spare_threads.h"
+#include "common/process/task_queue.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -181,7 +181,7 @@ void TokenSource::ReloadSoon() {
     MutexLock lock(self->mutex_);
     self->reloading_ = false;
   };
-  const absl::Status begun = SpareThreads::OfProcess().Run([self = shared_from_this(), done] {
+  const absl::Status begun = RunInBackground([self = shared_from_this(), done] {
     self->Reload();
     done();
   });
