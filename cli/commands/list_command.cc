@@ -18,6 +18,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/check_files.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/listed_checkpoint.h"

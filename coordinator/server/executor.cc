@@ -205,7 +205,7 @@ void Executor::NoteFirstStart(const std::string& job) {
     MutexLock lock(mutex_);
     if (first_starts_.size() >= kMaxFirstStarts || !first_starts_.insert(job).second) return;
   }
-  PosixStorage& storage = catalog_.storage();
+  Storage& storage = catalog_.storage();
   const std::string note = ProgressNote(LookForProgress(storage, job), job, storage.root());
   if (!note.empty()) Log(LogLevel::kWarn, "first_start", {{"job", job}, {"note", note}});
 }

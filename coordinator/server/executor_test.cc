@@ -21,6 +21,8 @@
 #include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "planner/layout/layout_description.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 
 namespace cairn {
 namespace {
@@ -37,8 +39,8 @@ class ExecutorTest : public testing::Test {
     storage_ = *PosixStorage::Open(root_, false);
     EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
     catalog_ = std::make_unique<Catalog>(*storage_);
-    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, clock_);
-    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, RootHold());
+    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, clock_, lock_);
+    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, lock_);
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
     executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_);
@@ -124,6 +126,7 @@ class ExecutorTest : public testing::Test {
 
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
+  FakeRootLock lock_;
   FakeClock clock_;
   LayoutStore layouts_{1 << 20};
   std::unique_ptr<Catalog> catalog_;

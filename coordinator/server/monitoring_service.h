@@ -6,17 +6,17 @@
 #include <utility>
 
 #include "cairn/v1/monitoring_service.grpc.pb.h"
-#include "common/file/posix.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/operation_log.h"
 #include "store/read/catalog.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage, Catalog& catalog)
+  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, Storage& storage, Catalog& catalog)
       : dispatcher_(dispatcher), operations_(operations), storage_(storage), catalog_(catalog) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
@@ -30,7 +30,7 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
 
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
-  PosixStorage& storage_;
+  Storage& storage_;
   Catalog& catalog_;
 };
 

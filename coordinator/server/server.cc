@@ -51,15 +51,16 @@ std::string LoopbackAddress(const std::string& address) {
 
 class CoordinatorServer::Impl {
  public:
-  Impl(ServerOptions options, TransferSecret secret, PosixStorage& storage, const Clock& clock)
+  Impl(ServerOptions options, TransferSecret secret, Storage& storage, const RootLock& root, const Clock& clock)
       : options_(std::move(options)),
         storage_(storage),
+        root_(root),
         clock_(clock),
         layouts_(kLayoutCapacity, kJobLayoutCapacity),
         plans_(storage, layouts_, options_.save),
-        catalog_(storage, options_.began),
-        attempts_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
-        deletions_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
+        catalog_(storage, root.began()),
+        attempts_(storage, catalog_, clock, root),
+        deletions_(storage, catalog_, clock, root),
         executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, dispatcher_, layouts_, plans_),
@@ -75,7 +76,7 @@ class CoordinatorServer::Impl {
 
   absl::Status Start() {
     // A job's own directories follow when it is recovered.
-    RemoveUnfinishedFiles(storage_, options_.began);
+    RemoveUnfinishedFiles(storage_, root_.began());
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
     layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });
@@ -190,7 +191,8 @@ class CoordinatorServer::Impl {
   }
 
   const ServerOptions options_;
-  PosixStorage& storage_;
+  Storage& storage_;
+  const RootLock& root_;
   const Clock& clock_;
   LayoutStore layouts_;
   PlanStore plans_;
@@ -231,11 +233,11 @@ CoordinatorServer::~CoordinatorServer() {
   if (!impl_->Drain(absl::ZeroDuration())) (void)impl_.release();
 }
 
-absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options,
-                                                                            PosixStorage& storage, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options, Storage& storage,
+                                                                            const RootLock& root, const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(TransferSecret secret, TransferSecret::Load(storage));
   std::unique_ptr<CoordinatorServer> server(
-      new CoordinatorServer(std::make_unique<Impl>(std::move(options), std::move(secret), storage, clock)));
+      new CoordinatorServer(std::make_unique<Impl>(std::move(options), std::move(secret), storage, root, clock)));
   CAIRN_RETURN_IF_ERROR(server->impl_->Start());
   return server;
 }

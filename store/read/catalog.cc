@@ -68,7 +68,7 @@ std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<Ste
     directories.push_back(StepDirectory(job, step.step));
     told.push_back(&step);
   }
-  const std::vector<absl::Status> settled = storage_.SettleDirectories(directories);
+  const std::vector<absl::Status> settled = storage_.Sync(directories);
   for (size_t i = 0; i < told.size(); ++i) {
     if (settled[i].ok()) continue;
     for (AttemptRecord& record : told[i]->attempts) {
@@ -87,20 +87,19 @@ absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t s
   return recovered;
 }
 
-void Catalog::RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps) {
+void Catalog::RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps) {
   for (const StepRecord& step : steps) {
-    if (step.temporaries) storage_.RemoveTemporaries(StepDirectory(job, step.step), began_).IgnoreError();
+    if (step.unfinished) storage_.RemoveUnfinished(StepDirectory(job, step.step), began_).IgnoreError();
     for (const AttemptRecord& attempt : step.attempts) {
       // The directory of an attempt that was aborted goes as a whole. To list that of a commit takes about as long as
       // to read its manifest, which was done just now.
       if (attempt.kind != AttemptRecord::Kind::kManifest || !attempt.directory) continue;
-      storage_.RemoveTemporaries(AttemptDirectory(job, step.step, attempt.attempt), began_, IsPartialBinName)
-          .IgnoreError();
+      storage_.RemoveUnfinished(AttemptDirectory(job, step.step, attempt.attempt), began_).IgnoreError();
     }
   }
   // Directories of which a name was made durable: the job's, and those above it.
   for (std::string directory = job; !directory.empty();) {
-    storage_.RemoveTemporaries(directory, began_).IgnoreError();
+    storage_.RemoveUnfinished(directory, began_).IgnoreError();
     const size_t cut = directory.rfind('/');
     directory.resize(cut == std::string::npos ? 0 : cut);
   }
@@ -108,7 +107,7 @@ void Catalog::RemoveTemporaries(const std::string& job, const std::vector<StepRe
 
 absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadJob(job));
-  RemoveTemporaries(job, steps);
+  RemoveUnfinished(job, steps);
   Recovered recovered;
   for (const StepRecord& step : Settled(job, std::move(steps))) AddTo(recovered, step);
   return recovered;

@@ -15,10 +15,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "store/read/attempt_summary.h"
 #include "store/read/checkpoint_store.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -27,10 +27,10 @@ class Catalog {
  public:
   // This coordinator took the root at `began`, by the clock of the storage. A predecessor has left the unfinished files
   // from before that.
-  explicit Catalog(PosixStorage& storage, absl::Time began = absl::InfinitePast())
+  explicit Catalog(Storage& storage, absl::Time began = absl::InfinitePast())
       : storage_(storage), store_(storage), began_(began) {}
 
-  PosixStorage& storage() const { return storage_; }
+  Storage& storage() const { return storage_; }
 
   // Returns everything about a job; empty for a job that never saved. An outcome that cannot be read counts as damaged,
   // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
@@ -91,7 +91,7 @@ class Catalog {
   bool IsValid(const std::string& job, int64_t step) { return ReadValid(job, store_.ReadStep(job, step)).ok(); }
   // Removes the unfinished files that earlier holders of the root's lock have left in these steps, in the job's
   // directory and in those above it. A file that cannot be removed is no reason to fail: the next holder tries again.
-  void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
+  void RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps);
   // Returns what stands of one step.
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.
@@ -118,7 +118,7 @@ class Catalog {
   // As Decode, and also checks that all its files stand there.
   absl::StatusOr<ManifestPtr> ReadValid(const std::string& job, const StepRecord& step);
 
-  PosixStorage& storage_;
+  Storage& storage_;
   CheckpointStore store_;
   const absl::Time began_;
   Mutex mutex_;

@@ -11,6 +11,8 @@
 #include "common/format/checkpoint_path.h"
 #include "common/format/testing/newer_outcome.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 #include "store/write/attempt_owner.h"
 #include "store/write/attempt_store.h"
 
@@ -68,6 +70,7 @@ class CatalogTest : public testing::Test {
   std::string root_;
   FakeClock clock_;
   std::unique_ptr<PosixStorage> storage_;
+  FakeRootLock lock_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<AttemptStore> attempts_;
 };

@@ -1,8 +1,5 @@
 #include "store/read/checkpoint_store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -10,9 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
-#include "common/file/full_transfer.h"
-#include "common/file/retry.h"
-#include "common/file/uncached_file.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -26,16 +20,6 @@ constexpr size_t kMaxKnown = 100'000;
 
 bool IsGone(const absl::Status& status) { return HasReason(status, Reason::kFileMissing); }
 
-int64_t Nanoseconds(const struct timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
-
-// Tells an open file from others; nothing if the system does not say.
-std::optional<FileIdentity> IdentityOf(int fd) {
-  struct stat info = {};
-  if (StatOf(fd, info) != 0) return std::nullopt;
-  return FileIdentity{info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size), Nanoseconds(info.st_mtim),
-                      Nanoseconds(info.st_ctim)};
-}
-
 // A record says which attempt it ends, and must stand at that place: a copied or restored one would commit another's
 // files.
 absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Outcome& outcome) {
@@ -48,19 +32,18 @@ absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, co
       outcome);
 }
 
-// Decodes the bytes that stand at `path` below `root`.
-absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& root,
-                               const std::string& path, std::string_view bytes) {
+// Decodes the bytes that stand in `file`.
+absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const Storage& storage,
+                               const std::string& file, std::string_view bytes) {
   auto outcome = DecodeOutcome(bytes);
   absl::Status status = outcome.ok() ? CheckPlace(job, step, attempt, *outcome) : outcome.status();
   if (status.ok()) return outcome;
-  const std::string file = absl::StrCat(root, "/", path);
   return Annotate(status, file,
                   {{"job", std::string(job)},
                    {"step", absl::StrCat(step)},
                    {"attempt", absl::StrCat(attempt)},
                    {"file", file},
-                   {"root", root}});
+                   {"root", storage.root()}});
 }
 
 AttemptRecord Summarize(int64_t step, uint32_t attempt, const Outcome& outcome) {
@@ -224,23 +207,30 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
     return entries.status();
   }
   // Everything that has a step's name counts, so that a link or a file there is reported and not passed over.
-  for (const PosixStorage::Entry& entry : *entries) {
+  for (const Storage::Entry& entry : *entries) {
     if (const auto step = ParseStepName(entry.name)) steps.push_back(*step);
   }
   return steps;  // names sort as numbers do
 }
 
+std::optional<AttemptRecord> CheckpointStore::Known(const std::string& path, const std::string& identity) {
+  MutexLock lock(mutex_);
+  const auto found = known_.find(path);
+  if (found == known_.end() || found->second.identity != identity) return std::nullopt;
+  return found->second;
+}
+
+void CheckpointStore::Remember(const std::string& path, const AttemptRecord& record) {
+  MutexLock lock(mutex_);
+  if (known_.size() >= kMaxKnown) known_.clear();
+  known_[path] = record;
+}
+
 absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                                           const std::string& path) {
-  // O_NONBLOCK keeps the open from waiting if this is no regular file.
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(path, O_RDONLY | O_NONBLOCK));
-  const std::optional<FileIdentity> identity = IdentityOf(fd.get());
-  if (identity.has_value()) {
-    MutexLock lock(mutex_);
-    const auto found = known_.find(path);
-    if (found != known_.end() && found->second.identity == *identity) return Readable(found->second);
-  }
-  const auto outcome = ReadOutcome(job, step, attempt, path, fd.get());
+  CAIRN_ASSIGN_OR_RETURN(const auto file, storage_.Open(path));
+  if (auto known = Known(path, file->identity())) return Readable(*std::move(known));
+  const auto outcome = ReadOutcome(job, step, attempt, path, *file);
   AttemptRecord record;
   if (outcome.ok()) {
     record = Summarize(step, attempt, *outcome);
@@ -252,39 +242,36 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
   } else {
     return outcome.status();  // another try may succeed
   }
-  record.identity = identity.value_or(FileIdentity{});
-  MutexLock lock(mutex_);
-  if (known_.size() >= kMaxKnown) known_.clear();
-  if (identity.has_value()) known_[path] = record;
+  record.identity = file->identity();
+  Remember(path, record);
   return Readable(std::move(record));
 }
 
 absl::StatusOr<std::string> CheckpointStore::ReadSurely(
-    const std::string& path, int fd, const std::function<absl::Status(const std::string& bytes)>& take) {
-  const std::string file = absl::StrCat(storage_.root(), "/", path);
-  uint32_t crc32c = 0;
-  size_t size = 0;
+    const std::string& path, StoredFile& file, const std::function<absl::Status(const std::string& bytes)>& take) {
+  std::optional<std::pair<size_t, uint32_t>> found;  // length and CRC32C
+  absl::Status taken;
   {
-    CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(fd, file, kMaxOutcomeBytes));
-    const absl::Status taken = take(bytes);
+    auto bytes = ReadAll(file, kMaxOutcomeBytes);
+    taken = bytes.ok() ? take(*bytes) : bytes.status();
     if (taken.ok()) return bytes;
-    if (!HasReason(taken, Reason::kManifestCorrupt)) return taken;
-    crc32c = Crc32c(bytes.data(), bytes.size());
-    size = bytes.size();
+    const bool cut_off = HasReason(bytes.status(), Reason::kFileTruncated);
+    if (!cut_off && !HasReason(taken, Reason::kManifestCorrupt)) return taken;
+    if (bytes.ok()) found.emplace(bytes->size(), Crc32c(bytes->data(), bytes->size()));
   }
   // The bytes may have been spoiled on their way here, so they are read once more.
-  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadUncached(storage_, path, kMaxOutcomeBytes));
-  const absl::Status taken = take(bytes);
+  CAIRN_ASSIGN_OR_RETURN(std::string bytes, storage_.Read(path, kMaxOutcomeBytes, Cache::kBypass));
+  taken = take(bytes);
   if (taken.ok()) return bytes;
-  if (bytes.size() == size && Crc32c(bytes.data(), size) == crc32c) return taken;
-  return GaveOtherBytes(file, "whether it is damaged");
+  if (found == std::pair(bytes.size(), Crc32c(bytes.data(), bytes.size()))) return taken;
+  return GaveOtherBytes(file.path(), "whether it is damaged");
 }
 
 absl::StatusOr<Outcome> CheckpointStore::ReadOutcome(std::string_view job, int64_t step, uint32_t attempt,
-                                                     const std::string& path, int fd) {
+                                                     const std::string& path, StoredFile& file) {
   std::optional<Outcome> found;
-  CAIRN_RETURN_IF_ERROR(ReadSurely(path, fd, [&](const std::string& bytes) {
-                          auto outcome = Decode(job, step, attempt, storage_.root(), path, bytes);
+  CAIRN_RETURN_IF_ERROR(ReadSurely(path, file, [&](const std::string& bytes) {
+                          auto outcome = Decode(job, step, attempt, storage_, file.path(), bytes);
                           if (outcome.ok()) found = *std::move(outcome);
                           return outcome.status();
                         }).status());
@@ -296,21 +283,15 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
   AttemptRecord damaged;
   damaged.attempt = attempt;
   damaged.kind = AttemptRecord::Kind::kDamaged;
-  const auto fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK);
-  if (!fd.ok()) {
-    if (IsGone(fd.status())) return std::nullopt;
-    damaged.error = fd.status();
+  const auto file = storage_.Open(path);
+  if (!file.ok()) {
+    if (IsGone(file.status())) return std::nullopt;
+    damaged.error = file.status();
     return damaged;
   }
-  const std::optional<FileIdentity> identity = IdentityOf(fd->get());
-  if (identity.has_value()) {
-    MutexLock lock(mutex_);
-    const auto known = known_.find(path);
-    if (known != known_.end() && known->second.identity == *identity) return known->second;
-  }
+  if (auto known = Known(path, (*file)->identity())) return known;
   std::optional<Deletion> found;
-  const std::string file = absl::StrCat(storage_.root(), "/", path);
-  const auto read = ReadSurely(path, fd->get(), [&](const std::string& bytes) -> absl::Status {
+  const auto read = ReadSurely(path, **file, [&](const std::string& bytes) -> absl::Status {
     CAIRN_ASSIGN_OR_RETURN(Deletion deletion, DecodeDeletion(bytes));
     if (deletion.job != job || deletion.step != step || deletion.attempt != attempt) {
       return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the deletion of ", deletion.job, "@",
@@ -321,22 +302,22 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
   });
   if (found.has_value() && read.ok()) {
     AttemptRecord record = Summarize(step, *found);
-    record.identity = identity.value_or(FileIdentity{});
+    record.identity = (*file)->identity();
+    Remember(path, record);
     MutexLock lock(mutex_);
-    if (known_.size() >= kMaxKnown) known_.clear();
-    if (identity.has_value()) known_[path] = record;
     known_.erase(OutcomePath(job, step, attempt));  // it is not asked for any more
     return record;
   }
-  damaged.error = Annotate(read.status(), file,
+  const std::string& name = (*file)->path();
+  damaged.error = Annotate(read.status(), name,
                            {{"job", std::string(job)},
                             {"step", absl::StrCat(step)},
                             {"attempt", absl::StrCat(attempt)},
-                            {"file", file},
+                            {"file", name},
                             {"root", storage_.root()},
                             {"next", absl::StrCat("The attempt was deleted, and its files may be gone. If all of them "
                                                   "are there, move ",
-                                                  file, " away; else load another step.")}});
+                                                  name, " away; else load another step.")}});
   return damaged;
 }
 
@@ -376,12 +357,12 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     bool outcome = false, deletion = false, directory = false;
   };
   std::map<uint32_t, Names> attempts;
-  for (const PosixStorage::Entry& entry : *entries) {
+  for (const Storage::Entry& entry : *entries) {
     if (const auto number = ParseOutcomeName(entry.name)) attempts[*number].outcome = true;
     if (const auto number = ParseDeletionName(entry.name)) attempts[*number].deletion = true;
     found.pinned |= entry.name == kPinName;
     if (auto tag = ParseTagName(entry.name)) found.tags.push_back(*std::move(tag));
-    found.temporaries |= IsTemporaryName(entry.name);
+    found.unfinished |= entry.unfinished;
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
       attempts[*number].directory = true;
     }
@@ -407,19 +388,19 @@ bool CheckpointStore::IsListed(const std::string& path) {
   const auto entries = storage_.List(path.substr(0, slash));
   if (!entries.ok()) return !IsGone(entries.status());  // nobody knows
   return std::any_of(entries->begin(), entries->end(),
-                     [&](const PosixStorage::Entry& entry) { return entry.name == path.substr(slash + 1); });
+                     [&](const Storage::Entry& entry) { return entry.name == path.substr(slash + 1); });
 }
 
 absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const std::string& path) const {
-  return MakeError(Reason::kStorageError,
-                   absl::StrCat(storage_.root(), "/", path,
-                                " is listed in its directory, and storage says that there is no such file"),
-                   {{"job", std::string(job)},
-                    {"step", absl::StrCat(step)},
-                    {"file", path},
-                    {"next",
-                     "Try again. If it stays so, look at the file system: a client of a network file system may "
-                     "keep an old answer, which ends when it is mounted anew."}});
+  return MakeError(
+      Reason::kStorageError,
+      absl::StrCat(storage_.FullPath(path), " is listed in its directory, and storage says that there is no such file"),
+      {{"job", std::string(job)},
+       {"step", absl::StrCat(step)},
+       {"file", path},
+       {"next",
+        "Try again. If it stays so, look at the file system: a client of a network file system may "
+        "keep an old answer, which ends when it is mounted anew."}});
 }
 
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
@@ -430,7 +411,7 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
     if (record.gone && IsListed(StepDirectory(job, step))) {
       record.unlisted = Hidden(job, step, StepDirectory(job, step));
     }
-    if (!record.attempts.empty() || record.temporaries || !record.unlisted.ok()) records.push_back(std::move(record));
+    if (!record.attempts.empty() || record.unfinished || !record.unlisted.ok()) records.push_back(std::move(record));
   }
   return records;
 }
@@ -475,7 +456,7 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() == StepRecord::State::kCommitted) return ManifestFileOf(job, record);
     stands = WhatStands(record);
-    next = NextForWhatStands(job, record, absl::StrCat(storage_.root(), "/", StepDirectory(job, *step)));
+    next = NextForWhatStands(job, record, storage_.FullPath(StepDirectory(job, *step)));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCheckpoints(job));
   const CommittedLines lines = LinesOf(records);
@@ -488,16 +469,16 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
-  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(job, file.step, file.attempt, file.path, fd.get()));
+  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
+  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(job, file.step, file.attempt, file.path, *opened));
   if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
 }
 
 absl::StatusOr<std::string> CheckpointStore::ReadBytes(const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
-  return ReadSurely(file.path, fd.get(), CheckOutcome);
+  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
+  return ReadSurely(file.path, *opened, CheckOutcome);
 }
 
 absl::StatusOr<std::optional<int64_t>> CheckpointStore::StepOf(const CheckpointName& name) {

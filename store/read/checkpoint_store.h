@@ -17,11 +17,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/manifest.h"
 #include "common/format/outcome.h"
 #include "store/read/lineage.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -36,17 +36,6 @@ bool IsProvenDamage(const absl::Status& status);
 // find a checkpoint. What is no readable record, such as a link or a version that is too new, is so for everybody who
 // looks.
 bool IsReadFailure(const absl::Status& status);
-
-// Tells a file from every other that had or will have its name.
-struct FileIdentity {
-  uint64_t device = 0;
-  uint64_t inode = 0;
-  uint64_t size = 0;
-  int64_t modified = 0;  // nanoseconds
-  int64_t changed = 0;
-
-  bool operator==(const FileIdentity&) const = default;
-};
 
 // Says in short what stands of one attempt.
 struct AttemptRecord {
@@ -76,8 +65,8 @@ struct AttemptRecord {
   // Says why the attempt was aborted (an abort record), what is wrong with the outcome (a damaged one), or when and why
   // the attempt was deleted.
   absl::Status error;
-  // The file that was read; not set if the record is damaged.
-  FileIdentity identity;
+  // Of the file that was read: StoredFile::identity.
+  std::string identity;
 };
 
 // Says what stands of one step.
@@ -89,8 +78,8 @@ struct StepRecord {
   };
   int64_t step = 0;
   std::vector<AttemptRecord> attempts;  // ascending
-  // True if names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
-  bool temporaries = false;
+  // True if unfinished files stand there: see Storage::RemoveUnfinished.
+  bool unfinished = false;
   // True if anything stands at PinPath, readable or not.
   bool pinned = false;
   // The names for which anything stands at TagPath, readable or not; ascending.
@@ -127,9 +116,9 @@ CommittedLines LinesOf(const std::vector<StepRecord>& steps);
 class CheckpointStore {
  public:
   // `storage` must outlive it.
-  explicit CheckpointStore(PosixStorage& storage) : storage_(storage) {}
+  explicit CheckpointStore(Storage& storage) : storage_(storage) {}
 
-  PosixStorage& storage() const { return storage_; }
+  Storage& storage() const { return storage_; }
 
   // Returns the steps that have a directory, ascending; none for an unknown job. INVALID_ARGUMENT (BAD_JOB_NAME). Else
   // the errors of listing the job's directory.
@@ -137,7 +126,7 @@ class CheckpointStore {
 
   // Reads a step; kNothing if there is no such step.
   StepRecord ReadStep(std::string_view job, int64_t step);
-  // Reads all steps of a job that have an attempt, or names of unfinished files, ascending. Fails as Steps.
+  // Reads all steps of a job that have an attempt, or unfinished files, ascending. Fails as Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
   // Reads those that are committed or damaged.
   absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job);
@@ -150,7 +139,7 @@ class CheckpointStore {
     int64_t step = 0;
     uint32_t attempt = 0;
     std::string path;  // below the root
-    FileIdentity identity;
+    std::string identity;
 
     bool operator==(const ManifestFile&) const = default;
   };
@@ -187,14 +176,16 @@ class CheckpointStore {
   bool IsListed(const std::string& path);
   // STORAGE_ERROR: the path is listed and cannot be opened.
   absl::Status Hidden(std::string_view job, int64_t step, const std::string& path) const;
+  // What is remembered of the file at `path`, if it is this one.
+  std::optional<AttemptRecord> Known(const std::string& path, const std::string& identity);
+  void Remember(const std::string& path, const AttemptRecord& record);
   absl::StatusOr<Outcome> ReadOutcome(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
-                                      int fd);
+                                      StoredFile& file);
   // Returns the bytes of a file once `take` accepts them. If `take` says MANIFEST_CORRUPT it reads them a second time.
-  // `fd` is the open file.
-  absl::StatusOr<std::string> ReadSurely(const std::string& path, int fd,
+  absl::StatusOr<std::string> ReadSurely(const std::string& path, StoredFile& file,
                                          const std::function<absl::Status(const std::string& bytes)>& take);
 
-  PosixStorage& storage_;
+  Storage& storage_;
   Mutex mutex_;
   std::map<std::string, AttemptRecord> known_ ABSL_GUARDED_BY(mutex_);  // by path
 };

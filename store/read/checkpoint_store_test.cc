@@ -12,6 +12,7 @@
 #include "common/format/checkpoint_path.h"
 #include "common/format/testing/newer_outcome.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/listed_checkpoint.h"
 
 namespace cairn {

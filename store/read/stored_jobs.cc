@@ -19,7 +19,7 @@ constexpr size_t kMaxDirectories = 10'000;
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
+absl::StatusOr<std::vector<std::string>> FindJobs(Storage& storage) {
   std::vector<std::string> jobs;
   // Directories to look at, and their depth; "" is the root itself.
   std::vector<std::pair<std::string, int>> open = {{"", 0}};
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
     // A root within this one has jobs of its own, under other names.
     if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn/epoch"))) continue;
     bool is_job = false;
-    for (const PosixStorage::Entry& entry : *entries) {
+    for (const Storage::Entry& entry : *entries) {
       if (ParseStepName(entry.name).has_value() || entry.name == ".retention") {
         is_job = true;
         continue;

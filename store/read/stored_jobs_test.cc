@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {

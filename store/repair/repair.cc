@@ -10,18 +10,18 @@
 #include "store/read/checkpoint_store.h"
 #include "store/repair/bin_headers.h"
 #include "store/repair/rebuild.h"
-#include "store/root/epoch_file.h"
 #include "store/root/unfinished_files.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn {
 namespace {
 
-absl::Status CheckCommit(PosixStorage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
+absl::Status CheckCommit(Storage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
                          bool assume_committed) {
   // A newer version may have written this outcome, which this version must not overrule.
   if (HasReason(damaged.error, Reason::kFormatTooNew)) return damaged.error;
   const std::string path = OutcomePath(job, step, damaged.attempt);
-  const auto bytes = storage.ReadFile(path, kMaxOutcomeBytes);
+  const auto bytes = storage.Read(path, kMaxOutcomeBytes);
   if (assume_committed || (bytes.ok() && ShowsManifestOf(*bytes, job, step, damaged.attempt))) return absl::OkStatus();
   return MakeError(
       Reason::kCommitUnproven,
@@ -61,7 +61,7 @@ absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
 
 }  // namespace
 
-absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int64_t step, const Clock& clock,
+absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t step, const Clock& clock,
                               const RepairOptions& options, RepairReport& report) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
@@ -77,15 +77,14 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
     CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
     if (!record.deciding()->repaired) return absl::OkStatus();
   }
-  CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
-                         EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
+  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   // What an earlier repair left when it was killed.
-  RemoveUnfinishedFiles(storage, lock.began());
-  storage.RemoveTemporaries(StepDirectory(job, step), lock.began()).IgnoreError();
+  RemoveUnfinishedFiles(storage, lock->began());
+  storage.RemoveUnfinished(StepDirectory(job, step), lock->began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
     // An earlier repair may have ended before its fsync, or its fsync may have failed.
-    CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(StepDirectory(job, step)));
+    CAIRN_RETURN_IF_ERROR(storage.Sync(StepDirectory(job, step)));
     if (readable) return absl::OkStatus();
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
     report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
@@ -110,10 +109,10 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
   CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
   const std::string path = RepairedPath(job, step, attempt);
-  CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put put, storage.PutIfAbsent(path, bytes));
-  if (put == PosixStorage::Put::kExists) {
+  CAIRN_ASSIGN_OR_RETURN(const Put put, storage.PutIfAbsent(path, bytes));
+  if (put == Put::kExists) {
     return MakeError(Reason::kManifestCorrupt,
-                     absl::StrCat(storage.root(), "/", path,
+                     absl::StrCat(storage.FullPath(path),
                                   " stands there already and cannot be read: move it away, then repair again"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
   }

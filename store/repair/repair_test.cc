@@ -17,8 +17,9 @@
 #include "common/format/safetensors_header.h"
 #include "common/format/testing/newer_outcome.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/epoch_file.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn {
 namespace {
@@ -183,7 +184,7 @@ TEST_F(RepairTest, Repair_ServedRootAndManifestReads_VerifiesTheFilesAllTheSame)
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
   std::filesystem::rename(root_ + "/" + RepairedPath("demo", kStep, 1), root_ + "/" + OutcomePath("demo", kStep, 1));
-  const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
+  const auto lock = storage_->TakeRoot(clock_);
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(Repair().ok()) << Repair();
   EXPECT_FALSE(report_.repaired);
@@ -262,7 +263,7 @@ TEST_F(RepairTest, Repair_WhatWasNeverCommitted_IsNotRepaired) {
 TEST_F(RepairTest, Repair_ServedRoot_IsRefused) {
   WriteBins();
   DamageManifest();
-  const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
+  const auto lock = storage_->TakeRoot(clock_);
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(HasReason(Repair(), Reason::kRootInUse)) << Repair();
   EXPECT_FALSE(IsRepaired());

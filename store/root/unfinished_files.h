@@ -4,13 +4,13 @@
 #define CAIRN_STORE_ROOT_UNFINISHED_FILES_H_
 
 #include "absl/time/time.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
-// The caller has held the lock of `storage` since `began` (EpochFile::began). A file that cannot be removed is no
+// The caller has held the lock of `storage` since `began` (RootLock::began). A file that cannot be removed is no
 // reason to fail: the next holder tries again.
-void RemoveUnfinishedFiles(PosixStorage& storage, absl::Time began);
+void RemoveUnfinishedFiles(Storage& storage, absl::Time began);
 
 }  // namespace cairn
 

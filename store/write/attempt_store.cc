@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-constexpr char kReservePath[] = ".cairn/abort_record-room";
+constexpr char kReservePath[] = ".cairn/tombstone-room";
 constexpr size_t kReserveBytes = 64 << 10;
 constexpr size_t kFaultsTold = 4;
 
@@ -32,7 +32,7 @@ void AttemptStore::KeepReserve() {
   }
 }
 
-void AttemptStore::ReleaseReserve(PosixStorage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
+void AttemptStore::ReleaseReserve(Storage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
 
 absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt) {
   // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
@@ -43,11 +43,11 @@ absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttem
 
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {
   const int64_t step = action.step;
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
   uint32_t highest = action.above;
   std::set<uint32_t> kept;
-  for (uint32_t attempt : listed.verdict) {
+  for (uint32_t attempt : listed.outcome) {
     highest = std::max(highest, attempt);
     const auto outcome = ReadBack(job, step, attempt);
     if (!outcome.ok()) {
@@ -59,7 +59,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
-    if (std::find(listed.verdict.begin(), listed.verdict.end(), attempt) == listed.verdict.end()) {
+    if (std::find(listed.outcome.begin(), listed.outcome.end(), attempt) == listed.outcome.end()) {
       const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
                                            absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
                                            {{"job", job}, {"step", absl::StrCat(step)}});
@@ -71,14 +71,14 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
     // until no load reads them.
     if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
-  if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.raise_format());
+  if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   KeepReserve();
   for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
     const uint64_t nonce = RandomId();
-    CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made,
+    CAIRN_ASSIGN_OR_RETURN(const cairn::Put made,
                            MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
                                                 absl::StrCat(job, "@", step, " attempt ", attempt)));
-    if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
+    if (made == cairn::Put::kCreated) return Reserved{attempt, nonce};
     // Another coordinator has made it since we looked, or the list did not tell of it. It may be a checkpoint.
     const auto outcome = ReadBack(job, step, attempt);
     if (outcome.ok() && outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
@@ -101,7 +101,7 @@ absl::StatusOr<OutcomeSummary> AttemptStore::ReadBack(const std::string& job, in
 
 std::optional<OutcomeSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
   auto outcome = ReadBack(job, step, attempt);
-  if (!outcome.ok() || !storage_.SettleDirectory(StepDirectory(job, step)).ok()) return std::nullopt;
+  if (!outcome.ok() || !storage_.Sync(StepDirectory(job, step)).ok()) return std::nullopt;
   return *std::move(outcome);
 }
 
@@ -120,7 +120,7 @@ PutAnswer AttemptStore::WithDoubt(const std::string& path, PutAnswer answer) {
 PutAnswer AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
                                   bool manifest) {
   const std::string path = OutcomePath(job, step, attempt);
-  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  PutResult result = storage_.TryPutIfAbsent(path, bytes);
   // Somebody has deleted the step, and the bins of a commit with it. So only an abort record makes the directory anew.
   if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
@@ -181,7 +181,7 @@ PutAnswer AttemptStore::Put(const std::string& job, const PutOutcome& action) {
 
 PutAnswer AttemptStore::PutNow(const std::string& job, const PutOutcome& action) {
   const std::string path = OutcomePath(job, action.step, action.attempt);
-  if (absl::Status held = root_.held(); !held.ok()) return WithDoubt(path, {std::move(held)});
+  if (absl::Status held = root_.Check(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {
     return PutAbortRecord(job, action.step, action.attempt, action.error, action.request_id);
   }

@@ -43,7 +43,7 @@ std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::opt
 
 absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
                                                               std::optional<int64_t> remaining) {
-  if (remaining.has_value()) CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, *remaining)));
+  if (remaining.has_value()) CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, *remaining)));
   return remaining;
 }
 
@@ -56,7 +56,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
                                                           const Remains& remains) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   const StepRecord record = catalog_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
@@ -81,12 +81,12 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
                          : manifest.status();
   }
   // An earlier coordinator may have ended between a record's name and its fsync.
-  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
+  CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
   if (!remaining.has_value() || *remaining == action.step) return LastCheckpoint(job, action.step);
-  CAIRN_RETURN_IF_ERROR(root_.raise_format());
+  CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   // Attempts ascend, so until the last one is deleted the step is what it was.
   for (const AttemptRecord* attempt : doomed) {
     CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
@@ -96,13 +96,13 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteReplaced& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   const StepRecord record = catalog_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
   const AttemptRecord* standing = record.deciding();
   if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsValid(job, action.step)) return changed;
-  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
+  CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
   for (const AttemptRecord& attempt : record.attempts) {
     if (attempt.attempt >= standing->attempt) break;
@@ -111,7 +111,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
       changed.deleted.push_back(std::move(summary));
     }
     if (attempt.kind != AttemptRecord::Kind::kManifest) continue;
-    CAIRN_RETURN_IF_ERROR(root_.raise_format());
+    CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
     CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, attempt, action.step, cause));
     changed.deleted.push_back(std::move(summary));
   }
@@ -136,8 +136,8 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
   }
   const std::string bytes = EncodeDeletion(deletion);
   const std::string path = DeletionPath(job, step, attempt.attempt);
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  PutResult result = storage_.TryPutIfAbsent(path, bytes);
   if (HasReason(result.put.status(), Reason::kNoSpace) && !result.in_doubt) {
     // Whoever deletes wants room: a full disk must not keep them from it.
     AttemptStore::ReleaseReserve(storage_);
@@ -158,7 +158,7 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
 absl::Status DeletionStore::PutRecord(const std::string& path, const std::string& bytes, bool replace) {
   absl::Status put = replace ? storage_.PutReplacing(path, bytes) : storage_.PutIfAbsent(path, bytes).status();
   if (put.ok()) return put;
-  const auto standing = storage_.ReadFile(path, bytes.size() + 1);
+  const auto standing = storage_.Read(path, bytes.size() + 1);
   if (standing.ok() && *standing == bytes) return SettleChange(path, put);
   const bool refused = standing.ok() || HasReason(standing.status(), Reason::kFileMissing) ||
                        HasReason(standing.status(), Reason::kMessageTooLarge);
@@ -168,18 +168,18 @@ absl::Status DeletionStore::PutRecord(const std::string& path, const std::string
 absl::Status DeletionStore::RemoveRecord(const std::string& path) {
   absl::Status removed = storage_.RemoveAll(path);
   if (removed.ok()) return removed;
-  const absl::Status standing = storage_.ReadFile(path, kMaxRetentionBytes).status();
+  const absl::Status standing = storage_.Read(path, kMaxRetentionBytes).status();
   if (standing.ok()) return removed;
   return HasReason(standing, Reason::kFileMissing) ? SettleChange(path, removed) : UnknownOutcome(removed);
 }
 
 absl::Status DeletionStore::SettleChange(const std::string& path, const absl::Status& failed) {
-  const absl::Status settled = storage_.SettleDirectory(path.substr(0, path.rfind('/')));
+  const absl::Status settled = storage_.Sync(path.substr(0, path.rfind('/')));
   return settled.ok() ? settled : UnknownOutcome(failed);
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   const StepRecord record = catalog_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, action.step).status();
@@ -196,7 +196,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
 absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const TagStep& action) {
   CAIRN_RETURN_IF_ERROR(CheckTag(action.tag));
   if (!action.step.has_value()) return Untag(job, action.tag);
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   const StepRecord record = catalog_.ReadStep(job, *action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, *action.step).status();
@@ -212,7 +212,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
                       {"tag", action.tag},
                       {"next", absl::StrCat("Run `cairn untag ", name, "` first, or choose another name.")}});
   }
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   const std::string text =
       absl::StrCat(absl::FormatTime(absl::RFC3339_sec, clock_.WallNow(), absl::UTCTimeZone()), "\n");
   CAIRN_RETURN_IF_ERROR(PutRecord(TagPath(job, *action.step, action.tag), text, false));
@@ -221,7 +221,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
 
 absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const std::string& tag) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   ChangedSteps changed;
   for (const StepRecord& step : steps) {
     if (std::find(step.tags.begin(), step.tags.end(), tag) == step.tags.end()) continue;
@@ -232,7 +232,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const 
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, const SetRetention& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   if (action.policy.empty()) {
     CAIRN_RETURN_IF_ERROR(RemoveRecord(RetentionPath(job)));
   } else {
@@ -245,17 +245,17 @@ absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, co
 }
 
 absl::StatusOr<PrunePolicy> DeletionStore::ReadPolicy(const std::string& job) {
-  const auto text = storage_.ReadFile(RetentionPath(job), kMaxRetentionBytes);
+  const auto text = storage_.Read(RetentionPath(job), kMaxRetentionBytes);
   if (HasReason(text.status(), Reason::kFileMissing)) return PrunePolicy{};
   CAIRN_RETURN_IF_ERROR(text.status());
   auto policy = DecodeRetention(*text);
   if (policy.ok()) return policy;
-  const std::string file = absl::StrCat(storage_.root(), "/", RetentionPath(job));
+  const std::string file = storage_.FullPath(RetentionPath(job));
   return Annotate(policy.status(), file, {{"job", job}, {"file", file}});
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const PruneSteps& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   ChangedSteps changed;
   if (action.policy.has_value()) {
     changed.policy = *action.policy;
@@ -322,7 +322,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary summary, catalog_.Read(job, step, attempt));
   if (!summary.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),

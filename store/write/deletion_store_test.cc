@@ -31,7 +31,7 @@ TEST_F(DeletionStoreTest, Delete_AnotherValidOneRemains_IsNoCheckpointAnyMoreAnd
   EXPECT_EQ(changed->deleted[0].request_id, "request");
   EXPECT_EQ(Listed(), std::vector<int64_t>{2});
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
-  EXPECT_EQ(raised_, 1);
+  EXPECT_EQ(lock_.raised, 1);
   const auto told = catalog_->ReadManifest(kJob, 1).status();
   EXPECT_TRUE(HasReason(told, Reason::kNotCommitted)) << told;
   EXPECT_NE(told.message().find("a test"), std::string::npos) << told;
@@ -48,7 +48,7 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsValid_DeletesTheEarlierOn
   EXPECT_EQ(changed->deleted[0].attempt, 1u);
   EXPECT_EQ(changed->deleted[1].attempt, 2u);
   EXPECT_EQ(Listed(), std::vector<int64_t>{1});
-  EXPECT_GT(raised_, 0);
+  EXPECT_GT(lock_.raised, 0);
   EXPECT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_FALSE(std::filesystem::exists(Bin(1, 1)));
   EXPECT_EQ(store_->Delete(kJob, DeleteReplaced{1})->deleted.size(), 1u) << "the files of attempt 2 are there still";
@@ -66,8 +66,8 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterOneIsNotValidOrTheStepIsPinned_Kee
   ASSERT_TRUE(store_->Pin(kJob, {1, true, ""}).ok());
   EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "pinned";
   EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{7})->deleted.empty()) << "no such step";
-  EXPECT_EQ(raised_, 0);
-  held_ = MakeError(Reason::kRootInUse, "another one serves the root");
+  EXPECT_EQ(lock_.raised, 0);
+  lock_.held = MakeError(Reason::kRootInUse, "another one serves the root");
   EXPECT_TRUE(HasReason(store_->Delete(kJob, DeleteReplaced{1}).status(), Reason::kRootInUse));
 }
 
@@ -79,7 +79,7 @@ TEST_F(DeletionStoreTest, Delete_WasDeletedBefore_ChangesNothing) {
   const auto again = Delete(1);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->deleted.size(), 1u);
-  EXPECT_EQ(raised_, 1);
+  EXPECT_EQ(lock_.raised, 1);
 }
 
 TEST_F(DeletionStoreTest, Delete_TheLastValidOne_IsRefused) {
@@ -137,16 +137,16 @@ TEST_F(DeletionStoreTest, Delete_StorageSaysNotWhatStands_IsRefused) {
 TEST_F(DeletionStoreTest, Delete_RootIsAnothers_PutsNothing) {
   Commit(1);
   Commit(2);
-  held_ = MakeError(Reason::kRootInUse, "another coordinator's");
+  lock_.held = MakeError(Reason::kRootInUse, "another coordinator's");
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kRootInUse));
-  EXPECT_EQ(raised_, 0);
+  EXPECT_EQ(lock_.raised, 0);
   EXPECT_FALSE(std::filesystem::exists(Deletion(1)));
 }
 
 TEST_F(DeletionStoreTest, Delete_FormatCannotBeRaised_PutsNothing) {
   Commit(1);
   Commit(2);
-  raise_ = MakeError(Reason::kStorageError, "I/O error");
+  lock_.raise = MakeError(Reason::kStorageError, "I/O error");
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kStorageError));
   EXPECT_FALSE(std::filesystem::exists(Deletion(1))) << "an older coordinator would not understand it";
 }
@@ -222,7 +222,7 @@ TEST_F(DeletionStoreTest, Remove_RootIsAnothers_RemovesNothing) {
   Commit(1);
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
-  held_ = MakeError(Reason::kRootInUse, "another coordinator's");
+  lock_.held = MakeError(Reason::kRootInUse, "another coordinator's");
   EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1, latest_), Reason::kRootInUse));
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
@@ -407,7 +407,7 @@ TEST_F(DeletionStoreTest, Tag_CannotBeRead_Protects) {
 
 TEST_F(DeletionStoreTest, Tag_RootIsLost_PutsNothing) {
   Commit(1);
-  held_ = MakeError(Reason::kRootInUse, "another one");
+  lock_.held = MakeError(Reason::kRootInUse, "another one");
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"best", 1}).status(), Reason::kRootInUse));
   EXPECT_TRUE(catalog_->ReadStep(kJob, 1).tags.empty());
 }

@@ -17,6 +17,8 @@
 #include "common/base/fake_clock.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 #include "store/write/deletion_store.h"
 
 namespace cairn {
@@ -36,15 +38,8 @@ class DeletionFixture : public testing::Test {
   // A coordinator that has just started.
   void Open() {
     catalog_ = std::make_unique<Catalog>(*storage_);
-    store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
-                                             RootHold{[this] {
-                                                        clock_.Advance(storage_time_);
-                                                        return held_;
-                                                      },
-                                                      [this] {
-                                                        ++raised_;
-                                                        return raise_;
-                                                      }});
+    lock_.before_check = [this] { clock_.Advance(storage_time_); };
+    store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, lock_);
   }
   // Commits a checkpoint with one file.
   void Commit(int64_t step, uint32_t attempt = 1, std::vector<Metric> metrics = {}) {
@@ -89,9 +84,7 @@ class DeletionFixture : public testing::Test {
   FakeClock clock_;
   absl::Duration storage_time_;    // what a look at the root takes
   std::optional<int64_t> latest_;  // what the job takes for the latest
-  absl::Status held_;
-  absl::Status raise_;
-  int raised_ = 0;
+  FakeRootLock lock_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<DeletionStore> store_;
 };
