@@ -19,6 +19,7 @@
 #include "common/file/unique_fd.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_file.h"
 #include "store/posix/posix_storage.h"
 
 namespace cairn {

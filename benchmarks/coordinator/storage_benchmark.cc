@@ -214,8 +214,10 @@ std::vector<BinFile> MakeFiles(const std::string& directory, int files, int64_t 
 
 int Attempt(Storage& storage, int files, int64_t bytes, bool remove) {
   Catalog catalog(storage);
-  AttemptStore attempts(storage, catalog, Clock::Real());
-  const auto reserved = attempts.Reserve("job", 1, 0);
+  const auto lock = storage.TakeRoot(Clock::Real());
+  if (!lock.ok()) return 1;
+  AttemptStore attempts(storage, catalog, Clock::Real(), **lock);
+  const auto reserved = attempts.Reserve("job", {.step = 1});
   if (!reserved.ok()) return 1;
   const std::string directory = absl::StrCat(storage.root(), "/", AttemptDirectory("job", 1, reserved->attempt));
   const auto bins = std::make_shared<const std::vector<BinFile>>(MakeFiles(directory, files, bytes));

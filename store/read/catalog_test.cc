@@ -59,7 +59,7 @@ class CatalogTest : public testing::Test {
     return *catalog_;
   }
   AttemptStore& attempts() {
-    attempts_ = std::make_unique<AttemptStore>(*storage_, catalog(), clock_);
+    attempts_ = std::make_unique<AttemptStore>(*storage_, catalog(), clock_, lock_);
     return *attempts_;
   }
   absl::StatusOr<OutcomeSummary> Bury(int64_t step, uint32_t attempt, const absl::Status& error,

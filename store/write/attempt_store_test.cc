@@ -227,7 +227,7 @@ TEST_F(AttemptStoreTest, Put_RefusedAfterOneInDoubt_IsInDoubt) {
 
 TEST_F(AttemptStoreTest, Bury_DiskIsFull_TakesTheRoomThatWasKeptForIt) {
   ASSERT_TRUE(first_->Reserve(5).ok());
-  takes_all_room = root_ + "/.cairn/abort_record-room";
+  takes_all_room = root_ + "/.cairn/tombstone-room";
   ASSERT_TRUE(std::filesystem::exists(takes_all_room));
   const PutAnswer buried = first_->Bury(5, 1);
   takes_all_room.clear();

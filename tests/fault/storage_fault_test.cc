@@ -233,7 +233,7 @@ TEST_F(StorageFaultTest, Commit_FsyncOfTheOutcomeFails_IsToldAfterAnotherOne) {
 }
 
 TEST_F(StorageFaultTest, Start_DiskIsFull_GivesUpTheRoomOfAbortRecords) {
-  const std::string room = root_ + "/.cairn/abort_record-room";
+  const std::string room = root_ + "/.cairn/tombstone-room";
   std::filesystem::create_directory(root_ + "/.cairn");
   std::ofstream(room) << std::string(64 << 10, '\0');
   const Service coordinator = StartCoordinator({"FAULT_FULL=" + room});
