@@ -85,8 +85,8 @@ absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& jo
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (step->state() != StepRecord::State::kCommitted) continue;
-    for (const AttemptRecord& attempt : step->attempts) {
-      if (attempt.kind != AttemptRecord::Kind::kManifest || attempt.world_size == 0) continue;
+    for (const StoredAttempt& attempt : step->attempts) {
+      if (!attempt.stands() || attempt.world_size == 0) continue;
       return StateSize{attempt.bytes, attempt.bytes / attempt.world_size};
     }
   }

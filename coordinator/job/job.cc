@@ -307,7 +307,7 @@ bool Job::AdvanceOperations(JobContext& context) {
 }
 
 void Job::KeepLeftovers(const JobContext& context) {
-  for (const Leftover& leftover : saves_.TakeLeftovers()) {
+  for (const StoredAttempt& leftover : saves_.TakeLeftovers()) {
     leftovers_.Add(leftover, context.now + options_.storage_timeout);
   }
 }

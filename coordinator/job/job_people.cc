@@ -133,14 +133,14 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
   }
   if (!result->ok()) return result->status();
   Changed changed{**result};
-  for (const OutcomeSummary& deleted : changed.steps.deleted) {
+  for (const StoredAttempt& deleted : changed.steps.deleted) {
     if (patient && leftovers_.Removing(deleted.step, deleted.attempt)) return std::nullopt;
     changed.files_left = changed.files_left || leftovers_.Contains(deleted.step, deleted.attempt);
   }
   return changed;
 }
 
-v1::Checkpoint Job::ViewOf(const OutcomeSummary& outcome, const Moment& moment) const {
+v1::Checkpoint Job::ViewOf(const StoredAttempt& outcome, const Moment& moment) const {
   return ViewOfOutcome(outcome, At(moment));
 }
 

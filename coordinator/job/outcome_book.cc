@@ -17,7 +17,7 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 }  // namespace
 
-void OutcomeBook::Keep(const OutcomeSummary& outcome) {
+void OutcomeBook::Keep(const StoredAttempt& outcome) {
   outcomes_[{outcome.step, outcome.attempt}] = outcome;
   lines_stale_ = true;
 }
@@ -91,13 +91,13 @@ absl::Status OutcomeBook::CommittedError(int64_t step, const JobContext& context
                    {{"job", context.job}, {"step", absl::StrCat(step)}});
 }
 
-const OutcomeSummary* OutcomeBook::Find(int64_t step, uint32_t attempt) const {
+const StoredAttempt* OutcomeBook::Find(int64_t step, uint32_t attempt) const {
   const auto found = outcomes_.find({step, attempt});
   return found == outcomes_.end() ? nullptr : &found->second;
 }
 
-const OutcomeSummary* OutcomeBook::FindSettled(int64_t step, uint32_t attempt) const {
-  const OutcomeSummary* outcome = Find(step, attempt);
+const StoredAttempt* OutcomeBook::FindSettled(int64_t step, uint32_t attempt) const {
+  const StoredAttempt* outcome = Find(step, attempt);
   // An outcome that could not be read once may stand all the same. The attempt goes on, and its own put will find that
   // outcome.
   const bool unread = outcome != nullptr && outcome->damaged && !HasReason(outcome->error, Reason::kManifestCorrupt) &&
@@ -105,9 +105,9 @@ const OutcomeSummary* OutcomeBook::FindSettled(int64_t step, uint32_t attempt) c
   return unread ? nullptr : outcome;
 }
 
-const OutcomeSummary* OutcomeBook::Find(const CheckpointKey& key) const {
+const StoredAttempt* OutcomeBook::Find(const CheckpointKey& key) const {
   const std::optional<int64_t> step = key.step.has_value() || key.by_request() ? key.step : last_committed();
-  const OutcomeSummary* found = nullptr;
+  const StoredAttempt* found = nullptr;
   for (const auto& [at, outcome] : outcomes_) {
     const bool named = key.by_request() ? outcome.request_id == key.request_id : at.first == step;
     // An attempt that failed to take the place of a checkpoint has changed nothing about it.
@@ -152,13 +152,16 @@ void OutcomeBook::Begin(int64_t step, Read& read, JobContext& context) {
   context.Do(ReadStep{step, read.ticket});
 }
 
-bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& result, JobContext& context) {
+bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& result,
+                         JobContext& context) {
   const auto found = reads_.find(step);
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
     outcomes_.erase(outcomes_.lower_bound({step, 0}), outcomes_.lower_bound({step + 1, 0}));
     lines_stale_ = true;
-    for (const OutcomeSummary& outcome : result->outcome) Keep(outcome);
+    for (const StoredAttempt& attempt : *result) {
+      if (!attempt.unfinished) Keep(attempt);
+    }
   }
   Read& read = found->second;
   read.ticket = 0;

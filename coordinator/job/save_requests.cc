@@ -291,7 +291,7 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const OutcomeBook&
     return true;
   }
   // The save may have ended within one event.
-  const OutcomeSummary* outcome = outcomes.Find({step, ""});
+  const StoredAttempt* outcome = outcomes.Find({step, ""});
   if (outcome == nullptr || !outcome->stands()) return false;
   // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
   // behind, though nothing was committed since by which storage would show that.

@@ -85,7 +85,7 @@ absl::Status NoRule(const std::string& job) {
 absl::Status WithDeleted(const ChangedSteps& changed) {
   constexpr size_t kMostNamed = 100;  // the metadata of an error must be small
   std::vector<int64_t> steps;
-  for (const OutcomeSummary& deleted : changed.deleted) steps.push_back(deleted.step);
+  for (const StoredAttempt& deleted : changed.deleted) steps.push_back(deleted.step);
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   const std::string count = absl::StrCat(steps.size());
@@ -251,7 +251,7 @@ grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServ
       [](const Job& job, const Job::Changed& changed,
          const Moment& moment) -> absl::StatusOr<v1::DeleteCheckpointResponse> {
         v1::DeleteCheckpointResponse made;
-        for (const OutcomeSummary& deleted : changed.steps.deleted)
+        for (const StoredAttempt& deleted : changed.steps.deleted)
           *made.add_deleted_attempts() = job.ViewOf(deleted, moment);
         for (const uint32_t attempt : changed.steps.deleted_before) made.add_previously_deleted_attempts(attempt);
         made.set_files_left(changed.files_left);

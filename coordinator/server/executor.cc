@@ -82,9 +82,11 @@ std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad:
 
 }  // namespace
 
-absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
+absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const RecoverJob&) {
+  return catalog_.Recover(job);
+}
 
-absl::StatusOr<Recovered> Executor::Run(const std::string& job, const ReadStep& action) {
+absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const ReadStep& action) {
   return catalog_.RecoverStep(job, action.step);
 }
 

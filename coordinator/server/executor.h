@@ -30,8 +30,8 @@ class Executor {
         secret_(std::move(secret)),
         clock_(clock) {}
 
-  absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
-  absl::StatusOr<Recovered> Run(const std::string& job, const ReadStep& action);
+  absl::StatusOr<StoredAttempts> Run(const std::string& job, const RecoverJob& action);
+  absl::StatusOr<StoredAttempts> Run(const std::string& job, const ReadStep& action);
   // Touches no storage.
   absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
   // Keeps what a restarted coordinator needs to make the plan of this action again.

@@ -150,7 +150,7 @@ TEST_F(ExecutorTest, Save_EveryActionInTurn_CanBeLoaded) {
   EXPECT_TRUE(HasReason(Load({"a", "b"}, 30).status(), Reason::kNotCommitted));
   const auto recovered = executor_->Run(kJob, RecoverJob{});
   ASSERT_TRUE(recovered.ok()) << recovered.status();
-  EXPECT_EQ(recovered->outcome.size(), 2);
+  EXPECT_EQ(recovered->size(), 2);
 }
 
 TEST_F(ExecutorTest, Reserve_TheSaveLacksNames_IsRefusedUnlessThatIsAllowed) {

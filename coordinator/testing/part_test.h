@@ -59,8 +59,8 @@ class PartTest : public testing::Test {
     if (step.has_value()) state.mutable_trainer()->set_current_step(*step);
     return state;
   }
-  static OutcomeSummary Outcome(int64_t step, uint32_t attempt, bool committed) {
-    OutcomeSummary outcome;
+  static StoredAttempt Outcome(int64_t step, uint32_t attempt, bool committed) {
+    StoredAttempt outcome;
     outcome.step = step;
     outcome.attempt = attempt;
     outcome.committed = committed;

@@ -76,7 +76,7 @@ TEST_F(ImporterTest, ImportCheckpoint_SourceIsWrittenMeanwhile_CommitsNothing) {
   EXPECT_TRUE(HasReason(report.status(), Reason::kBadForeignFile)) << report.status();
   EXPECT_EQ(Record().state(), StepRecord::State::kNothing);
   ASSERT_EQ(Record().attempts.size(), 1u);
-  EXPECT_EQ(Record().attempts[0].kind, AttemptRecord::Kind::kAbortRecord);
+  EXPECT_TRUE(Record().attempts[0].aborted());
   EXPECT_FALSE(Record().attempts[0].directory);
 }
 

@@ -11,45 +11,10 @@
 namespace cairn {
 namespace {
 
-OutcomeSummary SummaryOf(int64_t step, const AttemptRecord& record) {
-  OutcomeSummary summary;
-  summary.step = step;
-  summary.attempt = record.attempt;
-  summary.deleted = record.kind == AttemptRecord::Kind::kDeleted;
-  summary.committed = record.kind == AttemptRecord::Kind::kManifest || (summary.deleted && record.world_size > 0);
-  summary.damaged = record.kind == AttemptRecord::Kind::kDamaged;
-  summary.request_id = record.request_id;
-  summary.error = record.error;
-  summary.bytes = record.bytes;
-  summary.world_size = record.world_size;
-  summary.commit_time = record.time;
-  summary.lineage = record.lineage;
-  return summary;
-}
-
-// A damaged outcome ends its attempt like an abort record, and nothing of it is removed: it may still be rescued by
-// hand.
-void AddTo(Recovered& recovered, const StepRecord& step) {
-  if (!step.unlisted.ok()) {
-    OutcomeSummary summary;
-    summary.step = step.step;
-    summary.damaged = true;
-    summary.error = step.unlisted;
-    recovered.outcome.push_back(std::move(summary));
-  }
-  for (const AttemptRecord& record : step.attempts) {
-    if (record.kind == AttemptRecord::Kind::kNone) {
-      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/false});
-      continue;
-    }
-    recovered.outcome.push_back(SummaryOf(step.step, record));
-    if (record.kind == AttemptRecord::Kind::kAbortRecord && record.directory) {
-      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/true});
-    }
-    if (record.kind == AttemptRecord::Kind::kDeleted && record.directory) {
-      recovered.leftover.push_back({step.step, record.attempt, /*abort_record=*/true, /*deleted=*/true});
-    }
-  }
+// A step that cannot be listed counts as a damaged attempt 0.
+void AddTo(StoredAttempts& attempts, const StepRecord& step) {
+  if (!step.unlisted.ok()) attempts.push_back({.step = step.step, .damaged = true, .error = step.unlisted});
+  attempts.insert(attempts.end(), step.attempts.begin(), step.attempts.end());
 }
 
 // A load goes no further back: if so many in a row are damaged, the fault is that of the storage that holds them.
@@ -61,9 +26,8 @@ std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<Ste
   std::vector<std::string> directories;
   std::vector<StepRecord*> told;
   for (StepRecord& step : steps) {
-    const bool outcome = std::any_of(step.attempts.begin(), step.attempts.end(), [](const AttemptRecord& record) {
-      return record.kind != AttemptRecord::Kind::kNone && record.kind != AttemptRecord::Kind::kDamaged;
-    });
+    const bool outcome = std::any_of(step.attempts.begin(), step.attempts.end(),
+                                     [](const StoredAttempt& record) { return !record.unfinished && !record.damaged; });
     if (!outcome) continue;
     directories.push_back(StepDirectory(job, step.step));
     told.push_back(&step);
@@ -71,18 +35,19 @@ std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<Ste
   const std::vector<absl::Status> settled = storage_.Sync(directories);
   for (size_t i = 0; i < told.size(); ++i) {
     if (settled[i].ok()) continue;
-    for (AttemptRecord& record : told[i]->attempts) {
-      if (record.kind == AttemptRecord::Kind::kNone) continue;
-      record.kind = AttemptRecord::Kind::kDamaged;
+    for (StoredAttempt& record : told[i]->attempts) {
+      if (record.unfinished) continue;
+      const bool directory = record.directory;
+      record = {.step = record.step, .attempt = record.attempt, .damaged = true, .directory = directory};
       record.error = settled[i];
     }
   }
   return steps;
 }
 
-absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t step) {
+absl::StatusOr<StoredAttempts> Catalog::RecoverStep(const std::string& job, int64_t step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
-  Recovered recovered;
+  StoredAttempts recovered;
   AddTo(recovered, Settled(job, {store_.ReadStep(job, step)}).front());
   return recovered;
 }
@@ -90,10 +55,10 @@ absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t s
 void Catalog::RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps) {
   for (const StepRecord& step : steps) {
     if (step.unfinished) storage_.RemoveUnfinished(StepDirectory(job, step.step), began_).IgnoreError();
-    for (const AttemptRecord& attempt : step.attempts) {
+    for (const StoredAttempt& attempt : step.attempts) {
       // The directory of an attempt that was aborted goes as a whole. To list that of a commit takes about as long as
       // to read its manifest, which was done just now.
-      if (attempt.kind != AttemptRecord::Kind::kManifest || !attempt.directory) continue;
+      if (!attempt.stands() || !attempt.directory) continue;
       storage_.RemoveUnfinished(AttemptDirectory(job, step.step, attempt.attempt), began_).IgnoreError();
     }
   }
@@ -105,10 +70,10 @@ void Catalog::RemoveUnfinished(const std::string& job, const std::vector<StepRec
   }
 }
 
-absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
+absl::StatusOr<StoredAttempts> Catalog::Recover(const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadJob(job));
   RemoveUnfinished(job, steps);
-  Recovered recovered;
+  StoredAttempts recovered;
   for (const StepRecord& step : Settled(job, std::move(steps))) AddTo(recovered, step);
   return recovered;
 }
@@ -122,31 +87,6 @@ absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& 
     if (record.state() != StepRecord::State::kNothing) found.push_back(std::move(record));
   }
   return found;
-}
-
-absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
-  const StepRecord record = store_.ReadStep(job, step);
-  CAIRN_RETURN_IF_ERROR(record.unlisted);
-  Step found{step, {}, {}};
-  for (const AttemptRecord& attempt : record.attempts) {
-    if (attempt.kind != AttemptRecord::Kind::kNone) found.outcome.push_back(attempt.attempt);
-    if (attempt.directory) found.directory.push_back(attempt.attempt);
-  }
-  return found;
-}
-
-absl::StatusOr<OutcomeSummary> Catalog::Read(const std::string& job, int64_t step, uint32_t attempt) {
-  const AttemptRecord record = store_.ReadAttempt(job, step, attempt);
-  switch (record.kind) {
-    case AttemptRecord::Kind::kNone:
-      return MakeError(Reason::kFileMissing, absl::StrCat(OutcomePath(job, step, attempt), " is not there"),
-                       {{"job", job}, {"step", absl::StrCat(step)}, {"file", OutcomePath(job, step, attempt)}});
-    case AttemptRecord::Kind::kDamaged:
-      return record.error;
-    default:
-      return SummaryOf(step, record);
-  }
 }
 
 absl::StatusOr<Catalog::ManifestBytes> Catalog::ReadManifestBytes(const std::string& job, std::optional<int64_t> step) {

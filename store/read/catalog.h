@@ -1,5 +1,5 @@
-// Says what stands in storage, in the form that decisions and RPCs want. CheckpointStore reads. The catalog translates,
-// keeps the manifest used last, and chooses the step that a load takes. attempt_store.h writes.
+// Says what stands in storage to those who decide: it makes durable what it tells, keeps the manifest used last, and
+// chooses the step that a load takes. CheckpointStore reads for it; attempt_store.h writes.
 #ifndef CAIRN_STORE_READ_CATALOG_H_
 #define CAIRN_STORE_READ_CATALOG_H_
 
@@ -16,8 +16,8 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/format/manifest.h"
-#include "store/read/attempt_summary.h"
 #include "store/read/checkpoint_store.h"
+#include "store/read/stored_attempt.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -35,9 +35,9 @@ class Catalog {
   // Returns everything about a job; empty for a job that never saved. An outcome that cannot be read counts as damaged,
   // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
   // unfinished files that predecessors have left.
-  absl::StatusOr<Recovered> Recover(const std::string& job);
+  absl::StatusOr<StoredAttempts> Recover(const std::string& job);
   // Returns the same of one step.
-  absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
+  absl::StatusOr<StoredAttempts> RecoverStep(const std::string& job, int64_t step);
   // The steps that are committed or damaged, ascending; of those in `among`, if it is given, which must ascend.
   absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job,
                                                       const std::optional<std::vector<int64_t>>& among = std::nullopt);
@@ -82,11 +82,6 @@ class Catalog {
   };
   absl::StatusOr<ManifestBytes> ReadManifestBytes(const std::string& job, std::optional<int64_t> step);
 
-  struct Step {
-    int64_t step = 0;
-    std::vector<uint32_t> outcome;    // attempts that have one
-    std::vector<uint32_t> directory;  // attempts that have files
-  };
   // Returns whether the step's manifest can be read and its files stand there in their lengths.
   bool IsValid(const std::string& job, int64_t step) { return ReadValid(job, store_.ReadStep(job, step)).ok(); }
   // Removes the unfinished files that earlier holders of the root's lock have left in these steps, in the job's
@@ -94,11 +89,10 @@ class Catalog {
   void RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps);
   // Returns what stands of one step.
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
-  // The attempts of one step; empty if there is none.
-  absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
-  // Returns what ends an attempt. DATA_LOSS (FILE_MISSING): nothing does yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
-  // (FORMAT_TOO_NEW).
-  absl::StatusOr<OutcomeSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
+  // Returns what one attempt's record says now. It does not look for the attempt's directory.
+  StoredAttempt ReadAttempt(const std::string& job, int64_t step, uint32_t attempt) {
+    return store_.ReadAttempt(job, step, attempt);
+  }
 
  private:
   // The steps that are committed and not superseded, or damaged, ascending.

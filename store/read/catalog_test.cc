@@ -40,7 +40,7 @@ class CatalogTest : public testing::Test {
     manifest.commit_time = absl::FromUnixSeconds(1700000000);
     return manifest;
   }
-  absl::StatusOr<OutcomeSummary> Put(int64_t step, uint32_t attempt) {
+  absl::StatusOr<StoredAttempt> Put(int64_t step, uint32_t attempt) {
     const auto manifest = std::make_shared<const std::string>(EncodeOutcome(SomeManifest(step, attempt)));
     const auto bins = std::make_shared<const std::vector<BinFile>>();
     const std::string directory = AttemptDirectory("demo", step, attempt);
@@ -62,8 +62,8 @@ class CatalogTest : public testing::Test {
     attempts_ = std::make_unique<AttemptStore>(*storage_, catalog(), clock_, lock_);
     return *attempts_;
   }
-  absl::StatusOr<OutcomeSummary> Bury(int64_t step, uint32_t attempt, const absl::Status& error,
-                                      const std::string& request_id = "") {
+  absl::StatusOr<StoredAttempt> Bury(int64_t step, uint32_t attempt, const absl::Status& error,
+                                     const std::string& request_id = "") {
     return attempts().Put("demo", {step, attempt, 0, nullptr, nullptr, error, request_id}).standing;
   }
 
@@ -78,7 +78,7 @@ class CatalogTest : public testing::Test {
 const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late", {{"ranks", "1"}});
 
 TEST_F(CatalogTest, Recover_UnknownJob_IsEmpty) {
-  EXPECT_TRUE(catalog().Recover("none")->outcome.empty());
+  EXPECT_TRUE(catalog().Recover("none")->empty());
   EXPECT_TRUE(catalog().Checkpoints("none")->empty());
   EXPECT_TRUE(HasReason(catalog().ReadManifest("none", std::nullopt).status(), Reason::kNotCommitted));
 }
@@ -91,12 +91,13 @@ TEST_F(CatalogTest, Recover_JobWithAttempts_SeesOutcomesAndLeftovers) {
   ASSERT_TRUE(storage_->MakeDirectories("demo/sub/000000000007").ok());
   const auto recovered = catalog().Recover("demo");
   ASSERT_TRUE(recovered.ok()) << recovered.status();
-  ASSERT_EQ(recovered->outcome.size(), 2u);
-  EXPECT_EQ(recovered->outcome[0].step, 10);
-  EXPECT_TRUE(recovered->outcome[0].committed);
-  EXPECT_EQ(recovered->outcome[1].request_id, "r");
-  ASSERT_EQ(recovered->leftover.size(), 1u);
-  EXPECT_EQ(recovered->leftover[0].attempt, 2u);
+  ASSERT_EQ(recovered->size(), 3u);
+  EXPECT_EQ((*recovered)[0].step, 10);
+  EXPECT_TRUE((*recovered)[0].committed && !(*recovered)[0].left_over());
+  EXPECT_EQ((*recovered)[1].request_id, "r");
+  EXPECT_TRUE((*recovered)[1].aborted() && !(*recovered)[1].left_over()) << "it has no directory";
+  EXPECT_EQ((*recovered)[2].attempt, 2u);
+  EXPECT_TRUE((*recovered)[2].unfinished && (*recovered)[2].left_over());
   EXPECT_EQ(catalog().Checkpoints("demo")->size(), 1u);
 }
 
@@ -108,10 +109,10 @@ TEST_F(CatalogTest, Recover_DamagedManifest_IsReportedAndNeverPassedOver) {
   EXPECT_TRUE(catalog().ReadManifest("demo", 10).ok());
   const auto recovered = catalog().Recover("demo");
   ASSERT_TRUE(recovered.ok()) << recovered.status();
-  EXPECT_FALSE(recovered->outcome[1].committed);
+  EXPECT_FALSE((*recovered)[1].committed);
   // Its files are kept, and its number is not used again.
   EXPECT_EQ(attempts().Reserve("demo", {20})->attempt, 2u);
-  EXPECT_TRUE(recovered->outcome[1].damaged);
+  EXPECT_TRUE((*recovered)[1].damaged);
   EXPECT_EQ((*catalog().ReadNewestReadable("demo"))->step, 10);
   // A manifest of another step under this step's name.
   std::filesystem::copy_file(root_ + "/" + OutcomePath("demo", 10, 1), root_ + "/" + OutcomePath("demo", 20, 2));
@@ -142,12 +143,12 @@ TEST_F(CatalogTest, Recover_UnreadableOutcome_IsThatStepsTroubleAlone) {
   std::filesystem::create_symlink("loop", root_ + "/demo/000000000025");
   const auto recovered = catalog().Recover("demo");
   ASSERT_TRUE(recovered.ok()) << recovered.status();
-  ASSERT_EQ(recovered->outcome.size(), 4u);
-  EXPECT_TRUE(recovered->outcome[1].damaged);
-  EXPECT_TRUE(HasReason(recovered->outcome[1].error, Reason::kPathEscape));
-  EXPECT_TRUE(recovered->outcome[2].damaged);
-  EXPECT_EQ(recovered->outcome[2].attempt, 0u);
-  EXPECT_TRUE(recovered->outcome[3].committed);
+  ASSERT_EQ(recovered->size(), 4u);
+  EXPECT_TRUE((*recovered)[1].damaged);
+  EXPECT_TRUE(HasReason((*recovered)[1].error, Reason::kPathEscape));
+  EXPECT_TRUE((*recovered)[2].damaged);
+  EXPECT_EQ((*recovered)[2].attempt, 0u);
+  EXPECT_TRUE((*recovered)[3].committed);
   EXPECT_EQ(attempts().Reserve("demo", {40})->attempt, 1u);
   for (int64_t step : {20, 25}) {
     const auto refused = attempts().Reserve("demo", {step});
@@ -227,7 +228,7 @@ TEST_F(ValidCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
   ASSERT_TRUE(catalog().Recover("demo").ok());
   for (const std::string& path : left) EXPECT_TRUE(std::filesystem::exists(path)) << "may be this one's";
   Catalog later(*storage_, absl::Now() + absl::Hours(1));
-  ASSERT_EQ(later.Recover("demo")->outcome.size(), 1u);
+  ASSERT_EQ(later.Recover("demo")->size(), 1u);
   for (const std::string& path : left) EXPECT_FALSE(std::filesystem::exists(path)) << path;
   EXPECT_TRUE(std::filesystem::exists(Bin(10)));
   EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
@@ -241,7 +242,7 @@ TEST_F(ValidCheckpointTest, Recover_SecondNamesBesideCommittedBins_AreGone) {
   ASSERT_TRUE(catalog().Recover("demo").ok());
   EXPECT_TRUE(std::filesystem::exists(partial)) << "may be of this coordinator's time";
   Catalog later(*storage_, absl::Now() + absl::Hours(1));
-  ASSERT_EQ(later.Recover("demo")->outcome.size(), 1u);
+  ASSERT_EQ(later.Recover("demo")->size(), 1u);
   EXPECT_FALSE(std::filesystem::exists(partial));
   EXPECT_TRUE(later.IsValid("demo", 10));
 }
@@ -272,7 +273,7 @@ TEST_F(ValidCheckpointTest, FindValid_FileWasReplaced_CacheIsNotUsed) {
   EXPECT_EQ(kept.ReadManifest("demo", 10).value(), kept.ReadManifest("demo", 10).value());
   std::filesystem::remove_all(root_ + "/demo/000000000010");
   EXPECT_TRUE(HasReason(kept.ReadManifest("demo", 10).status(), Reason::kNotCommitted));
-  EXPECT_TRUE(kept.Recover("demo")->outcome.empty());
+  EXPECT_TRUE(kept.Recover("demo")->empty());
   Manifest other = SomeManifest(10, 1);
   other.request_id = "another";
   ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 10)).ok());

@@ -46,40 +46,46 @@ absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t atte
                    {"root", storage.root()}});
 }
 
-AttemptRecord Summarize(int64_t step, uint32_t attempt, const Outcome& outcome) {
-  AttemptRecord record;
-  record.attempt = attempt;
+StoredAttempt Unfinished(int64_t step, uint32_t attempt) {
+  return {.step = step, .attempt = attempt, .unfinished = true};
+}
+
+StoredAttempt Damaged(int64_t step, uint32_t attempt, absl::Status error) {
+  return {.step = step, .attempt = attempt, .damaged = true, .error = std::move(error)};
+}
+
+StoredAttempt Ended(int64_t step, uint32_t attempt, const Outcome& outcome) {
+  StoredAttempt found = {.step = step, .attempt = attempt};
   if (const auto* manifest = std::get_if<Manifest>(&outcome)) {
-    record.kind = AttemptRecord::Kind::kManifest;
-    record.request_id = manifest->request_id;
-    record.time = manifest->commit_time;
-    record.bytes = manifest->total_bytes();
-    record.world_size = manifest->world_size;
-    record.plan_digest = manifest->plan_digest;
-    record.lineage = manifest->lineage;
-    record.metrics = manifest->metrics;
-    record.replica_mismatch = manifest->replica_mismatch;
-    return record;
+    found.committed = true;
+    found.request_id = manifest->request_id;
+    found.time = manifest->commit_time;
+    found.bytes = manifest->total_bytes();
+    found.world_size = manifest->world_size;
+    found.plan_digest = manifest->plan_digest;
+    found.lineage = manifest->lineage;
+    found.metrics = manifest->metrics;
+    found.replica_mismatch = manifest->replica_mismatch;
+    return found;
   }
   const auto& abort_record = std::get<AbortRecord>(outcome);
-  record.kind = AttemptRecord::Kind::kAbortRecord;
-  record.request_id = abort_record.request_id;
-  record.time = abort_record.time;
-  record.error =
+  found.request_id = abort_record.request_id;
+  found.time = abort_record.time;
+  found.error =
       MakeError(ReasonFromName(abort_record.reason).value_or(Reason::kInternal), abort_record.message,
                 {{"job", abort_record.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
-  return record;
+  return found;
 }
 
 // Says what there is of a step that is not committed: "; attempt 1 was aborted: ...". Empty if there is nothing.
 std::string WhatStands(const StepRecord& step) {
   std::string text;
-  for (const AttemptRecord& record : step.attempts) {
-    if (record.kind == AttemptRecord::Kind::kAbortRecord) {
+  for (const StoredAttempt& record : step.attempts) {
+    if (record.aborted()) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was aborted: ", record.error.message());
-    } else if (record.kind == AttemptRecord::Kind::kDeleted) {
+    } else if (record.deleted) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was committed once: ", record.error.message());
-    } else if (record.kind == AttemptRecord::Kind::kNone) {
+    } else if (record.unfinished) {
       absl::StrAppend(&text, "; the files of attempt ", record.attempt,
                       " stand there without an outcome: its save goes on, or it never ended, or its outcome is lost");
     }
@@ -90,7 +96,7 @@ std::string WhatStands(const StepRecord& step) {
 // Says what to do about such a step. Empty if the table of reasons knows it.
 std::string NextForWhatStands(std::string_view job, const StepRecord& step, const std::string& directory) {
   if (std::none_of(step.attempts.begin(), step.attempts.end(),
-                   [](const AttemptRecord& record) { return record.kind == AttemptRecord::Kind::kNone; })) {
+                   [](const StoredAttempt& record) { return record.unfinished; })) {
     return "";
   }
   // Whoever has lost an outcome must learn it here: when a coordinator starts again it is too late.
@@ -105,26 +111,25 @@ constexpr std::string_view kNoCheckpointAction =
 
 std::string UtcTime(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone()); }
 
-AttemptRecord Summarize(int64_t step, const Deletion& deletion) {
-  AttemptRecord record;
-  record.attempt = deletion.attempt;
-  record.kind = AttemptRecord::Kind::kDeleted;
-  record.request_id = deletion.request_id;
-  record.time = deletion.commit_time;
-  record.bytes = deletion.bytes;
-  record.world_size = deletion.world_size;
-  record.error =
-      MakeError(Reason::kNotCommitted,
-                absl::StrCat(deletion.job, "@", step, " was deleted at ", UtcTime(deletion.time),
-                             deletion.cause.empty() ? "" : absl::StrCat(" (", deletion.cause, ")"), "; step ",
-                             deletion.remaining_step, " remained"),
-                {{"job", deletion.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(deletion.attempt)}});
-  return record;
+StoredAttempt Deleted(const Deletion& deletion) {
+  StoredAttempt found = {.step = deletion.step, .attempt = deletion.attempt, .deleted = true};
+  found.committed = deletion.of_a_commit();
+  found.request_id = deletion.request_id;
+  found.time = deletion.commit_time;
+  found.bytes = deletion.bytes;
+  found.world_size = deletion.world_size;
+  found.error = MakeError(
+      Reason::kNotCommitted,
+      absl::StrCat(deletion.job, "@", deletion.step, " was deleted at ", UtcTime(deletion.time),
+                   deletion.cause.empty() ? "" : absl::StrCat(" (", deletion.cause, ")"), "; step ",
+                   deletion.remaining_step, " remained"),
+      {{"job", deletion.job}, {"step", absl::StrCat(deletion.step)}, {"attempt", absl::StrCat(deletion.attempt)}});
+  return found;
 }
 
 // Returns the record, or its error if it is damaged.
-absl::StatusOr<AttemptRecord> Readable(AttemptRecord record) {
-  if (record.kind == AttemptRecord::Kind::kDamaged) return record.error;
+absl::StatusOr<StoredAttempt> Readable(StoredAttempt record) {
+  if (record.damaged) return record.error;
   return record;
 }
 
@@ -144,24 +149,22 @@ bool IsReadFailure(const absl::Status& status) {
   return MetadataOf(status)["errno"] != absl::StrCat(EISDIR);
 }
 
-const AttemptRecord* StepRecord::deciding() const {
-  const AttemptRecord* found = nullptr;
-  for (const AttemptRecord& record : attempts) {
-    const bool manifest = record.kind == AttemptRecord::Kind::kManifest;
+const StoredAttempt* StepRecord::deciding() const {
+  const StoredAttempt* found = nullptr;
+  for (const StoredAttempt& record : attempts) {
     // What cannot be read above a manifest may be the commit that took its place, unless its files are gone: those of
     // an aborted attempt go soon.
-    const bool damaged = record.kind == AttemptRecord::Kind::kDamaged;
-    const bool hides = record.directory || found == nullptr || found->kind == AttemptRecord::Kind::kDamaged;
-    if (manifest || (damaged && hides)) found = &record;
+    const bool hides = record.directory || found == nullptr || found->damaged;
+    if (record.stands() || (record.damaged && hides)) found = &record;
   }
   return found;
 }
 
 StepRecord::State StepRecord::state() const {
   if (!unlisted.ok()) return State::kDamaged;
-  const AttemptRecord* record = deciding();
+  const StoredAttempt* record = deciding();
   if (record == nullptr) return State::kNothing;
-  return record->kind == AttemptRecord::Kind::kManifest ? State::kCommitted : State::kDamaged;
+  return record->stands() ? State::kCommitted : State::kDamaged;
 }
 
 absl::Status StepRecord::damage() const {
@@ -213,32 +216,30 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
   return steps;  // names sort as numbers do
 }
 
-std::optional<AttemptRecord> CheckpointStore::Known(const std::string& path, const std::string& identity) {
+std::optional<StoredAttempt> CheckpointStore::Known(const std::string& path, const std::string& identity) {
   MutexLock lock(mutex_);
   const auto found = known_.find(path);
   if (found == known_.end() || found->second.identity != identity) return std::nullopt;
   return found->second;
 }
 
-void CheckpointStore::Remember(const std::string& path, const AttemptRecord& record) {
+void CheckpointStore::Remember(const std::string& path, const StoredAttempt& record) {
   MutexLock lock(mutex_);
   if (known_.size() >= kMaxKnown) known_.clear();
   known_[path] = record;
 }
 
-absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
+absl::StatusOr<StoredAttempt> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                                           const std::string& path) {
   CAIRN_ASSIGN_OR_RETURN(const auto file, storage_.Open(path));
   if (auto known = Known(path, file->identity())) return Readable(*std::move(known));
   const auto outcome = ReadOutcome(job, step, attempt, path, *file);
-  AttemptRecord record;
+  StoredAttempt record;
   if (outcome.ok()) {
-    record = Summarize(step, attempt, *outcome);
+    record = Ended(step, attempt, *outcome);
   } else if (HasReason(outcome.status(), Reason::kManifestCorrupt) ||
              HasReason(outcome.status(), Reason::kFormatTooNew)) {
-    record.attempt = attempt;
-    record.kind = AttemptRecord::Kind::kDamaged;
-    record.error = outcome.status();
+    record = Damaged(step, attempt, outcome.status());
   } else {
     return outcome.status();  // another try may succeed
   }
@@ -278,16 +279,12 @@ absl::StatusOr<Outcome> CheckpointStore::ReadOutcome(std::string_view job, int64
   return *std::move(found);
 }
 
-std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt) {
+std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt) {
   const std::string path = DeletionPath(job, step, attempt);
-  AttemptRecord damaged;
-  damaged.attempt = attempt;
-  damaged.kind = AttemptRecord::Kind::kDamaged;
   const auto file = storage_.Open(path);
   if (!file.ok()) {
     if (IsGone(file.status())) return std::nullopt;
-    damaged.error = file.status();
-    return damaged;
+    return Damaged(step, attempt, file.status());
   }
   if (auto known = Known(path, (*file)->identity())) return known;
   std::optional<Deletion> found;
@@ -301,7 +298,7 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     return absl::OkStatus();
   });
   if (found.has_value() && read.ok()) {
-    AttemptRecord record = Summarize(step, *found);
+    StoredAttempt record = Deleted(*found);
     record.identity = (*file)->identity();
     Remember(path, record);
     MutexLock lock(mutex_);
@@ -309,36 +306,31 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     return record;
   }
   const std::string& name = (*file)->path();
-  damaged.error = Annotate(read.status(), name,
-                           {{"job", std::string(job)},
-                            {"step", absl::StrCat(step)},
-                            {"attempt", absl::StrCat(attempt)},
-                            {"file", name},
-                            {"root", storage_.root()},
-                            {"next", absl::StrCat("The attempt was deleted, and its files may be gone. If all of them "
-                                                  "are there, move ",
-                                                  name, " away; else load another step.")}});
-  return damaged;
+  return Damaged(step, attempt,
+                 Annotate(read.status(), name,
+                          {{"job", std::string(job)},
+                           {"step", absl::StrCat(step)},
+                           {"attempt", absl::StrCat(attempt)},
+                           {"file", name},
+                           {"root", storage_.root()},
+                           {"next", absl::StrCat("The attempt was deleted, and its files may be gone. If all of them "
+                                                 "are there, move ",
+                                                 name, " away; else load another step.")}}));
 }
 
-AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
+StoredAttempt CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
   if (const auto deletion = ReadDeletion(job, step, attempt)) return *deletion;
   auto record = ReadRecord(job, step, attempt, OutcomePath(job, step, attempt));
   if (record.ok()) return *record;
-  AttemptRecord none;
-  none.attempt = attempt;
   // A rebuilt manifest takes the place of a damaged outcome, also of one that has been removed since; never of one that
   // can be read.
   const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
-  if (repaired.ok() && repaired->kind == AttemptRecord::Kind::kManifest) {
-    AttemptRecord found = *repaired;
+  if (repaired.ok() && repaired->stands()) {
+    StoredAttempt found = *repaired;
     found.repaired = true;
     return found;
   }
-  if (IsGone(record.status())) return none;
-  none.kind = AttemptRecord::Kind::kDamaged;
-  none.error = record.status();
-  return none;
+  return IsGone(record.status()) ? Unfinished(step, attempt) : Damaged(step, attempt, record.status());
 }
 
 StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
@@ -368,17 +360,17 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     }
   }
   for (const auto& [number, names] : attempts) {
-    AttemptRecord record = ReadAttempt(job, step, number);
+    StoredAttempt record = ReadAttempt(job, step, number);
     record.directory = names.directory;
     // A record that was there when the names were listed and cannot be opened now was deleted, or storage hides it.
     std::string hidden;
-    if (names.deletion && record.kind != AttemptRecord::Kind::kDeleted) hidden = DeletionPath(job, step, number);
-    if (names.outcome && record.kind == AttemptRecord::Kind::kNone) hidden = OutcomePath(job, step, number);
-    if (!hidden.empty() && record.kind != AttemptRecord::Kind::kDamaged && IsListed(hidden)) {
-      record.kind = AttemptRecord::Kind::kDamaged;
-      record.error = Hidden(job, step, hidden);
+    if (names.deletion && !record.deleted) hidden = DeletionPath(job, step, number);
+    if (names.outcome && record.unfinished) hidden = OutcomePath(job, step, number);
+    if (!hidden.empty() && !record.damaged && IsListed(hidden)) {
+      record = Damaged(step, number, Hidden(job, step, hidden));
+      record.directory = names.directory;
     }
-    if (record.kind != AttemptRecord::Kind::kNone || names.directory) found.attempts.push_back(std::move(record));
+    if (!record.unfinished || names.directory) found.attempts.push_back(std::move(record));
   }
   return found;
 }
@@ -442,7 +434,7 @@ absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<i
 }
 
 CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view job, const StepRecord& committed) {
-  const AttemptRecord& record = *committed.deciding();
+  const StoredAttempt& record = *committed.deciding();
   const auto path = record.repaired ? RepairedPath : OutcomePath;
   return {committed.step, record.attempt, path(job, committed.step, record.attempt), record.identity};
 }

@@ -21,6 +21,7 @@
 #include "common/format/manifest.h"
 #include "common/format/outcome.h"
 #include "store/read/lineage.h"
+#include "store/read/stored_attempt.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -37,38 +38,6 @@ bool IsProvenDamage(const absl::Status& status);
 // looks.
 bool IsReadFailure(const absl::Status& status);
 
-// Says in short what stands of one attempt.
-struct AttemptRecord {
-  enum class Kind {
-    kNone,         // no outcome
-    kManifest,     // the commit
-    kAbortRecord,  // the abort
-    kDamaged,      // an outcome or a deletion that cannot be read or belongs to another attempt
-    kDeleted,      // a commit, or a damaged outcome, that was deleted; its files may be there still
-  };
-  uint32_t attempt = 0;
-  Kind kind = Kind::kNone;
-  // True if its directory stands.
-  bool directory = false;
-  // A repair made the manifest from the bins; the outcome is damaged.
-  bool repaired = false;
-  std::string request_id;
-  // The time that the manifest or the abort record names; of a deleted attempt that of its commit.
-  absl::Time time = absl::UnixEpoch();
-  // The sum of the lengths of the manifest's files, headers included.
-  uint64_t bytes = 0;
-  uint32_t world_size = 0;       // of a deleted attempt 0 if its manifest could not be read
-  std::string plan_digest;       // of a manifest
-  Lineage lineage;               // of a manifest
-  std::vector<Metric> metrics;   // of a manifest
-  std::string replica_mismatch;  // of a manifest
-  // Says why the attempt was aborted (an abort record), what is wrong with the outcome (a damaged one), or when and why
-  // the attempt was deleted.
-  absl::Status error;
-  // Of the file that was read: StoredFile::identity.
-  std::string identity;
-};
-
 // Says what stands of one step.
 struct StepRecord {
   enum class State {
@@ -77,7 +46,7 @@ struct StepRecord {
     kDamaged,    // an outcome cannot be read, and no later attempt has a manifest; see deciding()
   };
   int64_t step = 0;
-  std::vector<AttemptRecord> attempts;  // ascending
+  std::vector<StoredAttempt> attempts;  // ascending
   // True if unfinished files stand there: see Storage::RemoveUnfinished.
   bool unfinished = false;
   // True if anything stands at PinPath, readable or not.
@@ -96,7 +65,7 @@ struct StepRecord {
   // Returns the attempt that makes the step committed, or the damaged one that may have; null if there is neither. A
   // damaged one above a manifest counts if its directory stands: it may be what took the manifest's place, and nobody
   // may get the older bytes without a word. Without a directory it was an abort.
-  const AttemptRecord* deciding() const;
+  const StoredAttempt* deciding() const;
   // Says why the step is damaged; OK if it is not.
   absl::Status damage() const;
   // Says why nobody knows whether the step is committed: its damage, if that is a failure to read; else OK.
@@ -132,7 +101,7 @@ class CheckpointStore {
   absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job);
 
   // Reads what one attempt's record says now. It does not look for the attempt's directory.
-  AttemptRecord ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);
+  StoredAttempt ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);
 
   // Names a file that holds a manifest.
   struct ManifestFile {
@@ -167,18 +136,18 @@ class CheckpointStore {
                                    const std::string& stands = "", const std::string& next = "");
 
  private:
-  absl::StatusOr<AttemptRecord> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
+  absl::StatusOr<StoredAttempt> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                            const std::string& path);
   // The attempt's record according to its deletion; nothing if there is none. A deletion that cannot be read is damage
   // of the attempt: nobody knows what is left of it.
-  std::optional<AttemptRecord> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt);
+  std::optional<StoredAttempt> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt);
   // Lists the directory of a path anew. Returns whether the path's name stands there, or nobody knows.
   bool IsListed(const std::string& path);
   // STORAGE_ERROR: the path is listed and cannot be opened.
   absl::Status Hidden(std::string_view job, int64_t step, const std::string& path) const;
   // What is remembered of the file at `path`, if it is this one.
-  std::optional<AttemptRecord> Known(const std::string& path, const std::string& identity);
-  void Remember(const std::string& path, const AttemptRecord& record);
+  std::optional<StoredAttempt> Known(const std::string& path, const std::string& identity);
+  void Remember(const std::string& path, const StoredAttempt& record);
   absl::StatusOr<Outcome> ReadOutcome(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
                                       StoredFile& file);
   // Returns the bytes of a file once `take` accepts them. If `take` says MANIFEST_CORRUPT it reads them a second time.
@@ -187,7 +156,7 @@ class CheckpointStore {
 
   Storage& storage_;
   Mutex mutex_;
-  std::map<std::string, AttemptRecord> known_ ABSL_GUARDED_BY(mutex_);  // by path
+  std::map<std::string, StoredAttempt> known_ ABSL_GUARDED_BY(mutex_);  // by path
 };
 
 }  // namespace cairn

@@ -75,7 +75,7 @@ TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndAbortRecords_CountsManif
   EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
   const StepRecord twenty = store.ReadStep("a/b", 20);
   ASSERT_EQ(twenty.attempts.size(), 2u);
-  EXPECT_EQ(twenty.attempts[0].kind, AttemptRecord::Kind::kAbortRecord);
+  EXPECT_TRUE(twenty.attempts[0].aborted());
   EXPECT_TRUE(HasReason(twenty.attempts[0].error, Reason::kRankLate));
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
 }

@@ -14,7 +14,7 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, 
   listed.set_step(step.step);
   listed.set_pinned(step.pinned);
   for (const std::string& tag : step.tags) listed.add_tags(tag);
-  const AttemptRecord* attempt = step.deciding();
+  const StoredAttempt* attempt = step.deciding();
   if (attempt != nullptr) {
     listed.set_attempt(attempt->attempt);
     listed.set_request_id(attempt->request_id);

@@ -67,7 +67,7 @@ void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job) {
   job.clear_last_committed_step();
   for (const StepRecord& step : steps) {
     if (step.step != latest) continue;
-    const AttemptRecord& attempt = *step.deciding();
+    const StoredAttempt& attempt = *step.deciding();
     job.set_last_committed_step(step.step);
     SetTimestamp(attempt.time, *job.mutable_last_commit_time());
     if (job.world_size() == 0) job.set_world_size(attempt.world_size);

@@ -16,7 +16,7 @@
 namespace cairn {
 namespace {
 
-absl::Status CheckCommit(Storage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
+absl::Status CheckCommit(Storage& storage, const std::string& job, int64_t step, const StoredAttempt& damaged,
                          bool assume_committed) {
   // A newer version may have written this outcome, which this version must not overrule.
   if (HasReason(damaged.error, Reason::kFormatTooNew)) return damaged.error;
@@ -90,7 +90,7 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
     report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
     return Verified(options, job, step, report.verified);
   }
-  const AttemptRecord* damaged = record.deciding();
+  const StoredAttempt* damaged = record.deciding();
   if (damaged == nullptr) return store.Find(job, step).status();
   const uint32_t attempt = damaged->attempt;
   CAIRN_RETURN_IF_ERROR(CheckCommit(storage, job, step, *damaged, options.assume_committed));

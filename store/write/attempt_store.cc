@@ -44,32 +44,31 @@ absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttem
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {
   const int64_t step = action.step;
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
+  const StepRecord record = catalog_.ReadStep(job, step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
   uint32_t highest = action.above;
-  std::set<uint32_t> kept;
-  for (uint32_t attempt : listed.outcome) {
-    highest = std::max(highest, attempt);
-    const auto outcome = ReadBack(job, step, attempt);
-    if (!outcome.ok()) {
-      return Annotate(outcome.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
-                                                     " ended, so no other one is begun"));
+  for (const StoredAttempt& found : record.attempts) {
+    highest = std::max(highest, found.attempt);
+    if (found.damaged && !HasReason(found.error, Reason::kManifestCorrupt)) {
+      return Annotate(found.error, absl::StrCat("nobody knows how attempt ", found.attempt, " of ", job, "@", step,
+                                                " ended, so no other one is begun"));
     }
-    if (outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
-    if (outcome->stands() || outcome->damaged || outcome->deleted) kept.insert(attempt);
+    if (found.stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, found.attempt));
   }
-  for (uint32_t attempt : listed.directory) {
-    highest = std::max(highest, attempt);
-    if (std::find(listed.outcome.begin(), listed.outcome.end(), attempt) == listed.outcome.end()) {
-      const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
-                                           absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
-                                           {{"job", job}, {"step", absl::StrCat(step)}});
-      const PutAnswer put = PutAbortRecord(job, step, attempt, error, "");
+  for (const StoredAttempt& found : record.attempts) {
+    if (!found.directory) continue;
+    if (found.unfinished) {
+      const absl::Status error =
+          MakeError(Reason::kCoordinatorRestarted,
+                    absl::StrCat(job, "@", step, " attempt ", found.attempt, " was left unfinished"),
+                    {{"job", job}, {"step", absl::StrCat(step)}});
+      const PutAnswer put = PutAbortRecord(job, step, found.attempt, error, "");
       if (!put.standing.ok()) return put.standing.status();
-      if (put.standing->committed) return StepCommitted(job, step, attempt);
+      if (put.standing->committed) return StepCommitted(job, step, found.attempt);
     }
     // The files of a damaged outcome are kept, because a person may still rescue them, and those of a deleted attempt
     // until no load reads them.
-    if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
+    if (found.unfinished || found.aborted()) CAIRN_RETURN_IF_ERROR(Remove(job, step, found.attempt));
   }
   if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   KeepReserve();
@@ -88,18 +87,18 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
-absl::StatusOr<OutcomeSummary> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
-  auto outcome = catalog_.Read(job, step, attempt);
-  if (!HasReason(outcome.status(), Reason::kManifestCorrupt)) return outcome;
-  OutcomeSummary summary;
-  summary.step = step;
-  summary.attempt = attempt;
-  summary.damaged = true;
-  summary.error = outcome.status();
-  return summary;
+absl::StatusOr<StoredAttempt> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
+  StoredAttempt found = catalog_.ReadAttempt(job, step, attempt);
+  if (found.unfinished) {
+    const std::string path = OutcomePath(job, step, attempt);
+    return MakeError(Reason::kFileMissing, absl::StrCat(path, " is not there"),
+                     {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
+  }
+  if (found.damaged && !HasReason(found.error, Reason::kManifestCorrupt)) return found.error;
+  return found;
 }
 
-std::optional<OutcomeSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
+std::optional<StoredAttempt> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
   auto outcome = ReadBack(job, step, attempt);
   if (!outcome.ok() || !storage_.Sync(StepDirectory(job, step)).ok()) return std::nullopt;
   return *std::move(outcome);
@@ -213,7 +212,7 @@ PutAnswer AttemptStore::PutAbortRecord(const std::string& job, int64_t step, uin
 }
 
 absl::Status AttemptStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
-  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary outcome, ReadBack(job, step, attempt));
+  CAIRN_ASSIGN_OR_RETURN(const StoredAttempt outcome, ReadBack(job, step, attempt));
   if (outcome.stands()) return StepCommitted(job, step, attempt);
   if (outcome.damaged || outcome.deleted) return outcome.error;
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));

@@ -55,9 +55,10 @@ class AttemptStore {
   PutAnswer PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                            const std::string& request_id);
   // The record that stands there durably; nothing if there is none, or if nobody can tell.
-  std::optional<OutcomeSummary> Standing(const std::string& job, int64_t step, uint32_t attempt);
-  // As Catalog::Read, but a record that is proven to be damaged is an answer too.
-  absl::StatusOr<OutcomeSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
+  std::optional<StoredAttempt> Standing(const std::string& job, int64_t step, uint32_t attempt);
+  // The record that ends the attempt, also one that is proven to be damaged. DATA_LOSS (FILE_MISSING): none does. Else
+  // why it cannot be read.
+  absl::StatusOr<StoredAttempt> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
   // Adds the doubt of earlier calls to `outcome`.
   PutAnswer WithDoubt(const std::string& path, PutAnswer outcome);
   void KeepReserve();

@@ -60,16 +60,15 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   const StepRecord record = catalog_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
-  std::vector<const AttemptRecord*> doomed;
-  for (const AttemptRecord& attempt : record.attempts) {
-    if (attempt.kind == AttemptRecord::Kind::kDeleted) {
-      CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, catalog_.Read(job, action.step, attempt.attempt));
-      changed.deleted.push_back(std::move(summary));
+  std::vector<const StoredAttempt*> doomed;
+  for (const StoredAttempt& attempt : record.attempts) {
+    if (attempt.deleted) {
+      changed.deleted.push_back(attempt);
       changed.deleted_before.push_back(attempt.attempt);
     }
     // An attempt that cannot be read today may be a checkpoint tomorrow.
-    if (attempt.kind == AttemptRecord::Kind::kDamaged && !IsProvenDamage(attempt.error)) return attempt.error;
-    if (attempt.kind == AttemptRecord::Kind::kManifest || attempt.kind == AttemptRecord::Kind::kDamaged) {
+    if (attempt.damaged && !IsProvenDamage(attempt.error)) return attempt.error;
+    if (attempt.stands() || attempt.damaged) {
       doomed.push_back(&attempt);
     }
   }
@@ -88,8 +87,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   if (!remaining.has_value() || *remaining == action.step) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   // Attempts ascend, so until the last one is deleted the step is what it was.
-  for (const AttemptRecord* attempt : doomed) {
-    CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
+  for (const StoredAttempt* attempt : doomed) {
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
@@ -100,27 +99,24 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
   const StepRecord record = catalog_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
-  const AttemptRecord* standing = record.deciding();
+  const StoredAttempt* standing = record.deciding();
   if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsValid(job, action.step)) return changed;
   CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
-  for (const AttemptRecord& attempt : record.attempts) {
+  for (const StoredAttempt& attempt : record.attempts) {
     if (attempt.attempt >= standing->attempt) break;
-    if (attempt.kind == AttemptRecord::Kind::kDeleted && attempt.directory) {
-      CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, catalog_.Read(job, action.step, attempt.attempt));
-      changed.deleted.push_back(std::move(summary));
-    }
-    if (attempt.kind != AttemptRecord::Kind::kManifest) continue;
+    if (attempt.deleted && attempt.directory) changed.deleted.push_back(attempt);
+    if (!attempt.stands()) continue;
     CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
-    CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, attempt, action.step, cause));
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, attempt, action.step, cause));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
 
-absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job, int64_t step,
-                                                          const AttemptRecord& attempt, int64_t remaining,
-                                                          const std::string& cause) {
+absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job, int64_t step,
+                                                         const StoredAttempt& attempt, int64_t remaining,
+                                                         const std::string& cause) {
   Deletion deletion;
   deletion.job = job;
   deletion.step = step;
@@ -128,7 +124,7 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
   deletion.cause = cause.substr(0, kMaxCauseBytes);
   deletion.time = clock_.WallNow();
   deletion.remaining_step = remaining;
-  if (attempt.kind == AttemptRecord::Kind::kManifest) {
+  if (attempt.stands()) {
     deletion.request_id = attempt.request_id;
     deletion.bytes = attempt.bytes;
     deletion.world_size = attempt.world_size;
@@ -144,13 +140,17 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
     result = storage_.TryPutIfAbsent(path, bytes);
   }
   // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
-  auto standing = catalog_.Read(job, step, attempt.attempt);
+  const StoredAttempt standing = catalog_.ReadAttempt(job, step, attempt.attempt);
   if (result.put.ok()) {
-    if (standing.ok() && standing->damaged) return UnknownOutcome(standing->error);
-    return standing.ok() ? standing : UnknownOutcome(standing.status());
+    if (standing.deleted) return standing;
+    return UnknownOutcome(standing.damaged
+                              ? standing.error
+                              : MakeError(Reason::kStorageError,
+                                          absl::StrCat(storage_.FullPath(path), " was put and is not there"),
+                                          {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}}));
   }
-  if (standing.ok() && !standing->deleted && !result.in_doubt) return result.put.status();
-  if (!standing.ok() || !standing->deleted) return UnknownOutcome(result.put.status());
+  if (!standing.deleted && !standing.damaged && !standing.unfinished && !result.in_doubt) return result.put.status();
+  if (!standing.deleted) return UnknownOutcome(result.put.status());
   CAIRN_RETURN_IF_ERROR(SettleChange(path, result.put.status()));
   return standing;
 }
@@ -315,7 +315,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       choice.why = std::string(deleted.status().message());
       continue;
     }
-    for (OutcomeSummary& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
+    for (StoredAttempt& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
@@ -323,8 +323,9 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary summary, catalog_.Read(job, step, attempt));
-  if (!summary.deleted) {
+  const StoredAttempt found = catalog_.ReadAttempt(job, step, attempt);
+  if (found.damaged) return found.error;
+  if (!found.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   }

@@ -369,7 +369,7 @@ TEST_F(DeletionStoreTest, Prune_AnOutcomeIsUnknownOnTheWay_TellsWhatWasDeletedBe
     ASSERT_FALSE(pruned->deleted.empty());
     for (const PruneChoice& choice : pruned->choices) {
       const bool deleted = std::any_of(pruned->deleted.begin(), pruned->deleted.end(),
-                                       [&](const OutcomeSummary& each) { return each.step == choice.step; });
+                                       [&](const StoredAttempt& each) { return each.step == choice.step; });
       EXPECT_EQ(choice.prune, deleted) << choice.step << " " << choice.why;
       EXPECT_EQ(choice.why.empty(), deleted) << choice.step;
     }
@@ -432,13 +432,12 @@ TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftov
   Open();
   const auto recovered = catalog_->Recover(kJob);
   ASSERT_TRUE(recovered.ok());
-  ASSERT_EQ(recovered->leftover.size(), 1u);
-  EXPECT_EQ(recovered->leftover[0].step, 1);
-  EXPECT_TRUE(recovered->leftover[0].deleted);
-  ASSERT_EQ(recovered->outcome.size(), 2u);
-  EXPECT_TRUE(recovered->outcome[0].deleted);
+  ASSERT_EQ(recovered->size(), 2u);
+  EXPECT_EQ((*recovered)[0].step, 1);
+  EXPECT_TRUE((*recovered)[0].deleted && (*recovered)[0].left_over());
+  EXPECT_FALSE((*recovered)[1].left_over());
   ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
-  EXPECT_TRUE(catalog_->Recover(kJob)->leftover.empty());
+  EXPECT_FALSE((*catalog_->Recover(kJob))[0].left_over());
 }
 
 }  // namespace
