@@ -34,7 +34,7 @@
 #include "planner/layout/layout_description.h"
 #include "store/plan/layout_store.h"
 #include "store/posix/posix_storage.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
 #include "store/write/attempt_store.h"
 
 namespace {
@@ -213,10 +213,10 @@ std::vector<BinFile> MakeFiles(const std::string& directory, int files, int64_t 
 }
 
 int Attempt(Storage& storage, int files, int64_t bytes, bool remove) {
-  Catalog catalog(storage);
+  CheckpointStore checkpoints(storage);
   const auto lock = storage.TakeRoot(Clock::Real());
   if (!lock.ok()) return 1;
-  AttemptStore attempts(storage, catalog, Clock::Real(), **lock);
+  AttemptStore attempts(storage, checkpoints, Clock::Real(), **lock);
   const auto reserved = attempts.Reserve("job", {.step = 1});
   if (!reserved.ok()) return 1;
   const std::string directory = absl::StrCat(storage.root(), "/", AttemptDirectory("job", 1, reserved->attempt));

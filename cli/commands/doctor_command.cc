@@ -124,12 +124,7 @@ absl::Status LookAtCheckpoints(Storage& storage, const std::string& job, std::ve
   std::optional<int64_t> valid;
   for (auto step = steps.rbegin(); step != steps.rend() && !valid.has_value(); ++step) {
     if (step->state() == StepRecord::State::kNothing) continue;
-    absl::Status whole = step->damage();
-    if (whole.ok()) {
-      const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, *step));
-      whole = manifest.ok() ? CheckFilesOf(storage, *manifest) : manifest.status();
-    }
-    if (whole.ok()) {
+    if (store.ReadValid(job, *step).ok()) {
       valid = step->step;
     } else {
       ++damaged;

@@ -19,44 +19,44 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 void OutcomeBook::Keep(const StoredAttempt& outcome) {
   outcomes_[{outcome.step, outcome.attempt}] = outcome;
-  lines_stale_ = true;
+  lineage_stale_ = true;
 }
 
-const CommittedLines& OutcomeBook::lines() const {
-  if (std::exchange(lines_stale_, false)) {
-    lines_ = MakeLines();
+const JobLineage& OutcomeBook::lineage() const {
+  if (std::exchange(lineage_stale_, false)) {
+    lineage_ = MakeLineage();
     auto known = std::make_shared<KnownSteps>();
     for (const auto& [key, outcome] : outcomes_) {
       if (known->all.empty() || known->all.back() != key.first) known->all.push_back(key.first);
     }
     known->current = Checkpoints();
-    std::erase_if(known->current, [&](int64_t step) { return lines_.superseded().contains(step); });
+    std::erase_if(known->current, [&](int64_t step) { return lineage_.superseded().contains(step); });
     std::copy_if(known->current.begin(), known->current.end(), std::back_inserter(known->committed),
                  [this](int64_t step) { return Committed(step); });
     known_steps_ = std::move(known);
   }
-  return lines_;
+  return lineage_;
 }
 
 std::shared_ptr<const KnownSteps> OutcomeBook::known_steps() const {
-  lines();
+  lineage();
   return known_steps_;
 }
 
 bool OutcomeBook::IsConsistent() const {
-  const CommittedLines made = MakeLines();
-  return lines().superseded() == made.superseded() && lines().latest() == made.latest() &&
-         lines().sequence() == made.sequence();
+  const JobLineage made = MakeLineage();
+  return lineage().superseded() == made.superseded() && lineage().latest() == made.latest() &&
+         lineage().sequence() == made.sequence();
 }
 
-CommittedLines OutcomeBook::MakeLines() const {
-  std::vector<CommittedLines::Commit> commits;
+JobLineage OutcomeBook::MakeLineage() const {
+  std::vector<JobLineage::Commit> commits;
   for (const auto& [key, outcome] : outcomes_) {
     if (!outcome.stands()) continue;
     if (!commits.empty() && commits.back().step == key.first) commits.pop_back();
     commits.push_back({key.first, outcome.lineage});
   }
-  return CommittedLines(std::move(commits));
+  return JobLineage(std::move(commits));
 }
 
 std::vector<int64_t> OutcomeBook::Checkpoints() const {
@@ -158,7 +158,7 @@ bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Sto
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
     outcomes_.erase(outcomes_.lower_bound({step, 0}), outcomes_.lower_bound({step + 1, 0}));
-    lines_stale_ = true;
+    lineage_stale_ = true;
     for (const StoredAttempt& attempt : *result) {
       if (!attempt.unfinished) Keep(attempt);
     }

@@ -29,11 +29,11 @@ class OutcomeBook {
   bool empty() const { return outcomes_.empty(); }
   size_t size() const { return outcomes_.size(); }
   // The latest step on which the training builds.
-  std::optional<int64_t> last_committed() const { return lines().latest(); }
+  std::optional<int64_t> last_committed() const { return lineage().latest(); }
   bool Committed(int64_t step) const;
   // Returns what is committed, and what builds on what. The reference stays valid, and is brought up to date by the
   // next call.
-  const CommittedLines& lines() const;
+  const JobLineage& lineage() const;
   std::shared_ptr<const KnownSteps> known_steps() const;
   // The steps that are committed or damaged, ascending.
   std::vector<int64_t> Checkpoints() const;
@@ -64,13 +64,13 @@ class OutcomeBook {
   // Returns whether steps were asked about that are not forgotten yet.
   bool restless() const { return !reads_.empty(); }
   void Forget(absl::Time now);
-  // Returns whether lines() is what follows from the outcomes. Only tests call it.
+  // Returns whether lineage() is what follows from the outcomes. Only tests call it.
   bool IsConsistent() const;
 
  private:
   friend struct BookkeepingFault;  // of tests
 
-  CommittedLines MakeLines() const;
+  JobLineage MakeLineage() const;
 
   // Reads one step again.
   struct Read {
@@ -86,9 +86,9 @@ class OutcomeBook {
 
   std::map<std::pair<int64_t, uint32_t>, StoredAttempt> outcomes_;  // by step and attempt
   // Followed from the outcomes when it was asked for last.
-  mutable CommittedLines lines_;
+  mutable JobLineage lineage_;
   mutable std::shared_ptr<const KnownSteps> known_steps_ = std::make_shared<const KnownSteps>();
-  mutable bool lines_stale_ = false;
+  mutable bool lineage_stale_ = false;
   std::map<int64_t, Read> reads_;  // by step
   // If an outcome could not be read, it is read again for those who ask, but not before this time.
   absl::Time next_unsettled_read_ = absl::InfinitePast();

@@ -38,11 +38,11 @@ class ExecutorTest : public testing::Test {
     EXPECT_NE(mkdtemp(root_.data()), nullptr);
     storage_ = *PosixStorage::Open(root_, false);
     EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, clock_, lock_);
-    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, lock_);
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
+    attempts_ = std::make_unique<AttemptStore>(*storage_, *checkpoints_, clock_, lock_);
+    deletions_ = std::make_unique<DeletionStore>(*storage_, *checkpoints_, clock_, lock_);
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
-    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+    executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_);
   }
   ~ExecutorTest() override { std::filesystem::remove_all(root_); }
@@ -119,8 +119,8 @@ class ExecutorTest : public testing::Test {
   }
   void Damage(int64_t step) {
     std::ofstream(absl::StrCat(root_, "/", OutcomePath(kJob, step, 1)), std::ios::binary) << "garbage";
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
+    executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_);
   }
 
@@ -129,7 +129,7 @@ class ExecutorTest : public testing::Test {
   FakeRootLock lock_;
   FakeClock clock_;
   LayoutStore layouts_{1 << 20};
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
   std::unique_ptr<AttemptStore> attempts_;
   std::unique_ptr<DeletionStore> deletions_;
   std::unique_ptr<PlanStore> plans_;

@@ -8,7 +8,7 @@
 #include "cairn/v1/monitoring_service.grpc.pb.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/operation_log.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -16,8 +16,9 @@ namespace cairn {
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, Storage& storage, Catalog& catalog)
-      : dispatcher_(dispatcher), operations_(operations), storage_(storage), catalog_(catalog) {}
+  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, Storage& storage,
+                    CheckpointStore& checkpoints)
+      : dispatcher_(dispatcher), operations_(operations), storage_(storage), checkpoints_(checkpoints) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
@@ -31,7 +32,7 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
   Storage& storage_;
-  Catalog& catalog_;
+  CheckpointStore& checkpoints_;
 };
 
 }  // namespace cairn

@@ -23,7 +23,6 @@
 #include "coordinator/server/coordinator_metrics.h"
 #include "coordinator/server/monitoring_service.h"
 #include "coordinator/server/operation_log.h"
-#include "store/root/unfinished_files.h"
 
 namespace cairn {
 namespace {
@@ -54,18 +53,17 @@ class CoordinatorServer::Impl {
   Impl(ServerOptions options, TransferSecret secret, Storage& storage, const RootLock& root, const Clock& clock)
       : options_(std::move(options)),
         storage_(storage),
-        root_(root),
         clock_(clock),
         layouts_(kLayoutCapacity, kJobLayoutCapacity),
         plans_(storage, layouts_, options_.save),
-        catalog_(storage, root.began()),
-        attempts_(storage, catalog_, clock, root),
-        deletions_(storage, catalog_, clock, root),
-        executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
+        checkpoints_(storage, root.began()),
+        attempts_(storage, checkpoints_, clock, root),
+        deletions_(storage, checkpoints_, clock, root),
+        executor_(checkpoints_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, dispatcher_, layouts_, plans_),
-        people_(options_.decisions, storage.root(), dispatcher_, catalog_),
-        monitoring_(dispatcher_, operations_, storage, catalog_) {
+        people_(options_.decisions, storage.root(), dispatcher_, checkpoints_),
+        monitoring_(dispatcher_, operations_, storage, checkpoints_) {
     dispatcher_.Observe(
         [this](const std::shared_ptr<const OperationTimeline>& timeline) {
           metrics_->Observe(*timeline);
@@ -75,8 +73,6 @@ class CoordinatorServer::Impl {
   }
 
   absl::Status Start() {
-    // A job's own directories follow when it is recovered.
-    RemoveUnfinishedFiles(storage_, root_.began());
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
     layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });
@@ -192,11 +188,10 @@ class CoordinatorServer::Impl {
 
   const ServerOptions options_;
   Storage& storage_;
-  const RootLock& root_;
   const Clock& clock_;
   LayoutStore layouts_;
   PlanStore plans_;
-  Catalog catalog_;
+  CheckpointStore checkpoints_;
   AttemptStore attempts_;
   DeletionStore deletions_;
   Executor executor_;

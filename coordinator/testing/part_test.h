@@ -87,9 +87,9 @@ class PartTest : public testing::Test {
   Membership members_{name_, absl::Hours(1)};
   PlanTable plans_;
   const absl::Time start_ = absl::UnixEpoch() + absl::Hours(1);
-  CommittedLines lines_;
-  JobContext context_{name_,  options_, members_, layouts_,     plans_, effects_,
-                      start_, start_,   start_,   std::nullopt, &lines_};
+  JobLineage lineage_;
+  JobContext context_{name_,  options_, members_, layouts_,     plans_,   effects_,
+                      start_, start_,   start_,   std::nullopt, &lineage_};
   uint64_t sequence_ = 0;
 };
 

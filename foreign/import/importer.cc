@@ -24,9 +24,7 @@
 #include "foreign/read/foreign_directory.h"
 #include "foreign/tensors/background_task.h"
 #include "foreign/tensors/tensor_reader.h"
-#include "store/read/catalog.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/unfinished_files.h"
 #include "store/storage/root_lock.h"
 #include "store/write/attempt_store.h"
 
@@ -296,16 +294,15 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
   CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
-  Catalog catalog(storage, lock->began());
+  CheckpointStore checkpoints(storage, lock->began());
   // What an earlier import left when it was killed.
-  RemoveUnfinishedFiles(storage, lock->began());
-  catalog.RemoveUnfinished(job, {catalog.ReadStep(job, step)});
+  checkpoints.RemoveUnfinished(job, {checkpoints.ReadStep(job, step)});
   ImportReport report;
   CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
-  AttemptStore attempts(storage, catalog, clock, *lock);
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, catalog.Checkpoints(job));
+  AttemptStore attempts(storage, checkpoints, clock, *lock);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, checkpoints.ReadCheckpoints(job));
   const absl::StatusOr<Reserved> reserved = attempts.Reserve(job, {.step = step});
   if (HasReason(reserved.status(), Reason::kStepCommitted)) {
     return WithMetadata(reserved.status(),
@@ -316,7 +313,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
   CAIRN_RETURN_IF_ERROR(reserved.status());
   Attempt attempt(storage, attempts, job, step, *reserved);
   auto manifest = attempt.Write(source, plan, objects, directory, clock, options);
-  if (manifest.ok()) manifest->lineage = LinesOf(before).Next(std::nullopt);
+  if (manifest.ok()) manifest->lineage = LineageOf(before).Next(std::nullopt);
   absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();
   if (!status.ok()) {
     attempt.Abort(status);

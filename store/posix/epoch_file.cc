@@ -98,9 +98,9 @@ absl::Status InUse(const std::string& root, const RootHolder& holder) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(
-    Storage& storage, ConfinedDirectory& directory, absl::Duration patience, const Clock& clock,
-    const std::function<void(const std::string& holder)>& waiting) {
+absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, ConfinedDirectory& directory,
+                                                              absl::Duration patience, const Clock& clock,
+                                                              const Storage::Waiting& waiting) {
   const std::string path = storage.FullPath(kPath);
   // What a coordinator leaves behind would make this directory a root, so the check comes before.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(storage.root()));

@@ -28,10 +28,10 @@ namespace cairn {
 // twice, the second time past the page cache.
 class EpochFile : public RootLock {
  public:
-  // Takes the lock and counts up, as Storage::TakeRoot does. `directory` is that of `storage`; both must outlive it.
-  static absl::StatusOr<std::unique_ptr<EpochFile>> Acquire(
-      Storage& storage, ConfinedDirectory& directory, absl::Duration patience, const Clock& clock,
-      const std::function<void(const std::string& holder)>& waiting);
+  // Takes the lock and counts up, as Storage::TakeRoot says. `directory` is that of `storage`; both must outlive it.
+  static absl::StatusOr<std::unique_ptr<EpochFile>> Acquire(Storage& storage, ConfinedDirectory& directory,
+                                                            absl::Duration patience, const Clock& clock,
+                                                            const Storage::Waiting& waiting);
 
   // As Storage::HolderOfRoot.
   static absl::StatusOr<std::optional<RootHolder>> HolderOf(Storage& storage, ConfinedDirectory& directory);

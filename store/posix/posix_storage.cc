@@ -45,8 +45,8 @@ absl::Status PosixStorage::RemoveUnfinished(std::string_view directory, absl::Ti
   return directory_->RemoveTemporaries(directory, before, IsUnfinished).status();
 }
 
-absl::StatusOr<std::unique_ptr<RootLock>> PosixStorage::TakeRoot(
-    absl::Duration patience, const Clock& clock, const std::function<void(const std::string& holder)>& waiting) {
+absl::StatusOr<std::unique_ptr<RootLock>> PosixStorage::LockRoot(absl::Duration patience, const Clock& clock,
+                                                                 const Waiting& waiting) {
   return EpochFile::Acquire(*this, *directory_, patience, clock, waiting);
 }
 

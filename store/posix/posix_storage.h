@@ -35,7 +35,6 @@ class PosixStorage : public Storage {
 
   using Storage::PutReplacing;
   using Storage::Sync;
-  using Storage::TakeRoot;
 
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(std::string_view path, const OpenOptions& options = {}) override;
   bool Exists(std::string_view path) override { return directory_->Exists(path); }
@@ -70,9 +69,6 @@ class PosixStorage : public Storage {
     return directory_->SettleDirectories(directories);
   }
 
-  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(
-      absl::Duration patience, const Clock& clock,
-      const std::function<void(const std::string& holder)>& waiting) override;
   absl::StatusOr<std::optional<RootHolder>> HolderOfRoot() override;
   absl::Status ProbeAtomicCreate() override;
   absl::StatusOr<uint64_t> Refresh() override { return directory_->Refresh(); }
@@ -80,6 +76,9 @@ class PosixStorage : public Storage {
  private:
   PosixStorage(std::unique_ptr<ConfinedDirectory> directory, PosixCalls calls)
       : Storage(directory->path()), directory_(std::move(directory)), calls_(std::move(calls)) {}
+
+  absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
+                                                     const Waiting& waiting) override;
 
   const std::unique_ptr<ConfinedDirectory> directory_;
   const PosixCalls calls_;

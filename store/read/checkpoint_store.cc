@@ -193,12 +193,12 @@ absl::Status StepRecord::Protection(std::string_view job) const {
         absl::StrCat("If nobody needs the tag, run `cairn untag ", std::string(job), "@", tags.front(), "` first.")}});
 }
 
-CommittedLines LinesOf(const std::vector<StepRecord>& steps) {
-  std::vector<CommittedLines::Commit> commits;
+JobLineage LineageOf(const std::vector<StepRecord>& steps) {
+  std::vector<JobLineage::Commit> commits;
   for (const StepRecord& step : steps) {
     if (step.state() == StepRecord::State::kCommitted) commits.push_back({step.step, step.deciding()->lineage});
   }
-  return CommittedLines(std::move(commits));
+  return JobLineage(std::move(commits));
 }
 
 absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job) {
@@ -408,8 +408,14 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
   return records;
 }
 
-absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job) {
-  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> records, ReadJob(job));
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(
+    std::string_view job, const std::optional<std::vector<int64_t>>& among) {
+  std::vector<StepRecord> records;
+  if (!among.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(records, ReadJob(job));
+  } else {
+    for (const int64_t step : *among) records.push_back(ReadStep(job, step));
+  }
   std::erase_if(records, [](const StepRecord& record) { return record.state() == StepRecord::State::kNothing; });
   return records;
 }
@@ -451,11 +457,11 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     next = NextForWhatStands(job, record, storage_.FullPath(StepDirectory(job, *step)));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCheckpoints(job));
-  const CommittedLines lines = LinesOf(records);
-  if (step) return NotCommitted(job, step, lines.latest(), stands, next);
+  const JobLineage lineage = LineageOf(records);
+  if (step) return NotCommitted(job, step, lineage.latest(), stands, next);
   for (size_t i = records.size(); i-- > 0;) {
     CAIRN_RETURN_IF_ERROR(records[i].damage());
-    if (!lines.superseded().contains(records[i].step)) return ManifestFileOf(job, records[i]);
+    if (!lineage.superseded().contains(records[i].step)) return ManifestFileOf(job, records[i]);
   }
   return NotCommitted(job, step, std::nullopt, stands, next);
 }
@@ -466,11 +472,6 @@ absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const Manif
   if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
-}
-
-absl::StatusOr<std::string> CheckpointStore::ReadBytes(const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
-  return ReadSurely(file.path, *opened, CheckOutcome);
 }
 
 absl::StatusOr<std::optional<int64_t>> CheckpointStore::StepOf(const CheckpointName& name) {

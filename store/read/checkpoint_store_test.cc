@@ -116,7 +116,7 @@ TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
       FailOpens(name, error);
       const StepRecord step = store.ReadStep("a/b", 10);
       EXPECT_FALSE(step.unread().ok()) << error;
-      const v1::Checkpoint listed = ListedCheckpoint("a/b", step, LinesOf({step}));
+      const v1::Checkpoint listed = ListedCheckpoint("a/b", step, LineageOf({step}));
       EXPECT_EQ(listed.state(), v1::Checkpoint::DAMAGED) << error;
       EXPECT_TRUE(listed.unread()) << error;
       EXPECT_EQ(listed.attempt(), 1u) << "its tags are known";
@@ -124,10 +124,10 @@ TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
     FailOpens("000000000010", error);
     const StepRecord unlisted = store.ReadStep("a/b", 10);
     EXPECT_FALSE(unlisted.unread().ok()) << error;
-    EXPECT_EQ(ListedCheckpoint("a/b", unlisted, LinesOf({unlisted})).attempt(), 0u);
+    EXPECT_EQ(ListedCheckpoint("a/b", unlisted, LineageOf({unlisted})).attempt(), 0u);
     const StepRecord again = store.ReadStep("a/b", 10);
     EXPECT_TRUE(again.unread().ok()) << again.unread();
-    EXPECT_FALSE(ListedCheckpoint("a/b", again, LinesOf({again})).unread());
+    EXPECT_FALSE(ListedCheckpoint("a/b", again, LineageOf({again})).unread());
     EXPECT_EQ(again.state(), StepRecord::State::kCommitted);
   }
 }

@@ -63,7 +63,7 @@ void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job) {
                                {{"job", job.job()}, {"step", absl::StrCat(step.step)}}));
     if (job.has_last_committed_step()) return;
   }
-  const std::optional<int64_t> latest = LinesOf(steps).latest();
+  const std::optional<int64_t> latest = LineageOf(steps).latest();
   job.clear_last_committed_step();
   for (const StepRecord& step : steps) {
     if (step.step != latest) continue;

@@ -10,7 +10,6 @@
 #include "store/read/checkpoint_store.h"
 #include "store/repair/bin_headers.h"
 #include "store/repair/rebuild.h"
-#include "store/root/unfinished_files.h"
 #include "store/storage/root_lock.h"
 
 namespace cairn {
@@ -50,10 +49,10 @@ absl::Status Verified(const RepairOptions& options, const std::string& job, int6
 absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store.ReadJob(report.manifest.job));
   std::erase_if(steps, [&](const StepRecord& each) { return each.step == report.manifest.step; });
-  const CommittedLines lines = LinesOf(steps);
-  if (const std::optional<Lineage> lineage = lines.Recover(report.manifest.step)) {
-    report.manifest.lineage = *lineage;
-  } else if (lines.latest().has_value()) {
+  const JobLineage lineage = LineageOf(steps);
+  if (const std::optional<Lineage> found = lineage.Recover(report.manifest.step)) {
+    report.manifest.lineage = *found;
+  } else if (lineage.latest().has_value()) {
     report.unknown.push_back("whether a training has gone back behind this step; it counts as superseded");
   }
   return absl::OkStatus();
@@ -68,7 +67,7 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   CheckpointStore store(storage);
   StepRecord record = store.ReadStep(job, step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.Find(job, step).status());
+  if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.ReadManifest(job, step).status());
   const bool readable = record.state() == StepRecord::State::kCommitted;
   if (readable) {
     // The manifest reads, and no repair can mend files: a coordinator may go on while they are read.
@@ -79,7 +78,6 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   }
   CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   // What an earlier repair left when it was killed.
-  RemoveUnfinishedFiles(storage, lock->began());
   storage.RemoveUnfinished(StepDirectory(job, step), lock->began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
@@ -91,7 +89,7 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
     return Verified(options, job, step, report.verified);
   }
   const StoredAttempt* damaged = record.deciding();
-  if (damaged == nullptr) return store.Find(job, step).status();
+  if (damaged == nullptr) return store.ReadManifest(job, step).status();
   const uint32_t attempt = damaged->attempt;
   CAIRN_RETURN_IF_ERROR(CheckCommit(storage, job, step, *damaged, options.assume_committed));
   CAIRN_ASSIGN_OR_RETURN(const BinHeaders headers, ReadBinHeaders(storage, job, step, attempt));

@@ -213,8 +213,8 @@ TEST_F(RepairTest, Repair_StepBelowALaterOneOfItsLine_IsNotSuperseded) {
   ASSERT_TRUE(Repair().ok()) << Repair();
   const auto steps = CheckpointStore(*storage_).ReadJob("demo");
   ASSERT_TRUE(steps.ok());
-  EXPECT_TRUE(LinesOf(*steps).superseded().empty());
-  EXPECT_EQ(LinesOf(*steps).latest(), kStep + 1);
+  EXPECT_TRUE(LineageOf(*steps).superseded().empty());
+  EXPECT_EQ(LineageOf(*steps).latest(), kStep + 1);
 }
 
 // The earlier repair may have been killed between the manifest's name and its fsync.

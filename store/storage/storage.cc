@@ -15,8 +15,14 @@ absl::StatusOr<std::string> Storage::Read(std::string_view path, uint64_t max_by
   return ReadAll(*file, max_bytes);
 }
 
-absl::StatusOr<std::unique_ptr<RootLock>> Storage::TakeRoot(const Clock& clock) {
-  return TakeRoot(absl::ZeroDuration(), clock, [](const std::string&) {});
+absl::StatusOr<std::unique_ptr<RootLock>> Storage::TakeRoot(absl::Duration patience, const Clock& clock,
+                                                            const Waiting& waiting) {
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<RootLock> lock, LockRoot(patience, clock, waiting));
+  for (const char* directory : {"", ".cairn", ".cairn/plans"}) {
+    // What cannot be removed is no reason to fail: the next holder tries again.
+    RemoveUnfinished(directory, lock->began()).IgnoreError();
+  }
+  return lock;
 }
 
 absl::Status GaveOtherBytes(const std::string& file, std::string_view question) {

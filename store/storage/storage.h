@@ -116,15 +116,20 @@ class Storage {
   // The root as a whole.
 
   // Takes the root's lock, which is durable when it returns. If another process holds it, it tells `waiting` once who
-  // that is, and tries for `patience`. This storage must outlive the lock. FAILED_PRECONDITION (ROOT_IN_USE): still
+  // that is, and tries for `patience`. Then it removes what killed processes have left unfinished in the root's own
+  // directories; what they left of a step goes when that step is read. This storage must outlive the lock.
+  // FAILED_PRECONDITION (ROOT_IN_USE): still
   // held; the metadata's "address" says where its holder serves, if that is known; (FORMAT_TOO_NEW): the root holds
   // what this version does not know; INVALID_ARGUMENT (BAD_REQUEST): the root lies within another one, or around one,
   // and nothing was written; DATA_LOSS (FILE_TRUNCATED): the lock's record holds no epoch; UNAVAILABLE
   // (STORAGE_ERROR): it gave different bytes when it was read twice.
-  virtual absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(
-      absl::Duration patience, const Clock& clock, const std::function<void(const std::string& holder)>& waiting) = 0;
+  using Waiting = std::function<void(const std::string& holder)>;
+  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(absl::Duration patience, const Clock& clock,
+                                                     const Waiting& waiting);
   // The same without patience.
-  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Clock& clock);
+  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Clock& clock) {
+    return TakeRoot(absl::ZeroDuration(), clock, [](const std::string&) {});
+  }
   // Returns who holds the root's lock now; nothing if nobody does.
   virtual absl::StatusOr<std::optional<RootHolder>> HolderOfRoot() = 0;
 
@@ -138,6 +143,10 @@ class Storage {
   virtual absl::StatusOr<uint64_t> Refresh() = 0;
 
  private:
+  // Does the first part of TakeRoot.
+  virtual absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
+                                                             const Waiting& waiting) = 0;
+
   const std::string root_;
 };
 

@@ -38,13 +38,13 @@ absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttem
   // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
   if (action.left_behind.contains(action.step)) return absl::OkStatus();
   if (!action.overwrite) return StepCommitted(job, action.step, attempt);
-  return Annotate(catalog_.ReadStep(job, action.step).Protection(job), "not overwritten");
+  return Annotate(checkpoints_.ReadStep(job, action.step).Protection(job), "not overwritten");
 }
 
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {
   const int64_t step = action.step;
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = catalog_.ReadStep(job, step);
+  const StepRecord record = checkpoints_.ReadStep(job, step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   uint32_t highest = action.above;
   for (const StoredAttempt& found : record.attempts) {
@@ -88,7 +88,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
 }
 
 absl::StatusOr<StoredAttempt> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
-  StoredAttempt found = catalog_.ReadAttempt(job, step, attempt);
+  StoredAttempt found = checkpoints_.ReadAttempt(job, step, attempt);
   if (found.unfinished) {
     const std::string path = OutcomePath(job, step, attempt);
     return MakeError(Reason::kFileMissing, absl::StrCat(path, " is not there"),

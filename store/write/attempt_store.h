@@ -1,5 +1,5 @@
 // Writes attempts in storage: their directories, and the one record that ends each. No other part of the coordinator
-// writes below a job's directory; catalog.h reads.
+// writes below a job's directory; checkpoint_store.h reads.
 #ifndef CAIRN_STORE_WRITE_ATTEMPT_STORE_H_
 #define CAIRN_STORE_WRITE_ATTEMPT_STORE_H_
 
@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
 #include "store/storage/root_lock.h"
 #include "store/storage/storage.h"
 #include "store/write/attempt_requests.h"
@@ -25,8 +25,8 @@ class AttemptStore {
   // `root` is checked before everything that another coordinator would do too. The format is raised before the first
   // attempt at a step while others are left behind: coordinators that know no lineage would take those for the latest.
   // All arguments must outlive the store.
-  AttemptStore(Storage& storage, Catalog& catalog, const Clock& clock, const RootLock& root)
-      : storage_(storage), catalog_(catalog), clock_(clock), root_(root) {}
+  AttemptStore(Storage& storage, CheckpointStore& checkpoints, const Clock& clock, const RootLock& root)
+      : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root) {}
 
   // Takes a free number for an attempt: see ReserveAttempt. When this returns, the attempt's directory was made by this
   // call, and holds the nonce (store/write/attempt_owner.h). The files of a commit that will be replaced stay.
@@ -64,7 +64,7 @@ class AttemptStore {
   void KeepReserve();
 
   Storage& storage_;
-  Catalog& catalog_;
+  CheckpointStore& checkpoints_;
   const Clock& clock_;
   const RootLock& root_;
   Mutex mutex_;

@@ -84,7 +84,9 @@ const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late"
 class Coordinator {
  public:
   Coordinator(const std::string& root, const Clock& clock)
-      : storage_(*PosixStorage::Open(root, false)), catalog_(*storage_), store_(*storage_, catalog_, clock, lock_) {}
+      : storage_(*PosixStorage::Open(root, false)),
+        checkpoints_(*storage_),
+        store_(*storage_, checkpoints_, clock, lock_) {}
 
   absl::StatusOr<Reserved> Reserve(int64_t step, uint32_t above = 0) { return Reserve({.step = step, .above = above}); }
   absl::StatusOr<Reserved> Reserve(const ReserveAttempt& action) { return store_.Reserve("demo", action); }
@@ -107,7 +109,7 @@ class Coordinator {
 
  private:
   std::unique_ptr<PosixStorage> storage_;
-  Catalog catalog_;
+  CheckpointStore checkpoints_;
   FakeRootLock lock_;
   AttemptStore store_;
 };

@@ -37,8 +37,8 @@ bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).co
 
 std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::optional<int64_t> latest,
                                                 std::optional<int64_t> except) {
-  if (latest.has_value() && latest != except && catalog_.IsValid(job, *latest)) return latest;
-  return catalog_.NewestValid(job, except);
+  if (latest.has_value() && latest != except && checkpoints_.IsValid(job, *latest)) return latest;
+  return checkpoints_.NewestValid(job, except);
 }
 
 absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
@@ -57,7 +57,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = catalog_.ReadStep(job, action.step);
+  const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
   std::vector<const StoredAttempt*> doomed;
@@ -73,7 +73,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
     }
   }
   if (doomed.empty() && changed.deleted.empty()) {
-    const auto manifest = catalog_.ReadManifest(job, action.step);
+    const auto manifest = checkpoints_.SharedManifest(job, action.step);
     return manifest.ok() ? MakeError(Reason::kStorageError,
                                      absl::StrCat(job, "@", action.step, " was committed while it was looked at"),
                                      {{"job", job}, {"step", absl::StrCat(action.step)}})
@@ -96,11 +96,11 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
 
 absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteReplaced& action) {
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = catalog_.ReadStep(job, action.step);
+  const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
   const StoredAttempt* standing = record.deciding();
-  if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsValid(job, action.step)) return changed;
+  if (standing == nullptr || !record.Protection(job).ok() || !checkpoints_.IsValid(job, action.step)) return changed;
   CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
   for (const StoredAttempt& attempt : record.attempts) {
@@ -140,7 +140,7 @@ absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job,
     result = storage_.TryPutIfAbsent(path, bytes);
   }
   // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
-  const StoredAttempt standing = catalog_.ReadAttempt(job, step, attempt.attempt);
+  const StoredAttempt standing = checkpoints_.ReadAttempt(job, step, attempt.attempt);
   if (result.put.ok()) {
     if (standing.deleted) return standing;
     return UnknownOutcome(standing.damaged
@@ -180,9 +180,9 @@ absl::Status DeletionStore::SettleChange(const std::string& path, const absl::St
 
 absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = catalog_.ReadStep(job, action.step);
+  const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, action.step).status();
+  if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, action.step).status();
   const std::string path = PinPath(job, action.step);
   if (!action.pinned) {
     CAIRN_RETURN_IF_ERROR(RemoveRecord(path));
@@ -197,10 +197,10 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
   CAIRN_RETURN_IF_ERROR(CheckTag(action.tag));
   if (!action.step.has_value()) return Untag(job, action.tag);
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = catalog_.ReadStep(job, *action.step);
+  const StepRecord record = checkpoints_.ReadStep(job, *action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, *action.step).status();
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, *action.step).status();
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job));
   for (const StepRecord& step : steps) {
     if (step.step == *action.step || std::find(step.tags.begin(), step.tags.end(), action.tag) == step.tags.end()) {
       continue;
@@ -220,7 +220,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const std::string& tag) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job));
   CAIRN_RETURN_IF_ERROR(root_.Check());
   ChangedSteps changed;
   for (const StepRecord& step : steps) {
@@ -264,17 +264,18 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   }
   if (changed.policy.empty()) return changed;
   const absl::Time end = clock_.SteadyNow() + kPruneTime;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job, action.steps));
-  const CommittedLines lines = LinesOf(steps);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job, action.steps));
+  const JobLineage lineage = LineageOf(steps);
   std::vector<PruneCandidate> candidates;
   for (const StepRecord& step : steps) {
     const bool in_use = std::find(action.in_use.begin(), action.in_use.end(), step.step) != action.in_use.end();
     const bool damaged = step.state() == StepRecord::State::kDamaged;
     candidates.push_back({step.step, damaged, step.pinned, !step.tags.empty(), in_use,
-                          lines.superseded().contains(step.step),
+                          lineage.superseded().contains(step.step),
                           damaged ? std::vector<Metric>() : step.deciding()->metrics});
   }
-  changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsValid(job, step); });
+  changed.choices =
+      ChoosePruned(candidates, changed.policy, [&](int64_t step) { return checkpoints_.IsValid(job, step); });
   const std::string cause = absl::StrCat(
       action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
       ", keep every ", changed.policy.keep_every,
@@ -282,7 +283,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   // It is looked for once: what the training builds on stays, and nothing of the job is deleted beside this.
   std::optional<absl::StatusOr<std::optional<int64_t>>> remaining;
   const Remains remains = [&] {
-    if (!remaining.has_value()) remaining = Settled(job, FindValid(job, lines.latest()));
+    if (!remaining.has_value()) remaining = Settled(job, FindValid(job, lineage.latest()));
     return *remaining;
   };
   std::optional<int64_t> tried = action.after;
@@ -293,7 +294,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       break;
     }
     tried = choice.step;
-    if (!catalog_.IsValid(job, choice.step)) {
+    if (!checkpoints_.IsValid(job, choice.step)) {
       choice.prune = false;
       choice.why = "damaged";
       continue;
@@ -323,7 +324,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StoredAttempt found = catalog_.ReadAttempt(job, step, attempt);
+  const StoredAttempt found = checkpoints_.ReadAttempt(job, step, attempt);
   if (found.damaged) return found.error;
   if (!found.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),

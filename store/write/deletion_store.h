@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
 #include "store/storage/root_lock.h"
 #include "store/storage/storage.h"
 #include "store/write/step_requests.h"
@@ -25,8 +25,8 @@ namespace cairn {
 class DeletionStore {
  public:
   // `root` is checked right before every record and every removal. All arguments must outlive the store.
-  DeletionStore(Storage& storage, Catalog& catalog, const Clock& clock, const RootLock& root)
-      : storage_(storage), catalog_(catalog), clock_(clock), root_(root) {}
+  DeletionStore(Storage& storage, CheckpointStore& checkpoints, const Clock& clock, const RootLock& root)
+      : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root) {}
 
   // Deletes all attempts of a step that are committed, or whose outcome is proven to be damaged. When it returns, their
   // deletions are durable, and their files are there still. It tells the attempts that are deleted now, also those that
@@ -91,7 +91,7 @@ class DeletionStore {
                                             int64_t remaining, const std::string& cause);
 
   Storage& storage_;
-  Catalog& catalog_;
+  CheckpointStore& checkpoints_;
   const Clock& clock_;
   const RootLock& root_;
 };

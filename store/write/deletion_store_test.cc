@@ -32,7 +32,7 @@ TEST_F(DeletionStoreTest, Delete_AnotherValidOneRemains_IsNoCheckpointAnyMoreAnd
   EXPECT_EQ(Listed(), std::vector<int64_t>{2});
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
   EXPECT_EQ(lock_.raised, 1);
-  const auto told = catalog_->ReadManifest(kJob, 1).status();
+  const auto told = checkpoints_->SharedManifest(kJob, 1).status();
   EXPECT_TRUE(HasReason(told, Reason::kNotCommitted)) << told;
   EXPECT_NE(told.message().find("a test"), std::string::npos) << told;
   EXPECT_NE(told.message().find("step 2 remained"), std::string::npos) << told;
@@ -121,7 +121,7 @@ TEST_F(DeletionStoreTest, Delete_ManifestIsDamaged_IsDeletedOnDemand) {
   const auto changed = Delete(1);
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_FALSE(changed->deleted[0].committed) << "nobody knows what it was";
-  EXPECT_EQ(catalog_->ReadStep(kJob, 1).state(), StepRecord::State::kNothing);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).state(), StepRecord::State::kNothing);
 }
 
 TEST_F(DeletionStoreTest, Delete_StorageSaysNotWhatStands_IsRefused) {
@@ -167,7 +167,7 @@ TEST_F(DeletionStoreTest, ReadStep_DeletionCannotBeRead_IsDamagedAndKeepsItsFile
   ASSERT_TRUE(Delete(1).ok());
   Damage(Deletion(1));
   Open();
-  const StepRecord step = catalog_->ReadStep(kJob, 1);
+  const StepRecord step = checkpoints_->ReadStep(kJob, 1);
   EXPECT_EQ(step.state(), StepRecord::State::kDamaged);
   EXPECT_TRUE(HasReason(step.damage(), Reason::kManifestCorrupt));
   EXPECT_FALSE(store_->Remove(kJob, 1, 1, latest_).ok());
@@ -180,7 +180,7 @@ TEST_F(DeletionStoreTest, ReadStep_DeletionOfAnotherStep_IsDamage) {
   ASSERT_TRUE(Delete(1).ok());
   std::filesystem::copy(Deletion(1), Deletion(2));
   Open();
-  EXPECT_EQ(catalog_->ReadStep(kJob, 2).state(), StepRecord::State::kDamaged);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 2).state(), StepRecord::State::kDamaged);
   EXPECT_FALSE(store_->Remove(kJob, 2, 1, latest_).ok());
 }
 
@@ -232,10 +232,10 @@ TEST_F(DeletionStoreTest, Pin_PinnedAndUnpinned_ProtectsBetween) {
   Commit(2);
   ASSERT_TRUE(store_->Pin(kJob, {1, true, "in the paper"}).ok());
   ASSERT_TRUE(store_->Pin(kJob, {1, true, "again"}).ok());
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 1).pinned);
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned));
   ASSERT_TRUE(store_->Pin(kJob, {1, false, ""}).ok());
-  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_FALSE(checkpoints_->ReadStep(kJob, 1).pinned);
   EXPECT_TRUE(Delete(1).ok());
   EXPECT_TRUE(HasReason(store_->Pin(kJob, {1, true, ""}).status(), Reason::kNotCommitted)) << "it is deleted";
 }
@@ -246,7 +246,7 @@ TEST_F(DeletionStoreTest, Tag_TaggedAndUntagged_ProtectsBetween) {
   ASSERT_TRUE(store_->Tag(kJob, {"paper", 1}).ok());
   ASSERT_TRUE(store_->Tag(kJob, {"paper", 1}).ok()) << "again";
   ASSERT_TRUE(store_->Tag(kJob, {"best", 1}).ok());
-  EXPECT_EQ(catalog_->ReadStep(kJob, 1).tags, (std::vector<std::string>{"best", "paper"}));
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).tags, (std::vector<std::string>{"best", "paper"}));
   const absl::Status refused = Delete(1).status();
   EXPECT_TRUE(HasReason(refused, Reason::kCheckpointPinned)) << refused;
   EXPECT_NE(refused.message().find("best, paper"), std::string::npos) << refused;
@@ -267,15 +267,15 @@ TEST_F(DeletionStoreTest, AnyChange_SyncOfItsDirectoryFailsOnce_IsDone) {
   once();
   EXPECT_TRUE(store_->Pin(kJob, {3, true, "note"}).ok());
   EXPECT_EQ(failing_calls.directory_syncs, 0);
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 3).pinned);
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 3).pinned);
   once();
   EXPECT_TRUE(store_->Pin(kJob, {1, false, ""}).ok());
   EXPECT_EQ(failing_calls.directory_syncs, 0);
-  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_FALSE(checkpoints_->ReadStep(kJob, 1).pinned);
   once();
   EXPECT_TRUE(store_->Tag(kJob, {"paper", std::nullopt}).ok());
   EXPECT_EQ(failing_calls.directory_syncs, 0);
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 2).tags.empty());
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 2).tags.empty());
   PrunePolicy policy;
   policy.keep_last = 2;
   once();
@@ -296,7 +296,7 @@ TEST_F(DeletionStoreTest, AnyChange_NoSyncSucceeds_IsUnknown) {
     EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
   }
   failing_calls.directory_syncs = 0;
-  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_FALSE(checkpoints_->ReadStep(kJob, 1).pinned);
 }
 
 TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
@@ -309,7 +309,7 @@ TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
       failing_calls.directory_syncs_to_pass = syncs;
       failing_calls.directory_syncs = step == 1 ? 1 : 1000;
       const absl::Status told = Delete(step).status();
-      const bool deleted = catalog_->ReadStep(kJob, step).state() == StepRecord::State::kNothing;
+      const bool deleted = checkpoints_->ReadStep(kJob, step).state() == StepRecord::State::kNothing;
       failing_calls.directory_syncs = 0;
       if (!deleted) {
         EXPECT_FALSE(told.ok()) << syncs;
@@ -332,7 +332,7 @@ TEST_F(DeletionStoreTest, Delete_LinkOfTheRecordFails_IsUnknownThoughNothingStan
   failing_calls.links = 0;
   EXPECT_FALSE(told.ok());
   EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
-  EXPECT_EQ(catalog_->ReadStep(kJob, 1).state(), StepRecord::State::kCommitted);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).state(), StepRecord::State::kCommitted);
   EXPECT_TRUE(Delete(1).ok()) << "it may be repeated";
 }
 
@@ -348,7 +348,7 @@ TEST_F(DeletionStoreTest, Delete_RecordCannotBeReadBack_IsUnknown) {
     failing_calls.opens_that_miss_it = 100;
     const absl::Status told = Delete(1).status();
     failing_calls.opens_to_pass = failing_calls.opens_that_miss_it = 0;
-    if (catalog_->ReadStep(kJob, 1).state() == StepRecord::State::kCommitted) continue;
+    if (checkpoints_->ReadStep(kJob, 1).state() == StepRecord::State::kCommitted) continue;
     told_so = true;
     EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
   }
@@ -383,7 +383,7 @@ TEST_F(DeletionStoreTest, Tag_AnotherStepHasIt_IsRefused) {
   ASSERT_TRUE(store_->Tag(kJob, {"best", 1}).ok());
   const absl::Status refused = store_->Tag(kJob, {"best", 2}).status();
   EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 2).tags.empty());
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 2).tags.empty());
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"../../x", 2}).status(), Reason::kBadRequest));
 }
 
@@ -409,18 +409,20 @@ TEST_F(DeletionStoreTest, Tag_RootIsLost_PutsNothing) {
   Commit(1);
   lock_.held = MakeError(Reason::kRootInUse, "another one");
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"best", 1}).status(), Reason::kRootInUse));
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 1).tags.empty());
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 1).tags.empty());
 }
 
 TEST_F(DeletionStoreTest, Delete_TheLatestIsKnown_IsLookedAtFirstAndNotBelieved) {
   for (int64_t step = 1; step <= 4; ++step) Commit(step);
   latest_ = 3;
   ASSERT_TRUE(Delete(1).ok());
-  EXPECT_NE(std::string(catalog_->Read(kJob, 1, 1)->error.message()).find("step 3 remained"), std::string::npos)
-      << catalog_->Read(kJob, 1, 1)->error;
+  EXPECT_NE(std::string(checkpoints_->ReadAttempt(kJob, 1, 1).error.message()).find("step 3 remained"),
+            std::string::npos)
+      << checkpoints_->ReadAttempt(kJob, 1, 1).error;
   std::filesystem::remove(Bin(3));
   ASSERT_TRUE(Delete(2).ok());
-  EXPECT_NE(std::string(catalog_->Read(kJob, 2, 1)->error.message()).find("step 4 remained"), std::string::npos);
+  EXPECT_NE(std::string(checkpoints_->ReadAttempt(kJob, 2, 1).error.message()).find("step 4 remained"),
+            std::string::npos);
   latest_ = 4;
   EXPECT_TRUE(HasReason(Delete(4).status(), Reason::kLastCheckpoint)) << "3 lacks a file";
 }
@@ -430,14 +432,14 @@ TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftov
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
   Open();
-  const auto recovered = catalog_->Recover(kJob);
+  const auto recovered = checkpoints_->Recover(kJob);
   ASSERT_TRUE(recovered.ok());
   ASSERT_EQ(recovered->size(), 2u);
   EXPECT_EQ((*recovered)[0].step, 1);
   EXPECT_TRUE((*recovered)[0].deleted && (*recovered)[0].left_over());
   EXPECT_FALSE((*recovered)[1].left_over());
   ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
-  EXPECT_FALSE((*catalog_->Recover(kJob))[0].left_over());
+  EXPECT_FALSE((*checkpoints_->Recover(kJob))[0].left_over());
 }
 
 }  // namespace

@@ -108,14 +108,14 @@ ChangedSteps SimulatedStorage::Prune(const PruneSteps& prune) {
   if (!prune.policy.has_value()) return changed;
   changed.policy = *prune.policy;
   const auto standing = Standing();
-  std::vector<CommittedLines::Commit> commits;
+  std::vector<JobLineage::Commit> commits;
   for (const auto& [step, attempt] : standing) commits.push_back({step, outcomes_.at({step, attempt}).lineage});
-  const CommittedLines lines(std::move(commits));
+  const JobLineage lineage(std::move(commits));
   std::vector<PruneCandidate> candidates;
   for (const auto& [step, attempt] : standing) {
     PruneCandidate& candidate = candidates.emplace_back();
     candidate.step = step;
-    candidate.superseded = lines.superseded().contains(step);
+    candidate.superseded = lineage.superseded().contains(step);
     candidate.in_use = std::find(prune.in_use.begin(), prune.in_use.end(), step) != prune.in_use.end();
   }
   changed.choices = ChoosePruned(candidates, *prune.policy, [](int64_t) { return true; });

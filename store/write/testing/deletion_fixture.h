@@ -37,9 +37,9 @@ class DeletionFixture : public testing::Test {
 
   // A coordinator that has just started.
   void Open() {
-    catalog_ = std::make_unique<Catalog>(*storage_);
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
     lock_.before_check = [this] { clock_.Advance(storage_time_); };
-    store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, lock_);
+    store_ = std::make_unique<DeletionStore>(*storage_, *checkpoints_, clock_, lock_);
   }
   // Commits a checkpoint with one file.
   void Commit(int64_t step, uint32_t attempt = 1, std::vector<Metric> metrics = {}) {
@@ -72,7 +72,7 @@ class DeletionFixture : public testing::Test {
   absl::StatusOr<ChangedSteps> Delete(int64_t step) { return store_->Delete(kJob, {step, "a test"}, latest_); }
   std::vector<int64_t> Listed() {
     std::vector<int64_t> steps;
-    const auto listed = catalog_->Checkpoints(kJob);
+    const auto listed = checkpoints_->ReadCheckpoints(kJob);
     for (const StepRecord& step : *listed) {
       if (step.state() == StepRecord::State::kCommitted) steps.push_back(step.step);
     }
@@ -85,7 +85,7 @@ class DeletionFixture : public testing::Test {
   absl::Duration storage_time_;    // what a look at the root takes
   std::optional<int64_t> latest_;  // what the job takes for the latest
   FakeRootLock lock_;
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
   std::unique_ptr<DeletionStore> store_;
 };
 

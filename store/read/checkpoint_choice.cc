@@ -1,4 +1,5 @@
-#include "store/read/catalog.h"
+// How a CheckpointStore serves those who decide: it makes durable what it tells, keeps the manifest used last, and
+// chooses the step that a load takes.
 
 #include <algorithm>
 
@@ -7,6 +8,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/read/check_files.h"
+#include "store/read/checkpoint_store.h"
 
 namespace cairn {
 namespace {
@@ -22,7 +24,7 @@ constexpr size_t kMaxPassedOver = 64;
 
 }  // namespace
 
-std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<StepRecord> steps) {
+std::vector<StepRecord> CheckpointStore::Settled(const std::string& job, std::vector<StepRecord> steps) {
   std::vector<std::string> directories;
   std::vector<StepRecord*> told;
   for (StepRecord& step : steps) {
@@ -45,14 +47,14 @@ std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<Ste
   return steps;
 }
 
-absl::StatusOr<StoredAttempts> Catalog::RecoverStep(const std::string& job, int64_t step) {
+absl::StatusOr<StoredAttempts> CheckpointStore::RecoverStep(const std::string& job, int64_t step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   StoredAttempts recovered;
-  AddTo(recovered, Settled(job, {store_.ReadStep(job, step)}).front());
+  AddTo(recovered, Settled(job, {ReadStep(job, step)}).front());
   return recovered;
 }
 
-void Catalog::RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps) {
+void CheckpointStore::RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps) {
   for (const StepRecord& step : steps) {
     if (step.unfinished) storage_.RemoveUnfinished(StepDirectory(job, step.step), began_).IgnoreError();
     for (const StoredAttempt& attempt : step.attempts) {
@@ -70,32 +72,23 @@ void Catalog::RemoveUnfinished(const std::string& job, const std::vector<StepRec
   }
 }
 
-absl::StatusOr<StoredAttempts> Catalog::Recover(const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadJob(job));
+absl::StatusOr<StoredAttempts> CheckpointStore::Recover(const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadJob(job));
   RemoveUnfinished(job, steps);
   StoredAttempts recovered;
   for (const StepRecord& step : Settled(job, std::move(steps))) AddTo(recovered, step);
   return recovered;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job,
-                                                             const std::optional<std::vector<int64_t>>& among) {
-  if (!among.has_value()) return store_.ReadCheckpoints(job);
-  std::vector<StepRecord> found;
-  for (int64_t step : *among) {
-    StepRecord record = store_.ReadStep(job, step);
-    if (record.state() != StepRecord::State::kNothing) found.push_back(std::move(record));
-  }
-  return found;
-}
-
-absl::StatusOr<Catalog::ManifestBytes> Catalog::ReadManifestBytes(const std::string& job, std::optional<int64_t> step) {
-  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestFile file, store_.Find(job, step));
+absl::StatusOr<CheckpointStore::ManifestBytes> CheckpointStore::ReadManifestBytes(const std::string& job,
+                                                                                  std::optional<int64_t> step) {
+  CAIRN_ASSIGN_OR_RETURN(const ManifestFile file, Find(job, step));
   {
     MutexLock lock(mutex_);
     if (bytes_ != nullptr && bytes_file_ == file) return ManifestBytes{file.step, file.attempt, bytes_};
   }
-  CAIRN_ASSIGN_OR_RETURN(std::string read, store_.ReadBytes(file));
+  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
+  CAIRN_ASSIGN_OR_RETURN(std::string read, ReadSurely(file.path, *opened, CheckOutcome));
   auto bytes = std::make_shared<const std::string>(std::move(read));
   MutexLock lock(mutex_);
   bytes_file_ = file;
@@ -103,13 +96,12 @@ absl::StatusOr<Catalog::ManifestBytes> Catalog::ReadManifestBytes(const std::str
   return ManifestBytes{file.step, file.attempt, std::move(bytes)};
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::Decode(const std::string& job,
-                                                     const CheckpointStore::ManifestFile& file) {
+absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::Decode(const std::string& job, const ManifestFile& file) {
   {
     MutexLock lock(mutex_);
     if (manifest_ != nullptr && manifest_file_ == file) return manifest_;
   }
-  CAIRN_ASSIGN_OR_RETURN(Manifest read, store_.Read(job, file));
+  CAIRN_ASSIGN_OR_RETURN(Manifest read, Read(job, file));
   auto manifest = std::make_shared<const Manifest>(std::move(read));
   MutexLock lock(mutex_);
   manifest_file_ = file;
@@ -117,55 +109,58 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::Decode(const std::string& job,
   return manifest;
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadManifest(const std::string& job, std::optional<int64_t> step) {
-  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestFile file, store_.Find(job, step));
+absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::SharedManifest(const std::string& job,
+                                                                             std::optional<int64_t> step) {
+  CAIRN_ASSIGN_OR_RETURN(const ManifestFile file, Find(job, step));
   return Decode(job, file);
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job, const std::string& known,
-                                                                 const std::set<int64_t>& except) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
+absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::ReadNewestReadable(const std::string& job,
+                                                                                 const std::string& known,
+                                                                                 const std::set<int64_t>& except) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
     if (except.contains(steps[i])) continue;
-    const StepRecord step = store_.ReadStep(job, steps[i]);
+    const StepRecord step = ReadStep(job, steps[i]);
     if (step.state() != StepRecord::State::kCommitted) continue;
     if (!known.empty() && step.deciding()->plan_digest == known) return ManifestPtr();
-    if (auto manifest = Decode(job, CheckpointStore::ManifestFileOf(job, step)); manifest.ok()) return manifest;
+    if (auto manifest = Decode(job, ManifestFileOf(job, step)); manifest.ok()) return manifest;
   }
   return ManifestPtr();
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadValid(const std::string& job, const StepRecord& step) {
+absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::ReadValid(const std::string& job,
+                                                                        const StepRecord& step) {
   CAIRN_RETURN_IF_ERROR(step.damage());
-  if (step.state() != StepRecord::State::kCommitted) return CheckpointStore::NotCommitted(job, step.step, std::nullopt);
-  CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, CheckpointStore::ManifestFileOf(job, step)));
-  CAIRN_RETURN_IF_ERROR(CheckFilesOf(store_.storage(), *manifest));
+  if (step.state() != StepRecord::State::kCommitted) return NotCommitted(job, step.step, std::nullopt);
+  CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, ManifestFileOf(job, step)));
+  CAIRN_RETURN_IF_ERROR(CheckFilesOf(storage_, *manifest));
   return manifest;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Catalog::ReadCurrent(const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadCheckpoints(job));
-  const CommittedLines lines = LinesOf(steps);
-  std::erase_if(steps, [&](const StepRecord& step) { return lines.superseded().contains(step.step); });
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCurrent(const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadCheckpoints(job));
+  const JobLineage lineage = LineageOf(steps);
+  std::erase_if(steps, [&](const StepRecord& step) { return lineage.superseded().contains(step.step); });
   return steps;
 }
 
-std::optional<std::vector<int64_t>> Catalog::CurrentOf(const std::string& job, const KnownSteps& known) {
-  const auto steps = store_.Steps(job);
+std::optional<std::vector<int64_t>> CheckpointStore::CurrentOf(const std::string& job, const KnownSteps& known) {
+  const auto steps = Steps(job);
   if (!steps.ok()) return std::nullopt;
   for (const int64_t step : *steps) {
     if (std::binary_search(known.all.begin(), known.all.end(), step)) continue;
     // It is being saved, or somebody else has put it there: then it may change what is superseded.
-    const StepRecord::State state = store_.ReadStep(job, step).state();
+    const StepRecord::State state = ReadStep(job, step).state();
     if (state != StepRecord::State::kNothing) return std::nullopt;
   }
   return known.current;
 }
 
-absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValid(const std::string& job, bool fallback,
-                                                            const KnownSteps* known) {
+absl::StatusOr<CheckpointStore::ValidCheckpoint> CheckpointStore::FindValid(const std::string& job, bool fallback,
+                                                                            const KnownSteps* known) {
   if (const auto current = known == nullptr ? std::nullopt : CurrentOf(job, *known); current.has_value()) {
-    const auto found = FindValidIn(job, *current, fallback, [&](int64_t step) { return store_.ReadStep(job, step); });
+    const auto found = FindValidIn(job, *current, fallback, [&](int64_t step) { return ReadStep(job, step); });
     if (found.ok()) return found;
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCurrent(job));
@@ -176,9 +171,9 @@ absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValid(const std::string& j
   });
 }
 
-absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValidIn(const std::string& job,
-                                                              const std::vector<int64_t>& current, bool fallback,
-                                                              const ReadRecord& read) {
+absl::StatusOr<CheckpointStore::ValidCheckpoint> CheckpointStore::FindValidIn(const std::string& job,
+                                                                              const std::vector<int64_t>& current,
+                                                                              bool fallback, const StepReader& read) {
   ValidCheckpoint found;
   for (size_t i = current.size(); i-- > 0;) {
     const StepRecord step = read(current[i]);
@@ -193,7 +188,7 @@ absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValidIn(const std::string&
     found.passed_over.emplace_back(step.step, error);
     if (found.passed_over.size() == kMaxPassedOver) break;
   }
-  if (found.passed_over.empty()) return CheckpointStore::NotCommitted(job, std::nullopt, std::nullopt);
+  if (found.passed_over.empty()) return NotCommitted(job, std::nullopt, std::nullopt);
   return found.passed_over.size() == 1
              ? found.passed_over.front().second
              : Annotate(found.passed_over.front().second,
@@ -201,7 +196,8 @@ absl::StatusOr<Catalog::ValidCheckpoint> Catalog::FindValidIn(const std::string&
                                      " are damaged; the first of them"));
 }
 
-std::optional<int64_t> Catalog::NewestValidOf(const std::string& job, absl::FunctionRef<bool(int64_t step)> wanted) {
+std::optional<int64_t> CheckpointStore::NewestValidOf(const std::string& job,
+                                                      absl::FunctionRef<bool(int64_t step)> wanted) {
   const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   size_t passed_over = 0;
@@ -214,15 +210,15 @@ std::optional<int64_t> Catalog::NewestValidOf(const std::string& job, absl::Func
   return std::nullopt;
 }
 
-std::optional<int64_t> Catalog::NewestValid(const std::string& job, std::optional<int64_t> except) {
+std::optional<int64_t> CheckpointStore::NewestValid(const std::string& job, std::optional<int64_t> except) {
   return NewestValidOf(job, [&](int64_t step) { return step != except; });
 }
 
-std::optional<int64_t> Catalog::ValidBelow(const std::string& job, int64_t below) {
+std::optional<int64_t> CheckpointStore::ValidBelow(const std::string& job, int64_t below) {
   return NewestValidOf(job, [&](int64_t step) { return step < below; });
 }
 
-std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {
+std::optional<int64_t> CheckpointStore::CommittedBelow(const std::string& job, int64_t step) {
   const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   for (size_t i = steps->size(); i-- > 0;) {
