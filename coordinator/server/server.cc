@@ -52,7 +52,6 @@ class CoordinatorServer::Impl {
  public:
   Impl(ServerOptions options, TransferSecret secret, Storage& storage, const RootLock& root, const Clock& clock)
       : options_(std::move(options)),
-        storage_(storage),
         clock_(clock),
         layouts_(kLayoutCapacity, kJobLayoutCapacity),
         plans_(storage, layouts_, options_.save),
@@ -187,7 +186,6 @@ class CoordinatorServer::Impl {
   }
 
   const ServerOptions options_;
-  Storage& storage_;
   const Clock& clock_;
   LayoutStore layouts_;
   PlanStore plans_;

@@ -96,7 +96,7 @@ absl::StatusOr<CheckpointStore::ManifestBytes> CheckpointStore::ReadManifestByte
   return ManifestBytes{file.step, file.attempt, std::move(bytes)};
 }
 
-absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::Decode(const std::string& job, const ManifestFile& file) {
+absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::Share(const std::string& job, const ManifestFile& file) {
   {
     MutexLock lock(mutex_);
     if (manifest_ != nullptr && manifest_file_ == file) return manifest_;
@@ -112,7 +112,7 @@ absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::Decode(const std::
 absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::SharedManifest(const std::string& job,
                                                                              std::optional<int64_t> step) {
   CAIRN_ASSIGN_OR_RETURN(const ManifestFile file, Find(job, step));
-  return Decode(job, file);
+  return Share(job, file);
 }
 
 absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::ReadNewestReadable(const std::string& job,
@@ -124,7 +124,7 @@ absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::ReadNewestReadable
     const StepRecord step = ReadStep(job, steps[i]);
     if (step.state() != StepRecord::State::kCommitted) continue;
     if (!known.empty() && step.deciding()->plan_digest == known) return ManifestPtr();
-    if (auto manifest = Decode(job, ManifestFileOf(job, step)); manifest.ok()) return manifest;
+    if (auto manifest = Share(job, ManifestFileOf(job, step)); manifest.ok()) return manifest;
   }
   return ManifestPtr();
 }
@@ -133,7 +133,7 @@ absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::ReadValid(const st
                                                                         const StepRecord& step) {
   CAIRN_RETURN_IF_ERROR(step.damage());
   if (step.state() != StepRecord::State::kCommitted) return NotCommitted(job, step.step, std::nullopt);
-  CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, ManifestFileOf(job, step)));
+  CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Share(job, ManifestFileOf(job, step)));
   CAIRN_RETURN_IF_ERROR(CheckFilesOf(storage_, *manifest));
   return manifest;
 }

@@ -79,13 +79,12 @@ struct StepRecord {
 JobLineage LineageOf(const std::vector<StepRecord>& steps);
 
 // Only reads, but for Recover and RemoveUnfinished. Thread-safe; every method blocks on storage and may fail with its
-// errors. Everything comes from listing, so no pointer file can be stale. A record that was read once,
-// damaged or not, is remembered by the identity of the file, so a file that was removed and written anew is read anew.
-// A record counts as damaged when it was read twice, the second time past the page cache, and gave the same bytes. If
-// it gave other bytes, that is a STORAGE_ERROR, which is not remembered. So is a record that is listed and, as storage
-// says, not there: a client of a network file system may keep old answers, and a job that seems to have no checkpoint
-// would begin anew. A fault of one step does not keep the others from being
-// read.
+// errors. Everything comes from listing, so no pointer file can be stale. A record that was read once, damaged or not,
+// is remembered by the identity of its file, so a file that was removed and written anew is read anew. A record counts
+// as damaged when it was read twice, the second time past all caches, and gave the same bytes. If it gave other bytes,
+// that is a STORAGE_ERROR, which is not remembered. So is a record that is listed and, as storage says, not there: a
+// client of a network file system may keep old answers, and a job that seems to have no checkpoint would begin anew. A
+// fault of one step does not keep the others from being read.
 class CheckpointStore {
  public:
   // `storage` must outlive it. A holder of the root's lock gives the time since when it has that: RootLock::began. The
@@ -124,12 +123,15 @@ class CheckpointStore {
   static absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest,
                                    const std::string& stands = "", const std::string& next = "");
 
-  // Returns everything about a job; empty for a job that never saved. An outcome that cannot be read counts as damaged,
+  // For those who decide. The methods above read; these choose, and keep what is asked for often.
+
+  // Returns everything about a job, durable; empty for a job that never saved. An outcome that cannot be read counts as damaged,
   // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
   // unfinished files that predecessors have left.
   absl::StatusOr<StoredAttempts> Recover(const std::string& job);
   // Returns the same of one step.
   absl::StatusOr<StoredAttempts> RecoverStep(const std::string& job, int64_t step);
+
   using ManifestPtr = std::shared_ptr<const Manifest>;
   // The same as ReadManifest, but the manifest used last is kept.
   absl::StatusOr<ManifestPtr> SharedManifest(const std::string& job, std::optional<int64_t> step);
@@ -205,7 +207,7 @@ class CheckpointStore {
   // The same steps, made durable: the process that put an outcome may have ended before its own fsync. An outcome that
   // cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
-  absl::StatusOr<ManifestPtr> Decode(const std::string& job, const ManifestFile& file);
+  absl::StatusOr<ManifestPtr> Share(const std::string& job, const ManifestFile& file);
   absl::StatusOr<StoredAttempt> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                            const std::string& path);
   // The attempt's record according to its deletion; nothing if there is none. A deletion that cannot be read is damage
