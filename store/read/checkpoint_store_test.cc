@@ -99,7 +99,7 @@ TEST_F(CheckpointStoreTest, ReadJob_StorageHidesWhatItLists_IsUnread) {
     EXPECT_TRUE(HasReason(step.unread(), Reason::kStorageError)) << step.unread();
   }
   FailOpens("0001.verdict", ENOENT, 1);
-  EXPECT_TRUE(HasReason(store.Find("a/b", 10).status(), Reason::kStorageError));
+  EXPECT_TRUE(HasReason(store.ReadManifest("a/b", 10).status(), Reason::kStorageError));
   FailOpens("000000000020", ENOENT, 1);
   const auto job = store.ReadJob("a/b");
   ASSERT_TRUE(job.ok()) << job.status();
@@ -327,7 +327,7 @@ TEST_F(CheckpointStoreTest, ReadStep_BitsFlipWhileRead_IsNoProvenDamage) {
     watched_pread.to_spoil = 1;
     EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
     watched_pread.to_spoil = 1;
-    EXPECT_EQ(*store.ReadBytes(*store.Find("a/b", 10)), Commit(10, 1));
+    EXPECT_EQ(*store.ReadManifestBytes("a/b", 10)->bytes, Commit(10, 1));
     EXPECT_EQ(watched_pread.to_spoil, 0);
   }
   // Both reads are spoiled, each in another way: that is no proof, and the next call reads anew.
