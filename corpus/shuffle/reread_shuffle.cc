@@ -247,10 +247,10 @@ absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_opt
     selection.last = UINT64_MAX - selection.from < width + width / 16 ? UINT64_MAX : selection.from + width;
   }
   CAIRN_RETURN_IF_ERROR(output->Finish());
-  CAIRN_RETURN_IF_ERROR(CheckMultisets(read, output->lineage()));
+  CAIRN_RETURN_IF_ERROR(CheckMultisets(read, output->lines()));
   if (job.Stopped()) return MakeError(Reason::kInterrupted, "interrupted");
   CAIRN_RETURN_IF_ERROR(output->Commit());
-  job.report.lines = output->lineage();
+  job.report.lines = output->lines();
   job.report.outputs = output->paths();
   job.report.output_bytes = output->file_bytes();
   job.report.direct_output = output->direct();

@@ -153,7 +153,7 @@ class Gatherer {
         output_(output),
         next_(first_bucket),
         turn_(first_bucket),
-        checkpointed_bytes_(output.lineage().bytes) {}
+        checkpointed_bytes_(output.lines().bytes) {}
 
   absl::Status Run() {
     std::atomic<int> next_sorter = 0;
@@ -209,11 +209,11 @@ class Gatherer {
   }
 
   absl::Status MaybeCheckpoint(uint32_t bucket) {
-    if (journal_ == nullptr || output_.lineage().bytes - checkpointed_bytes_ < job_.options.checkpoint_bytes) {
+    if (journal_ == nullptr || output_.lines().bytes - checkpointed_bytes_ < job_.options.checkpoint_bytes) {
       return absl::OkStatus();
     }
     CAIRN_ASSIGN_OR_RETURN(nlohmann::json checkpoint, output_.Checkpoint());
-    checkpointed_bytes_ = output_.lineage().bytes;
+    checkpointed_bytes_ = output_.lines().bytes;
     return journal_->Append({{"kind", "output"}, {"next_bucket", bucket + 1}, {"output", std::move(checkpoint)}});
   }
 
@@ -327,15 +327,15 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
   job.report.scratch_bytes = scratch->allocated();
   output->SetTotalLines(scattered.seen.lines);
   job.progress->bytes_total = scattered.seen.bytes + scattered.seen.lines;
-  job.progress->bytes_written = output->lineage().bytes + output->lineage().lines;
+  job.progress->bytes_written = output->lines().bytes + output->lines().lines;
   job.progress->pass = 2;
   CAIRN_RETURN_IF_ERROR(Gatherer(job, *scratch, journal, scattered, *output, resumed.next_bucket).Run());
   job.report.direct_scratch = scratch->direct();
   CAIRN_RETURN_IF_ERROR(output->Finish());
-  CAIRN_RETURN_IF_ERROR(CheckMultisets(scattered.seen, output->lineage()));
+  CAIRN_RETURN_IF_ERROR(CheckMultisets(scattered.seen, output->lines()));
   if (job.Stopped()) return MakeError(Reason::kInterrupted, "interrupted");
   CAIRN_RETURN_IF_ERROR(output->Commit());
-  job.report.lines = output->lineage();
+  job.report.lines = output->lines();
   job.report.outputs = output->paths();
   job.report.output_bytes = output->file_bytes();
   job.report.direct_output = output->direct();

@@ -82,7 +82,7 @@ class ShuffleOutput {
   absl::Status Commit();
   void Keep();
 
-  const LineMultiset& lineage() const { return lineage_; }
+  const LineMultiset& lines() const { return lines_; }
   // May be called after Finish.
   uint64_t file_bytes() const { return file_bytes_; }
   std::vector<std::string> paths() const;
@@ -111,7 +111,7 @@ class ShuffleOutput {
   UniqueFd held_;
   std::string token_;
   uint64_t total_lines_ = 0;
-  LineMultiset lineage_;
+  LineMultiset lines_;
   uint64_t long_hash_ = 0;
   uint64_t long_length_ = 0;
   std::unique_ptr<OutputFile> file_;  // the part that is open
