@@ -9,7 +9,6 @@
 #include "common/base/clock.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
-#include "common/file/posix.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
 #include "common/process/ending.h"
@@ -24,8 +23,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/server.h"
-#include "store/root/epoch_file.h"
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
+#include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 #include "store/write/attempt_store.h"
 
@@ -94,14 +93,14 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   return settings;
 }
 
-absl::StatusOr<EpochFile> TakeRoot(const Settings& settings, PosixStorage& storage, const Clock& clock) {
-  return EpochFile::Acquire(storage, settings.lock_timeout, clock, [&](const std::string& holder) {
+absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Storage& storage, const Clock& clock) {
+  return storage.TakeRoot(settings.lock_timeout, clock, [&](const std::string& holder) {
     Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", holder}});
   });
 }
 
 // Checks that an outcome can be put into the root.
-absl::Status ProbeRoot(PosixStorage& storage) {
+absl::Status ProbeRoot(Storage& storage) {
   const absl::Status creates = storage.ProbeAtomicCreate();
   if (!HasReason(creates, Reason::kNoSpace)) return creates;
   // Without a coordinator nobody could load what stands on a full disk.
@@ -118,7 +117,7 @@ absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, 
     return TokenSource::Of({});
   }
   if (!settings.token_file.empty()) return TokenSource::Open({.file = settings.token_file});
-  CAIRN_RETURN_IF_ERROR(MakeRootToken(storage).status());
+  CAIRN_RETURN_IF_ERROR(MakeRootToken(storage.directory()).status());
   return TokenSource::Open({.root = settings.root});
 }
 
@@ -189,24 +188,18 @@ absl::Status Serve(Settings settings) {
   // A directory that may not become a root is not even made.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(settings.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(settings.root, /*create=*/true));
-  CAIRN_ASSIGN_OR_RETURN(EpochFile epoch, TakeRoot(settings, *storage, clock));
+  CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
   ServerOptions& options = settings.server;
   CAIRN_ASSIGN_OR_RETURN(options.tokens, TokensOf(settings, *storage));
   CAIRN_ASSIGN_OR_RETURN(options.decisions.root_proof, PutRootProof(*storage));
-  options.decisions.coordinator_epoch = epoch.epoch();
+  options.decisions.coordinator_epoch = root->epoch();
   options.decisions.root = storage->root();
   options.decisions.open_files = open_files;
-  options.began = epoch.began();
-  options.holds_root = [&] {
-    const absl::Status held = epoch.Check();
-    if (HasReason(held, Reason::kRootInUse)) ending.OnError(held);
-    return held;
-  };
-  options.raise_format = [&] { return epoch.RaiseFormat(); };
-  CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
-  LogServing(*server, settings, epoch.epoch(), open_files);
+  root->OnLost([&](const absl::Status& lost) { ending.OnError(lost); });
+  CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, *root, clock));
+  LogServing(*server, settings, root->epoch(), open_files);
   LogOpenFiles(open_files);
 
   // The copy comes before anybody is told the address: who knows that finds the token.
@@ -216,7 +209,7 @@ absl::Status Serve(Settings settings) {
     RenewCopy(*copy, *options.tokens);
   }
   // Whoever wants to serve the root too is told where this one does. Without that, only this help is missing.
-  if (const absl::Status told = epoch.TellAddress(server->address()); !told.ok()) {
+  if (const absl::Status told = root->TellAddress(server->address()); !told.ok()) {
     Log(LogLevel::kWarn, "address_untold", {{"error", told}});
   }
   CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));

@@ -167,7 +167,7 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
   RoundSourceOptions source;
   source.reader.slab = std::move(slab);
   source.reader.io_threads = context_.options.io_threads;
-  source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
+  source.reader.cache = FitsPageCache(order.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
   source.offer = [this](std::shared_ptr<SharedMemory> memory) {
     return context_.descriptors.Offer(std::move(memory), true);
   };

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
   std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
   const AgentOptions& given = agent->options_;
-  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
+  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false, {.direct = given.direct_io}));
   agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
     raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
   });

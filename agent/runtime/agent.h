@@ -26,9 +26,9 @@
 #include "agent/staging/control_page.h"
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
 #include "common/rpc/connection_listener.h"
 #include "gpu/nccl/group_keeper.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 

@@ -80,7 +80,7 @@ struct JobContext {
   absl::Time wall;  // for people
   std::optional<int64_t> last_committed;
   // Say what is committed, and what builds on what.
-  const CommittedLines* lines = nullptr;
+  const JobLineage* lineage = nullptr;
   std::shared_ptr<const KnownSteps> known_steps;
   // The smallest step of those saves in flight that began before the one that takes its step. If it is smaller than
   // that one's, it commits first.

@@ -70,9 +70,9 @@ Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts,
 void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.now = moment.now;
   context.wall = moment.wall;
-  context.lines = &outcomes_.lines();
+  context.lineage = &outcomes_.lineage();
   context.known_steps = outcomes_.known_steps();
-  context.last_committed = context.lines->latest();
+  context.last_committed = context.lineage->latest();
   context.stalled_step = saves_.StalledStep();
 }
 
@@ -251,7 +251,7 @@ Save* Job::BeginSave(const Member& member, const v1::SaveState& state, JobContex
   if (saves_.EndedFor(member, state) != nullptr) return nullptr;
   // A checkpoint may be replaced that the trainers say they want replaced, or from before which they have gone on.
   const bool replaces =
-      state.overwrite() || (outcomes_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
+      state.overwrite() || (outcomes_.Committed(step) && context.lineage->LeavesBehind(ResumedFrom(state), step));
   if (!replaces && outcomes_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
   if (saves_.full()) return nullptr;
   Save& save = saves_.Begin(step, context);
@@ -307,7 +307,7 @@ bool Job::AdvanceOperations(JobContext& context) {
 }
 
 void Job::KeepLeftovers(const JobContext& context) {
-  for (const Leftover& leftover : saves_.TakeLeftovers()) {
+  for (const StoredAttempt& leftover : saves_.TakeLeftovers()) {
     leftovers_.Add(leftover, context.now + options_.storage_timeout);
   }
 }
@@ -409,7 +409,7 @@ std::string Job::MiscountedPart(const JobContext& context) const {
   if (std::string missed = saves_.Inconsistency(); !missed.empty()) return missed;
   if (!loads_.IsConsistent()) return "the ranks of a load are not counted as they are";
   if (!requests_.IsConsistent(members_)) return "the answers of ranks that agree on a step are not counted as they are";
-  if (!outcomes_.IsConsistent()) return "the lines of checkpoints are not those of the outcomes";
+  if (!outcomes_.IsConsistent()) return "the lineage of checkpoints is not that of the outcomes";
   if (!wanted_layouts_.IsConsistent(members_, context.layouts))
     return "the missing layouts are not those that are wanted";
   return "";

@@ -27,7 +27,7 @@ struct BookkeepingFault {
   static void TokenGiven(Job& job) { SaveOf(job).moving_[2] = true; }
   static void LoadCounts(Job& job) { ++job.loads_.loads_.front().counts_.with_step; }
   static void Agreement(Job& job) { ++job.requests_.agreement_.armed_; }
-  static void Lines(Job& job) { job.outcomes_.lines_ = CommittedLines(); }
+  static void Lines(Job& job) { job.outcomes_.lineage_ = JobLineage(); }
   static void Wanted(Job& job) { job.wanted_layouts_.wanted_["gone"].insert(0); }
   static void StepChange(Job& job) {
     EXPECT_TRUE(job.step_changes_.Ask({DeleteStep{10, "a test"}}, job.context_).ok());
@@ -54,8 +54,8 @@ class OracleTest : public JobFixture, public testing::WithParamInterface<Bookkee
   OracleTest() {
     StartDecisions(Options(), kRanks);
     for (int rank = 0; rank < kRanks; ++rank) Register(rank);
-    Recovered recovered;
-    OutcomeSummary& outcome = recovered.outcome.emplace_back();
+    StoredAttempts recovered;
+    StoredAttempt& outcome = recovered.emplace_back();
     outcome.step = 10;
     outcome.attempt = 1;
     outcome.committed = true;
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
         BookkeepingFault{"TokenGiven", BookkeepingFault::TokenGiven, "rank 2 of the save of step 60 needs no token"},
         BookkeepingFault{"LoadCounts", BookkeepingFault::LoadCounts, "the ranks of a load are not counted"},
         BookkeepingFault{"Agreement", BookkeepingFault::Agreement, "the answers of ranks that agree"},
-        BookkeepingFault{"Lines", BookkeepingFault::Lines, "the lines of checkpoints"},
+        BookkeepingFault{"Lines", BookkeepingFault::Lines, "the lineage of checkpoints"},
         BookkeepingFault{"Wanted", BookkeepingFault::Wanted, "the missing layouts"},
         BookkeepingFault{"StepChange", BookkeepingFault::StepChange, "an action follows"},
         BookkeepingFault{"Orders", BookkeepingFault::Orders, "the orders of rank 1 have changed unseen"},

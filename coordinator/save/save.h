@@ -97,7 +97,7 @@ class Save {
 
   // Returns what an ended save has left in storage, because storage did not answer. It is to be removed later. Answers
   // once.
-  std::optional<Leftover> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
+  std::optional<StoredAttempt> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
 
   // Returns whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later
   // call.
@@ -245,7 +245,7 @@ class Save {
   std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, JobContext& context);
   void SetPhase(Phase phase, JobContext& context);
-  void Commit(const OutcomeSummary& outcome, JobContext& context);
+  void Commit(const StoredAttempt& outcome, JobContext& context);
   void End(Phase phase, JobContext& context);
   // Notes to whom the outcome of an aborted save is owed; see HoldOwed.
   void OweOutcome(const JobContext& context);
@@ -308,8 +308,8 @@ class Save {
   absl::Time next_outcome_try_ = absl::InfinitePast();
   uint64_t remove_ticket_ = 0;
   absl::Time remove_time_ = absl::InfiniteFuture();
-  std::optional<Leftover> leftover_;
-  OutcomeSummary outcome_;
+  std::optional<StoredAttempt> leftover_;
+  StoredAttempt outcome_;
   // True after an abort: Rank::owed_known counts.
   bool owes_unknown_ = false;
   int owed_answered_ = 0;

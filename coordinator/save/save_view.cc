@@ -218,7 +218,7 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
   if (phase_ == Phase::kCommitted) {
     view.set_bytes(outcome_.bytes);
     view.set_world_size(outcome_.world_size);
-    SetTimestamp(outcome_.commit_time, *view.mutable_commit_time());
+    SetTimestamp(outcome_.time, *view.mutable_commit_time());
     if (!warning_.ok()) *view.mutable_warning() = StatusToProto(warning_);
   }
   SetTimestamp(created_wall_, *view.mutable_create_time());

@@ -188,8 +188,8 @@ bool Saves::Advance(JobContext& context) {
   return moved;
 }
 
-std::vector<Leftover> Saves::TakeLeftovers() {
-  std::vector<Leftover> leftovers;
+std::vector<StoredAttempt> Saves::TakeLeftovers() {
+  std::vector<StoredAttempt> leftovers;
   for (Save& save : saves_) {
     if (const auto leftover = save.TakeLeftover(); leftover.has_value()) leftovers.push_back(*leftover);
   }

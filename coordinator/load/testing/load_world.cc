@@ -112,11 +112,11 @@ void LoadWorld::Execute(const CoreAction& action) {
     Job* job = decisions_->Find(kJob);
     if (job == nullptr) return;
     if (std::holds_alternative<RecoverJob>(action.what)) {
-      OutcomeSummary outcome;
+      StoredAttempt outcome;
       outcome.step = 7;
       outcome.attempt = 1;
       outcome.committed = true;
-      job->OnRecovered(Recovered{{outcome}, {}}, moment);
+      job->OnRecovered(StoredAttempts{outcome}, moment);
     } else if (const auto* plan = std::get_if<PlanLoad>(&action.what); plan != nullptr) {
       if (plan->layout.size() != ranks_.size()) Violation("a plan for some of the ranks");
       PlannedLoad planned;

@@ -1,4 +1,4 @@
-#include "store/root/epoch_file.h"
+#include "store/posix/epoch_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -18,10 +18,9 @@
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/file/retry.h"
-#include "common/file/uncached_file.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
 
 namespace cairn {
 namespace {
@@ -64,8 +63,8 @@ constexpr uint64_t kMaxFileBytes = 4096;
 constexpr char kQuestion[] = "which coordinator the root has";
 
 // Reads the record past the page cache, so that bits which flipped on their way are not believed.
-absl::StatusOr<std::string> ReadOnceMore(PosixStorage& storage) {
-  CAIRN_ASSIGN_OR_RETURN(std::string record, ReadUncached(storage, kPath, kMaxFileBytes));
+absl::StatusOr<std::string> ReadOnceMore(Storage& storage) {
+  CAIRN_ASSIGN_OR_RETURN(std::string record, storage.Read(kPath, kMaxFileBytes, Cache::kBypass));
   record.resize(std::min(record.size(), kRecordBytes));
   return record;
 }
@@ -78,17 +77,16 @@ std::vector<std::string> WordsOf(const std::string& text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
 }
 
-EpochFile::Holder HolderIn(PosixStorage& storage, const std::string& record) {
+RootHolder HolderIn(Storage& storage, const std::string& record) {
   const std::vector<std::string> words = WordsOf(record);
   if (words.size() < 4) return {"an unknown process", "", ""};
-  EpochFile::Holder holder = {absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")"), words[3],
-                              ""};
-  const std::vector<std::string> told = WordsOf(storage.ReadFile(kAddressPath, kMaxFileBytes).value_or(""));
+  RootHolder holder = {absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")"), words[3], ""};
+  const std::vector<std::string> told = WordsOf(storage.Read(kAddressPath, kMaxFileBytes).value_or(""));
   if (told.size() == 2 && told[0] == words[1]) holder.address = told[1];
   return holder;
 }
 
-absl::Status InUse(const std::string& root, const EpochFile::Holder& holder) {
+absl::Status InUse(const std::string& root, const RootHolder& holder) {
   ErrorMetadata metadata = {{"root", root}, {"holder", holder.text}};
   std::string where;
   if (!holder.address.empty()) {
@@ -100,20 +98,21 @@ absl::Status InUse(const std::string& root, const EpochFile::Holder& holder) {
 
 }  // namespace
 
-absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
-                                             const std::function<void(const std::string& holder)>& waiting) {
-  const std::string path = absl::StrCat(storage.root(), "/", kPath);
+absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, ConfinedDirectory& directory,
+                                                              absl::Duration patience, const Clock& clock,
+                                                              const Storage::Waiting& waiting) {
+  const std::string path = storage.FullPath(kPath);
   // What a coordinator leaves behind would make this directory a root, so the check comes before.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(storage.root()));
   CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, storage.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, directory.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
   const absl::Time deadline = clock.SteadyNow() + patience;
   bool told = false;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", path);
     const auto record = Read(fd.get(), path);
-    const Holder holder = HolderIn(storage, record.value_or(""));
+    const RootHolder holder = HolderIn(storage, record.value_or(""));
     if (clock.SteadyNow() >= deadline) return InUse(storage.root(), holder);
     if (!told) waiting(holder.text);
     told = true;
@@ -149,81 +148,82 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   text += '\n';
   if (const int error = WriteFullyAt(fd.get(), text, 0); error != 0) return ErrnoError(error, "write", path);
   if (Fsync(fd.get()) != 0) return ErrnoError(errno, "write", path);
-  CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));
+  CAIRN_RETURN_IF_ERROR(storage.Sync(".cairn"));
   struct stat info;
   if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
-  return EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim));
+  return std::unique_ptr<EpochFile>(
+      new EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim)));
 }
 
-absl::StatusOr<std::optional<EpochFile::Holder>> EpochFile::HolderOf(PosixStorage& storage) {
-  auto opened = storage.OpenFile(kPath, O_RDONLY | O_NONBLOCK);
+absl::StatusOr<std::optional<RootHolder>> EpochFile::HolderOf(Storage& storage, ConfinedDirectory& directory) {
+  auto opened = directory.OpenFile(kPath, O_RDONLY | O_NONBLOCK);
   if (HasReason(opened.status(), Reason::kFileMissing)) return std::nullopt;
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, std::move(opened));
   // A shared lock is given back at once, so two that look do not take each other for the holder. A coordinator that
   // starts at this moment tries again.
   if (RetryInterrupted([&] { return flock(fd.get(), LOCK_SH | LOCK_NB); }) == 0) return std::nullopt;
-  if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", absl::StrCat(storage.root(), "/", kPath));
+  if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", storage.FullPath(kPath));
   return HolderIn(storage, Read(fd.get(), kPath).value_or(""));
 }
 
 absl::Status EpochFile::TellAddress(const std::string& address) const {
-  return storage_->PutReplacing(kAddressPath, absl::StrCat(epoch_, " ", address, "\n"));
+  return storage_.PutReplacing(kAddressPath, absl::StrCat(epoch_, " ", address, "\n"));
 }
 
-absl::Status EpochFile::Check() const {
-  MutexLock lock(record_->mutex);
+absl::Status EpochFile::Look() const {
+  MutexLock lock(mutex_);
   return CheckRecord();
 }
 
-absl::Status EpochFile::RaiseFormat() {
-  MutexLock lock(record_->mutex);
+absl::Status EpochFile::RaiseFormat() const {
+  MutexLock lock(mutex_);
   CAIRN_RETURN_IF_ERROR(CheckRecord());
-  const std::string raised = WithFormat(record_->text, kDeletionsFormat);
-  if (record_->text == raised && record_->durable) return absl::OkStatus();
-  const std::string path = absl::StrCat(storage_->root(), "/", kPath);
-  record_->durable = false;
-  record_->tried = raised;
+  const std::string raised = WithFormat(text_, kDeletionsFormat);
+  if (text_ == raised && durable_) return absl::OkStatus();
+  const std::string path = storage_.FullPath(kPath);
+  durable_ = false;
+  tried_ = raised;
   if (const int error = WriteFullyAt(fd_.get(), raised, 0); error != 0) return ErrnoError(error, "write", path);
-  record_->text = raised;
+  text_ = raised;
   if (Fsync(fd_.get()) != 0) return ErrnoError(errno, "write", path);
-  record_->durable = true;
+  durable_ = true;
   // Where another file stands at the path by now, its readers do not see what was written.
   return CheckRecord();
 }
 
 bool EpochFile::IsOwn(const std::string& text) const {
-  if (text == record_->text) return true;
-  const std::string& tried = record_->tried;
+  if (text == text_) return true;
+  const std::string& tried = tried_;
   if (tried.empty() || text.size() != tried.size()) return false;
   const auto parted = std::mismatch(text.begin(), text.end(), tried.begin());
   const auto at = static_cast<size_t>(parted.first - text.begin());
-  return text.substr(at) == record_->text.substr(at);
+  return text.substr(at) == text_.substr(at);
 }
 
 absl::Status EpochFile::CheckRecord() const {
-  const auto record = storage_->ReadFile(kPath, kMaxFileBytes);
+  const auto record = storage_.Read(kPath, kMaxFileBytes);
   const bool missing = HasReason(record.status(), Reason::kFileMissing);
   if (!record.ok() && !missing && !HasReason(record.status(), Reason::kMessageTooLarge)) return record.status();
   if (record.ok() && IsOwn(*record)) return absl::OkStatus();
   std::string standing = record.value_or("");
   if (record.ok() || missing) {
-    const auto again = ReadOnceMore(*storage_);
+    const auto again = ReadOnceMore(storage_);
     const bool still_missing = HasReason(again.status(), Reason::kFileMissing);
     if (!again.ok() && !still_missing) return again.status();
     if (again.ok() && IsOwn(*again)) return absl::OkStatus();
     if (missing != still_missing || (again.ok() && *again != standing.substr(0, kRecordBytes))) {
-      return GaveOtherBytes(absl::StrCat(storage_->root(), "/", kPath), kQuestion);
+      return GaveOtherBytes(storage_.FullPath(kPath), kQuestion);
     }
   }
-  const std::string holder = HolderIn(*storage_, standing).text;
+  const std::string holder = HolderIn(storage_, standing).text;
   const std::string next =
       "Look which coordinators were started with this --root, and end all but one; the one that stays has to be "
       "started again if it has ended.";
   return MakeError(Reason::kRootInUse,
-                   missing ? absl::StrCat(storage_->root(), "/", kPath, " is gone: nobody knows who serves the root")
-                           : absl::StrCat(storage_->root(), " is served by ", holder,
+                   missing ? absl::StrCat(storage_.root(), "/", kPath, " is gone: nobody knows who serves the root")
+                           : absl::StrCat(storage_.root(), " is served by ", holder,
                                           " now, though this process was never told that it lost the lock"),
-                   {{"root", storage_->root()}, {"holder", holder}, {"next", next}});
+                   {{"root", storage_.root()}, {"holder", holder}, {"next", next}});
 }
 
 }  // namespace cairn

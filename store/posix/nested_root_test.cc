@@ -1,4 +1,4 @@
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Roots must not lie within each other. Each coordinator believes that all below its root is its own, so the outer one
 // would take the inner one's files for those of jobs with other names, and every checkpoint there for a damaged one.
-#ifndef CAIRN_STORE_ROOT_NESTED_ROOT_H_
-#define CAIRN_STORE_ROOT_NESTED_ROOT_H_
+#ifndef CAIRN_STORE_POSIX_NESTED_ROOT_H_
+#define CAIRN_STORE_POSIX_NESTED_ROOT_H_
 
 #include <filesystem>
 #include <optional>
@@ -30,4 +30,4 @@ absl::Status CheckJobOfRoot(const std::string& root, const std::string& job);
 
 }  // namespace cairn
 
-#endif  // CAIRN_STORE_ROOT_NESTED_ROOT_H_
+#endif  // CAIRN_STORE_POSIX_NESTED_ROOT_H_

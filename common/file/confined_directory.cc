@@ -1,4 +1,4 @@
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@ constexpr size_t kStatsPerHelper = 256;
 // The kernel frees a file's blocks when it has let go of the directory's lock: that is what helpers share.
 constexpr size_t kUnlinksPerHelper = 32;
 
-absl::StatusOr<std::vector<PosixStorage::Entry>> ListDirectory(UniqueFd fd, const std::string& path) {
+absl::StatusOr<std::vector<ConfinedDirectory::Entry>> ListDirectory(UniqueFd fd, const std::string& path) {
   DIR* directory = fdopendir(fd.get());
   if (directory == nullptr) return ErrnoError(errno, "list", path);
   fd.release();
-  std::vector<PosixStorage::Entry> entries;
+  std::vector<ConfinedDirectory::Entry> entries;
   int error = 0;
   while (error == 0) {
     errno = 0;  // readdir sets it for an error, and leaves it as it is at the end
@@ -59,9 +59,9 @@ absl::StatusOr<std::vector<PosixStorage::Entry>> ListDirectory(UniqueFd fd, cons
 
 }  // namespace
 
-std::string PosixStorage::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }
+std::string ConfinedDirectory::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }
 
-absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::string& root, bool create) {
+absl::StatusOr<std::unique_ptr<ConfinedDirectory>> ConfinedDirectory::Open(const std::string& root, bool create) {
   if (root.empty()) return MakeError(Reason::kBadRequest, "no root directory was given (--root)");
   const auto failed = [&](std::string_view operation) {
     if (errno != ENOENT && errno != ENOTDIR) return ErrnoError(errno, operation, root);
@@ -79,15 +79,15 @@ absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::stri
   }
   UniqueFd fd(OpenNamedDirectory(root));
   if (!fd.valid()) return failed("open");
-  return std::unique_ptr<PosixStorage>(new PosixStorage(std::move(clean), std::move(fd)));
+  return std::unique_ptr<ConfinedDirectory>(new ConfinedDirectory(std::move(clean), std::move(fd)));
 }
 
-std::shared_ptr<const UniqueFd> PosixStorage::root_fd() {
+std::shared_ptr<const UniqueFd> ConfinedDirectory::root_fd() {
   MutexLock lock(mutex_);
   return root_fd_;
 }
 
-absl::StatusOr<uint64_t> PosixStorage::Refresh() {
+absl::StatusOr<uint64_t> ConfinedDirectory::Refresh() {
   UniqueFd fd(OpenNamedDirectory(root_));
   struct stat now;
   if (!fd.valid() || StatOf(fd.get(), now) != 0) {
@@ -105,7 +105,7 @@ absl::StatusOr<uint64_t> PosixStorage::Refresh() {
   return root_changes_;
 }
 
-absl::StatusOr<UniqueFd> PosixStorage::OpenDirectory(std::string_view path) {
+absl::StatusOr<UniqueFd> ConfinedDirectory::OpenDirectory(std::string_view path) {
   UniqueFd current = OpenIn(root_fd()->get(), ".", O_RDONLY | O_DIRECTORY);
   if (!current.valid()) return ErrnoError(errno, "open", root_);
   if (path.empty()) return current;
@@ -116,14 +116,14 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenDirectory(std::string_view path) {
   return current;
 }
 
-absl::StatusOr<UniqueFd> PosixStorage::OpenParent(std::string_view path, std::string& leaf) {
+absl::StatusOr<UniqueFd> ConfinedDirectory::OpenParent(std::string_view path, std::string& leaf) {
   CAIRN_ASSIGN_OR_RETURN(auto parts, ConfinedComponents(path));
   leaf = parts.back();
   const size_t cut = path.size() - leaf.size();
   return OpenDirectory(path.substr(0, cut == 0 ? 0 : cut - 1));
 }
 
-absl::Status PosixStorage::MakeDirectories(std::string_view path) {
+absl::Status ConfinedDirectory::MakeDirectories(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(const auto parts, ConfinedComponents(path));
   CAIRN_ASSIGN_OR_RETURN(UniqueFd root, OpenDirectory(""));
   std::vector<DurableDirectories::Unsynced> unsynced;
@@ -131,8 +131,8 @@ absl::Status PosixStorage::MakeDirectories(std::string_view path) {
   return durable_.Sync(unsynced, Full(path));
 }
 
-absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path, const std::string& file,
-                                                                       std::string_view bytes) {
+absl::StatusOr<Put> ConfinedDirectory::MakeDirectoryExclusive(std::string_view path, const std::string& file,
+                                                              std::string_view bytes) {
   CAIRN_ASSIGN_OR_RETURN(auto parts, ConfinedComponents(path));
   const std::string leaf = parts.back();
   parts.pop_back();
@@ -161,7 +161,7 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
   return written;
 }
 
-absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags, unsigned mode) {
+absl::StatusOr<UniqueFd> ConfinedDirectory::OpenFile(std::string_view path, int flags, unsigned mode) {
   std::string leaf;
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
   UniqueFd fd = OpenIn(directory.get(), leaf, flags, mode);
@@ -169,53 +169,33 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags
   return fd;
 }
 
-PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::span<const std::string_view> pieces,
-                                            const AtomicWriteOptions& options) {
+PutResult ConfinedDirectory::Write(std::string_view path, std::span<const std::string_view> pieces,
+                                   const AtomicWriteOptions& options) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   if (!directory.ok()) return {directory.status()};
   return WriteAtomically(directory->get(), leaf, pieces, options, Full(path));
 }
 
-absl::Status PosixStorage::ProbeAtomicCreate() {
-  CAIRN_RETURN_IF_ERROR(MakeDirectories(".cairn"));
-  // The name is that of an unfinished file, so the next coordinator removes what a kill leaves of it.
-  const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
-  const auto first = PutIfAbsent(path, "1");
-  const auto second = first.ok() ? PutIfAbsent(path, "2") : first;
-  const auto content = first.ok() ? ReadFile(path, 16) : absl::StatusOr<std::string>("");
-  CAIRN_RETURN_IF_ERROR(RemoveAll(path));
-  if (first.ok() && second.ok() && *first == Put::kCreated && *second == Put::kExists && content.ok() &&
-      *content == "1") {
-    return absl::OkStatus();
-  }
-  // Errors of a full or read-only file system have reasons of their own.
-  if (!first.ok() && !HasReason(first.status(), Reason::kStorageError)) return first.status();
-  return MakeError(Reason::kNoAtomicCreate,
-                   absl::StrCat(root_, ": files cannot be created here without replacing others",
-                                first.ok() ? "" : absl::StrCat(": ", first.status().message())),
-                   {{"file", root_}});
-}
-
-absl::StatusOr<std::string> PosixStorage::ReadFile(std::string_view path, uint64_t max_bytes) {
+absl::StatusOr<std::string> ConfinedDirectory::ReadFile(std::string_view path, uint64_t max_bytes) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDONLY | O_NONBLOCK));
   return ReadWhole(fd.get(), Full(path), max_bytes);
 }
 
-absl::StatusOr<std::vector<PosixStorage::Entry>> PosixStorage::List(std::string_view path) {
+absl::StatusOr<std::vector<ConfinedDirectory::Entry>> ConfinedDirectory::List(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(path));
   return ListDirectory(std::move(fd), Full(path));
 }
 
-bool PosixStorage::Exists(std::string_view path) {
+bool ConfinedDirectory::Exists(std::string_view path) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   struct stat info;
   return directory.ok() && StatIn(directory->get(), leaf, info) == 0;
 }
 
-absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::string_view directory,
-                                                                           const std::vector<std::string>& names) {
+absl::StatusOr<std::vector<std::optional<uint64_t>>> ConfinedDirectory::SizesOf(std::string_view directory,
+                                                                                const std::vector<std::string>& names) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
   std::vector<std::optional<uint64_t>> sizes(names.size());
   const auto failed = ForEachOnThreads(names.size(), kStatsPerHelper, helpers_, [&](size_t i) {
@@ -231,7 +211,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::
   return ErrnoError(failed->error, "stat", absl::StrCat(Full(directory), "/", names[failed->index]));
 }
 
-PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_view to) {
+PutResult ConfinedDirectory::Rename(std::string_view from, std::string_view to) {
   std::string from_leaf, to_leaf;
   const auto directory = OpenParent(from, from_leaf);
   if (!directory.ok()) return {directory.status()};
@@ -246,8 +226,8 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
   return {Put::kCreated};
 }
 
-absl::Status PosixStorage::RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names,
-                                    int depth) {
+absl::Status ConfinedDirectory::RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names,
+                                         int depth) {
   std::vector<char> is_directory(names.size(), 0);  // not bool: threads write next to each other
   const auto failed = ForEachOnThreads(names.size(), kUnlinksPerHelper, helpers_, [&](size_t i) {
     if (UnlinkIn(directory, names[i]) == 0 || errno == ENOENT) return 0;
@@ -280,7 +260,7 @@ absl::Status PosixStorage::RemoveIn(int directory, const std::string& path, cons
   return ErrnoError(failed->error, "remove", absl::StrCat(path, "/", names[failed->index]));
 }
 
-absl::Status PosixStorage::RemoveAll(std::string_view path) {
+absl::Status ConfinedDirectory::RemoveAll(std::string_view path) {
   std::string leaf;
   const auto parent = OpenParent(path, leaf);
   if (!parent.ok()) {
@@ -292,7 +272,7 @@ absl::Status PosixStorage::RemoveAll(std::string_view path) {
   return absl::OkStatus();
 }
 
-absl::Status PosixStorage::RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) {
+absl::Status ConfinedDirectory::RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     CAIRN_ASSIGN_OR_RETURN(const auto parts, ConfinedComponents(name));
     if (parts.size() != 1) return ErrnoError(EXDEV, "remove", absl::StrCat(Full(directory), "/", name));
@@ -303,8 +283,8 @@ absl::Status PosixStorage::RemoveAllOf(std::string_view directory, const std::ve
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl::Time before,
-                                                    bool (*is_temporary)(std::string_view name)) {
+absl::StatusOr<int> ConfinedDirectory::RemoveTemporaries(std::string_view path, absl::Time before,
+                                                         bool (*is_temporary)(std::string_view name)) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
   // All are looked at before the first one goes: two of them may be names of one file, which changes with each.
@@ -329,7 +309,7 @@ absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl:
   return removed;
 }
 
-std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std::string>& paths) {
+std::vector<absl::Status> ConfinedDirectory::SettleDirectories(const std::vector<std::string>& paths) {
   constexpr size_t kOpen = 256;  // directories that are open at a time
   std::vector<absl::Status> settled(paths.size());
   for (size_t begin = 0; begin < paths.size(); begin += kOpen) {
@@ -353,7 +333,7 @@ std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std:
   return settled;
 }
 
-absl::Status PosixStorage::SettleDirectory(std::string_view path) {
+absl::Status ConfinedDirectory::SettleDirectory(std::string_view path) {
   return SettleDirectories({std::string(path)}).front();
 }
 

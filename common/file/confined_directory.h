@@ -1,9 +1,8 @@
-// Everything that touches a checkpoint root on a POSIX file system goes through here.
-//
-// All paths are relative to the root and are walked component by component without following symbolic links, so neither
-// a name nor a planted link can leave the root. The root itself may be a link.
-#ifndef CAIRN_COMMON_FILE_POSIX_H_
-#define CAIRN_COMMON_FILE_POSIX_H_
+// A directory that no path leaves: all paths are relative to it and are walked component by component without following
+// symbolic links, so neither a name nor a planted link leads out. The directory itself, called the root, may be named
+// by a link.
+#ifndef CAIRN_COMMON_FILE_CONFINED_DIRECTORY_H_
+#define CAIRN_COMMON_FILE_CONFINED_DIRECTORY_H_
 
 #include <cstdint>
 #include <memory>
@@ -23,19 +22,15 @@
 
 namespace cairn {
 
-// Works on many files several at a time, with the caller and helpers of this storage. Thread-safe.
+// Works on many files several at a time, with the caller and helpers of this object. Thread-safe.
 // Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
 // path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
-class PosixStorage {
+class ConfinedDirectory {
  public:
   // Opens a root directory; with `create` it makes the directory first (whose parent must exist).
-  static absl::StatusOr<std::unique_ptr<PosixStorage>> Open(const std::string& root, bool create);
+  static absl::StatusOr<std::unique_ptr<ConfinedDirectory>> Open(const std::string& root, bool create);
 
-  const std::string& root() const { return root_; }
-
-  // Checks that PutIfAbsent can be trusted here, by doing it twice below ".cairn/". FAILED_PRECONDITION
-  // (NO_ATOMIC_CREATE): neither link nor renameat2(RENAME_NOREPLACE) works, or one of them "succeeds" twice.
-  absl::Status ProbeAtomicCreate();
+  const std::string& path() const { return root_; }
 
   // Looks whether another directory than the one that is held stands at the root's path now, because something was
   // mounted or unmounted there. If so it holds that one from now on; calls under way end in the one that they began in.
@@ -45,8 +40,6 @@ class PosixStorage {
 
   // Makes a directory and its parents. When it returns, all of them survive a power cut, also those that were there.
   absl::Status MakeDirectories(std::string_view path);
-  using Put = cairn::Put;
-  using PutResult = cairn::PutResult;
   // Makes a directory that does not exist yet, and one file in it. It makes the parents too. All these directories
   // survive a power cut when it returns. Else an outcome that is put beside it later could survive a cut without it,
   // because a file system may keep no order of the names in a directory. The file is never synced, so it can say whose
@@ -115,7 +108,7 @@ class PosixStorage {
   std::vector<absl::Status> SettleDirectories(const std::vector<std::string>& paths);
 
  private:
-  PosixStorage(std::string root, UniqueFd fd)
+  ConfinedDirectory(std::string root, UniqueFd fd)
       : root_(std::move(root)), root_fd_(std::make_shared<const UniqueFd>(std::move(fd))) {}
 
   std::shared_ptr<const UniqueFd> root_fd();
@@ -141,4 +134,4 @@ class PosixStorage {
 
 }  // namespace cairn
 
-#endif  // CAIRN_COMMON_FILE_POSIX_H_
+#endif  // CAIRN_COMMON_FILE_CONFINED_DIRECTORY_H_

@@ -1,4 +1,4 @@
-#include "common/file/range_reader.h"
+#include "store/posix/posix_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace cairn {
 namespace {
 
-using Way = RangeReader::Way;
+using Way = StoredFile::Way;
 
 constexpr uint64_t kFileBytes = 10 * kReadAlignment + 77;
 
@@ -35,23 +35,23 @@ std::string Pattern() {
 }
 
 // A file, and a system call that gives its bytes and obeys the rules of O_DIRECT, whatever the file system can do.
-class RangeReaderTest : public ::testing::Test {
+class PosixFileTest : public ::testing::Test {
  protected:
-  RangeReaderTest() {
+  PosixFileTest() {
     root_ = ::testing::TempDir() + "/range-" + RandomToken(6);
     std::filesystem::create_directories(root_);
     std::ofstream(root_ + "/file", std::ios::binary) << bytes_;
-    storage_ = *PosixStorage::Open(root_, false);
-    options_.pread = [this](int fd, void* to, size_t size, off_t offset) -> ssize_t {
+    directory_ = *ConfinedDirectory::Open(root_, false);
+    calls_.pread = [this](int fd, void* to, size_t size, off_t offset) -> ssize_t {
       return Pread(IsDirect(fd), static_cast<char*>(to), size, static_cast<uint64_t>(offset));
     };
   }
-  ~RangeReaderTest() override { std::filesystem::remove_all(root_); }
+  ~PosixFileTest() override { std::filesystem::remove_all(root_); }
 
   // Where the file system refuses O_DIRECT, the reader has no descriptor for it.
   static bool IsDirect(int fd) { return fd < 0 || (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
   ssize_t Pread(bool direct, char* to, size_t size, uint64_t offset) {
-    if (++calls_ > 1000) std::abort();  // it would never end
+    if (++reads_ > 1000) std::abort();  // it would never end
     if (direct) {
       EXPECT_EQ(offset % kReadAlignment, 0);
       EXPECT_EQ(size % kReadAlignment, 0);
@@ -70,32 +70,36 @@ class RangeReaderTest : public ::testing::Test {
     std::memcpy(to, bytes_.data() + offset, got);
     return static_cast<ssize_t>(got);
   }
-  std::unique_ptr<RangeReader> Open() {
-    auto reader = RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_);
-    EXPECT_TRUE(reader.ok()) << reader.status();
-    return *std::move(reader);
+  absl::StatusOr<std::unique_ptr<PosixFile>> Open(const std::string& path, uint64_t bytes,
+                                                  std::optional<int64_t> modified_ns = std::nullopt) {
+    return PosixFile::Open(*directory_, path, path,
+                           {.cache = Cache::kSpare, .bytes = bytes, .modified_ns = modified_ns, .counters = &counters_},
+                           calls_);
   }
-  absl::Status OpenError(const std::string& path, uint64_t bytes) {
-    return RangeReader::Open(*storage_, path, bytes, options_, counters_).status();
+  std::unique_ptr<PosixFile> Open() {
+    auto file = Open("file", kFileBytes);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
   }
+  absl::Status OpenError(const std::string& path, uint64_t bytes) { return Open(path, bytes).status(); }
 
   const std::string bytes_ = Pattern();
   std::string root_;
-  std::unique_ptr<PosixStorage> storage_;
-  RangeReaderOptions options_;
+  std::unique_ptr<ConfinedDirectory> directory_;
+  PosixCalls calls_;
   ReadCounters counters_;
-  int calls_ = 0;
+  int reads_ = 0;
   int next_error_ = 0;
   bool direct_is_refused_ = false;
   uint64_t end_ = kFileBytes;
   uint64_t most_at_once_ = UINT64_MAX;
 };
 
-TEST_F(RangeReaderTest, Read_AnyRangeByAnyWay_GivesTheBytesAndTouchesNothingAround) {
+TEST_F(PosixFileTest, Read_AnyRangeByAnyWay_GivesTheBytesAndTouchesNothingAround) {
   std::mt19937 random(7);
   const auto reader = Open();
   for (int i = 0; i < 300; ++i) {
-    calls_ = 0;
+    reads_ = 0;
     const uint64_t offset = random() % kFileBytes;
     const uint64_t size = random() % (kFileBytes - offset + 1);
     const Way way = std::vector{Way::kCached, Way::kBuffered, Way::kDirect}[random() % 3];
@@ -106,7 +110,7 @@ TEST_F(RangeReaderTest, Read_AnyRangeByAnyWay_GivesTheBytesAndTouchesNothingArou
   }
 }
 
-TEST_F(RangeReaderTest, Read_DirectIntoPlace_NeedsNoSecondBuffer) {
+TEST_F(PosixFileTest, Read_DirectIntoPlace_NeedsNoSecondBuffer) {
   const auto reader = Open();
   AlignedBuffer buffer(4 * kReadAlignment);
   const uint64_t offset = 2 * kReadAlignment + 100;
@@ -116,7 +120,7 @@ TEST_F(RangeReaderTest, Read_DirectIntoPlace_NeedsNoSecondBuffer) {
   EXPECT_EQ(counters_.direct, 2 * kReadAlignment);
 }
 
-TEST_F(RangeReaderTest, Read_DirectIsRefused_GoesThroughThePageCacheFromThenOn) {
+TEST_F(PosixFileTest, Read_DirectIsRefused_GoesThroughThePageCacheFromThenOn) {
   direct_is_refused_ = true;
   const auto reader = Open();
   std::string read(5000, '#');
@@ -127,7 +131,7 @@ TEST_F(RangeReaderTest, Read_DirectIsRefused_GoesThroughThePageCacheFromThenOn) 
   EXPECT_NE(reader->Begin(0, kFileBytes), Way::kDirect);
 }
 
-TEST_F(RangeReaderTest, Read_AnotherErrorOfADirectRead_IsTold) {
+TEST_F(PosixFileTest, Read_AnotherErrorOfADirectRead_IsTold) {
   next_error_ = EIO;
   const auto reader = Open();
   std::string read(5000, '#');
@@ -135,7 +139,7 @@ TEST_F(RangeReaderTest, Read_AnotherErrorOfADirectRead_IsTold) {
   EXPECT_TRUE(HasReason(status, Reason::kStorageError)) << status;
 }
 
-TEST_F(RangeReaderTest, Read_Interrupted_GoesOn) {
+TEST_F(PosixFileTest, Read_Interrupted_GoesOn) {
   next_error_ = EINTR;
   const auto reader = Open();
   std::string read(10, '#');
@@ -144,11 +148,11 @@ TEST_F(RangeReaderTest, Read_Interrupted_GoesOn) {
 }
 
 // The file was cut off after it was opened.
-TEST_F(RangeReaderTest, Read_TheFileEndsEarly_IsTruncatedByAnyWay) {
+TEST_F(PosixFileTest, Read_TheFileEndsEarly_IsTruncatedByAnyWay) {
   const auto reader = Open();
   for (const Way way : {Way::kCached, Way::kBuffered, Way::kDirect}) {
     for (const uint64_t end : {uint64_t{0}, kReadAlignment, kReadAlignment + 904}) {
-      calls_ = 0;
+      reads_ = 0;
       end_ = end;
       std::string read(3 * kReadAlignment, '#');
       const absl::Status status = reader->Read(way, 0, read.size(), read.data(), /*in_place=*/false);
@@ -157,25 +161,25 @@ TEST_F(RangeReaderTest, Read_TheFileEndsEarly_IsTruncatedByAnyWay) {
   }
 }
 
-TEST_F(RangeReaderTest, Open_WhatIsNotTheManifestsFile_IsRefused) {
+TEST_F(PosixFileTest, Open_WhatIsNotTheManifestsFile_IsRefused) {
   EXPECT_TRUE(HasReason(OpenError("file", kFileBytes + 1), Reason::kFileTruncated));
   EXPECT_TRUE(HasReason(OpenError("file", kFileBytes - 1), Reason::kFileTruncated));
   EXPECT_TRUE(HasReason(OpenError("missing", kFileBytes), Reason::kFileMissing));
   std::filesystem::create_directories(root_ + "/folder");
-  EXPECT_FALSE(OpenError("folder", kFileBytes).ok());
+  EXPECT_TRUE(HasReason(OpenError("folder", kFileBytes), Reason::kStorageError));
   ASSERT_EQ(mkfifo((root_ + "/pipe").c_str(), 0600), 0);
   EXPECT_FALSE(OpenError("pipe", kFileBytes).ok()) << "and nobody waits for a writer";
 }
 
 // Without checksums nothing else would show that a load takes half of one file and half of another.
-TEST_F(RangeReaderTest, Read_FileWithoutChecksumsIsWrittenAnew_IsRefused) {
+TEST_F(PosixFileTest, Read_FileWithoutChecksumsIsWrittenAnew_IsRefused) {
   const auto modified = [&] {
     struct stat info;
     EXPECT_EQ(stat((root_ + "/file").c_str(), &info), 0);
     return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
   };
   const int64_t before = modified();
-  auto reader = RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, before);
+  auto reader = Open("file", kFileBytes, before);
   ASSERT_TRUE(reader.ok()) << reader.status();
   std::string read(100, '\0');
   EXPECT_TRUE((*reader)->Read(0, 100, read.data(), false).ok());
@@ -184,15 +188,12 @@ TEST_F(RangeReaderTest, Read_FileWithoutChecksumsIsWrittenAnew_IsRefused) {
                                    std::filesystem::last_write_time(root_ + "/file") + std::chrono::milliseconds(5));
   EXPECT_EQ(ReasonOf((*reader)->Read(0, 100, read.data(), false)), Reason::kBadForeignFile);
   EXPECT_TRUE(Open()->Read(0, 100, read.data(), false).ok()) << "a file with checksums";
-  EXPECT_TRUE(RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, before).ok())
-      << "some file systems do not tell such times apart";
-  EXPECT_TRUE(RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, 0).ok()) << "nobody knows";
-  EXPECT_EQ(
-      ReasonOf(RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_, before - 3'000'000'000).status()),
-      Reason::kBadForeignFile);
+  EXPECT_TRUE(Open("file", kFileBytes, before).ok()) << "some file systems do not tell such times apart";
+  EXPECT_TRUE(Open("file", kFileBytes, 0).ok()) << "nobody knows";
+  EXPECT_EQ(ReasonOf(Open("file", kFileBytes, before - 3'000'000'000).status()), Reason::kBadForeignFile);
 }
 
-TEST_F(RangeReaderTest, Begin_PagesThatWereJustWritten_AreCached) {
+TEST_F(PosixFileTest, Begin_PagesThatWereJustWritten_AreCached) {
   EXPECT_EQ(Open()->Begin(0, kFileBytes), Way::kCached);
   EXPECT_EQ(Open()->Begin(5, 0), Way::kCached) << "nothing to read";
 }

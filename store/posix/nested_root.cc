@@ -1,4 +1,4 @@
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
 
 #include <deque>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -59,20 +59,20 @@ extern "C" dirent* readdir(DIR* directory) {
 namespace cairn {
 namespace {
 
-class PosixStorageTest : public testing::Test {
+class ConfinedDirectoryTest : public testing::Test {
  protected:
-  PosixStorageTest() {
+  ConfinedDirectoryTest() {
     std::string pattern = testing::TempDir() + "/posix_XXXXXX";
     directory_ = mkdtemp(pattern.data());
-    storage_ = *PosixStorage::Open(directory_ + "/root", true);
+    storage_ = *ConfinedDirectory::Open(directory_ + "/root", true);
   }
-  ~PosixStorageTest() override { std::filesystem::remove_all(directory_); }
+  ~ConfinedDirectoryTest() override { std::filesystem::remove_all(directory_); }
 
   std::string directory_;
-  std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<ConfinedDirectory> storage_;
 };
 
-TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
+TEST_F(ConfinedDirectoryTest, PutIfAbsent_ManyWriters_OneWins) {
   ASSERT_TRUE(storage_->MakeDirectories("a/b").ok());
   std::vector<int> created(8);
   std::vector<std::thread> threads;
@@ -80,7 +80,7 @@ TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
     threads.emplace_back([&, i] {
       const auto put = storage_->PutIfAbsent("a/b/outcome", std::string(1000, static_cast<char>('0' + i)));
       ASSERT_TRUE(put.ok()) << put.status();
-      created[static_cast<size_t>(i)] = *put == PosixStorage::Put::kCreated;
+      created[static_cast<size_t>(i)] = *put == Put::kCreated;
     });
   }
   for (auto& thread : threads) thread.join();
@@ -91,7 +91,7 @@ TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
   EXPECT_EQ(storage_->List("a/b")->size(), 1u) << "temporary files are left";
 }
 
-TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOnes) {
+TEST_F(ConfinedDirectoryTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOnes) {
   ASSERT_TRUE(storage_->MakeDirectories("job").ok());
   const std::string job = directory_ + "/root/job/";
   const auto make = [&](const std::string& name) { std::ofstream(job + name) << "x"; };
@@ -125,14 +125,14 @@ TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOne
   EXPECT_EQ(storage_->RemoveTemporaries("job", before).value(), given ? 3 : 4);
   std::vector<std::string> left;
   const auto entries = storage_->List("job");
-  for (const PosixStorage::Entry& entry : *entries) left.push_back(entry.name);
+  for (const ConfinedDirectory::Entry& entry : *entries) left.push_back(entry.name);
   std::sort(kept.begin(), kept.end());
   EXPECT_EQ(left, kept);
   EXPECT_EQ(storage_->RemoveTemporaries("", before).value(), 0);
   EXPECT_TRUE(HasReason(storage_->RemoveTemporaries("none", before).status(), Reason::kFileMissing));
 }
 
-TEST_F(PosixStorageTest, ReadFile_FileIsLargerThanMemory_IsAMemoryLimit) {
+TEST_F(ConfinedDirectoryTest, ReadFile_FileIsLargerThanMemory_IsAMemoryLimit) {
   if (!LimitedAddressSpace::Works()) GTEST_SKIP() << "a sanitizer's memory cannot be limited";
   std::ofstream(directory_ + "/root/large").flush();
   std::filesystem::resize_file(directory_ + "/root/large", 256 << 20);  // sparse
@@ -145,7 +145,7 @@ TEST_F(PosixStorageTest, ReadFile_FileIsLargerThanMemory_IsAMemoryLimit) {
   EXPECT_EQ(storage_->ReadFile("large", 1 << 30)->size(), 256u << 20);
 }
 
-TEST_F(PosixStorageTest, PosixStorage_PathLeavesTheRoot_IsRefused) {
+TEST_F(ConfinedDirectoryTest, ConfinedDirectory_PathLeavesTheRoot_IsRefused) {
   ASSERT_TRUE(storage_->MakeDirectories("in").ok());
   std::filesystem::create_directory(directory_ + "/outside");
   std::filesystem::create_symlink(directory_ + "/outside", directory_ + "/root/link");
@@ -159,13 +159,13 @@ TEST_F(PosixStorageTest, PosixStorage_PathLeavesTheRoot_IsRefused) {
   EXPECT_TRUE(std::filesystem::exists(directory_ + "/outside")) << "a link was followed";
 }
 
-TEST_F(PosixStorageTest, Rename_NameIsTaken_DoesNotReplace) {
+TEST_F(ConfinedDirectoryTest, Rename_NameIsTaken_DoesNotReplace) {
   ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("b", "2").ok());
-  EXPECT_EQ(*storage_->Rename("a", "b").put, PosixStorage::Put::kExists);
+  EXPECT_EQ(*storage_->Rename("a", "b").put, Put::kExists);
   EXPECT_EQ(*storage_->ReadFile("b", 10), "2");
   EXPECT_EQ(*storage_->ReadFile("a", 10), "1");
-  EXPECT_EQ(*storage_->Rename("a", "c").put, PosixStorage::Put::kCreated);
+  EXPECT_EQ(*storage_->Rename("a", "c").put, Put::kCreated);
   EXPECT_FALSE(storage_->Exists("a"));
   EXPECT_EQ(*storage_->ReadFile("c", 10), "1");
   ASSERT_TRUE(storage_->MakeDirectories("d").ok());
@@ -174,7 +174,7 @@ TEST_F(PosixStorageTest, Rename_NameIsTaken_DoesNotReplace) {
   EXPECT_FALSE(elsewhere.in_doubt);
 }
 
-TEST_F(PosixStorageTest, TryPutIfAbsent_NameIsRefused_LeavesNoDoubt) {
+TEST_F(ConfinedDirectoryTest, TryPutIfAbsent_NameIsRefused_LeavesNoDoubt) {
   const auto no_directory = storage_->TryPutIfAbsent("none/x", "1");
   EXPECT_TRUE(HasReason(no_directory.put.status(), Reason::kFileMissing));
   EXPECT_FALSE(no_directory.in_doubt);
@@ -188,14 +188,14 @@ TEST_F(PosixStorageTest, TryPutIfAbsent_NameIsRefused_LeavesNoDoubt) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
 }
 
-TEST_F(PosixStorageTest, MakeDirectoryExclusive_ManyMakers_OneMakesIt) {
+TEST_F(ConfinedDirectoryTest, MakeDirectoryExclusive_ManyMakers_OneMakesIt) {
   std::atomic<int> created = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
       const auto made = storage_->MakeDirectoryExclusive("all/ours/mine", "file", std::to_string(i));
       ASSERT_TRUE(made.ok()) << made.status();
-      if (*made == PosixStorage::Put::kCreated) ++created;
+      if (*made == Put::kCreated) ++created;
     });
   }
   for (auto& thread : threads) thread.join();
@@ -203,12 +203,12 @@ TEST_F(PosixStorageTest, MakeDirectoryExclusive_ManyMakers_OneMakesIt) {
   EXPECT_EQ(storage_->List("all/ours")->size(), 1u);
   EXPECT_EQ(storage_->ReadFile("all/ours/mine/file", 10)->size(), 1u);
   ASSERT_TRUE(storage_->PutIfAbsent("file", "1").ok());
-  EXPECT_EQ(*storage_->MakeDirectoryExclusive("file", "x", ""), PosixStorage::Put::kExists);
+  EXPECT_EQ(*storage_->MakeDirectoryExclusive("file", "x", ""), Put::kExists);
   EXPECT_FALSE(storage_->MakeDirectoryExclusive("all/failed", std::string(300, 'x'), "").ok());
   EXPECT_FALSE(storage_->Exists("all/failed"));
 }
 
-TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
+TEST_F(ConfinedDirectoryTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
   ASSERT_TRUE(storage_->MakeDirectories("d/sub").ok());
   std::vector<std::string> names;
   for (int i = 0; i < 3000; ++i) {
@@ -227,7 +227,7 @@ TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
 }
 
 // As on a network file system, where the kinds of entries are asked for one by one.
-TEST_F(PosixStorageTest, List_AnEntryGoesMeanwhile_ListsTheOthers) {
+TEST_F(ConfinedDirectoryTest, List_AnEntryGoesMeanwhile_ListsTheOthers) {
   ASSERT_TRUE(storage_->MakeDirectories("d/sub").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("d/a", "x").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("d/.tmp-1", "x").ok());
@@ -242,7 +242,7 @@ TEST_F(PosixStorageTest, List_AnEntryGoesMeanwhile_ListsTheOthers) {
   EXPECT_TRUE((*entries)[1].directory);
 }
 
-TEST_F(PosixStorageTest, Refresh_AnotherDirectoryStandsThere_FollowsIt) {
+TEST_F(ConfinedDirectoryTest, Refresh_AnotherDirectoryStandsThere_FollowsIt) {
   EXPECT_EQ(*storage_->Refresh(), 0u);
   ASSERT_TRUE(storage_->PutIfAbsent("a", "first").ok());
   const auto held = storage_->OpenFile("a", O_RDONLY);
@@ -257,14 +257,14 @@ TEST_F(PosixStorageTest, Refresh_AnotherDirectoryStandsThere_FollowsIt) {
   EXPECT_EQ(pread(held->get(), &byte, 1, 0), 1);
 }
 
-TEST_F(PosixStorageTest, SettleDirectory_LeavesNothing) {
+TEST_F(ConfinedDirectoryTest, SettleDirectory_LeavesNothing) {
   ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
   EXPECT_TRUE(storage_->SettleDirectory("").ok());
   EXPECT_EQ(storage_->List("")->size(), 1u);
   EXPECT_TRUE(HasReason(storage_->SettleDirectory("none"), Reason::kFileMissing));
 }
 
-TEST_F(PosixStorageTest, RemoveAll_TreeOrNothing_Succeeds) {
+TEST_F(ConfinedDirectoryTest, RemoveAll_TreeOrNothing_Succeeds) {
   ASSERT_TRUE(storage_->MakeDirectories("t/u/v").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("t/u/f", "1").ok());
   EXPECT_TRUE(storage_->RemoveAll("t").ok());
@@ -273,7 +273,7 @@ TEST_F(PosixStorageTest, RemoveAll_TreeOrNothing_Succeeds) {
   EXPECT_TRUE(storage_->RemoveAll("t/u/v").ok());
 }
 
-TEST_F(PosixStorageTest, RemoveAll_ManyFiles_SyncsOnceAndIsBounded) {
+TEST_F(ConfinedDirectoryTest, RemoveAll_ManyFiles_SyncsOnceAndIsBounded) {
   for (const int files : {10, 400}) {
     ASSERT_TRUE(storage_->MakeDirectories("t/0001/sub").ok());
     for (int i = 0; i < files; ++i) std::ofstream(directory_ + "/root/t/0001/f" + std::to_string(i)).flush();
@@ -286,7 +286,7 @@ TEST_F(PosixStorageTest, RemoveAll_ManyFiles_SyncsOnceAndIsBounded) {
   }
 }
 
-TEST_F(PosixStorageTest, RemoveAll_SomeCannotGo_NamesTheFirst) {
+TEST_F(ConfinedDirectoryTest, RemoveAll_SomeCannotGo_NamesTheFirst) {
   ASSERT_TRUE(storage_->MakeDirectories("t").ok());
   for (int i = 1000; i < 1400; ++i) std::ofstream(directory_ + "/root/t/" + std::to_string(i)).flush();
   not_removed = "1150";
@@ -299,7 +299,7 @@ TEST_F(PosixStorageTest, RemoveAll_SomeCannotGo_NamesTheFirst) {
   EXPECT_FALSE(storage_->Exists("t"));
 }
 
-TEST_F(PosixStorageTest, RemoveAll_DeepTreesAndLinks_StayBoundedAndInside) {
+TEST_F(ConfinedDirectoryTest, RemoveAll_DeepTreesAndLinks_StayBoundedAndInside) {
   std::filesystem::create_directories(directory_ + "/outside/kept");
   std::string path = "t";
   for (int i = 0; i < 20; ++i) path += "/d";
@@ -312,7 +312,7 @@ TEST_F(PosixStorageTest, RemoveAll_DeepTreesAndLinks_StayBoundedAndInside) {
   EXPECT_TRUE(HasReason(storage_->RemoveAll("t"), Reason::kStorageError));
 }
 
-TEST_F(PosixStorageTest, RemoveAllOf_TakesWhatIsNamed) {
+TEST_F(ConfinedDirectoryTest, RemoveAllOf_TakesWhatIsNamed) {
   ASSERT_TRUE(storage_->MakeDirectories("t/a").ok());
   for (const char* file : {"a/x", "b", "c"}) ASSERT_TRUE(storage_->PutIfAbsent("t/" + std::string(file), "1").ok());
   fsyncs = 0;
@@ -326,7 +326,7 @@ TEST_F(PosixStorageTest, RemoveAllOf_TakesWhatIsNamed) {
   EXPECT_TRUE(HasReason(storage_->RemoveAllOf("none", {"a"}), Reason::kFileMissing));
 }
 
-TEST_F(PosixStorageTest, SizesOf_SeveralAreNoFiles_TellsTheFirst) {
+TEST_F(ConfinedDirectoryTest, SizesOf_SeveralAreNoFiles_TellsTheFirst) {
   std::vector<std::string> names;
   for (int i = 0; i < 3000; ++i) {
     names.push_back("f" + std::to_string(i));
@@ -335,18 +335,13 @@ TEST_F(PosixStorageTest, SizesOf_SeveralAreNoFiles_TellsTheFirst) {
   EXPECT_EQ(MetadataOf(storage_->SizesOf("", names).status())["file"], directory_ + "/root//f499");
 }
 
-TEST_F(PosixStorageTest, PosixStorage_AnyFailure_HasItsReason) {
+TEST_F(ConfinedDirectoryTest, ConfinedDirectory_AnyFailure_HasItsReason) {
   EXPECT_TRUE(HasReason(storage_->ReadFile("none", 10).status(), Reason::kFileMissing));
   ASSERT_TRUE(storage_->PutIfAbsent("big", std::string(100, 'x')).ok());
   EXPECT_TRUE(HasReason(storage_->ReadFile("big", 99).status(), Reason::kMessageTooLarge));
-  EXPECT_TRUE(HasReason(PosixStorage::Open(directory_ + "/no/where", true).status(), Reason::kRootMissing));
-  EXPECT_TRUE(HasReason(PosixStorage::Open("/dev/null", false).status(), Reason::kRootMissing));
+  EXPECT_TRUE(HasReason(ConfinedDirectory::Open(directory_ + "/no/where", true).status(), Reason::kRootMissing));
+  EXPECT_TRUE(HasReason(ConfinedDirectory::Open("/dev/null", false).status(), Reason::kRootMissing));
   EXPECT_FALSE(storage_->ReadFile("", 10).ok());
-}
-
-TEST_F(PosixStorageTest, ProbeAtomicCreate_LeavesNothing) {
-  EXPECT_TRUE(storage_->ProbeAtomicCreate().ok());
-  EXPECT_TRUE(storage_->List(".cairn")->empty());
 }
 
 }  // namespace
