@@ -246,7 +246,8 @@ def test_slab_that_a_frozen_trainer_may_still_write_is_not_loaded_from(root, clu
         trainer.send_signal(signal.SIGSTOP)
     for rank, report in enumerate(on_ranks(cluster, load)):  # new trainers have taken their place
         assert report.path in ("cached", "direct") and report.storage_bytes > 0
-        assert 'slab="no: an earlier trainer may still write into the staging buffer"' in cluster.agents[rank].log.read_text()
+        log = cluster.agents[rank].log.read_text()
+        assert 'slab="no: an earlier trainer may still write into the staging buffer"' in log
     kill(trainers)
     await_ends(cluster)
     for report in on_ranks(cluster, load):
