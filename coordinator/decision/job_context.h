@@ -2,7 +2,6 @@
 #ifndef CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 #define CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,17 +51,14 @@ struct Moment {
   absl::Time wall;  // for people
 };
 
-// Holds what the decisions leave for the server around them.
+// Holds what the decisions about a job leave for the server around them.
 struct Effects {
   std::vector<CoreAction> actions;
   // One per change of state.
   std::vector<LogEvent> log;
   // The operations that have ended.
   std::vector<std::shared_ptr<const OperationTimeline>> timelines;
-  // Counts the leases that have ended, by job.
-  std::map<std::string, uint64_t> leases_ended;
-  // No ticket is given twice, also not to a job that was forgotten and made again.
-  uint64_t next_ticket = 1;
+  uint64_t leases_ended = 0;
 };
 
 // A job has one of these for life, and all of its parts are given it with every event.
@@ -73,6 +69,7 @@ struct JobContext {
   LayoutTable& layouts;
   PlanTable& plans;
   Effects& effects;
+  uint64_t& next_ticket;     // no ticket is given twice
   const absl::Time started;  // when the job was first heard of
 
   // These are set at the beginning of every event.
@@ -100,11 +97,8 @@ struct JobContext {
   // The job's group for exchanges over NCCL. It is null where nothing is exchanged: in tests of single parts.
   Groups* groups = nullptr;
 
-  uint64_t NewTicket() { return effects.next_ticket++; }
-  template <typename What>
-  void Do(What what) {
-    effects.actions.push_back({job, std::move(what)});
-  }
+  uint64_t NewTicket() { return next_ticket++; }
+  void Do(CoreAction action) { effects.actions.push_back(std::move(action)); }
   void Log(LogLevel level, std::string_view event, std::vector<LogField> fields) {
     fields.insert(fields.begin(), LogField("job", job));
     effects.log.push_back({level, std::string(event), std::move(fields)});

@@ -20,6 +20,9 @@ namespace {
 // The time at which agents were last heard is brought up to date for people so often.
 constexpr absl::Duration kHeardInterval = absl::Seconds(1);
 constexpr absl::Duration kForgetInterval = absl::Seconds(1);
+// A job without agents is forgotten after this; what it saved is found again in storage.
+constexpr absl::Duration kForgetAfter = absl::Minutes(10);
+constexpr absl::Duration kForgetUnknownAfter = absl::Seconds(1);
 
 absl::Status RootMismatch(const v1::RegisterAgentRequest& request, const JobContext& context) {
   const std::string rank = absl::StrCat(request.agent().rank());
@@ -56,12 +59,12 @@ void WarnOfFewConnections(int world_size, JobContext& context) {
 
 }  // namespace
 
-Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now)
+Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, absl::Time now)
     : name_(std::move(name)),
       options_(options),
       members_(name_, options.lease_ttl),
       groups_(options.coordinator_epoch, std::min(Groups::kBuildTimeout, options.phase_timeout / 2)),
-      context_{name_, options_, members_, layouts, plans_, effects, now, now, now},
+      context_{name_, options_, members_, layouts, plans_, effects_, next_ticket_, now, now, now},
       settled_{now, now},
       last_used_(now) {
   context_.groups = &groups_;
@@ -89,8 +92,15 @@ JobContext Job::At(const Moment& moment) const {
 
 bool Job::busy() const { return saves_.busy() || loads_.busy() || requests_.waiting(); }
 
-bool Job::idle() const {
-  return members_.empty() && !recovery_.under_way() && !busy() && leftovers_.empty() && step_changes_.empty();
+bool Job::forgettable(absl::Time now) const {
+  const bool idle =
+      members_.empty() && !recovery_.under_way() && !busy() && leftovers_.empty() && step_changes_.empty();
+  // A name that was only asked for is no job. It stays for as long as somebody may be asking.
+  const absl::Duration after = known()                  ? kForgetAfter
+                               : recovered()            ? kForgetUnknownAfter
+                               : recovery_.error().ok() ? absl::ZeroDuration()
+                                                        : options_.lease_ttl;
+  return idle && now - last_used_ > after;
 }
 
 bool Job::attention() const { return attention_ || saves_.attention() || loads_.attention(); }
@@ -327,7 +337,7 @@ void Job::Tick(const Moment& moment, absl::Duration deaf) {
   // Leases end here and nowhere else: an agent that is heard before that has kept its own.
   members_.set_deaf(deaf);
   const std::vector<int> expired = members_.Expire(context.now);
-  if (!expired.empty()) context.effects.leases_ended[name_] += expired.size();
+  context.effects.leases_ended += expired.size();
   OnLost(expired, "lease-ended", context);
   recovery_.Tick(context);
   if (restless()) Advance(context);

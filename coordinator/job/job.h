@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,8 +39,8 @@ namespace cairn {
 // It is a function of events and time. Not thread-safe.
 class Job {
  public:
-  // All arguments but the name must outlive it.
-  Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now);
+  // `options` and `layouts` must outlive it. `layouts` are those of all jobs.
+  Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, absl::Time now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -50,10 +51,11 @@ class Job {
   uint64_t orders_version(int rank) const { return orders_.version(rank); }
   // The ranks whose orders may have changed since the last call, for another reason than their own reports.
   OrderBook::Woken TakeWoken() { return orders_.TakeWoken(); }
-  // True if nothing would be lost by forgetting the job.
-  bool idle() const;
   bool busy() const;
-  absl::Time last_used() const { return last_used_; }
+  // Returns whether nothing would be lost by forgetting the job, and nobody has asked about it for a while.
+  bool forgettable(absl::Time now) const;
+  // Returns what the events since the last call want done and told.
+  Effects TakeEffects() { return std::exchange(effects_, {}); }
 
   // Calls of agents. The errors are those of the RPCs of AgentCoordinationService.
   absl::StatusOr<v1::RegisterAgentResponse> Register(const v1::RegisterAgentRequest& request, const Moment& moment);
@@ -175,6 +177,8 @@ class Job {
   Membership members_;
   PlanTable plans_;
   Groups groups_;
+  Effects effects_;
+  uint64_t next_ticket_ = 1;
   JobContext context_;
 
   Recovery recovery_;

@@ -52,7 +52,7 @@ constexpr int kRanks = 4;
 class OracleTest : public JobFixture, public testing::WithParamInterface<BookkeepingFault> {
  protected:
   OracleTest() {
-    StartDecisions(Options(), kRanks);
+    StartJob(Options(), kRanks);
     for (int rank = 0; rank < kRanks; ++rank) Register(rank);
     Recovered recovered;
     OutcomeSummary& outcome = recovered.outcome.emplace_back();

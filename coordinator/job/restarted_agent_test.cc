@@ -24,7 +24,7 @@ class RestartedAgentTest : public JobFixture {
   void Start(const Recovered& recovered) {
     DecisionOptions options = Options();
     options.coordinator_epoch = ++epoch_;
-    StartDecisions(options);
+    StartJob(options);
     for (int rank = 0; rank < 2; ++rank) Register(rank);
     Recover(recovered);
   }

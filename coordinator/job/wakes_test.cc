@@ -14,7 +14,7 @@ constexpr int kRanks = 16;  // as many layouts that nobody holds yet are kept
 class WakesTest : public JobFixture {
  protected:
   WakesTest() {
-    StartDecisions(Options(), kRanks);
+    StartJob(Options(), kRanks);
     for (int rank = 0; rank < kRanks; ++rank) Register(rank);
     Recover();
     for (int rank = 0; rank < kRanks; ++rank) Say(rank, {});

@@ -24,7 +24,7 @@ class ExchangeTest : public JobFixture {
 
   // Two ranks whose agents share no memory. Rank 1 has this policy and version.
   void Start(v1::NcclSupport::Policy policy, int version) {
-    StartDecisions(Options(), 2);
+    StartJob(Options(), 2);
     for (int rank = 0; rank < 2; ++rank) {
       v1::RegisterAgentRequest request;
       *request.mutable_agent() = Identity(rank);
@@ -252,7 +252,7 @@ TEST_F(ExchangeTest, Reshard_ARankHasNoRoomAndNcclIsRequired_FailsOnAllRanks) {
 }
 
 TEST_F(ExchangeTest, Reshard_NobodyWantsNccl_HasNothingToDecide) {
-  StartDecisions(Options(), 2);
+  StartJob(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Recover();
   for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
@@ -388,7 +388,7 @@ TEST_F(LoadExchangeTest, Load_RequiredAndNotToBeHad_FailsOnAllRanks) {
 }
 
 TEST_F(LoadExchangeTest, Load_NobodyWantsNccl_AsksForNoBytesBetweenMachines) {
-  StartDecisions(Options(), 2);
+  StartJob(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   OutcomeSummary committed;
   committed.step = 7;
