@@ -1,6 +1,7 @@
 """Finds what the tests test: the interpreter they run under, and binaries in CAIRN_BIN_DIR (default dist/bin)."""
 
 import atexit
+import contextlib
 import os
 import pathlib
 import shutil
@@ -25,8 +26,32 @@ os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cairn-run-")
 atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 
+# Folders whose tests start no processes, or only short ones.
+UNIT_TESTS = ("tests/python", "tests/mapping", "tests/planner")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="of the files that start services, only the first test")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--quick"):
+        return
+    kept, dropped, begun = [], [], set()
+    for item in items:
+        path = item.path.relative_to(REPOSITORY).as_posix()
+        unit = path.startswith(UNIT_TESTS)
+        wanted = item.get_closest_marker("interop") is None and (unit or path not in begun)
+        (kept if wanted else dropped).append(item)
+        if wanted:
+            begun.add(path)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = kept
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "interop: compares with another library (tools/test --interop)")
+    config.addinivalue_line("markers", "limits: cairn.Limits of the fixture `client`, as keywords")
     config.addinivalue_line("markers", "browser: looks at the web page in a real browser (tools/test --browser)")
 
 
@@ -34,6 +59,15 @@ def pytest_configure(config):
 def root(tmp_path):
     """A root for checkpoints that is not there yet."""
     return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def probe():
+    """Lets functions watch points of the clients of this process, until the test ends: probe(POINT, FUNCTION)."""
+    from cairn._base import probes
+
+    with contextlib.ExitStack() as watching:
+        yield lambda point, function: watching.enter_context(probes.at(point, function))
 
 
 @pytest.fixture

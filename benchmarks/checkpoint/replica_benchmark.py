@@ -57,10 +57,10 @@ def rank_of(address, options, saves, barrier, queue, root) -> None:
              for i in range(options.tensors)}
     with cairn.connect(address) as client:
         client.prepare(state)
-        timed = Timed(client._saver.sampler)
+        timed = Timed(client._stager.sampler)
         for step in range(1, saves + 1):
             with_samples = step % 2 == 0
-            client._saver.sampler = timed if with_samples else NoSamples()
+            client._stager.sampler = timed if with_samples else NoSamples()
             barrier.wait()
             started, cpu = time.perf_counter(), time.process_time()
             saving = client.save(step, state)

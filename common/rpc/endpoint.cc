@@ -24,7 +24,7 @@ std::string UnreachableText(const absl::Status& error) {
   if (absl::StrContains(error.message(), "Failed parsing HTTP/2"))
     return "is not there: something else answers at that address";
   // The connection stood when the call began. These are texts of gRPC. Of Unix sockets, which gRPC connects itself,
-  // python/cairn/_agent.py has a longer table.
+  // python/cairn/_agent/connection.py has a longer table.
   for (const char* text : {"keepalive", "Ping timeout", "imeout", "timed out"}) {
     if (absl::StrContains(error.message(), text)) {
       return "does not answer any more: it is stopped or frozen, or the network lost it";

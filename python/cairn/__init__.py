@@ -11,12 +11,13 @@ See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` d
 """
 
 from cairn import checkpoints, eviction, local, shards
-from cairn._errors import Error
-from cairn._keeping import PruneChoice
-from cairn._opaque import Opaque
-from cairn._results import Checkpoint, LoadReport
-from cairn._serializers import register_serializer
-from cairn._state import Alias, PerRank, PerRankValues, Shard, alias, per_rank
+from cairn._base.errors import Error
+from cairn._base.limits import Limits
+from cairn._base.results import Checkpoint, ClientStatus, LoadReport
+from cairn._coordinator.retention import PruneChoice
+from cairn._state.entries import Alias, PerRank, PerRankValues, Shard, alias, per_rank
+from cairn._state.opaque import Opaque
+from cairn._state.serializers import register_serializer
 from cairn._version import __version__
 from cairn.client import Client, Saving, connect
 
@@ -24,7 +25,9 @@ __all__ = [
     "Alias",
     "Checkpoint",
     "Client",
+    "ClientStatus",
     "Error",
+    "Limits",
     "LoadReport",
     "Opaque",
     "PerRank",

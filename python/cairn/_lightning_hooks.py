@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from cairn._state import PerRank, PerRankValues
-from cairn.torch._description import holds_tensor
-from cairn.torch._stateful import Described
+from cairn._state.entries import PerRank, PerRankValues
+from cairn.torch._state_dict.description import holds_tensor
+from cairn.torch._training.stateful import Described
 
 # The dict of a checkpoint, by the names that Lightning gives to what is in it.
 Checkpoint = dict[str, Any]

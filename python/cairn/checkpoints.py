@@ -16,9 +16,12 @@ from typing import SupportsIndex
 
 import grpc
 
-from cairn import _agent, _keeping, _peer, _token, _wire
-from cairn._errors import Error
-from cairn._keeping import BestRule, PruneChoice
+from cairn._agent import connection
+from cairn._base import wire
+from cairn._base.errors import Error
+from cairn._coordinator import retention, tokens
+from cairn._coordinator.channel import coordinator_channel
+from cairn._coordinator.retention import BestRule, PruneChoice
 
 __all__ = ["PruneChoice", "delete", "pin", "prune", "set_retention", "tag", "unpin", "untag"]
 
@@ -26,7 +29,7 @@ __all__ = ["PruneChoice", "delete", "pin", "prune", "set_retention", "tag", "unp
 _TIMEOUT = 20.0
 
 
-class _Remote(_keeping.Keeper):
+class _Remote(retention.RetentionCalls):
     """A job of a coordinator."""
 
     def __init__(self, job: str, coordinator: str | None, token_file: str | os.PathLike[str] | None) -> None:
@@ -37,17 +40,17 @@ class _Remote(_keeping.Keeper):
                         {"job": job, "next": "`cairn up` and `cairn run` print the coordinator's address."})
         self._job = job
         self._address = address
-        self._tokens = _token.of_coordinator(address, token_file)
+        self._tokens = tokens.of_coordinator(address, token_file)
 
-    def _change(self, name: str, request: _wire.Message) -> _wire.Message:
-        method = _wire.CHECKPOINTS[name]
+    def _change(self, name: str, request: wire.Message) -> wire.Message:
+        method = wire.CHECKPOINTS[name]
         request.job = self._job
-        with _peer.coordinator_channel(self._address, self._tokens) as channel:
+        with coordinator_channel(self._address, self._tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             try:
                 return call(request, timeout=_TIMEOUT)
             except grpc.RpcError as error:
-                refused = _agent.error_of(error, f"coordinator {self._address}")
+                refused = connection.error_from_rpc(error, f"coordinator {self._address}")
         if refused.reason == "AGENT_UNREACHABLE":
             raise Error("COORDINATOR_UNREACHABLE", refused.message, {**refused.metadata, "job": self._job})
         raise refused

@@ -11,33 +11,23 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, SupportsIndex
 
-from cairn import (
-    _agent,
-    _device,
-    _device_sharing,
-    _discovery,
-    _keeping,
-    _line,
-    _loading,
-    _mapping,
-    _memory,
-    _operation,
-    _requests,
-    _saver,
-    _session,
-    _timeouts,
-    _watch,
-    _wire,
-)
-from cairn._errors import Error
-from cairn._results import LoadReport, listed
-from cairn._saving import Saving
+from cairn._agent import connection, discovery, shared_memory
+from cairn._base import timeouts, wire
+from cairn._base.errors import Error
+from cairn._base.limits import DEFAULT, Limits
+from cairn._base.results import ClientStatus, LoadReport, listed
+from cairn._coordinator import retention
+from cairn._gpu import devices
+from cairn._load import loader
+from cairn._save import stager
+from cairn._save.save_handle import Saving
+from cairn._session import job_requests, lineage, operation_lock, session, watcher
+from cairn._staging import gpu_sharing
+from cairn._state.mapping import MappingLike
 
 __all__ = ["Client", "Saving", "connect"]
 
 _log = logging.getLogger("cairn")
-# close() waits this long until another thread's call has ended.
-_CLOSE_PATIENCE = 1.0
 
 
 def _weakly(method: Callable[[], object]) -> Callable[[], None]:
@@ -52,8 +42,9 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def connect(address: str | None = None, timeout: float = _session.PATIENCE, *, share_gpu_memory: bool = False,
-            rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> Client:
+def connect(address: str | None = None, timeout: float = DEFAULT.agent_return, *, share_gpu_memory: bool = False,
+            rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None,
+            limits: Limits = DEFAULT) -> Client:
     """Connects to one agent, which must be that of this trainer's rank.
 
     Args:
@@ -63,6 +54,7 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE, *, s
       share_gpu_memory: the agent copies arrays of saves from GPUs itself, where it can (docs/gpu.md).
       rank: of this trainer in its job, where it is another one than the launcher says, or no launcher says it.
       world_size: number of ranks of the job; it goes with `rank`.
+      limits: how long the client waits for others, and how much it takes at a time; for tests and unusual machines.
 
     Returns:
       The client, whose session has begun.
@@ -75,10 +67,12 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE, *, s
         given takes such a process), STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or
         MEMORY_UNSEALED (who listens there is not an agent of the socket's owner).
     """
+    if not isinstance(limits, Limits):
+        raise Error("BAD_REQUEST", f"connect: limits is a cairn.Limits, not {limits!r}")
     if not isinstance(address, str | None):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
     found = _find(address, _natural(rank, "rank", 0), _natural(world_size, "world_size", 1))
-    client = Client(found.address, _timeouts.seconds(timeout, "connect"), bool(share_gpu_memory), found)
+    client = Client(found.address, timeouts.seconds(timeout, "connect"), bool(share_gpu_memory), found, limits)
     try:
         found.check(client.rank, client.world_size, client.job)  # an agent of an earlier version has not done it
     except Error:
@@ -96,18 +90,18 @@ def _natural(value: SupportsIndex | None, name: str, lowest: int) -> int | None:
     return value.__index__()
 
 
-def _find(address: str | None, rank: int | None, world_size: int | None) -> _discovery.Found:
+def _find(address: str | None, rank: int | None, world_size: int | None) -> discovery.AgentPlace:
     """Returns where the agent is, and which rank this process is by its caller, else by its launcher."""
     if rank is None:
         if world_size is not None:
             raise Error("BAD_REQUEST", "connect: world_size needs rank")
-        return (_discovery.find() if address is None else _discovery.Found(address)).placed()
+        return (discovery.find() if address is None else discovery.AgentPlace(address)).placed()
     if address is None:
-        address = _discovery.find({**os.environ, "RANK": str(rank)}).address
-    return _discovery.Found(address, rank, "rank", world_size, "world_size")
+        address = discovery.find({**os.environ, "RANK": str(rank)}).address
+    return discovery.AgentPlace(address, rank, "rank", world_size, "world_size")
 
 
-class Client(_keeping.Keeper):
+class Client(retention.RetentionCalls):
     """One trainer's session with its agent. Made by connect().
 
     Thread-safe, but saves and loads of one client follow one another; several clients of one process are independent.
@@ -122,21 +116,21 @@ class Client(_keeping.Keeper):
     """
 
     def __init__(self, address: str, timeout: float, share_gpu_memory: bool = False,
-                 found: _discovery.Found | None = None) -> None:
+                 found: discovery.AgentPlace | None = None, limits: Limits = DEFAULT) -> None:
         """See connect()."""
-        self._agent = _agent.Agent(address)
+        self._agent = connection.AgentConnection(address, limits)
         # There is one slab at a time; what is mapped here is given to nobody else.
-        self._slabs = _memory.MappingCache(capacity=1)
-        self._devices = _device.Devices()
-        self._operation = _operation.Operation(_weakly(self._leave))
+        self._slabs = shared_memory.MappingCache(capacity=1)
+        self._devices = devices.Devices(limits)
+        self._operation = operation_lock.OperationLock(_weakly(self._leave))
         self._left = False
-        self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
-                                         on_replaced=_weakly(self._leave), found=found)
-        self._line = _line.Line()
-        sharing = _device_sharing.Sharing(self._session, self._devices) if share_gpu_memory else None
-        self._saver = _saver.Saver(self._session, self._slabs, self._devices, sharing)
-        self._loader = _loading.Loader(self._session, self._devices, self._line)
-        self._watch = _watch.SessionWatch()
+        self._session = session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
+                                        on_replaced=_weakly(self._leave), found=found)
+        self._lineage = lineage.Lineage()
+        sharing = gpu_sharing.GpuMemorySharing(self._session, self._devices) if share_gpu_memory else None
+        self._stager = stager.Stager(self._session, self._slabs, self._devices, sharing)
+        self._loader = loader.Loader(self._session, self._devices, self._lineage)
+        self._watch = watcher.AgentWatcher()
         try:
             self._session.attach(timeout)
         except BaseException:
@@ -166,14 +160,14 @@ class Client(_keeping.Keeper):
     def close(self) -> None:
         """Ends the session; saves that are staged go on, and an overlapped one is staged first. Idempotent; never
         raises."""
-        self._saver.finish()
+        self._stager.finish()
         if not self._session.close("this client was closed"):
             return
         _OPEN.discard(self)
         self._watch.stop()
         # A thread that is in a save may still copy into the slab. The agent then gives the slab to nobody until this
         # process has ended.
-        idle = self._operation.acquire(_CLOSE_PATIENCE)
+        idle = self._operation.acquire(self._agent.limits.other_thread)
         try:
             self._session.detach(idle and self._slabs.clear() and not self._devices.keeps_memory())
             if idle:
@@ -197,6 +191,15 @@ class Client(_keeping.Keeper):
     def __repr__(self) -> str:
         return f"<cairn.Client rank {self.rank} of {self.world_size}, job {self.job!r}, at {self._agent.address}>"
 
+    def status(self) -> ClientStatus:
+        """Says what the client holds and waits for now, for people who look for a call that takes long.
+
+        It makes no call and does not wait. It also answers after close(), and from any thread.
+        """
+        slabs, mapped = self._slabs.count()
+        return ClientStatus(self._session.agent_incarnation, slabs, mapped, self._devices.busy(),
+                            self._devices.waiting(), self._devices.keeps_memory())
+
     # Steps and agreement; no calls.
 
     def report_step(self, step: SupportsIndex) -> None:
@@ -208,7 +211,7 @@ class Client(_keeping.Keeper):
         Raises:
           Error: BAD_STEP (no integer, or out of range).
         """
-        self._session.report(_keeping.checked_step(step))
+        self._session.report(retention.checked_step(step))
 
     def save_requested(self) -> int | None:
         """Returns whether the job saves at the step that was just reported.
@@ -237,9 +240,9 @@ class Client(_keeping.Keeper):
           Error: as save() of the state and its layout, when all ranks have called it; TIMED_OUT (it names the ranks
             that have not), MEMORY_LIMIT (the staging memory does not fit).
         """
-        timeout = _timeouts.seconds(timeout, "prepare")
+        timeout = timeouts.seconds(timeout, "prepare")
         with self._operation.of("prepare", timeout):
-            return self._saver.prepare(state, timeout)
+            return self._stager.prepare(state, timeout)
 
     def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
              allow_dropped_names: bool = False, overwrite: bool = False,
@@ -283,13 +286,14 @@ class Client(_keeping.Keeper):
             that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
             (the agent did not answer by the deadline); MEMORY_LIMIT. All reasons: docs/errors.md.
         """
-        number = _keeping.checked_step(step)
-        measured = _keeping.checked_metrics(metrics)
-        timeout = _timeouts.seconds(timeout, "save")
+        number = retention.checked_step(step)
+        measured = retention.checked_metrics(metrics)
+        timeout = timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            wish = _saver.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number), measured)
-            return self._saver.save(wish, state, started, timeout, self, overlap, check_overlap)
+            request = stager.SaveRequest(number, allow_dropped_names, overwrite,
+                                         self._lineage.resume_point_at(number), measured)
+            return self._stager.save(request, state, started, timeout, self, overlap, check_overlap)
 
     def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
         """Asks for a save at a step that no rank has passed, as `cairn save` does. Returns at once.
@@ -308,12 +312,12 @@ class Client(_keeping.Keeper):
         Raises:
           Error: COORDINATOR_UNREACHABLE, SAVE_IN_PROGRESS; with `request_id` also what ended the save.
         """
-        return _requests.request_save(self._session, request_id, _timeouts.seconds(timeout, "request_save"))
+        return job_requests.request_save(self._session, request_id, timeouts.seconds(timeout, "request_save"))
 
     # Loading.
 
     def load(self, state: dict[str, Any], step: SupportsIndex | str | None = None,
-             mapping: _mapping.Mapping | None = None, strict: bool = True, *,
+             mapping: MappingLike | None = None, strict: bool = True, *,
              source: str | os.PathLike[str] | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
@@ -351,7 +355,7 @@ class Client(_keeping.Keeper):
             self._tell_unfilled(report)
         return report
 
-    def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: _mapping.Mapping | None,
+    def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
               strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float) -> LoadReport:
         """Does what load() does, without a word in the log about what it did not fill."""
         if step is not None and source is not None:
@@ -359,12 +363,12 @@ class Client(_keeping.Keeper):
         if step == "latest":
             step = None
         if isinstance(step, str):
-            number: int | None = _requests.tagged(self._session, step)
+            number: int | None = job_requests.tagged(self._session, step)
         else:
-            number = None if step is None else _keeping.checked_step(step)
-        timeout = _timeouts.seconds(timeout, "load")
-        with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
-            self._saver.settle(time.monotonic() + timeout)
+            number = None if step is None else retention.checked_step(step)
+        timeout = timeouts.seconds(timeout, "load")
+        with loader.named(self.job, self.rank), self._operation.of("load", timeout):
+            self._stager.settle(time.monotonic() + timeout)
             return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
 
     def _tell_unfilled(self, report: LoadReport) -> None:
@@ -403,16 +407,16 @@ class Client(_keeping.Keeper):
           Error: as save() of the source, as load() of the target; MEMORY_LIMIT (what this rank lends, or what moves off
             the GPU, does not fit); OBJECT_MISMATCH (an object that is the same on all ranks is not).
         """
-        timeout = _timeouts.seconds(timeout, "reshard")
-        with _loading.named(self.job, self.rank), self._operation.of("reshard", timeout):
-            self._saver.settle(time.monotonic() + timeout)
+        timeout = timeouts.seconds(timeout, "reshard")
+        with loader.named(self.job, self.rank), self._operation.of("reshard", timeout):
+            self._stager.settle(time.monotonic() + timeout)
             return self._loader.reshard(source_state, target_state, strict, offload, timeout)
 
     # These look at the job, and change what is kept.
 
-    def _change(self, name: str, request: _wire.Message) -> _wire.Message:
-        """See Keeper._change."""
-        return _requests.change(self._session, name, request)
+    def _change(self, name: str, request: wire.Message) -> wire.Message:
+        """See RetentionCalls._change."""
+        return job_requests.change(self._session, name, request)
 
     def tags(self) -> dict[str, int]:
         """The names that checkpoints of this job have, and their steps.
@@ -421,7 +425,7 @@ class Client(_keeping.Keeper):
           Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now); STORAGE_ERROR, STORAGE_READ_ONLY and
             the like (storage did not tell which names a step has).
         """
-        return _requests.tags(self._session)
+        return job_requests.tags(self._session)
 
     def checkpoints(self) -> list[int]:
         """The committed steps of this job on which its training builds, ascending; load() takes the last one.
@@ -434,7 +438,7 @@ class Client(_keeping.Keeper):
             the like (storage did not tell whether a step is committed, which `metadata["step"]` names: a list without
             it might differ from that of another rank).
         """
-        return [checkpoint.step for checkpoint in _requests.committed(self._session)]
+        return [checkpoint.step for checkpoint in job_requests.committed(self._session)]
 
 
 _OPEN: weakref.WeakSet[Client] = weakref.WeakSet()

@@ -13,33 +13,34 @@ import os
 import sys
 import time
 
-from cairn import _device, _device_array, _device_blocks
-from cairn._errors import Error
+from cairn._base.errors import Error
+from cairn._gpu import blocks, device_array
+from cairn._gpu.devices import DeviceCopyList, Devices, driver_library, probe
 
 # torch's newer and older names.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NEXT_WITHOUT_DRIVER = (
     f"{'next':<16}Without a GPU there is nothing to do: arrays in memory of the host are saved as usual.\n"
     f"{'':<16}With one, install NVIDIA's driver; in a container run with `--gpus all`. Saves and loads\n"
-    f"{'':<16}look for {_device.DRIVER} where the loader does; --libcuda is for this command alone.\n"
+    f"{'':<16}look for libcuda.so.1 where the loader does, or for what CAIRN_LIBCUDA names.\n"
 )
 # The driver may take so long to answer.
 _SECONDS = 60.0
 
 
-def report() -> tuple[bool, str]:
+def report(libcuda: str) -> tuple[bool, str]:
     """Returns whether there is a driver, and lines for people: driver, devices, pinning, path of a save, allocator, and
     what share_gpu_memory=True would do with memory of that allocator."""
-    found, text = _device.probe()
+    found, text = probe(libcuda)
     if not found:
         return False, text + _NEXT_WITHOUT_DRIVER
     settings = [f"{name}={os.environ[name]}" for name in _ALLOCATOR_SETTINGS if name in os.environ]
-    memory, shared = _torch_memory()
+    memory, shared = _torch_memory(libcuda)
     text += f"{'allocator':<16}{' '.join(settings) or 'no settings'}; {memory}\n"
     return True, text + (f"{'share memory':<16}{shared}\n" if shared else "")
 
 
-def _torch_memory() -> tuple[str, str]:
+def _torch_memory(libcuda: str) -> tuple[str, str]:
     """Asks memory that torch has allocated, because the setting alone does not tell which handles torch chose.
 
     Returns what it can be exported as, and how it would be shared with the agent; "" if there is nobody to ask.
@@ -50,32 +51,32 @@ def _torch_memory() -> tuple[str, str]:
         return "there is no torch to ask", ""
     if not torch.cuda.is_available() or torch.version.hip is not None:
         return "torch sees no GPU of CUDA", ""
-    devices = _device.Devices()
+    devices = Devices(libcuda=libcuda)
     try:
-        array = _device_array.of(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
+        array = device_array.of(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
         return f"memory of torch can be exported as: {handle_types(devices, array)}", sharing(devices, array)
     finally:
         devices.close()
 
 
-def sharing(devices: _device.Devices, array: _device_array.DeviceArray) -> str:
+def sharing(devices: Devices, array: device_array.DeviceArray) -> str:
     """Returns in words how an array's memory would be shared with the agent (share_gpu_memory=True)."""
-    copies = _device.DeviceCopyList()
+    copies = DeviceCopyList()
     copies.add_device_array("", array, 0, -1, 0)
     try:
         kinds = {block.kind: block.why for block in devices.find_blocks(copies, time.monotonic() + _SECONDS)}
     except Error as error:
         return f"not possible: {error.message}"
-    if _device_blocks.NOT_SHAREABLE in kinds:
-        return f"not possible: {kinds[_device_blocks.NOT_SHAREABLE]}"
-    if _device_blocks.IPC in kinds:
+    if blocks.NOT_SHAREABLE in kinds:
+        return f"not possible: {kinds[blocks.NOT_SHAREABLE]}"
+    if blocks.IPC in kinds:
         return "by CUDA IPC (device-ipc), if the agent is in this PID namespace; expandable segments need no such thing"
-    if _device_blocks.FABRIC in kinds:
+    if blocks.FABRIC in kinds:
         return "by fabric handles (device-fabric), if the agent may use the same IMEX channel"
     return "by descriptors (device-vmm)"
 
 
-def handle_types(devices: _device.Devices, array: _device_array.DeviceArray) -> str:
+def handle_types(devices: Devices, array: device_array.DeviceArray) -> str:
     """Returns in words what an array's memory can be exported as."""
     types = devices.handle_types(array)
     if types < 0:
@@ -85,10 +86,10 @@ def handle_types(devices: _device.Devices, array: _device_array.DeviceArray) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--libcuda", default=_device.DRIVER,
-                        help=f"another library to look at than that of saves and loads ({_device.DRIVER})")
-    _device.DRIVER = parser.parse_args().libcuda
-    found, text = report()
+    parser.add_argument("--libcuda", default=driver_library(),
+                        help="another library to look at than that of saves and loads "
+                             f"({driver_library()})")
+    found, text = report(parser.parse_args().libcuda)
     sys.stdout.write(text)
     return 0 if found else 1
 

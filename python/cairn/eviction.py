@@ -19,9 +19,9 @@ import threading
 import time
 from types import FrameType, TracebackType
 
-from cairn import _timeouts, _wire
-from cairn._errors import Error
-from cairn._signals import Handlers
+from cairn._base import timeouts, wire
+from cairn._base.errors import Error
+from cairn._base.signals import Handlers
 from cairn.client import Client
 
 _LOG = logging.getLogger("cairn")
@@ -61,7 +61,7 @@ class Watch:
         self.step: int | None = None
         self.error: Error | None = None
         self._client = client
-        self._grace = _timeouts.seconds(grace, "eviction")
+        self._grace = timeouts.seconds(grace, "eviction")
         self._signals = signals
         self._handlers = Handlers()
         self._thread: threading.Thread | None = None
@@ -109,12 +109,12 @@ class Watch:
     def _await_outcome(self, deadline: float) -> int:
         """Returns the step that is committed."""
         session = self._client._session
-        request = _wire.LOCAL_AGENT["RequestLocalSave"].request(
+        request = wire.LOCAL_AGENT["RequestLocalSave"].request(
             trainer_incarnation=session.incarnation, request_id=secrets.token_hex(16), reason="eviction")
         late = Error("TIMED_OUT", f"the save had no outcome {self._grace * (1 - _MARGIN):g} s after the signal",
                      {"job": self._client.job, "rank": str(self._client.rank)})
         while (left := deadline - time.monotonic()) > 0:
-            _wire.set_duration(request.timeout, max(left - self._grace * _MARGIN, 0.1))
+            wire.set_duration(request.timeout, max(left - self._grace * _MARGIN, 0.1))
             try:
                 checkpoint = session.call("RequestLocalSave", request).checkpoint
             except Error as error:
@@ -122,11 +122,11 @@ class Watch:
                     raise
                 late = error
             else:
-                state = _wire.enum_name("cairn.v1.Checkpoint.State", checkpoint.state)
+                state = wire.enum_name("cairn.v1.Checkpoint.State", checkpoint.state)
                 if state == "COMMITTED":
                     return int(checkpoint.step)
                 if checkpoint.HasField("error"):
-                    late = _wire.error_from_status(checkpoint.error)
+                    late = wire.error_from_status(checkpoint.error)
                     if state in ("ABORTED", "DAMAGED", "DELETED"):
                         raise late
             time.sleep(_INTERVAL)

@@ -20,11 +20,12 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 
-from cairn._errors import Error
-from cairn._state import PerRankValues, per_rank
+from cairn._base.errors import Error
+from cairn._state.entries import PerRankValues, per_rank
 from cairn.client import Client
-from cairn.torch import _calls, _rng
-from cairn.torch._manager import CheckpointManager
+from cairn.torch._state_dict import save_load
+from cairn.torch._training import rng
+from cairn.torch._training.checkpoint_manager import CheckpointManager
 
 __all__ = ["CairnCallback"]
 
@@ -138,7 +139,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
     def on_step_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Puts the generators back after the Trainer has found its place within an epoch."""
         if self._rng is not None:
-            _rng.set_rng_state(self._rng)
+            rng.set_rng_state(self._rng)
             self._rng = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> Any:
@@ -172,7 +173,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
             manager.wait()
             if args.load_best_model_at_end and self._best_step is not None:
                 target = {"model": model.state_dict()}
-                _calls.load(self._client, target, self._best_step, strict=False)
+                save_load.load(self._client, target, self._best_step, strict=False)
                 model.load_state_dict(target["model"])
         finally:
             manager.close()
@@ -209,7 +210,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
             # accelerate wraps both.
             result["optimizer"] = getattr(parts["optimizer"], "optimizer", parts["optimizer"])
             result["scheduler"] = getattr(parts["lr_scheduler"], "scheduler", parts["lr_scheduler"])
-            result["rng"] = _rng.rng_state()
+            result["rng"] = rng.rng_state()
         return result
 
     def _is_best(self, args: Any, state: Any, metrics: dict[str, float]) -> bool:

@@ -12,11 +12,11 @@ import logging
 from typing import Any
 
 from cairn import _lightning_hooks as _hooks
-from cairn._state import PerRankValues, per_rank
+from cairn._state.entries import PerRankValues, per_rank
 from cairn.client import Client
-from cairn.torch import _rng
-from cairn.torch._manager import CheckpointManager
-from cairn.torch._stateful import Described
+from cairn.torch._training import rng
+from cairn.torch._training.checkpoint_manager import CheckpointManager
+from cairn.torch._training.stateful import Described
 
 try:
     from lightning.pytorch import __version__ as _version
@@ -99,7 +99,7 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
 
     def _restore_rng(self) -> None:
         if self._rng is not None:
-            _rng.set_rng_state(self._rng)
+            rng.set_rng_state(self._rng)
             self._rng = None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -135,5 +135,5 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             "precision": trainer.precision_plugin,
             "loops": per_rank(trainer.fit_loop.state_dict()),
             "callbacks": per_rank({key: value for key, value in callbacks.items() if value}),
-            "rng": _rng.rng_state(),
+            "rng": rng.rng_state(),
         }

@@ -17,8 +17,12 @@ from typing import Any
 
 import grpc
 
-from cairn import _agent, _peer, _token, _wire
-from cairn._errors import Error, shown
+from cairn._agent import connection
+from cairn._base import wire
+from cairn._base.errors import Error, shown
+from cairn._base.limits import DEFAULT, Limits
+from cairn._coordinator.channel import coordinator_channel
+from cairn._coordinator.tokens import of_root
 from cairn.client import Client, connect
 
 _START_TIMEOUT = 30.0
@@ -61,6 +65,7 @@ class Service:
       address: where it listens; the same after restart().
       pid: of the running process, or of the last one.
       log: path of its output (of all its incarnations).
+      flags: command-line flags of the next process that is started.
     """
 
     def __init__(self, name: str, program: str, flags: list[str], directory: pathlib.Path, group: int):
@@ -68,7 +73,7 @@ class Service:
         self.log = directory / f"{name}.log"
         self.address = ""
         self._program = program
-        self._flags = flags
+        self.flags = flags
         self._address_file = directory / f"{name}.address"
         self._group = group
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,6 +88,11 @@ class Service:
         if self._process is None:
             raise Error("BAD_REQUEST", f"{self.name} was never started")
         return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status of the process, or minus the signal that has ended it; None while it runs, or before."""
+        return None if self._process is None else self._process.poll()
 
     def alive(self) -> bool:
         """Returns whether the process runs."""
@@ -110,7 +120,7 @@ class Service:
         self._address_file.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [str(binary(self._program)), *self._flags, f"--address-file={self._address_file}"],
+                [str(binary(self._program)), *self.flags, f"--address-file={self._address_file}"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group, env=_environment())
 
     def _await_address(self) -> None:
@@ -196,6 +206,7 @@ class Cluster:
     Attributes:
       coordinator: the coordinator's Service; its address serves the CLI.
       agents: the agents' Services by rank; cairn.connect(address) works from any process of this user.
+      directory: where the logs and sockets are, within the block.
     """
 
     def __init__(self, ranks: int, root: str | os.PathLike[str], job: str = "demo",
@@ -214,14 +225,14 @@ class Cluster:
         self._clients: list[Client] = []
         self._spawned: list[subprocess.Popen[Any]] = []
         self._reaper: subprocess.Popen[bytes] | None = None
-        self._directory: pathlib.Path | None = None
+        self.directory: pathlib.Path | None = None
         self._port: socket.socket | None = None
 
     def __enter__(self) -> Cluster:
         binary("cairn-coordinator"), binary("cairn-agent")
         self.root.mkdir(parents=True, exist_ok=True)
         # Paths of Unix sockets must be short, so they are not below the test's own directory.
-        self._directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
         # This process leads the process group of all services, and kills the group when our process ends in whatever
         # way, because its standard input is then closed.
         self._reaper = subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=subprocess.PIPE,
@@ -235,9 +246,9 @@ class Cluster:
 
     def _entered(self) -> tuple[pathlib.Path, subprocess.Popen[bytes]]:
         """Returns the directory of logs and sockets, and the leader of the process group."""
-        if self._directory is None or self._reaper is None:
+        if self.directory is None or self._reaper is None:
             raise Error("BAD_REQUEST", "this cluster has no processes yet: use it as `with cairn.local.Cluster(...)`")
-        return self._directory, self._reaper
+        return self.directory, self._reaper
 
     def _start(self) -> None:
         directory, reaper = self._entered()
@@ -259,21 +270,25 @@ class Cluster:
             agent._spawn()
         for agent in self.agents:
             agent._await_address()
-        self._await_registration()
+        self.await_agents()
 
-    def _await_registration(self) -> None:
-        """Waits until the coordinator knows all agents. Before that, a save asked for over RPC would find no job."""
+    def await_agents(self) -> None:
+        """Waits until the coordinator knows all agents. Before that, a save asked for over RPC would find no job.
+
+        Raises:
+          Error: WORLD_INCOMPLETE (after 30 seconds), BAD_TOKEN, or why an agent has ended.
+        """
         deadline = time.monotonic() + _START_TIMEOUT
-        method = _wire.CHECKPOINTS["GetJob"]
-        tokens = _token.of_root(self.root, self._coordinator_flags)
-        with _peer.coordinator_channel(self.coordinator.address, tokens) as channel:
+        method = wire.CHECKPOINTS["GetJob"]
+        tokens = of_root(self.root, self._coordinator_flags)
+        with coordinator_channel(self.coordinator.address, tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:
                 try:
                     if call(method.request(job=self.job), timeout=5.0).agents == self.ranks:
                         return
                 except grpc.RpcError as error:
-                    refused = _agent.error_of(error, "coordinator")
+                    refused = connection.error_from_rpc(error, "coordinator")
                     if refused.reason == "BAD_TOKEN":
                         raise refused from None
                 for agent in self.agents:
@@ -281,14 +296,14 @@ class Cluster:
                         raise _error_of_log(agent)
                 if time.monotonic() > deadline:
                     raise Error("WORLD_INCOMPLETE", f"not all {self.ranks} agents registered within "
-                                f"{_START_TIMEOUT:g} s; their logs are in {self._directory}")
+                                f"{_START_TIMEOUT:g} s; their logs are in {self.directory}")
                 time.sleep(0.01)
 
-    def connect(self, rank: int, *, share_gpu_memory: bool = False) -> Client:
+    def connect(self, rank: int, *, share_gpu_memory: bool = False, limits: Limits = DEFAULT) -> Client:
         """Returns a client of this rank's agent, which is closed with the cluster.
 
         Args:
-          share_gpu_memory: as in cairn.connect().
+          share_gpu_memory, limits: as in cairn.connect().
 
         Raises:
           Error: RANK_OUT_OF_RANGE, and as cairn.connect().
@@ -296,7 +311,7 @@ class Cluster:
         if not 0 <= rank < self.ranks:
             raise Error("RANK_OUT_OF_RANGE", f"rank {shown(rank)} of a cluster of {self.ranks}")
         client = connect(self.agents[rank].address, share_gpu_memory=share_gpu_memory, rank=rank,
-                         world_size=self.ranks)
+                         world_size=self.ranks, limits=limits)
         self._clients.append(client)
         return client
 
@@ -320,7 +335,7 @@ class Cluster:
                  traceback: TracebackType | None) -> None:
         self._end(keep_logs=error is not None)
         if error is not None:
-            error.add_note(f"The cluster's logs are in {self._directory}.")
+            error.add_note(f"The cluster's logs are in {self.directory}.")
 
     def _end(self, keep_logs: bool) -> None:
         directory, reaper = self._entered()

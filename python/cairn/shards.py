@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy
 
-from cairn._errors import Error
-from cairn._state import Alias, Array, PerRank, Shard
+from cairn._base.arrays import Array
+from cairn._base.errors import Error
+from cairn._state.entries import Alias, PerRank, Shard
 
 __all__ = ["column_parallel", "expert", "flat_buffer", "from_rules", "replicated", "row_parallel", "vocab_parallel"]
 

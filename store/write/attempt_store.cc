@@ -47,7 +47,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
   CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
   uint32_t highest = action.above;
   std::set<uint32_t> kept;
-  for (uint32_t attempt : listed.verdict) {
+  for (uint32_t attempt : listed.outcome) {
     highest = std::max(highest, attempt);
     const auto outcome = ReadBack(job, step, attempt);
     if (!outcome.ok()) {
@@ -59,7 +59,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
-    if (std::find(listed.verdict.begin(), listed.verdict.end(), attempt) == listed.verdict.end()) {
+    if (std::find(listed.outcome.begin(), listed.outcome.end(), attempt) == listed.outcome.end()) {
       const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
                                            absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
                                            {{"job", job}, {"step", absl::StrCat(step)}});

@@ -19,7 +19,8 @@ import time
 import numpy
 
 import cairn
-from cairn import _device, _native
+from cairn._base import native
+from cairn._gpu import devices
 
 GB = 1_000_000_000
 
@@ -124,7 +125,7 @@ def seconds_of_host_copy(size: int) -> float:
     best = float("inf")
     for _ in range(3):
         begun = time.perf_counter()
-        copies = _native.CopyList()
+        copies = native.CopyList()
         copies.add(source.ctypes.data, size, 0, target.ctypes.data, size, 0, size)
         copies.run()
         best = min(best, time.perf_counter() - begun)
@@ -220,10 +221,10 @@ PARTS = {"probe": probe, "save": save, "load": load}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--bytes", type=int, default=2 * GB)
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
 
 

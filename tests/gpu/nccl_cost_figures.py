@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import datetime
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -23,7 +24,7 @@ from nccl_figures import FLAGS, LIMIT, Halves, hosts_of_their_own, timed
 from overlap_figures import BLOCK_BYTES, PTX, THREADS, WARPS, percentiles
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 from testing.ranks import on_ranks
 
 SAVES = 3
@@ -153,12 +154,12 @@ def cost(gpu: Gpu, options: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("nccl_cost",))
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--libnccl", default="libnccl.so.2")
     parser.add_argument("--bytes", type=int, default=2 * GB)
     parser.add_argument("--step-bytes", type=int, default=2 * GB, help="of the GPU, that one training step reads")
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     with tempfile.TemporaryDirectory() as directory:
         hosts_of_their_own(pathlib.Path(directory))
         print(json.dumps(cost(Gpu(options.libcuda), options)), flush=True)

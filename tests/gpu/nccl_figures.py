@@ -24,7 +24,7 @@ import numpy
 from figures import GB, Gpu, GpuBytes, free_bytes
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 from cairn.local import binary
 from testing.ranks import on_ranks
 
@@ -255,12 +255,12 @@ def broken_peer(cluster: cairn.local.Cluster, halves: Halves, number: signal.Sig
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("nccl", "peer"))
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--libnccl", default="libnccl.so.2")
     parser.add_argument("--bytes", type=int, default=2 * GB)
     parser.add_argument("--rank", type=int, default=0, help="of the part peer")
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     if options.part == "peer":
         peer(options)
         return

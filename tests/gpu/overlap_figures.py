@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -16,7 +17,7 @@ import numpy
 from figures import GB, Gpu, GpuBytes
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 
 PTX = pathlib.Path(__file__).resolve().parents[2] / "gpu/copy/crc32c_kernel.ptx"
 BLOCK_BYTES, WARPS, THREADS = 1 << 16, 16, 512  # of gpu/copy/crc32c_lanes.h
@@ -192,10 +193,10 @@ PARTS = {"overlap": overlap, "torn": torn, "digest": digest}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--bytes", type=int, default=2 * GB)
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
 
 

@@ -16,7 +16,7 @@ import numpy
 from figures import GB, Gpu, GpuBytes, free_bytes
 
 import cairn
-from cairn import _device
+from cairn._gpu import devices
 from cairn.local import binary
 from testing.stand_in_gpu import HandleMemory
 
@@ -58,7 +58,7 @@ def sharing(gpu: Gpu, size: int) -> dict[str, object]:
                                   ("vmm_other_pid_namespace", SharedBytes, True),
                                   ("ipc_other_pid_namespace", GpuBytes, True)):
         state = {f"w{i:02}": kind(gpu, size // ARRAYS // 256 * 256, i) for i in range(ARRAYS)}
-        flags = [f"--libcuda={_device.DRIVER}"]
+        flags = [f"--libcuda={devices.driver_library()}"]
         free = free_bytes(gpu)
         with (tempfile.TemporaryDirectory() as root, agents_of(namespace),
               cairn.local.Cluster(ranks=1, root=root, agent_flags=flags) as cluster):
@@ -93,10 +93,10 @@ PARTS = {"sharing": sharing}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--bytes", type=int, default=2 * GB)
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
 
 

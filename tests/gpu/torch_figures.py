@@ -25,7 +25,7 @@ import torch
 
 import cairn
 import cairn.torch
-from cairn import _device
+from cairn._gpu import devices
 
 SAVES = 5
 
@@ -261,11 +261,11 @@ def run(size: int, device: str) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("torch",))
-    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--libcuda", default=devices.driver_library())
     parser.add_argument("--bytes", type=int, default=2 * figures.GB)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     options = parser.parse_args()
-    _device.DRIVER = options.libcuda
+    os.environ["CAIRN_LIBCUDA"] = options.libcuda
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit(f"torch {torch.__version__} sees no GPU")
     print(json.dumps(run(options.bytes, options.device)), flush=True)

@@ -188,7 +188,7 @@ def agent_process(cluster, name, rank, world, *flags):
     return subprocess.Popen(
         [str(cairn.local.binary("cairn-agent")), f"--coordinator={cluster.coordinator.address}", "--job=demo",
          f"--rank={rank}", f"--world-size={world}", f"--root={cluster.root}",
-         f"--socket-directory={cluster._directory}/{name}", *flags],
+         f"--socket-directory={cluster.directory}/{name}", *flags],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
 
 
@@ -243,7 +243,7 @@ def test_peer_of_another_user_is_refused(root):
         pytest.skip("needs root to become another user")
     with cairn.local.Cluster(ranks=1, root=root) as cluster:
         socket = cluster.agents[0].address.removeprefix("unix:")
-        os.chmod(cluster._directory, 0o755)
+        os.chmod(cluster.directory, 0o755)
         os.chmod(os.path.dirname(socket), 0o755)
         os.chmod(socket, 0o777)
         code = (

@@ -13,7 +13,8 @@ import subprocess
 import time
 
 import cairn
-from cairn import _agent, _wire
+from cairn._agent import connection
+from cairn._base import wire
 from testing.ranks import blank, call_coordinator, command, command_json, files_below, on_ranks, reasons, rows, until
 from testing.two_ranks import load, save, whole
 
@@ -155,11 +156,11 @@ class Coordinator:
             [str(cairn.local.binary("cairn-coordinator")), "--root", str(root), "--insecure", "--lease-ttl=300ms",
              "--address-file", str(address)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: address.exists() and address.read_text().strip(), text="the coordinator's start")
-        self._channel = _agent.make_channel(address.read_text().strip())
+        self._channel = connection.make_channel(address.read_text().strip())
 
     def delete(self, step: int):
         """Asks for it, and does not wait for the answer."""
-        method = _wire.CHECKPOINTS["DeleteCheckpoint"]
+        method = wire.CHECKPOINTS["DeleteCheckpoint"]
         call = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         return call.future(method.request(job="demo", step=step, cause="a test"), timeout=30.0)
 

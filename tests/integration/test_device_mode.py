@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device
+from testing.errors import raises_error
 from testing.parallel import layout
 from testing.ranks import on_ranks, until
 from testing.stand_in_gpu import LIBRARY, StandInGpu
@@ -22,11 +22,13 @@ PIECE = 2 << 20
 FABRIC = 8  # CU_MEM_HANDLE_TYPE_FABRIC
 FLAGS = [f"--libcuda={LIBRARY}"]
 
+# So that the arrays here take several rounds of the ring.
+LIMITS = cairn.Limits(ring_slot_bytes=1 << 16)
+
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -113,12 +115,12 @@ def test_a_sharded_state_on_two_devices_is_saved_and_loaded_in_another_layout(gp
             assert target[name].array.tobytes() == shard.array.tobytes(), (rank, name)
 
     with cairn.local.Cluster(ranks=4, root=tmp_path / "checkpoints", agent_flags=FLAGS) as cluster:
-        on_ranks(cluster, work, share_gpu_memory=True)
+        on_ranks(cluster, work, limits=LIMITS, share_gpu_memory=True)
     assert gpu.count("cuMemHostRegister_v2") == 0, "the trainers themselves pin nothing"
 
 
 def test_an_array_of_many_allocations_is_offered_once_and_copied_again_as_it_is_then(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"large": gpu.array(noise(150 * PIECE + 77, 1), by_handles=True),
                  "small": gpu.array(noise(1000, 2), by_handles=True, device=1),
                  "host": numpy.arange(10)}
@@ -134,13 +136,14 @@ def test_an_array_of_many_allocations_is_offered_once_and_copied_again_as_it_is_
 
 
 @pytest.mark.parametrize("flags", [FLAGS, ["--libcuda=/nowhere"]], ids=["shared", "refused"])
-def test_prepare_shares_memory_ahead_of_the_first_save(gpu, tmp_path, flags):
+def test_prepare_shares_memory_ahead_of_the_first_save(gpu, tmp_path, probe, flags):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints", agent_flags=flags) as cluster:
-        with cluster.connect(0, share_gpu_memory=True) as client:
+        with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
             state = {"w": gpu.array(noise(3 * PIECE + 1, 1), by_handles=True), "n": 3}
+            offers = []
+            probe("call", lambda name, **_: name == "OfferDeviceMemory" and offers.append(name))
             client.prepare(state)
-            offers = client._saver._sharing._offers
-            assert offers == 1
+            assert len(offers) == 1
             if flags is FLAGS:
                 until(lambda: worker_of(cluster) is not None, text="a worker, though nothing is saved yet")
             before = worker_of(cluster)
@@ -149,13 +152,13 @@ def test_prepare_shares_memory_ahead_of_the_first_save(gpu, tmp_path, flags):
             assert saving.device.path == ("device-vmm" if flags is FLAGS else "pinned-slab"), saving.device
             assert (saving.device.fallback == "") == (flags is FLAGS)
             if flags is FLAGS:
-                assert client._saver._sharing._offers == offers and worker_of(cluster) == before
+                assert len(offers) == 1 and worker_of(cluster) == before
             check(client, {"w": state["w"]})
             gpu.reset()
 
 
 def test_work_that_the_trainers_streams_still_have_is_waited_for(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         array = gpu.array(noise(1000, 1), by_handles=True, stream=gpu.stream())
         gpu.set("copy_delay_us", 200_000)
         kept = array.enqueue(noise(1000, 2), stream=gpu.stream())
@@ -172,7 +175,7 @@ def test_work_that_the_trainers_streams_still_have_is_waited_for(gpu, cluster):
 
 def test_memory_that_is_freed_between_saves_is_given_back_by_the_next_one(gpu, cluster):
     before = gpu.count("used_device_bytes")
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         first, second = (gpu.array(noise(PIECE, seed), by_handles=True) for seed in (1, 2))
         client.save(1, {"a": first, "b": second}).wait()
         second.free()
@@ -186,7 +189,7 @@ def test_memory_that_is_freed_between_saves_is_given_back_by_the_next_one(gpu, c
 
 
 def test_memory_that_is_made_anew_at_the_same_address_is_another(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         array = gpu.array(noise(PIECE, 1), by_handles=True)
         for step in range(3):
             client.save(step, {"w": array}).wait()
@@ -196,7 +199,7 @@ def test_memory_that_is_made_anew_at_the_same_address_is_another(gpu, cluster):
 
 
 def test_arrays_that_are_not_contiguous_are_copied_by_the_trainer_and_the_report_says_so(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"plain": gpu.array(noise(5000, 1), by_handles=True),
                  "turned": gpu.array(noise(6000, 2).reshape(60, 100).T, by_handles=True),
                  "empty": gpu.array(numpy.zeros((0, 3), "float32"))}
@@ -209,7 +212,7 @@ def test_arrays_that_are_not_contiguous_are_copied_by_the_trainer_and_the_report
 
 
 def test_memory_that_cannot_be_exported_is_copied_by_the_trainer_and_the_report_says_so(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True, handle_types=0)}
         saving = client.save(1, state)
         saving.wait()
@@ -223,7 +226,7 @@ def test_memory_that_cannot_be_exported_is_copied_by_the_trainer_and_the_report_
 def test_memory_with_fabric_handles_is_offered_once_and_other_memory_goes_by_descriptors(gpu, workers, cluster):
     gpu.set("fabric", 1)
     workers("set fabric 1")
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"fabric": gpu.array(noise(3 * PIECE, 1), by_handles=True, handle_types=FABRIC),
                  "both": gpu.array(noise(1000, 2), by_handles=True, handle_types=FABRIC | 1)}
         for step in range(2):
@@ -245,7 +248,7 @@ def test_memory_with_fabric_handles_is_offered_once_and_other_memory_goes_by_des
 
 def test_an_agent_that_may_not_use_the_fabric_leaves_the_copies_to_the_trainer(gpu, workers, cluster):
     gpu.set("fabric", 1)
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True, handle_types=FABRIC)}
         saving = client.save(1, state)
         saving.wait()
@@ -257,7 +260,7 @@ def test_an_agent_that_may_not_use_the_fabric_leaves_the_copies_to_the_trainer(g
 def test_an_agent_that_does_not_see_the_driver_leaves_the_copies_to_the_trainer(gpu, tmp_path):
     flags = ["--libcuda=/nowhere/libcuda.so"]
     with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints", agent_flags=flags) as cluster:
-        with cluster.connect(0, share_gpu_memory=True) as client:
+        with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
             for by_handles in (True, False):
                 state = {"w": gpu.array(noise(5000, 1), by_handles=by_handles)}
                 for step in range(3):
@@ -268,7 +271,7 @@ def test_an_agent_that_does_not_see_the_driver_leaves_the_copies_to_the_trainer(
 
 
 def test_a_client_that_shares_nothing_starts_no_worker(gpu, cluster):
-    with cluster.connect(0) as client:
+    with cluster.connect(0, limits=LIMITS) as client:
         saving = client.save(1, {"w": gpu.array(noise(5000, 1), by_handles=True)})
         saving.wait()
         assert saving.device.path == "pinned-slab"
@@ -276,7 +279,7 @@ def test_a_client_that_shares_nothing_starts_no_worker(gpu, cluster):
 
 
 def test_a_worker_that_is_killed_between_saves_is_replaced(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
         client.save(1, state).wait()
         os.kill(worker_of(cluster), signal.SIGKILL)
@@ -289,7 +292,7 @@ def test_a_worker_that_is_killed_between_saves_is_replaced(gpu, cluster):
 @pytest.mark.parametrize("frees", [True, False])
 def test_memory_that_is_new_after_a_worker_was_killed_is_saved_with_the_rest(gpu, cluster, frees):
     """The next worker gets the new memory first: what the last one had is offered anew."""
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         first, second = (gpu.array(noise(PIECE, seed), by_handles=True) for seed in (1, 2))
         client.save(1, {"a": first, "b": second}).wait()
         os.kill(worker_of(cluster), signal.SIGKILL)
@@ -306,7 +309,7 @@ def test_memory_that_is_new_after_a_worker_was_killed_is_saved_with_the_rest(gpu
 
 def test_memory_that_is_freed_is_given_back_by_a_save_without_arrays_on_gpus(gpu, cluster):
     before = gpu.count("used_device_bytes")
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         array = gpu.array(noise(PIECE, 1), by_handles=True)
         client.save(1, {"w": array}).wait()
         array.free()
@@ -315,7 +318,7 @@ def test_memory_that_is_freed_is_given_back_by_a_save_without_arrays_on_gpus(gpu
 
 
 def test_a_worker_that_is_killed_while_it_copies_ends_the_save_and_the_next_one_works(gpu, workers, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
         workers("set engine_stopped 2")
         caught = []
@@ -349,7 +352,7 @@ def _beside(other, call):
 
 @pytest.mark.parametrize("call", ["cuEventSynchronize", "cuMemImportFromShareableHandle"])
 def test_a_worker_that_hangs_ends_the_save_by_its_deadline_and_the_next_one_works(gpu, workers, cluster, call):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
         workers(f"hang {call}")
         begun = time.monotonic()
@@ -367,19 +370,18 @@ def test_a_worker_that_hangs_ends_the_save_by_its_deadline_and_the_next_one_work
 
 
 def test_a_driver_that_fails_in_the_worker_ends_the_save_with_its_call(gpu, workers, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
         workers("fail cuMemcpyDtoHAsync_v2 2 700")
-        with pytest.raises(cairn.Error) as error:
+        with raises_error("DEVICE_ERROR") as error:
             client.save(1, state)
-        assert error.value.reason == "DEVICE_ERROR"
         assert "cuMemcpyDtoHAsync: CUDA_ERROR_ILLEGAL_ADDRESS" in error.value.message
         workers()
         assert client.save(2, state).wait().step == 2
 
 
 def test_an_agent_that_restarts_gets_the_memory_anew(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(PIECE, 1), by_handles=True)}
         client.save(1, state).wait()
         worker = worker_of(cluster)
@@ -394,7 +396,7 @@ def test_an_agent_that_restarts_gets_the_memory_anew(gpu, cluster):
 def test_a_client_that_is_closed_gets_everything_back(gpu, cluster):
     before = gpu.count("used_device_bytes")
     array = gpu.array(noise(PIECE, 1), by_handles=True)
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         client.save(1, {"w": array}).wait()
         assert worker_of(cluster) is not None
     array.free()
@@ -403,7 +405,7 @@ def test_a_client_that_is_closed_gets_everything_back(gpu, cluster):
 
 
 def test_a_load_and_a_reshard_are_as_ever(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
         client.save(1, state).wait()
         target = {"w": gpu.array(numpy.zeros(5000, numpy.uint8), by_handles=True)}
@@ -415,7 +417,7 @@ def test_a_load_and_a_reshard_are_as_ever(gpu, cluster):
 
 
 def test_an_overlapped_save_is_copied_by_the_trainer_and_says_so(gpu, cluster):
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(5000, 1), by_handles=True)}
         saving = client.save(1, state, overlap=[state["w"]])
         saving.wait()
@@ -428,9 +430,8 @@ def test_an_overlapped_save_is_copied_by_the_trainer_and_says_so(gpu, cluster):
 # A trainer that saves once, and then says how. "hang": its save's copy does not begin.
 TRAINER = """
 import os, sys, threading, numpy, cairn
-from cairn import _device
 from testing.stand_in_gpu import LIBRARY, StandInGpu
-_device.DRIVER = str(LIBRARY)
+os.environ["CAIRN_LIBCUDA"] = str(LIBRARY)
 gpu = StandInGpu()
 values = numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)
 state = {"w": gpu.array(values, by_handles=sys.argv[2] == "vmm")}
@@ -458,7 +459,7 @@ def test_a_trainer_that_is_killed_leaves_no_worker_and_its_successor_is_served(g
     first.kill()
     first.wait()
     until(lambda: worker_of(cluster) is None, text="the worker ends")
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(100_000, 1), by_handles=True)}
         saving = client.save(2, state)
         saving.wait()
@@ -476,7 +477,7 @@ def test_a_trainer_that_is_killed_while_the_agent_copies_ends_the_attempt(gpu, w
     first.wait()
     until(lambda: worker_of(cluster) is None, text="the worker ends")
     workers()
-    with cluster.connect(0, share_gpu_memory=True) as client:
+    with cluster.connect(0, limits=LIMITS, share_gpu_memory=True) as client:
         state = {"w": gpu.array(noise(100_000, 1), by_handles=True)}
         assert client.save(1, state).wait().step == 1
         check(client, state)
@@ -499,7 +500,7 @@ def test_a_trainer_in_another_pid_namespace_shares_by_descriptors_alone(gpu, clu
     assert child.wait() == 0
     assert line.startswith(f"{path} |"), line
     assert ("cuIpcOpenMemHandle" in line) == (memory == "ipc"), line
-    with cluster.connect(0) as client:
+    with cluster.connect(0, limits=LIMITS) as client:
         target = {"w": numpy.zeros(100_000, numpy.uint8)}
         client.load(target)
         assert (target["w"] == numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)).all()
@@ -516,7 +517,7 @@ def test_a_trainer_of_another_user_without_rights_shares_by_descriptors(gpu, tmp
         line = child.stdout.readline()
         assert child.wait() == 0
         assert line == "device-vmm | \n"
-        with cluster.connect(0) as client:
+        with cluster.connect(0, limits=LIMITS) as client:
             target = {"w": numpy.zeros(100_000, numpy.uint8)}
             client.load(target)
             assert (target["w"] == numpy.random.default_rng(5).integers(0, 256, 100_000, numpy.uint8)).all()

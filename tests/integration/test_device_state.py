@@ -13,16 +13,18 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device
+from testing.errors import raises_error
 from testing.parallel import layout
-from testing.ranks import blank, on_ranks
+from testing.ranks import blank, on_ranks, until
 from testing.stand_in_gpu import LIBRARY, StandInGpu
+
+# So that the arrays here take several rounds of the ring.
+LIMITS = cairn.Limits(ring_slot_bytes=1 << 16)
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -61,7 +63,7 @@ def test_a_sharded_state_is_pinned_saved_and_loaded_in_another_layout(gpu, tmp_p
         return pieces
 
     with cairn.local.Cluster(ranks=4, root=tmp_path / "checkpoints") as cluster:
-        assert on_ranks(cluster, work) == [4] * 4, "prepare pins each rank's slab"
+        assert on_ranks(cluster, work, limits=LIMITS) == [4] * 4, "prepare pins each rank's slab"
         assert gpu.count("cuMemHostRegister_v2") == 4, "no save pinned anything"
 
 
@@ -73,7 +75,7 @@ def test_replicas_on_devices_that_differ_are_found(gpu, tmp_path):
         return error.value.reason
 
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
-        assert on_ranks(cluster, work) == ["REPLICA_MISMATCH"] * 2
+        assert on_ranks(cluster, work, limits=LIMITS) == ["REPLICA_MISMATCH"] * 2
 
 
 def test_a_reshard_goes_from_devices_to_devices(gpu, tmp_path):
@@ -86,7 +88,7 @@ def test_a_reshard_goes_from_devices_to_devices(gpu, tmp_path):
         check(arrays, after(rank), rank)
 
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
-        on_ranks(cluster, work)
+        on_ranks(cluster, work, limits=LIMITS)
 
 
 def test_a_reshard_moves_its_source_to_the_host_before_the_target_is_made(gpu, tmp_path):
@@ -115,16 +117,17 @@ def test_a_reshard_moves_its_source_to_the_host_before_the_target_is_made(gpu, t
             assert (source[name].offset, source[name].flat_range) == (shard.offset, shard.flat_range), name
 
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
-        on_ranks(cluster, work)
+        on_ranks(cluster, work, limits=LIMITS)
 
 
 def test_a_source_that_cannot_move_to_the_host_stays_as_it_is(gpu, tmp_path):
-    with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster, cluster.connect(0) as client:
+    with (cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster,
+          cluster.connect(0, limits=LIMITS) as client):
         state = {"a": gpu.array(numpy.ones(1000, "float32")),
                  "b": [cairn.Shard(gpu.array(numpy.ones(500, "float32")), (1000,), (at,)) for at in (0, 500)]}
         known = dict(state)
         gpu.fail("cuMemcpyDtoHAsync_v2")
-        with pytest.raises(cairn.Error, match="DEVICE_ERROR"):
+        with raises_error("DEVICE_ERROR"):
             client.reshard(state, lambda: pytest.fail("the source has not moved"), offload=True)
         assert all(state[name] is known[name] for name in state)
         target = {name: numpy.zeros(1000, "float32") for name in state}
@@ -135,7 +138,8 @@ def test_a_source_that_cannot_move_to_the_host_stays_as_it_is(gpu, tmp_path):
 
 def test_a_reshard_whose_driver_hangs_ends_by_its_timeout(gpu, tmp_path):
     """What a rank lends is copied from its device first; only the caller's own timeout limits that."""
-    with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster, cluster.connect(0) as client:
+    with (cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster,
+          cluster.connect(0, limits=LIMITS) as client):
         state = {"w": gpu.array(numpy.ones(10_000, "float32"))}
         target = {"w": gpu.array(numpy.zeros(10_000, "float32"))}
         gpu.hang("cuMemcpyDtoHAsync_v2")
@@ -145,18 +149,16 @@ def test_a_reshard_whose_driver_hangs_ends_by_its_timeout(gpu, tmp_path):
         assert time.monotonic() - begun < 30
         assert error.value.reason == "DEVICE_STALLED", error.value
         gpu.hang(None)
-        while client._devices.busy():
-            pass
+        until(lambda: not client.status().driver_busy)
         client.reshard(state, target)
         assert (target["w"].values == 1).all()
 
 
 # Says "copying" when the driver has the save's copy, which does not begin.
 DIES = """
-import sys, threading, numpy, cairn
-from cairn import _device
+import os, sys, threading, numpy, cairn
 from testing.stand_in_gpu import LIBRARY, StandInGpu
-_device.DRIVER = str(LIBRARY)
+os.environ["CAIRN_LIBCUDA"] = str(LIBRARY)
 gpu = StandInGpu()
 state = {"w": gpu.array(numpy.zeros(100_000, "float32"))}
 client = cairn.connect(sys.argv[1])
@@ -180,7 +182,7 @@ def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu,
         assert trainer.stdout.readline() == "copying\n"
         trainer.send_signal(signal.SIGKILL)
         assert trainer.wait() == -signal.SIGKILL
-        with cluster.connect(0) as client:
+        with cluster.connect(0, limits=LIMITS) as client:
             state = {"w": gpu.array(numpy.ones(100_000, "float32"))}
             client.prepare(state)
             assert client.save(1, state).wait().step == 1
@@ -230,7 +232,7 @@ def test_overlapped_saves_of_a_job_hold_what_each_step_began_with(gpu, tmp_path)
         return len(kept)
 
     with cairn.local.Cluster(ranks=ranks, root=tmp_path / "checkpoints") as cluster:
-        assert on_ranks(cluster, work) == [24] * ranks
+        assert on_ranks(cluster, work, limits=LIMITS) == [24] * ranks
 
 
 def test_a_torn_save_of_one_rank_ends_it_for_all(gpu, tmp_path):
@@ -253,4 +255,4 @@ def test_a_torn_save_of_one_rank_ends_it_for_all(gpu, tmp_path):
 
     meet = threading.Barrier(2, timeout=60)
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
-        assert on_ranks(cluster, work) == [("TORN_SNAPSHOT", True, [2])] * 2
+        assert on_ranks(cluster, work, limits=LIMITS) == [("TORN_SNAPSHOT", True, [2])] * 2

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _memory
+from cairn._base import probes
 from testing.ranks import blank, command, ended, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=3s", "--lease-ttl=2s"]}
@@ -177,7 +177,8 @@ if when == "attached":
 if when == "saving":
     print("now", flush=True)
 if when == "staging":
-    cairn._native.CopyList.run = lambda self: stop()
+    from cairn._base import probes
+    probes.add("copy", lambda **_: stop())
 client.save(step, state)
 stop()
 """
@@ -328,26 +329,24 @@ def test_agent_killed_during_a_load_is_named_or_the_load_succeeds(root):
         until(lambda: reasons(on_ranks(cluster, both, errors=True)) == ["", ""], 40, "a load after the fault")
 
 
-def test_agent_killed_when_its_buffer_is_about_to_be_mapped_is_named(root, monkeypatch):
+def test_agent_killed_when_its_buffer_is_about_to_be_mapped_is_named(root):
     """The trainer finds that a socket is gone, and its error names the rank that the coordinator has lost."""
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         on_ranks(cluster, save(1, 2))
-        map_it, own = _memory.Mapping.__init__, threading.local()
+        own = threading.local()
 
-        def killed_first(self, socket, *arguments, **options):
-            own.__dict__.setdefault("socket", socket)  # a client maps something of its own agent first
-            if getattr(own, "rank", None) == 0 and socket != own.socket:
+        def killed_first(path, **_):
+            own.__dict__.setdefault("socket", path)  # a client maps something of its own agent first
+            if getattr(own, "rank", None) == 0 and path != own.socket:
                 cluster.agents[1].kill(signal.SIGKILL)
-                pathlib.Path(socket).unlink(missing_ok=True)
-            map_it(self, socket, *arguments, **options)
-
-        monkeypatch.setattr(_memory.Mapping, "__init__", killed_first)
+                pathlib.Path(path).unlink(missing_ok=True)
 
         def load(rank, client):
             own.rank = rank
             return client.load({"w": np.zeros_like(WHOLE)})
 
-        answer = on_ranks(cluster, load, errors=True)[0]
+        with probes.at("map", killed_first):
+            answer = on_ranks(cluster, load, errors=True)[0]
         assert isinstance(answer, cairn.Error) and answer.reason == "RANK_LOST", answer
         assert answer.metadata["ranks"] == "1"
 
@@ -405,22 +404,19 @@ def test_commit_of_a_later_save_is_not_taken_for_that_of_one_whose_agent_restart
         assert "outcome" not in told.value.metadata, "the coordinator knows this save by its number"
 
 
-def test_save_given_up_while_it_waits_for_others_ends_for_them_too(root, monkeypatch):
+def test_save_given_up_while_it_waits_for_others_ends_for_them_too(root):
     """Ctrl-C before this rank knows where its state goes: the others need not wait for its timeout."""
     state = {"w": np.zeros(16, np.float32)}
-    with cairn.local.Cluster(ranks=2, root=root) as cluster, cluster.connect(0) as zero, cluster.connect(1) as one:
-        call = zero._agent.call
+    soon = cairn.Limits(held_call=0.05)
+    with (cairn.local.Cluster(ranks=2, root=root) as cluster, cluster.connect(0, limits=soon) as zero,
+          cluster.connect(1) as one):
 
-        def interrupted(name, request, max_wait=None, **more):
-            answer = call(name, request, max_wait if name != "BeginSave" else 0.05, **more)
+        def interrupted(name, answer, **_):
             if name == "BeginSave" and answer.pending:
                 raise KeyboardInterrupt
-            return answer
 
-        with monkeypatch.context() as patch:
-            patch.setattr(zero._agent, "call", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                zero.save(1, state)
+        with probes.at("answered", interrupted), pytest.raises(KeyboardInterrupt):
+            zero.save(1, state)
         with pytest.raises(cairn.Error) as caught:
             one.save(1, state, timeout=60).wait(60)
         assert caught.value.reason == "INTERRUPTED" and caught.value.metadata["ranks"] == "0", caught.value

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn._base import probes
 from testing.ranks import noise, until
 
 STATE = {"w": noise((64, 16), np.float32, 1)}
@@ -42,32 +43,23 @@ def agent(tmp_path):
         yield cluster.agents[0]
 
 
-def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
+def beside_frozen(agent, what, name, before) -> cairn.Error:
     """Lets a client do `what`. The agent freezes before its first call of this name, or after the first one by whose
     answer the work goes on. Returns the error, which must come soon after the timeout."""
-    monkeypatch.setattr(cairn._agent, "GRACE", 60.0)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.3)
-    monkeypatch.setattr(cairn._memory, "_SOCKET_TIMEOUT", 60.0)
-    call, made = cairn._agent.Agent.call, []
+    made = []
 
     def goes_on(answer):
         return answer.batches if name == "ReceiveLoad" else not answer.pending and not answer.need_layout
 
-    def freezing(self, called, request, *arguments, **named):
+    def freezing(called, request, answer=None):
         gives_up = called == "EndLoad" and request.HasField("error")
-        first = called == name and not gives_up and not made
-        if first and before:
+        if called == name and not gives_up and not made and (before or (answer is not None and goes_on(answer))):
             freeze(agent)
             made.append(called)
-        answer = call(self, called, request, *arguments, **named)
-        if first and not before and goes_on(answer):
-            freeze(agent)
-            made.append(called)
-        return answer
 
-    with cairn.connect(agent.address) as client:
-        with monkeypatch.context() as patch:
-            patch.setattr(cairn._agent.Agent, "call", freezing)
+    with cairn.connect(agent.address, limits=cairn.Limits(answer_grace=60.0, least_grace=0.3)) as client:
+        with probes.at("call" if before else "answered", lambda name, request, answer=None, **_: freezing(
+                name, request, answer)):
             for timeout in (0.3, 2, 20):
                 started = time.monotonic()
                 with pytest.raises(cairn.Error) as caught:
@@ -82,8 +74,8 @@ def beside_frozen(agent, monkeypatch, what, name, before) -> cairn.Error:
 
 @pytest.mark.parametrize("what, name", [(save, "CommitStaging"), (load, "ReceiveLoad"), (load, "EndLoad"),
                                         (reshard, "CommitSource")])
-def test_call_ends_soon_after_its_timeout_in_whatever_phase_its_agent_freezes(agent, monkeypatch, what, name):
-    error = beside_frozen(agent, monkeypatch, what, name, before=True)
+def test_call_ends_soon_after_its_timeout_in_whatever_phase_its_agent_freezes(agent, what, name):
+    error = beside_frozen(agent, what, name, before=True)
     assert error.reason == "AGENT_UNREACHABLE"
     assert f"{agent.address}, {name}: it did not answer in time: it is stopped, frozen or" in error.message
     if what is not save:
@@ -93,8 +85,8 @@ def test_call_ends_soon_after_its_timeout_in_whatever_phase_its_agent_freezes(ag
 
 
 @pytest.mark.parametrize("what, name", [(save, "BeginSave"), (load, "ReceiveLoad"), (reshard, "BeginLoad")])
-def test_call_ends_soon_after_its_timeout_if_its_agent_freezes_before_its_memory_is_mapped(agent, monkeypatch, what,
+def test_call_ends_soon_after_its_timeout_if_its_agent_freezes_before_its_memory_is_mapped(agent, what,
                                                                                            name):
-    error = beside_frozen(agent, monkeypatch, what, name, before=False)
+    error = beside_frozen(agent, what, name, before=False)
     assert error.reason == "AGENT_UNREACHABLE"
     assert "descriptors.sock: it did not answer in time: it is stopped, frozen or" in error.message

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 import cairn
+from cairn._agent.connection import make_channel
 from testing.ranks import until
 
 SERVING, NOT_SERVING = 1, 2
@@ -15,7 +16,7 @@ def health(address: str, service: str = "") -> int:
     """The answer of grpc.health.v1.Health/Check, whose messages have one field each."""
     name = service.encode()
     request = b"\x0a" + bytes([len(name)]) + name if name else b""
-    with cairn._agent.make_channel(address) as channel:
+    with make_channel(address) as channel:
         answer = channel.unary_unary("/grpc.health.v1.Health/Check", None, None)(request, timeout=10)
     return answer[1]
 

@@ -15,6 +15,7 @@ import pytest
 
 import cairn
 import cairn.local
+from cairn._base import probes
 from testing.ranks import command_json, noise, on_ranks, rows, until
 
 WHOLE = noise((64, 16), np.float32, 3)
@@ -99,20 +100,14 @@ def test_restarted_trainer_counts_from_one_and_meets_the_others(cluster):
             succeed([zero, one])
 
 
-def test_load_given_up_while_it_waits_is_told_to_the_agent(cluster, monkeypatch):
-    with cluster.connect(0) as zero, cluster.connect(1) as one:
-        call = zero._agent.call
-
-        def interrupted(name, request, max_wait=0.0, timeout=None):
-            answer = call(name, request, max_wait if name != "BeginLoad" else 0.05, timeout=timeout)
+def test_load_given_up_while_it_waits_is_told_to_the_agent(cluster):
+    with cluster.connect(0, limits=cairn.Limits(held_call=0.05)) as zero, cluster.connect(1) as one:
+        def interrupted(name, answer, **_):
             if name == "BeginLoad" and answer.pending:
                 raise KeyboardInterrupt
-            return answer
 
-        with monkeypatch.context() as patch:
-            patch.setattr(zero._agent, "call", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                zero.load({})
+        with probes.at("answered", interrupted), pytest.raises(KeyboardInterrupt):
+            zero.load({})
         succeed([zero, one])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn._base import probes
 from testing.ranks import blank, call_coordinator, command_json, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
@@ -114,18 +115,15 @@ class Held:
 
     def __init__(self, cluster, step, go, make):
         def work(rank, client):
-            if rank == 0:
-                stage = client._saver.stage
-
-                def wait_then_stage(*arguments):
-                    assert go.wait(60)
-                    return stage(*arguments)
-
-                client._saver.stage = wait_then_stage
             return client.save(step, make(rank, step), timeout=60).wait(90)
 
+        def wait(rank, **_):
+            if rank == 0:
+                assert go.wait(60)
+
         def run():
-            self.answers = on_ranks(cluster, work, errors=True)
+            with probes.at("stage", wait):
+                self.answers = on_ranks(cluster, work, errors=True)
 
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()

@@ -90,7 +90,7 @@ def test_ranks_of_one_machine_share_memory_and_others_use_nccl(root, controls):
             assert report.transport == "shared-memory"
         # As if these two were on machines of their own; what they lend, the others can map all the same.
         for rank in (2, 3):
-            cluster.agents[rank]._flags.append("--shared-memory=never")
+            cluster.agents[rank].flags.append("--shared-memory=never")
             cluster.agents[rank].restart()
         reports = load(cluster, target)
         assert {report.transport for report in reports[:2]} == {"shared-memory"}, reports

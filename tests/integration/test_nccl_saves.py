@@ -135,7 +135,7 @@ def test_ranks_of_one_machine_share_memory_and_others_use_nccl(root, controls):
     with cairn.local.Cluster(ranks=3, root=root, agent_flags=flags, **FLAGS) as cluster:
         save(cluster, 1)
         assert set(transports(cluster, 1)) == {"", "shared-memory"}
-        cluster.agents[2]._flags.append("--shared-memory=never")  # as if it were on a machine of its own
+        cluster.agents[2].flags.append("--shared-memory=never")  # as if it were on a machine of its own
         cluster.agents[2].restart()
         save(cluster, 2)
         assert transports(cluster, 2) == ["", "shared-memory", "nccl"]

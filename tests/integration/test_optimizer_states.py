@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 import cairn
 import cairn.torch
 from cairn.torch import CheckpointManager
+from testing.errors import raises_error
 from testing.scaled_tensor import ScaledTensor
 
 
@@ -193,9 +194,8 @@ def test_RestoreOrInitialize_NothingDescribesTheStates_AStepMakesThemAndLeavesAl
     other[0](torch.ones(1, 3)).sum().backward()
     gradients = [None if each.grad is None else each.grad.clone() for each in other.parameters()]
     with CheckpointManager(client) as manager:
-        with pytest.raises(cairn.Error) as caught:
+        with raises_error("MISSING_NAMES"):
             manager.restore_or_initialize({"model": other, "optimizer": fresh, "more": torch.zeros(1)})
-        assert caught.value.reason == "MISSING_NAMES"
         assert not fresh.state and fresh.param_groups[0]["count"] == 0 and fresh.param_groups[0]["lr"] == 0.5
         for parameter, gradient in zip(other.parameters(), gradients, strict=True):
             assert (parameter.grad is None) == (gradient is None)

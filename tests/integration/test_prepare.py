@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cairn
+from testing.errors import raises_error
 from testing.ranks import on_ranks, until
 
 
@@ -40,7 +41,7 @@ def test_changed_layout_that_ranks_prepare_one_after_the_other_is_no_error(tmp_p
         wrong = [threads.submit(client.prepare, state(dtype), 60)
                  for client, dtype in zip(clients, ("float64", "float64", "int32"))]
         for call in wrong:
-            with pytest.raises(cairn.Error, match="DTYPE_MISMATCH"):
+            with raises_error("DTYPE_MISMATCH"):
                 call.result(60)
         on_all(lambda client: client.prepare(state("int32"), timeout=60))
         for client in clients:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _wire
+from cairn._base import wire
 from testing.parallel import WHOLE, layout
 from testing.ranks import blank, call_coordinator, noise, on_ranks, reasons, rows, until
 
@@ -137,21 +137,22 @@ def test_rank_that_never_calls_is_named(root):
 
 
 @pytest.mark.parametrize("what", ["agent", "trainer", "late"])
-def test_rank_that_is_lost_before_it_has_lent_its_source_is_named(root, what):
+def test_rank_that_is_lost_before_it_has_lent_its_source_is_named(root, probe, what):
     whole = noise((64, 16), np.float32, 1)
     timeout = "4s" if what == "late" else "20s"
     with cairn.local.Cluster(ranks=3, root=root,
                              coordinator_flags=[f"--phase-timeout={timeout}", "--lease-ttl=2s"]) as cluster:
         lending, go = threading.Event(), threading.Event()
 
-        def work(rank, client):
-            if rank == 1:
-                def lend(*_):
-                    lending.set()
-                    assert go.wait(60)
-                    raise RuntimeError("the trainer of rank 1 is over")
+        def lend(rank):
+            if rank == 1 and not lending.is_set():
+                lending.set()
+                assert go.wait(60)
+                raise RuntimeError("the trainer of rank 1 is over")
 
-                client._loader.lend = lend
+        probe("lend", lend)
+
+        def work(rank, client):
             return client.reshard({"w": rows(whole, rank, 3)}, {"w": np.zeros_like(whole)})
 
         results = {}
@@ -182,9 +183,9 @@ def plan_reshard(cluster, **fields):
 
 
 def rank_layouts(ranks, make):
-    from cairn._layout import LayoutBuilder
+    from cairn._state.layout import LayoutBuilder
 
-    entry = _wire.message("cairn.v1.RankLayouts")
+    entry = wire.message("cairn.v1.RankLayouts")
     return [entry(ranks=[rank], node="a", layout=LayoutBuilder().declare(make(rank)).layout) for rank in range(ranks)]
 
 
@@ -225,28 +226,25 @@ def test_source_that_does_not_fit_the_budget_of_memory(root):
         reshard(cluster, lambda rank: {"w": rows(small, rank, 2)}, lambda rank: {"w": rows(small, 1 - rank, 2)})
 
 
-def test_coordinator_that_restarts_in_the_middle(root):
+def test_coordinator_that_restarts_in_the_middle(root, probe):
     """The reshard goes on if all ranks have the plan; else all hear why it does not. The next one works."""
     whole = noise((64, 16), np.float32, 1)
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         lending, go = threading.Event(), threading.Event()
 
-        def work(rank, client):
+        def held(rank):
             if rank == 1:
-                lend = client._loader.lend
+                lending.set()
+                assert go.wait(60)
 
-                def held(*arguments):
-                    lending.set()
-                    assert go.wait(60)
-                    lend(*arguments)
-
-                client._loader.lend = held
+        def work(rank, client):
             target = {"w": np.zeros_like(whole)}
             client.reshard({"w": rows(whole, rank, 2)}, target)
             return target["w"].tobytes()
 
         answers = []
         thread = threading.Thread(target=lambda: answers.extend(on_ranks(cluster, work, errors=True)), daemon=True)
+        probe("lend", held)
         thread.start()
         assert lending.wait(60)
         cluster.coordinator.kill(signal.SIGKILL)

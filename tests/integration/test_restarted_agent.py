@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _wire
+from cairn._base import wire
 from testing.ranks import noise, rows, until
 
 WHOLE = noise((64, 16), np.float32, 1)
@@ -19,17 +19,16 @@ def state(rank):
     return {"w": rows(WHOLE, rank, 2)}
 
 
-def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_outcome_of_the_others(root):
+def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_outcome_of_the_others(root, probe):
     with cairn.local.Cluster(ranks=3, root=root, coordinator_flags=FLAGS) as cluster:
         clients = [cluster.connect(rank) for rank in range(3)]
         go_on = threading.Event()
-        stage = clients[2]._saver.stage
 
-        def slow(declared, begun):
-            assert go_on.wait(60)
-            stage(declared, begun)
+        def slow(rank, **_):
+            if rank == 2:
+                assert go_on.wait(60)
 
-        clients[2]._saver.stage = slow
+        probe("stage", slow)
         outcomes = {}
 
         def save(rank):
@@ -60,18 +59,17 @@ def test_rank_whose_agent_was_killed_while_it_wrote_hears_the_outcome_of_the_oth
         assert (told.value.reason, told.value.message) == (outcomes[0].reason, outcomes[0].message)
 
 
-def test_attempt_ends_at_once_and_its_outcome_is_told_by_the_next_agent(root):
+def test_attempt_ends_at_once_and_its_outcome_is_told_by_the_next_agent(root, probe):
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
         client, other = cluster.connect(0), cluster.connect(1)
         copying, go_on = threading.Event(), threading.Event()
-        stage = other._saver.stage
 
-        def slow(declared, begun):
-            copying.set()
-            assert go_on.wait(60)
-            stage(declared, begun)
+        def slow(rank, **_):
+            if rank == 1:
+                copying.set()
+                assert go_on.wait(60)
 
-        other._saver.stage = slow
+        probe("stage", slow)
         failed = []
 
         def save_other():
@@ -96,8 +94,8 @@ def test_attempt_ends_at_once_and_its_outcome_is_told_by_the_next_agent(root):
         thread.join()
         assert failed
         # Rank 1's agent knows nothing of the save, and asks.
-        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._session.incarnation, step=1,
-                                                        save=12345, attempt=1)
+        request = wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._session.incarnation, step=1,
+                                                       save=12345, attempt=1)
         answer = other._session.call("WaitSave", request, 20.0)
         assert not answer.pending and answer.checkpoint.attempt == 1
-        assert _wire.error_from_status(answer.checkpoint.error).message == lost.value.message
+        assert wire.error_from_status(answer.checkpoint.error).message == lost.value.message

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 import cairn.checkpoints
-from cairn import _wire
+from cairn._base import wire
 from testing.ranks import command, command_json
 
 # (step, pruned, why) and how many of those pruned are left to be deleted.
@@ -26,21 +26,21 @@ def coordinator(**answers):
     """Serves CheckpointService and yields the address. `answers`: for the name of each method a function of request and
     response, which may raise a cairn.Error."""
     def handler(name, answer):
-        method = _wire.CHECKPOINTS[name]
+        method = wire.CHECKPOINTS[name]
 
         def call(request, context):
             response = method.response()
             try:
                 answer(request, response)
             except cairn.Error as error:
-                details = _wire.status_from_error(error).SerializeToString()
+                details = wire.status_from_error(error).SerializeToString()
                 context.set_trailing_metadata((("grpc-status-details-bin", details),))
                 context.abort(grpc.StatusCode.ABORTED, error.message)
             return response
         return grpc.unary_unary_rpc_method_handler(call, method.request.FromString, method.response.SerializeToString)
 
     server = grpc.server(futures.ThreadPoolExecutor(2))
-    service = _wire.CHECKPOINTS["GetJob"].path.split("/")[1]
+    service = wire.CHECKPOINTS["GetJob"].path.split("/")[1]
     handlers = {name: handler(name, answer) for name, answer in answers.items()}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -152,14 +152,14 @@ def test_prune_command_whose_outcome_is_unknown_lists_what_was_deleted_before(ou
 def test_save_whose_checkpoint_is_gone_before_it_was_told_ends(state):
     """A rule may delete a checkpoint as soon as it is committed."""
     def under_way(request, response):
-        response.job, response.step, response.state = "demo", 7, _wire.CHECKPOINT_STATES["WRITING"]
+        response.job, response.step, response.state = "demo", 7, wire.CHECKPOINT_STATES["WRITING"]
         response.request_id = request.request_id
 
     def gone(request, response):
         under_way(request, response)
-        response.state = _wire.CHECKPOINT_STATES[state]
+        response.state = wire.CHECKPOINT_STATES[state]
         why = cairn.Error("NOT_COMMITTED", "demo@7 is gone")
-        response.error.CopyFrom(_wire.status_from_error(why))
+        response.error.CopyFrom(wire.status_from_error(why))
 
     with coordinator(CreateCheckpoint=under_way, GetCheckpoint=under_way, WaitCheckpoint=gone) as address:
         said = command("save", "demo", "--coordinator", address, expect=1, timeout=30).stderr

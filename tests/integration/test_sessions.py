@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _native
+from cairn._base import probes
 from testing.ranks import command_json, noise, rows, until
 
 FLAGS = ["--phase-timeout=60s", "--lease-ttl=2s"]
@@ -102,10 +102,9 @@ def test_restarted_agent_is_its_last_trainers(cluster, threads):
     assert not is_replaced(new)
 
 
-def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluster, threads, monkeypatch):
+def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluster, threads):
     """The new trainer attached before the old one noticed the restart."""
-    monkeypatch.setattr(cairn._watch.SessionWatch, "_PERIOD", 3600.0)
-    old = cluster.connect(0)
+    old = cluster.connect(0, limits=cairn.Limits(watch_period=3600.0))
     restart(cluster.agents[0])
     new, other = cluster.connect(0), cluster.connect(1)
     assert outcome(old.checkpoints) == "STALE_INCARNATION"
@@ -113,17 +112,16 @@ def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluste
     assert is_replaced(old)
 
 
-def test_trainer_whose_rank_is_taken_while_it_attaches_hears_so(cluster, monkeypatch):
+def test_trainer_whose_rank_is_taken_while_it_attaches_hears_so(cluster):
     """The control page of the first one goes between the agent's answer and the first one's request for it."""
-    mapping, others = cairn._memory.Mapping, []
+    others, once = [], iter([True])
 
-    def taken(*arguments, **options):
-        monkeypatch.setattr(cairn._memory, "Mapping", mapping)
-        others.append(cluster.connect(0))
-        return mapping(*arguments, **options)
+    def taken(**_):
+        if next(once, False):
+            others.append(cluster.connect(0))
 
-    monkeypatch.setattr(cairn._memory, "Mapping", taken)
-    assert outcome(cluster.connect, 0) == "STALE_INCARNATION"
+    with probes.at("map", taken):
+        assert outcome(cluster.connect, 0) == "STALE_INCARNATION"
     assert not is_replaced(others[0])
 
 
@@ -139,24 +137,22 @@ def test_agent_restarts_while_its_rank_waits_for_another(cluster, threads):
     saves_commit(threads, clients, 2)
 
 
-def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
+def test_agent_restarts_while_its_trainer_copies(cluster, threads):
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)
-    copy, own = _native.CopyList.run, threading.local()
+    own = threading.local()
 
-    def killed_first(self):
+    def killed_first(**_):
         if getattr(own, "rank", None) == 0:
             own.rank = None
             restart(cluster.agents[0])
-        copy(self)
 
     def work(client):
         own.rank = client.rank
         return outcome(save, client, 2)
 
     begun = time.monotonic()
-    with monkeypatch.context() as patch:
-        patch.setattr(_native.CopyList, "run", killed_first)
+    with probes.at("copy", killed_first):
         ends = list(threads.map(work, clients))
     # If the first agent died before it told the coordinator of the save, its next process begins the save.
     assert ends in (["RANK_LOST", "RANK_LOST"], ["COMMITTED", "COMMITTED"])
@@ -167,30 +163,32 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_agent_restarts_while_its_trainer_waits_for_the_outcome(cluster, threads, monkeypatch, killed):
+def test_agent_restarts_while_its_trainer_waits_for_the_outcome(cluster, threads, killed):
     """Rank 0's part is durable then. Rank 1's is not, because it writes a shard of rank 0, which has not staged."""
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)
     copying, go_on = threading.Event(), threading.Event()
-    copy, own = _native.CopyList.run, threading.local()
+    own, attempts = threading.local(), []
 
-    def held_up(self):
+    def held_up(**_):
         if getattr(own, "held_up", False):
             copying.set()
             assert go_on.wait(60)
-        copy(self)
+
+    def told(name, answer, **_):
+        if name == "WaitSave" and answer is not None:
+            attempts.append(answer.attempt)
 
     def late(client):
         own.held_up = True
         return outcome(save, client, 2)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_native.CopyList, "run", held_up)
+    with probes.at("copy", held_up), probes.at("answered", told):
         other = threads.submit(late, clients[1 - killed])
         assert copying.wait(60)
         saving = clients[killed].save(2, state(killed), timeout=120)
         # The attempt gets a number when both ranks have begun it.
-        until(lambda: not saving.done() and saving._attempt > 0, text="the attempt's number")
+        until(lambda: not saving.done() and any(attempts), text="the attempt's number")
         until(lambda: phase_of(cluster, killed) == ("written" if killed == 0 else "writing"), text="its part")
         begun = time.monotonic()
         cluster.agents[killed].kill()

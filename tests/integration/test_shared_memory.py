@@ -13,12 +13,14 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _memory, _receiving
+from cairn._base import probes
+from testing.errors import raises_error
 from testing.ranks import blank, noise, on_ranks, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
@@ -50,14 +52,11 @@ def spawn(cluster, code: str, *arguments: str) -> subprocess.Popen:
 LATE = """
 import os, signal, sys
 import numpy as np
-import cairn, cairn._staging
+import cairn
+from cairn._base import probes
 client = cairn.connect(sys.argv[1])
-copy = cairn._staging.copy_out
-def late(*arguments):
-    os.kill(os.getpid(), signal.SIGSTOP)
-    copy(*arguments)
-    print("copied", flush=True)
-cairn._staging.copy_out = late
+probes.add("copy", lambda **_: os.kill(os.getpid(), signal.SIGSTOP))
+probes.add("copied", lambda **_: print("copied", flush=True))
 try:
     client.save(1, {"w": np.full((256, 1024), 1, np.int32), "step": 1}, timeout=1)
     print("saved", flush=True)
@@ -66,21 +65,19 @@ except cairn.Error as error:
 """
 
 
-def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
+def test_trainer_that_copies_after_its_successor_has_staged(root):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
         first = spawn(cluster, LATE)
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of the first one's save")
-        copy, told = cairn._staging.copy_out, []
+        told = []
 
-        def overtaken(*arguments):
-            copy(*arguments)
+        def overtaken(**_):
             first.send_signal(signal.SIGCONT)
             told.append(first.stdout.readline().strip())
 
-        monkeypatch.setattr(cairn._staging, "copy_out", overtaken)
-        with cluster.connect(0) as client:
+        with probes.at("copied", overtaken), cluster.connect(0) as client:
             client.save(2, values(2)).wait()
             assert told == ["copied"]
             check(client, 2)
@@ -89,23 +86,27 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
         first.wait()
 
 
-def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
+def test_client_that_is_closed_while_another_thread_copies(root, probe):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on, copied = cairn._staging.copy_out, threading.Event(), threading.Event(), threading.Event()
+        copying, go_on, first_copied = threading.Event(), threading.Event(), threading.Event()
 
-        def late(declared, *arguments):
-            step = int(declared.shards[0].array[0, 0])
-            if step == 1:
+        def step_of(declared):
+            return int(declared.shards[0].array[0, 0])
+
+        def begins(declared, **_):
+            if step_of(declared) == 1:
                 copying.set()
                 assert go_on.wait(60)
-            copy(declared, *arguments)
-            if step == 1:
-                copied.set()
-            if step == 2:
-                go_on.set()
-                assert copied.wait(60)
 
-        monkeypatch.setattr(cairn._staging, "copy_out", late)
+        def ends(declared, **_):
+            if step_of(declared) == 1:
+                first_copied.set()
+            if step_of(declared) == 2:
+                go_on.set()
+                assert first_copied.wait(60)
+
+        probe("copy", begins)
+        probe("copied", ends)
         first = cluster.connect(0)
         outcome = []
 
@@ -126,25 +127,22 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
         assert isinstance(outcome[0], cairn.Error), outcome
 
 
-def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
+def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on = cairn._staging.copy_out, threading.Event(), threading.Event()
+        copying, go_on = threading.Event(), threading.Event()
 
-        def hanging(*arguments):
+        def hanging(**_):
             copying.set()
             assert go_on.wait(60)
-            copy(*arguments)
 
         with cluster.connect(0) as client:
-            with monkeypatch.context() as patch:
-                patch.setattr(cairn._staging, "copy_out", hanging)
+            with probes.at("copy", hanging):
                 outcome = []
                 thread = threading.Thread(target=lambda: outcome.append(client.save(1, values(1))))
                 thread.start()
                 assert copying.wait(60)
-                with pytest.raises(cairn.Error) as caught:
+                with raises_error("SAVE_IN_PROGRESS"):
                     client.save(2, values(2), timeout=0.2)
-                assert caught.value.reason == "SAVE_IN_PROGRESS"
                 go_on.set()
                 thread.join(60)
             outcome[0].wait()
@@ -263,21 +261,17 @@ def fallocate_hole(descriptor: int) -> None:
 
 
 @pytest.mark.parametrize("transport", ["mapped", "fetched"])
-def test_consumers_cannot_write_what_they_load(root, monkeypatch, transport):
+def test_consumers_cannot_write_what_they_load(root, transport):
     flags = {**FLAGS, "agent_flags": ["--shared-memory=never"]} if transport == "fetched" else FLAGS
     whole = noise((64, 4096), np.float32, 1)
     tried = []
 
-    def trying(copy):
-        def first(batch, buffer, targets):
-            tried.append(ways_to_write(batch.buffer))
-            with pytest.raises(ValueError):
-                buffer.bytes[0] = 1
-            copy(batch, buffer, targets)
-        return first
+    def trying(batch, buffer):
+        tried.append(ways_to_write(batch.buffer))
+        with pytest.raises(ValueError):
+            buffer.bytes[0] = 1
 
-    monkeypatch.setattr(_receiving, "_copy_batch", trying(_receiving._copy_batch))
-    with cairn.local.Cluster(ranks=2, root=root, **flags) as cluster:
+    with probes.at("receive", trying), cairn.local.Cluster(ranks=2, root=root, **flags) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(whole, rank, 2)}).wait())
 
         def load(rank, client):
@@ -293,7 +287,7 @@ def test_consumers_cannot_write_what_they_load(root, monkeypatch, transport):
         assert len(tried) >= 2 * (2 + 2 + 2) and not any(tried), tried
 
 
-def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root, monkeypatch):
+def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root):
     """Rank 0 holds most of the state and lends some of it to rank 1, which writes it."""
     sizes = {0: [20, 20, 20, 10, 10, 10, 10, 5, 5, 5, 5, 2, 2, 2, 1, 1], 1: [15]}
 
@@ -302,14 +296,10 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
                                                 (size * 1024, 4), (0, 0)) for i, size in enumerate(sizes[rank])}
 
     slabs = {}
-    get = _memory.MappingCache.get
 
-    def kept(cache, reference, *arguments, **options):
-        if options.get("writable"):
-            slabs[reference.descriptor_id] = reference
-        return get(cache, reference, *arguments, **options)
-
-    monkeypatch.setattr(_memory.MappingCache, "get", kept)
+    def kept(path, descriptor_id, size, writable):
+        if writable and size > 4096:  # the page of the session is smaller
+            slabs[descriptor_id] = types.SimpleNamespace(descriptor_socket=path, descriptor_id=descriptor_id)
 
     def saves(steps):
         def work(rank, client):
@@ -317,7 +307,7 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
                 client.save(step, state(rank, step)).wait()
         return work
 
-    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+    with probes.at("map", kept), cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         on_ranks(cluster, saves([1, 2, 3]))
         assert "moved_out=0" not in cluster.agents[0].log.read_text()
         assert slabs_made(cluster, 0) == slabs_made(cluster, 1) == 1, "a lent slab serves its own trainer on"
@@ -340,19 +330,15 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
 
 # The agent does not keep memory without end.
 
-def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
+def test_a_loop_of_layouts_leaves_room_for_what_comes(root):
     whole = noise((400, 64), np.float32, 3)
     asked = []
-    call = _agent.Agent.call
 
-    def counted(agent, name, request, *arguments, **options):
-        response = call(agent, name, request, *arguments, **options)
+    def counted(name, answer, **_):
         if name in ("BeginLoad", "BeginSave", "Prepare"):
-            asked.append(response.need_layout)
-        return response
+            asked.append(answer.need_layout)
 
-    monkeypatch.setattr(_agent.Agent, "call", counted)
-    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+    with probes.at("answered", counted), cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
         with cluster.connect(0) as client:
             client.save(1, {"w": whole}).wait()
             for turn in range(300):

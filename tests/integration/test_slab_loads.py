@@ -23,21 +23,20 @@ FLAGS = {"coordinator_flags": ["--phase-timeout=30s", "--lease-ttl=2s"]}
 TRAINER = """
 import sys
 import numpy as np
-import cairn, cairn._staging
+import cairn
+from cairn._base import probes
+from cairn._staging.slab_copies import copy_host_items
 from test_slab_loads import state_of
 rank = int(sys.argv[2])
 client = cairn.connect(sys.argv[1])
-copy, seen = cairn._staging.copy_out, []
-def copy_and_remember(*arguments):
-    seen.append(arguments)
-    copy(*arguments)
-cairn._staging.copy_out = copy_and_remember
+seen = []
+probes.add("copy", lambda **told: seen.append(told))
 state = state_of(rank)
 client.save(5, state).wait()
 print("saved", flush=True)
 sys.stdin.readline()
 state["w"].array[:] = -1
-copy(*seen[0])
+copy_host_items(**seen[0])
 print("written late", flush=True)
 sys.stdin.readline()
 """

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _peer, _token, _wire
+from cairn._agent import connection
+from cairn._base import wire
+from cairn._coordinator.channel import coordinator_channel
+from cairn._coordinator.tokens import of_root
 from testing.ranks import command, command_json, on_ranks, until
 
-AGENTS = _wire.service("cairn.v1.AgentCoordinationService")
-TRANSFERS = _wire.service("cairn.v1.TransferService")
+AGENTS = wire.service("cairn.v1.AgentCoordinationService")
+TRANSFERS = wire.service("cairn.v1.TransferService")
 STATE = {"w": np.arange(8, dtype=np.float32)}
 
 
@@ -48,12 +51,12 @@ def copy_of(runtime, cluster) -> pathlib.Path:
 def reason(address, method, tokens=(), **fields) -> str:
     """Returns the reason of an RPC's refusal; "" if it is answered. Without a token the call is plain."""
     try:
-        with _peer.coordinator_channel(address, tokens) as channel:
+        with coordinator_channel(address, tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             try:
                 call(method.request(**fields), timeout=30.0)
             except grpc.RpcError as error:
-                return _agent.error_of(error, address).reason
+                return connection.error_from_rpc(error, address).reason
     except cairn.Error as error:
         return error.reason
     return ""
@@ -80,23 +83,23 @@ def test_every_call_needs_the_token(root):
         served = re.search(r"transfer=(\S+)", until(
             lambda: "transfer=" in (text := cluster.agents[0].log.read_text()) and text)).group(1)
         for address, service in (
-            (cluster.coordinator.address, _wire.CHECKPOINTS),
+            (cluster.coordinator.address, wire.CHECKPOINTS),
             (cluster.coordinator.address, AGENTS),
             (served, TRANSFERS),
         ):
             for method in service.values():
                 assert reason(address, method) == "BAD_TOKEN", method.path
             # An agent proves itself to other agents only, so to a command it is a stranger, whatever the token.
-            for tokens in (["0" * 64], *([_token.of_root(root, [])] if service is TRANSFERS else [])):
+            for tokens in (["0" * 64], *([of_root(root, [])] if service is TRANSFERS else [])):
                 assert reason(address, next(iter(service.values())), tokens) == "BAD_TOKEN"
         # Anybody may ask whether it lives.
-        with _agent.make_channel(cluster.coordinator.address) as channel:
+        with connection.make_channel(cluster.coordinator.address) as channel:
             assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30.0) == b"\x08\x01"
 
 
 def test_process_without_a_token_passes_for_no_rank(root):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=["--register-timeout=60s"]) as cluster:
-        address, right = cluster.coordinator.address, _token.of_root(root, [])
+        address, right = cluster.coordinator.address, of_root(root, [])
         cluster.agents[1].kill(signal.SIGTERM)  # gives its rank back
         until(lambda: "event=unregistered job=demo rank=1" in cluster.coordinator.log.read_text())
         assert reason(address, AGENTS["RegisterAgent"], **registration(root, rank=1)) == "BAD_TOKEN"
@@ -109,11 +112,11 @@ def test_process_without_a_token_passes_for_no_rank(root):
 def test_refusals_do_not_tell_who_holds_a_rank(root):
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         method = AGENTS["RegisterAgent"]
-        with _peer.coordinator_channel(cluster.coordinator.address, _token.of_root(root, [])) as channel:
+        with coordinator_channel(cluster.coordinator.address, of_root(root, [])) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             with pytest.raises(grpc.RpcError) as refused:
                 call(method.request(**registration(root)), timeout=30.0)
-        error = _agent.error_of(refused.value, "coordinator")
+        error = connection.error_from_rpc(refused.value, "coordinator")
         assert error.reason == "RANK_CONFLICT" and re.search(r"held by agent [0-9a-f]{4}… on ", error.message), error
         save(cluster, 1)
         token = (root / ".cairn/token").read_text()
@@ -189,21 +192,21 @@ def test_two_roots_one_after_the_other_on_one_port(tmp_path, runtime):
             # Its agent gets the first one's address, and finds the first one's token there.
             agent = second.agents[0]
             agent.kill()
-            agent._flags = [f for f in agent._flags if not f.startswith("--coordinator=")] + [
+            agent.flags = [f for f in agent.flags if not f.startswith("--coordinator=")] + [
                 f"--coordinator={address}"
             ]
             agent.restart()
             until(lambda: "COORDINATOR_UNREACHABLE" in agent.log.read_text())
             second.coordinator.kill()
-            second.coordinator._flags[0] = f"--listen={address}"
+            second.coordinator.flags[0] = f"--listen={address}"
             second.coordinator.restart()
-            second._await_registration()
+            second.await_agents()
             save(second, 2)
             assert listed(address) == [2]
             second.coordinator.kill()
         first.coordinator.restart()
         first.agents[0].restart()
-        first._await_registration()
+        first.await_agents()
         assert listed(address) == [1]
 
 
@@ -215,15 +218,15 @@ def test_agent_whose_token_is_refused_ends_by_name(root, tmp_path):
         agent = cluster.agents[0]
         for flag in (f"--token-file={wrong}", "--insecure"):
             agent.kill()
-            flags, agent._flags = agent._flags, [*agent._flags, flag, "--register-timeout=300ms"]
+            flags, agent.flags = agent.flags, [*agent.flags, flag, "--register-timeout=300ms"]
             agent.restart()
             until(lambda: not agent.alive(), text="the agent's end")
-            assert agent._process.returncode == 1
+            assert agent.returncode == 1
             assert "error: BAD_TOKEN: " in agent.log.read_text()
-            agent._flags = flags
+            agent.flags = flags
             agent.log.unlink()
         agent.restart()
-        cluster._await_registration()
+        cluster.await_agents()
         save(cluster, 1)
 
 
@@ -247,7 +250,7 @@ def test_insecure_has_to_be_said(root, runtime):
     ) as cluster:
         assert "event=insecure" in cluster.coordinator.log.read_text()
         save(cluster, 1)
-        assert reason(cluster.coordinator.address, _wire.CHECKPOINTS["GetJob"], job="demo") == ""
+        assert reason(cluster.coordinator.address, wire.CHECKPOINTS["GetJob"], job="demo") == ""
         assert listed(cluster.coordinator.address, "--insecure") == [1]
         assert not copy_of(runtime, cluster).exists() and not (root / ".cairn/token").exists()
     done = subprocess.run(
@@ -319,19 +322,19 @@ def test_stranger_at_the_other_address_of_localhost_hears_no_token(root, kind):
             pytest.skip("this system has no loopback of IPv6, or the port is taken there")
         with stranger:
             assert listed(f"localhost:{port}", "--token-file", str(root / ".cairn/token")) == [1]
-            tokens = _token.of_root(root, [])
-            assert reason(f"localhost:{port}", _wire.CHECKPOINTS["GetJob"], tokens, job="demo") == ""
+            tokens = of_root(root, [])
+            assert reason(f"localhost:{port}", wire.CHECKPOINTS["GetJob"], tokens, job="demo") == ""
         assert tokens[0].encode() not in stranger.heard
 
 
 def test_relay_on_this_machine_is_refused_and_hears_no_token(root):
     with cairn.local.Cluster(ranks=1, root=root) as cluster:
-        tokens = _token.of_root(root, [])
+        tokens = of_root(root, [])
         with Stranger("127.0.0.1", kind="relay", target=cluster.coordinator.address) as relay:
             done = command("list", "demo", "--coordinator", relay.address, "--token-file", str(root / ".cairn/token"),
                            expect=1)
             assert "BAD_TOKEN" in done.stderr and "another process of this machine" in done.stderr, done.stderr
-            assert reason(relay.address, _wire.CHECKPOINTS["GetJob"], tokens, job="demo") == "BAD_TOKEN"
+            assert reason(relay.address, wire.CHECKPOINTS["GetJob"], tokens, job="demo") == "BAD_TOKEN"
         assert relay.heard and tokens[0].encode() not in relay.heard
 
 
@@ -342,14 +345,13 @@ def test_stranger_at_the_port_of_a_dead_coordinator_hears_no_token(root):
         save(cluster, 1)
         host, _, port = cluster.coordinator.address.rpartition(":")
         cluster.coordinator.kill()
-        cluster._port.close()
         with Stranger(host, int(port), "http2") as stranger:
             # Beyond --register-timeout, after which an agent that never had a coordinator ends.
             until(lambda: len(stranger._ends) >= 8, text="the agents' calls")
             until(lambda: all("BAD_TOKEN" in agent.log.read_text() for agent in cluster.agents))
-        assert stranger.heard.startswith(b"CAIRN-P1") and _token.of_root(root, [])[0].encode() not in stranger.heard
+        assert stranger.heard.startswith(b"CAIRN-P1") and of_root(root, [])[0].encode() not in stranger.heard
         cluster.coordinator.restart()
-        cluster._await_registration()
+        cluster.await_agents()
         save(cluster, 2)
         assert all(agent.alive() for agent in cluster.agents)
 
@@ -394,7 +396,7 @@ def test_token_is_changed_while_a_job_runs(root, tmp_path, given):
         tokens_read(1)
         save(cluster, 5)
         cluster.agents[0].restart()
-        cluster._await_registration()
+        cluster.await_agents()
         save(cluster, 6)
         cluster.coordinator.restart()
         save(cluster, 7)

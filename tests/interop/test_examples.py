@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import cairn
+from testing.ports import reserve_port
 
 pytestmark = pytest.mark.interop
 
@@ -55,7 +56,7 @@ def test_Example_OfSeveralRanks_GoesOnAsIfItHadNotEnded(tmp_path, name, library,
     pytest.importorskip(library)
     # Both runs train to step 12. The first one saves step 8, from which the second one goes on in another layout.
     arguments = [[*layout, "--steps=12", "--save-steps=8"] for layout in (first, second)]
-    with cairn.local._reserve_port() as holder, cairn.local.Cluster(ranks=ranks, root=tmp_path / "root") as cluster:
+    with reserve_port() as holder, cairn.local.Cluster(ranks=ranks, root=tmp_path / "root") as cluster:
         output = run_program([WORKER, EXAMPLES / name / "train.py",
                               json.dumps([agent.address for agent in cluster.agents]), json.dumps(arguments)],
                              tmp_path, MASTER_PORT=str(holder.getsockname()[1]))

@@ -274,7 +274,8 @@ def test_numbers_of_an_import_are_written_as_the_client_writes_them(tmp_path):
     import random
     import struct
 
-    from cairn import _native, _objects
+    from cairn._base import native
+    from cairn._state import objects
 
     seed = random.randrange(2**32)
     generator = random.Random(seed)
@@ -284,7 +285,7 @@ def test_numbers_of_an_import_are_written_as_the_client_writes_them(tmp_path):
     others = {"lr": 0.1, "betas": (0.9, 0.999), "text": "a\n\t\b\x01\x7f\"\\/é\u2028", "deep": [{"n": 1}]}
     for value in (floats, others):
         torch.save(value, tmp_path / "value")
-        assert _native.torch_value((tmp_path / "value").read_bytes(), "v") == _objects.encode(value, "v"), seed
+        assert native.torch_value((tmp_path / "value").read_bytes(), "v") == objects.encode(value, "v"), seed
 
 
 def test_a_diff_compares_values_and_not_how_numbers_are_spelled(tmp_path):

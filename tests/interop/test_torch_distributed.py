@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import dtensor_worker
 
 import cairn
+from testing.ports import reserve_port
 from testing.ranks import command, command_json
 
 pytestmark = pytest.mark.interop
@@ -39,7 +40,7 @@ def modules_for_the_fork_server():
 def run(root: pathlib.Path, action: str, layout: str, world: int) -> dict:
     name = f"{action}-{layout}-{world}"
     digests, output = root.parent / f"{name}.json", root.parent / f"{name}.log"
-    with cairn.local._reserve_port() as holder, cairn.local.Cluster(ranks=world, root=root) as cluster:
+    with reserve_port() as holder, cairn.local.Cluster(ranks=world, root=root) as cluster:
         ranks = []
         for rank in range(world):
             environment = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",

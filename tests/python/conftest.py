@@ -20,6 +20,13 @@ def agent():
 
 
 @pytest.fixture
-def client(agent):
-    with cairn.connect(agent.address) as client:
+def limits(request):
+    """The limits of `client`: the usual ones, but for what `@pytest.mark.limits(NAME=VALUE)` says."""
+    marker = request.node.get_closest_marker("limits")
+    return cairn.Limits(**marker.kwargs) if marker else cairn.Limits()
+
+
+@pytest.fixture
+def client(agent, limits):
+    with cairn.connect(agent.address, limits=limits) as client:
         yield client

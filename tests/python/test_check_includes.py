@@ -73,6 +73,11 @@ def python_faults(tool, tmp_path, sources: dict[str, str]) -> list[str]:
      "python/cairn/torch/_a.py:2: cairn.torch may not import cairn.lightning"),
     ({"python/cairn/huggingface.py": "from cairn import lightning", "python/cairn/lightning.py": ""},
      "cairn.huggingface may not import cairn.lightning"),
+    ({"python/cairn/_base/a.py": "\nfrom cairn._save.b import x", "python/cairn/_save/b.py": ""},
+     "python/cairn/_base/a.py:2: cairn._base may not import cairn._save.b"),
+    ({"python/cairn/_save/a.py": "from cairn._load import b", "python/cairn/_load/b.py": ""},
+     "cairn._save may not import cairn._load.b"),
+    ({"python/cairn/_nowhere/a.py": ""}, "python/cairn/_nowhere/a.py: its package cairn._nowhere stands in no place"),
 ])
 def test_fault_of_an_import_is_named(tool, tmp_path, sources, said):
     found = python_faults(tool, tmp_path, sources)

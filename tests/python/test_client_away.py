@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn._base import probes
+from testing.errors import raises_error
 
 
-def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 0.3)
+@pytest.mark.limits(agent_return=0.3)
+def test_agent_that_is_gone_is_named_within_bounded_time(agent, client):
     agent.close()
     started = time.monotonic()
     with pytest.raises(cairn.Error) as caught:
@@ -23,9 +25,8 @@ def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypa
     agent.start()
 
 
-def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn._agent, "GRACE", 0.3)
-    monkeypatch.setattr(cairn._agent, "MAX_WAIT", 0.1)
+@pytest.mark.limits(answer_grace=0.3, held_call=0.1)
+def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client):
     agent.hang.add("BeginSave")
     started = time.monotonic()
     with pytest.raises(cairn.Error, match=r"AGENT_UNREACHABLE: .* did not answer in time: it is stopped, frozen or"):
@@ -35,10 +36,8 @@ def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, 
 
 
 @pytest.mark.parametrize("name", ["BeginSave", "Prepare", "WaitSave"])
-def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(agent, client, monkeypatch, name):
-    monkeypatch.setattr(cairn._agent, "GRACE", 60.0)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.2)
-    monkeypatch.setattr(cairn._saver, "_TIMEOUT_GRACE", 0.2)
+@pytest.mark.limits(answer_grace=60.0, least_grace=0.2, save_grace=0.2)
+def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(agent, client, name):
     state = {"w": np.zeros(3)}
     saving = client.save(1, state) if name == "WaitSave" else None
     agent.hang.add(name)
@@ -46,16 +45,15 @@ def test_agent_that_is_frozen_holds_a_call_no_longer_than_its_timeout_allows(age
              "WaitSave": lambda: saving.wait(timeout=0.3),
              "Prepare": lambda: client.prepare(state, timeout=0.3)}
     started = time.monotonic()
-    with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+    with raises_error("AGENT_UNREACHABLE"):
         calls[name]()
     assert time.monotonic() - started < 20
     agent.hang.clear()
 
 
 @pytest.mark.parametrize("name", ["BeginSave", "CommitStaging", "WaitSave", "Prepare", "BeginLoad"])
-def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, client, monkeypatch, name):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 60.0)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 0.2)
+@pytest.mark.limits(agent_return=60.0, least_grace=0.2)
+def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, client, name):
     state = {"w": np.zeros(3)}
     saving = client.save(1, state)
     calls = {"BeginSave": lambda timeout: client.save(2, state, timeout=timeout),
@@ -63,21 +61,20 @@ def test_agent_that_is_gone_is_waited_for_no_longer_than_the_call_has(agent, cli
              "WaitSave": lambda timeout: saving.wait(timeout=timeout),
              "Prepare": lambda timeout: client.prepare(state, timeout=timeout),
              "BeginLoad": lambda timeout: client.load(state, timeout=timeout)}
-    call, gone = cairn._agent.Agent.call, []
+    gone = []
 
-    def going(self, called, *arguments, **named):
+    def going(called):
         if called == name and not gone:
             agent.close()
             gone.append(called)
-        return call(self, called, *arguments, **named)
 
-    monkeypatch.setattr(cairn._agent.Agent, "call", going)
-    for timeout in (0.3, 2, 20):
-        started = time.monotonic()
-        with pytest.raises(cairn.Error) as caught:
-            calls[name](timeout)
-        if gone:  # a busy machine may have been too slow to come so far
-            break
+    with probes.at("call", lambda name, **_: going(name)):
+        for timeout in (0.3, 2, 20):
+            started = time.monotonic()
+            with pytest.raises(cairn.Error) as caught:
+                calls[name](timeout)
+            if gone:  # a busy machine may have been too slow to come so far
+                break
     assert gone and time.monotonic() - started < 40
     assert caught.value.reason == "AGENT_UNREACHABLE" and "it is not there: " in caught.value.message
     agent.start()
@@ -129,9 +126,8 @@ def test_connect_without_an_address(monkeypatch):
     monkeypatch.delenv("CAIRN_AGENT", raising=False)
     with pytest.raises(cairn.Error, match="CAIRN_AGENT"):
         cairn.connect()
-    with pytest.raises(cairn.Error) as caught:
+    with raises_error("AGENT_UNREACHABLE") as caught:
         cairn.connect("unix:/nonexistent/agent.sock", timeout=0.1)
-    assert caught.value.reason == "AGENT_UNREACHABLE"
     assert "it is not there: there is no such socket" in caught.value.message
     with pytest.raises(cairn.Error, match="it is not there: nothing listens at that address"):
         cairn.connect("127.0.0.1:1", timeout=0.1)

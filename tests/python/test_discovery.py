@@ -10,12 +10,12 @@ import grpc
 import pytest
 
 import cairn
-from cairn import _discovery
+from cairn._agent import discovery
 from testing.fake_agent import FakeAgent, Refusal
 
 
 def find(**environment: str) -> str:
-    return _discovery.find(environment).address
+    return discovery.find(environment).address
 
 
 def test_address_is_taken_as_it_is():
@@ -25,7 +25,7 @@ def test_address_is_taken_as_it_is():
 
 @pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"])
 def test_pattern_gets_the_rank_of_every_launcher(variable):
-    found = _discovery.find({"CAIRN_AGENT": "unix:/run/rank{rank}/agent.sock", variable: "12"})
+    found = discovery.find({"CAIRN_AGENT": "unix:/run/rank{rank}/agent.sock", variable: "12"})
     assert (found.address, found.rank, found.variable) == ("unix:/run/rank12/agent.sock", 12, variable)
 
 
@@ -44,7 +44,7 @@ def test_process_without_a_rank_is_the_only_one_of_its_job(tmp_path):
 def test_pattern_prefers_the_global_rank_and_knows_the_local_one():
     environment = {"RANK": "9", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}
     assert find(CAIRN_AGENT="/run/{rank}/{local_rank}", **environment) == "/run/9/1"
-    assert _discovery.find({"CAIRN_AGENT": "/run/{local_rank}", **environment}).rank is None, "not the rank of the job"
+    assert discovery.find({"CAIRN_AGENT": "/run/{local_rank}", **environment}).rank is None, "not the rank of the job"
 
 
 @pytest.mark.parametrize(("environment", "reason", "text"), [
@@ -56,7 +56,7 @@ def test_pattern_prefers_the_global_rank_and_knows_the_local_one():
 ])
 def test_what_is_missing_is_said(environment, reason, text):
     with pytest.raises(cairn.Error) as caught:
-        _discovery.find(environment)
+        discovery.find(environment)
     assert caught.value.reason == reason and text in str(caught.value)
 
 
@@ -108,10 +108,10 @@ def test_world_is_that_of_the_launcher_that_gave_the_rank(tmp_path, rank, world)
     every = {name: "99" for _, name in LAUNCHERS if name.split("_")[0] != world.split("_")[0]}
     environment = {**every, rank: "3", world: "8", "XDG_RUNTIME_DIR": str(tmp_path)}
     for where in ({"CAIRN_AGENT": "/run/{rank}"}, {"CAIRN_AGENT": str(tmp_path)}, {"CAIRN_JOB": "demo"}):
-        found = _discovery.find({**environment, **where})
+        found = discovery.find({**environment, **where})
         assert (found.rank, found.variable, found.world, found.world_variable) == (3, rank, 8, world)
     for where in ({"CAIRN_AGENT": "unix:/run/3"}, {"CAIRN_AGENT": "/run/{local_rank}", "LOCAL_RANK": "0"}):
-        assert _discovery.find({**environment, **where}).world is None, "chosen by something else than the rank"
+        assert discovery.find({**environment, **where}).world is None, "chosen by something else than the rank"
 
 
 # Where the address does not follow from the rank, the rank is what the launcher says all the same.
@@ -172,7 +172,7 @@ def test_rank_of_the_process_group_counts_before_that_of_the_launcher(monkeypatc
                                   get_world_size=lambda: 2, get_backend=lambda: "gloo")
     monkeypatch.setitem(sys.modules, "torch.distributed", group)
     environment = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
-    of_group = _discovery.Found("unix:/run/agent.sock").placed(environment)
+    of_group = discovery.AgentPlace("unix:/run/agent.sock").placed(environment)
     assert (of_group.rank, of_group.world, of_group.given) == (1, 2, True)
     with pytest.raises(cairn.Error, match=r"rank 0 of job demo, and this process has torch.distributed.get_rank\(\)=1"):
         of_group.check(0, 2, "demo")
@@ -181,7 +181,7 @@ def test_rank_of_the_process_group_counts_before_that_of_the_launcher(monkeypatc
         with monkeypatch.context() as patch:
             for name, value in change.items():
                 patch.setattr(group, name, value)
-            assert _discovery.Found("unix:/run/agent.sock").placed(environment).rank == 0, "that of the launcher"
+            assert discovery.AgentPlace("unix:/run/agent.sock").placed(environment).rank == 0, "that of the launcher"
 
 
 def test_agent_that_refuses_a_place_is_told_in_the_words_of_the_launcher(monkeypatch):
@@ -204,7 +204,7 @@ def test_agent_that_refuses_a_place_is_told_in_the_words_of_the_launcher(monkeyp
 def test_world_that_is_no_number_is_refused_and_one_that_is_absent_is_not_looked_for():
     with pytest.raises(cairn.Error, match="WORLD_SIZE=many is no number of ranks"):
         find(CAIRN_AGENT="/run/{rank}", RANK="0", WORLD_SIZE="many")
-    assert _discovery.find({"CAIRN_AGENT": "/run/{rank}", "RANK": "0", "SLURM_NTASKS": "4"}).world is None
+    assert discovery.find({"CAIRN_AGENT": "/run/{rank}", "RANK": "0", "SLURM_NTASKS": "4"}).world is None
 
 
 def test_agent_of_a_job_of_another_size_is_refused(monkeypatch):

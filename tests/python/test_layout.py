@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _layout, _wire
+from cairn._base import wire
+from cairn._state.layout import LayoutBuilder, slot_bytes
 
 
 def declare(state):
-    return _layout.LayoutBuilder().declare(state)
+    return LayoutBuilder().declare(state)
 
 
 def state_of(seed):
@@ -42,8 +43,8 @@ def test_order_of_the_dict_and_memory_do_not_matter():
 
 def test_canonical_form():
     declared = declare(state_of(3))
-    layout = _wire.Layout.FromString(declared.layout)
-    schema = _wire.TensorSchema.FromString(layout.tensor_schema)
+    layout = wire.Layout.FromString(declared.layout)
+    schema = wire.TensorSchema.FromString(layout.tensor_schema)
     assert list(schema.names) == ["a", "b.weight", "flat", "ä"]  # by their UTF-8 bytes
     assert list(schema.ndims) == [1, 2, 2, 0] and list(schema.global_dims) == [9, 4, 3, 5, 2]
     assert list(layout.shard_tensors) == [0, 0, 1, 2, 3]
@@ -74,10 +75,10 @@ def test_every_part_of_a_declaration_is_in_the_digest():
 
 
 def test_slots_have_room_to_grow_and_depend_on_the_length_alone():
-    assert [_layout.slot_bytes(n) for n in (0, 1, 2730, 2731, 5461, 5462, 100_000)] == [
+    assert [slot_bytes(n) for n in (0, 1, 2730, 2731, 5461, 5462, 100_000)] == [
         4096, 4096, 4096, 4096, 8192, 16384, 262144]
     for length in range(0, 70000, 37):
-        slot = _layout.slot_bytes(length)
+        slot = slot_bytes(length)
         assert slot >= length + length // 2 and slot % 4096 == 0
 
 

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _keeping, _objects, _timeouts
+from cairn._base import timeouts
+from cairn._coordinator import retention
+from cairn._state import objects
+from testing.errors import raises_error
 
 
 class Vocabulary:
@@ -20,17 +23,17 @@ class Vocabulary:
 
 @pytest.fixture
 def vocabulary():
-    from cairn import _serializers
+    from cairn._state import serializers
 
     cairn.register_serializer(Vocabulary, "test.Vocabulary", lambda value: "\n".join(value.words).encode(),
                               lambda data: Vocabulary(data.decode().split("\n")))
     yield Vocabulary(["a", "\u00e9"])
-    del _serializers._by_type[Vocabulary]
-    _serializers._by_name.pop("test.Vocabulary", None)
+    del serializers._by_type[Vocabulary]
+    serializers._by_name.pop("test.Vocabulary", None)
 
 
 def again(value):
-    return _objects.decode(_objects.encode(value, "x"), "x")
+    return objects.decode(objects.encode(value, "x"), "x")
 
 
 def test_Objects_ArraysInThem_KeepDtypeShapeAndBits():
@@ -70,11 +73,11 @@ def test_Objects_RegisteredClass_ComesBack(vocabulary):
 
 
 def test_Objects_ClassIsRegisteredNowhere_IsOpaque(vocabulary):
-    from cairn import _serializers
+    from cairn._state import serializers
 
-    data = _objects.encode({"v": vocabulary, "n": 1}, "x")
-    del _serializers._by_name["test.Vocabulary"]
-    loaded = _objects.decode(data, "x")
+    data = objects.encode({"v": vocabulary, "n": 1}, "x")
+    del serializers._by_name["test.Vocabulary"]
+    loaded = objects.decode(data, "x")
     assert loaded["n"] == 1 and isinstance(loaded["v"], cairn.Opaque)
     assert "test.Vocabulary" in loaded["v"].description and "register_serializer" in loaded["v"].description
 
@@ -104,17 +107,15 @@ class WithState:
     (collections.defaultdict(lambda: 3), "default_factory"),
 ])
 def test_Objects_ValueOfNoKnownType_IsRefusedWithItsPathAndWhatToDo(value, words):
-    with pytest.raises(cairn.Error) as caught:
-        _objects.encode({"a": [1, {"b": value}]}, "top")
-    assert caught.value.reason == "BAD_REQUEST"
+    with raises_error("BAD_REQUEST") as caught:
+        objects.encode({"a": [1, {"b": value}]}, "top")
     assert "top['a'][1]['b']" in caught.value.message and words in str(caught.value)
 
 
 def test_Objects_ArrayOfObjectsInTheBytes_IsNotMade():
     data = b'\x02{"$cairn":"array","value":["|O",[1],"AAAAAAAAAAA="]}'
-    with pytest.raises(cairn.Error) as caught:
-        _objects.decode(data, "x")
-    assert caught.value.reason == "CHECKSUM_MISMATCH"
+    with raises_error("CHECKSUM_MISMATCH"):
+        objects.decode(data, "x")
 
 
 def test_LoadReport_IsPrinted_InOneShortLine():
@@ -127,15 +128,15 @@ def test_LoadReport_IsPrinted_InOneShortLine():
 @pytest.mark.parametrize("value", [10**4300, {"a": [-(10**4300)]}, {10**5000: 1}], ids=["plain", "nested", "key"])
 def test_Objects_IntegerThatPythonDoesNotWrite_IsRefused(value):
     with pytest.raises(cairn.Error) as caught:
-        _objects.encode(value, "x")
+        objects.encode(value, "x")
     assert caught.value.reason == "BAD_REQUEST" and "x" in caught.value.metadata["object"]
     assert again([10**4299, -(10**4299)]) == [10**4299, -(10**4299)]
 
 
 @pytest.mark.parametrize("call, reason", [
-    (lambda: _keeping.checked_step(10**5000), "BAD_STEP"),
-    (lambda: _keeping.checked_metrics({"loss": 10**5000}), "BAD_REQUEST"),
-    (lambda: _timeouts.seconds(-(10**5000), "save"), "BAD_REQUEST"),
+    (lambda: retention.checked_step(10**5000), "BAD_STEP"),
+    (lambda: retention.checked_metrics({"loss": 10**5000}), "BAD_REQUEST"),
+    (lambda: timeouts.seconds(-(10**5000), "save"), "BAD_REQUEST"),
     (lambda: cairn.Shard(np.zeros(1), (10**5000,), (0,)), "SHAPE_OVERFLOW"),
 ], ids=["step", "metric", "timeout", "shape"])
 def test_Arguments_IntegerThatPythonDoesNotWrite_AreRefusedByReason(call, reason):

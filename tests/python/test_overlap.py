@@ -9,15 +9,20 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device, _device_array, _overlap
+from cairn._gpu import device_array
+from cairn._gpu.overlap import GuardedMemory, add_spans
+from testing.ranks import until
 from testing.stand_in_gpu import LIBRARY, StandInGpu
 
 
 @pytest.fixture
+def limits():
+    return cairn.Limits(ring_slot_bytes=1 << 16, overlap_chunk_bytes=1 << 14)
+
+
+@pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
-    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
-    monkeypatch.setattr(_device, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     gpu = StandInGpu()
     yield gpu
     gpu.reset()
@@ -330,8 +335,7 @@ def test_a_capture_that_begins_while_it_copies_ends_well_and_so_does_the_save(gp
     saving = client.save(1, state, overlap=[optimizer])
     gpu.begin_capture()
     asked = gpu.count("cuEventQuery")
-    while gpu.count("cuEventQuery") < asked + 3 and client._devices.busy():
-        pass
+    until(lambda: gpu.count("cuEventQuery") >= asked + 3 or not client.status().driver_busy)
     saving.before_update({0: gpu.stream()})  # as a step that is being captured does
     gpu.set("engine_stopped", 0)
     saving.wait()
@@ -379,13 +383,11 @@ def test_a_driver_that_fails_or_hangs_ends_the_save_and_the_next_one_works(gpu, 
         saving.wait()
     assert error.value.reason == "DEVICE_STALLED" and error.value.metadata["step"] == "2"
     assert len(one_slab.cancelled) == 1, "the copies may still write to the slab"
-    while not client._devices.waiting().startswith("cuEventQuery has not returned for "):
-        pass
+    until(lambda: client.status().driver_waiting.startswith("cuEventQuery has not returned for "))
     with pytest.raises(cairn.Error, match=r"still not ended .*: cuEventQuery has not returned for "):
         client.save(3, state)
     gpu.hang(None)
-    while client._devices.busy():
-        pass
+    until(lambda: not client.status().driver_busy)
     client.save(3, state, overlap=[optimizer]).wait()
     assert len(one_slab.cancelled) == 2
     check_committed(client, 3, contents(state))
@@ -418,8 +420,8 @@ def test_a_forked_child_leaves_the_copies_alone(gpu, one_slab, client, state, op
     assert saving.wait().step == 1
 
 
-def test_an_optimizer_gets_one_hook_which_keeps_nothing_alive(gpu, agent, state, optimizer):
-    with cairn.connect(agent.address) as client:
+def test_an_optimizer_gets_one_hook_which_keeps_nothing_alive(gpu, agent, state, optimizer, limits):
+    with cairn.connect(agent.address, limits=limits) as client:
         for step in range(3):
             client.save(step, state, overlap=[optimizer]).wait()
         assert len(optimizer.hooks) == 1
@@ -451,10 +453,10 @@ def test_torchs_optimizers_are_guarded(gpu, one_slab, client, state):
 
 
 def test_covered_memory_is_that_of_its_spans():
-    covered = _overlap.Covered([(100, 200), (150, 300), (400, 500), (300, 310)])
+    covered = GuardedMemory([(100, 200), (150, 300), (400, 500), (300, 310)])
 
     def array(address, size):
-        return _device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
+        return device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
 
     for address, size, inside in [(100, 210, True), (99, 5, False), (309, 2, False), (400, 100, True),
                                   (400, 101, False), (350, 10, False), (250, 60, True)]:
@@ -468,6 +470,6 @@ def test_memory_of_tensors_that_are_made_of_others_is_that_of_these(monkeypatch)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
     tensor = ScaledTensor.random(4, 4, 0)
     spans = []
-    _overlap._add_spans({"state": [tensor]}, spans)
+    add_spans({"state": [tensor]}, spans)
     assert spans == [(part.data_ptr(), part.data_ptr() + part.nbytes)
                      for part in (tensor.codes, tensor.scale, tensor.table)]

@@ -7,9 +7,9 @@ torch = pytest.importorskip("torch")
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-from cairn.torch import _parameter_names
-from cairn.torch._flatten import Form, flatten, forms_of
-from cairn.torch._parameter_names import ParameterNames
+from cairn.torch._state_dict import parameter_names
+from cairn.torch._state_dict.flatten import Form, flatten, forms_of
+from cairn.torch._state_dict.parameter_names import ParameterNames
 
 pytestmark = pytest.mark.interop
 
@@ -47,12 +47,12 @@ def test_ParameterNames_OfWrappedModules_AreThoseOfGetStateDict(how):
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     names = ParameterNames({"other": torch.nn.Linear(1, 1), "deep": {"model": model}}).of(optimizer)
-    ours = _parameter_names.with_names(optimizer.state_dict(), names)
+    ours = parameter_names.with_names(optimizer.state_dict(), names)
     theirs = get_optimizer_state_dict(model, optimizer)
     assert ours["state"].keys() == theirs["state"].keys() and ours["param_groups"] == theirs["param_groups"]
     for name, kept in theirs["state"].items():
         assert all(torch.equal(ours["state"][name][key], value) for key, value in kept.items())
-    back = _parameter_names.with_numbers(ours, names)
+    back = parameter_names.with_numbers(ours, names)
     assert back["param_groups"] == optimizer.state_dict()["param_groups"]
     assert back["state"].keys() == optimizer.state_dict()["state"].keys()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _native, _timeouts
+from cairn._base import probes, timeouts
 from testing.fake_agent import Refusal
 from testing.ranks import until
 
@@ -96,28 +96,27 @@ def test_replaced_client_gives_its_memory_up_without_a_call(agent):
         say_replaced(agent)
         until(lambda: agent.unmapped == [True], 20, "giving the memory up")
         until(lambda: len(watches()) == before, 20, "the end of the watch")
-        assert not client._slabs._regions
+        assert client.status().mapped_slabs == 0
 
 
-def test_client_that_is_replaced_while_it_copies_gives_its_memory_up_afterwards(agent, client, monkeypatch):
+def test_client_that_is_replaced_while_it_copies_gives_its_memory_up_afterwards(agent, client):
     client.save(1, STATE).wait()
-    copying, go_on, copy = threading.Event(), threading.Event(), _native.CopyList.run
+    copying, go_on = threading.Event(), threading.Event()
 
-    def slow(self):
+    def slow(**_):
         copying.set()
         assert go_on.wait(60)
-        copy(self)
 
-    monkeypatch.setattr(_native.CopyList, "run", slow)
     answers = []
     thread = threading.Thread(target=lambda: answers.append(refusal(client.save, 2, STATE)))
-    thread.start()
-    assert copying.wait(60)
-    say_replaced(agent)
-    assert refusal(client.report_step, 1).reason == "STALE_INCARNATION"
-    assert agent.unmapped == [], "it copies yet"
-    go_on.set()
-    thread.join(60)
+    with probes.at("copy", slow):
+        thread.start()
+        assert copying.wait(60)
+        say_replaced(agent)
+        assert refusal(client.report_step, 1).reason == "STALE_INCARNATION"
+        assert agent.unmapped == [], "it copies yet"
+        go_on.set()
+        thread.join(60)
     assert [error.reason for error in answers] == ["STALE_INCARNATION"]
     until(lambda: agent.unmapped == [True], 20, "giving the memory up")
 
@@ -151,37 +150,28 @@ def test_save_that_no_agent_has_heard_of_begins_with_the_next_one(agent, client)
     assert client.save(7, STATE).wait().step == 7
 
 
-def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_process(agent, client, monkeypatch):
+@pytest.mark.limits(least_grace=60.0)
+def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_process(agent, client):
     """The next process knows the trainer then, but not its save, and says so before the watch is done."""
     attaching, answered = threading.Event(), threading.Event()
-    copy, call, take = _native.CopyList.run, cairn._agent.Agent.call, cairn._session.Session._take
     once = iter([True])
 
-    def restarted(self):
-        copy(self)
+    def restarted(**_):
         if next(once, False):
             restart(agent)
             assert attaching.wait(60)
 
-    def committed(self, name, *arguments, **named):
-        try:
-            return call(self, name, *arguments, **named)
-        finally:
-            if name == "CommitStaging":
-                answered.set()
+    def committed(name, **_):
+        if name == "CommitStaging":
+            answered.set()
 
-    def slow(self, answer):
+    def slow(**_):
         if threading.current_thread().name == "cairn-watch":
             attaching.set()
             assert answered.wait(60)
             time.sleep(0.1)  # so that a save which does not wait for this sees the process before
-        take(self, answer)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(cairn._agent, "LEAST_GRACE", 60.0)
-        patch.setattr(_native.CopyList, "run", restarted)
-        patch.setattr(cairn._agent.Agent, "call", committed)
-        patch.setattr(cairn._session.Session, "_take", slow)
+    with probes.at("copied", restarted), probes.at("answered", committed), probes.at("attach", slow):
         saving = client.save(7, STATE, timeout=60)
     assert saving.wait(60).step == 7
     assert [one for one in agent.calls if one in ("BeginSave", "CommitStaging")] == ["BeginSave", "CommitStaging"] * 2
@@ -189,13 +179,12 @@ def test_save_goes_on_when_the_watch_is_just_attaching_to_the_agents_next_proces
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("when", ["mapping", "copying", "committing"])
-def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, monkeypatch, when, known):
+def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, when, known):
     """The coordinator either never heard of it, or answers with the outcome of the attempt that the restart has
     ended."""
-    copy, checksums, get = _native.CopyList.run, cairn._replicas.checksums, client._slabs.get
     once = iter([True])
 
-    def restarted():
+    def restarted(**_):
         if next(once, False):
             restart(agent)
             if known:
@@ -203,15 +192,13 @@ def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, mo
                     Refusal(grpc.StatusCode.UNAVAILABLE, "RANK_LOST", "rank 0's agent restarted")
                 ]
 
-    with monkeypatch.context() as patch:
-        if when == "mapping":
-            patch.setattr(client._slabs, "get", lambda *a, **k: (restarted(), get(*a, **k))[1])
-        elif when == "copying":
-            patch.setattr(_native.CopyList, "run", lambda self: (copy(self), restarted()))
-        else:
-            # The thread of the watch may have attached already.
-            patch.setattr(cairn._replicas, "checksums",
-                          lambda *a: (restarted(), client.checkpoints(), checksums(*a))[2])
+    def committing(**_):
+        restarted()
+        client.checkpoints()  # the thread of the watch may have attached already
+
+    point, probe = {"mapping": ("map", restarted), "copying": ("copied", restarted),
+                    "committing": ("checksums", committing)}[when]
+    with probes.at(point, probe):
         if known:
             error = refusal(client.save, 7, STATE)
             assert error.reason == "RANK_LOST" and error.message == "rank 0's agent restarted"
@@ -254,9 +241,8 @@ def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, clien
     lambda client: client.save(1, STATE, timeout=0.1),
     lambda client: client.load(STATE, timeout=0.1),
 ])
-def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent, client, monkeypatch, call):
-    monkeypatch.setattr(cairn._saver, "_TIMEOUT_GRACE", 0.1)
-    monkeypatch.setattr(cairn._agent, "LEAST_GRACE", 60.0)  # a busy machine is no agent that does not answer
+@pytest.mark.limits(save_grace=0.1, least_grace=60.0)  # a busy machine is no agent that does not answer
+def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent, client, call):
     agent.pending_calls = 10**9
     agent.stalled = UNREACHABLE
     error = refusal(call, client)
@@ -278,8 +264,8 @@ def test_what_keeps_the_outcome_away_is_told_and_the_outcome_unknown(agent, clie
 
 
 @pytest.mark.parametrize("stalled, reason", [(None, "AGENT_UNREACHABLE"), (UNREACHABLE, "COORDINATOR_UNREACHABLE")])
-def test_outcome_of_a_save_whose_agent_is_gone_is_unknown(agent, client, monkeypatch, stalled, reason):
-    monkeypatch.setattr(cairn._session, "PATIENCE", 0.1)
+@pytest.mark.limits(agent_return=0.1)
+def test_outcome_of_a_save_whose_agent_is_gone_is_unknown(agent, client, stalled, reason):
     saving = client.save(1, STATE)
     agent.pending_calls = 10**9
     agent.stalled = stalled
@@ -316,5 +302,5 @@ def test_long_timeouts_are_long(agent, client, timeout):
 
 
 def test_a_timeout_is_a_year_at_most():
-    assert _timeouts.seconds(float("inf"), "it") == _timeouts.LONGEST == _timeouts.seconds(10**400, "it")
-    assert _timeouts.seconds(0, "it") == 0.0 and _timeouts.seconds(2.5, "it") == 2.5
+    assert timeouts.seconds(float("inf"), "it") == timeouts.LONGEST == timeouts.seconds(10**400, "it")
+    assert timeouts.seconds(0, "it") == 0.0 and timeouts.seconds(2.5, "it") == 2.5

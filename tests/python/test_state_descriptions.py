@@ -5,8 +5,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cairn
-from cairn._state import PerRank
-from cairn.torch import _description, _optimizers
+from cairn._state.entries import PerRank
+from cairn.torch._state_dict import description
+from cairn.torch._training import optimizer_state
 
 pytestmark = pytest.mark.interop
 
@@ -21,8 +22,8 @@ def made():
 
 
 def described(optimizer):
-    return _optimizers.describe_states(optimizer, optimizer.state_dict()["state"],
-                                       _optimizers.parameters_of(optimizer))
+    return optimizer_state.describe_states(optimizer, optimizer.state_dict()["state"],
+                                           optimizer_state.parameters_of(optimizer))
 
 
 def grow(optimizer):
@@ -55,14 +56,14 @@ def test_DescribeStates_WhatChanged_IsDescribedAnew(change):
     assert described(optimizer) is first
     change(optimizer)
     second = described(optimizer)
-    del _optimizers._described[optimizer]
+    del optimizer_state._described[optimizer]
     assert second == described(optimizer) != first
 
 
 def test_Build_NestedState_HasTheTensorsOfTheSavedOne():
     state = {"a": {"b": [torch.zeros(2, dtype=torch.int8), None, torch.zeros(())]}, 3: torch.ones(4).bfloat16(),
              "own": PerRank(5), "value": {"x": 1}}
-    built = _description.build(_description.from_text(_description.as_text(_description.describe(state)), "s"))
+    built = description.build(description.from_text(description.as_text(description.describe(state)), "s"))
     assert built["value"] is None and built["own"] == PerRank(None) and built["a"]["b"][1] is None
     pairs = [(built["a"]["b"][0], state["a"]["b"][0]), (built["a"]["b"][2], state["a"]["b"][2]), (built[3], state[3])]
     assert all(one.dtype == other.dtype and one.shape == other.shape for one, other in pairs)
@@ -71,5 +72,5 @@ def test_Build_NestedState_HasTheTensorsOfTheSavedOne():
 @pytest.mark.parametrize("text", ["", "{}", "[]", None, '["new"]', '["tensor", "float7", [2], true]'])
 def test_Build_DescriptionOfALaterVersion_IsRefused(text):
     with pytest.raises(cairn.Error) as caught:
-        _description.build(_description.from_text(text, "optimizer"), path="optimizer")
+        description.build(description.from_text(text, "optimizer"), path="optimizer")
     assert caught.value.reason == "FORMAT_TOO_NEW" and "'optimizer'" in caught.value.message

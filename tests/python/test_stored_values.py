@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
-from cairn.torch import _values
+from cairn.torch._state_dict import stored_values
 
 LETTERS = "abc"
 
@@ -42,19 +42,19 @@ def test_Find_WhatTorchHasTakenApart_IsPutTogether(seed):
     randomness = random.Random(seed)
     value = {key: random_value(randomness, 3) for key in LETTERS}
     flat, _ = flatten_state_dict({"top": value, "topper": {"x": 1}, "to": 3})
-    stored = _values.StoredValues(flat)
+    stored = stored_values.StoredValues(flat)
     assert stored.find("top", emptied(value, randomness)) == value and not stored.unplaced
 
 
 def test_Find_TheNameItself_ComesBeforeItsParts():
-    stored = _values.StoredValues({"a": {"x": 1}, "a.x": 2, "a.y": 3})
+    stored = stored_values.StoredValues({"a": {"x": 1}, "a.x": 2, "a.y": 3})
     assert stored.find("a", {"y": 0}) == {"x": 1} and stored.find("a.x", None) == 2
-    assert stored.find("b", {}) is _values.ABSENT and stored.find("a.z", 0) is _values.ABSENT
+    assert stored.find("b", {}) is stored_values.ABSENT and stored.find("a.z", 0) is stored_values.ABSENT
 
 
 def test_Find_KeysThatTheTemplateLacks_AreTakenWhereTheNameTellsThem():
-    stored = _values.StoredValues({"d.plain": 1, "d.a.jsonl": 2, "d.80": 3, "d.-1": 4, "d.True": 5,
-                                   "d.None": 6, "d.1e-05": 7, "d.inf": 8, "d.infant": 9})
+    stored = stored_values.StoredValues({"d.plain": 1, "d.a.jsonl": 2, "d.80": 3, "d.-1": 4, "d.True": 5,
+                                         "d.None": 6, "d.1e-05": 7, "d.inf": 8, "d.infant": 9})
     assert stored.find("d", {}) == {"plain": 1, "infant": 9}
     assert stored.unplaced == ["d.-1", "d.1e-05", "d.80", "d.None", "d.True", "d.a.jsonl", "d.inf"]
     stored.unplaced.clear()
@@ -65,11 +65,11 @@ def test_Find_KeysThatTheTemplateLacks_AreTakenWhereTheNameTellsThem():
 
 def test_Find_ListsThatGrew_TakeTheKeysOfTheLastItem():
     flat = {"groups.0.lr": 1, "groups.0.a.b": 2, "groups.1.lr": 3, "groups.1.a.b": 4}
-    stored = _values.StoredValues(flat)
+    stored = stored_values.StoredValues(flat)
     assert stored.find("groups", [{"lr": 0, "a.b": 0}]) == [{"lr": 1, "a.b": 2}, {"lr": 3, "a.b": 4}]
     stored.unplaced.clear()
     del flat["groups.0.lr"], flat["groups.0.a.b"]
-    assert _values.StoredValues(flat).find("groups", [{}]) == {}  # a list that lacks an item is none
+    assert stored_values.StoredValues(flat).find("groups", [{}]) == {}  # a list that lacks an item is none
 
 
 def test_Fill_DictsOfTheProgram_KeepIdentityAndClass():
@@ -79,10 +79,10 @@ def test_Fill_DictsOfTheProgram_KeepIdentityAndClass():
     target = Settings(gone=1, inner=Settings(a=1), counts=collections.Counter(x=1), changes=[1])
     inner = target["inner"]
     value = {"counts": {"y": 2}, "inner": {"b": {"c": 1}}, "changes": {"z": 1}}
-    assert _values.fill(target, value) is target and target == value and target["inner"] is inner
+    assert stored_values.fill(target, value) is target and target == value and target["inner"] is inner
     assert list(target) == list(value) and type(target["counts"]) is collections.Counter
     counter = collections.Counter("ab")
-    assert _values.fill({"a": 1}, counter) is counter
+    assert stored_values.fill({"a": 1}, counter) is counter
 
 
 def test_Plain_ClassesOfTheProgram_BecomePlainInDictsAlone():
@@ -90,8 +90,8 @@ def test_Plain_ClassesOfTheProgram_BecomePlainInDictsAlone():
         pass
 
     ordered = collections.OrderedDict(a=Settings(b=Settings()), c=[Settings()])
-    plain = _values.plain({"o": ordered})
+    plain = stored_values.plain({"o": ordered})
     assert type(plain["o"]) is collections.OrderedDict and type(plain["o"]["a"]) is type(plain["o"]["a"]["b"]) is dict
     assert type(plain["o"]["c"][0]) is Settings and type(ordered["a"]) is Settings
     counts = collections.Counter(a=1)
-    assert _values.plain({"n": counts})["n"] is counts
+    assert stored_values.plain({"n": counts})["n"] is counts

@@ -1,4 +1,4 @@
-"""Tests how state dicts become flat states: ties, blocks, what is refused."""
+"""Tests how state dicts become flat states: ties, cached shards, what is refused."""
 
 import pathlib
 
@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cairn
-from cairn._state import Alias, Shard
-from cairn.torch._blocks import Blocks
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._flatten import flatten
+from cairn._state.entries import Alias, Shard
+from cairn.torch._state_dict.flatten import flatten
+from cairn.torch._state_dict.shard_cache import ShardCache
+from cairn.torch._tensors.host_copies import DeviceCopies
 
 pytestmark = pytest.mark.interop
 
@@ -39,13 +39,13 @@ def test_Flatten_OtherTensorsOfTheSameMemory_AreTheirOwn(other):
 
 
 def test_Flatten_TensorsWhereTheyWere_AreRecognisedAndReadAnew():
-    blocks = Blocks()
+    cache = ShardCache()
     model = torch.nn.Sequential(*[torch.nn.Linear(3, 2) for _ in range(3)])
-    first = flatten({"m": model.state_dict()}, blocks=blocks)
+    first = flatten({"m": model.state_dict()}, cache=cache)
     with torch.no_grad():
         model[1].weight.fill_(5.0)
-    second = flatten({"m": model.state_dict()}, blocks=blocks)
-    assert blocks.find("m", model.state_dict(), DeviceCopies()) is not None
+    second = flatten({"m": model.state_dict()}, cache=cache)
+    assert cache.find("m", model.state_dict(), DeviceCopies()) is not None
     assert list(second.state) == list(first.state)
     plain = flatten({"m": model.state_dict()})
     for name, shard in second.state.items():
@@ -65,12 +65,12 @@ def test_Flatten_TensorsWhereTheyWere_AreRecognisedAndReadAnew():
     lambda state: state.update(b=3),
 ])
 def test_Flatten_ADictThatChanged_IsDescribedAnew(change):
-    blocks = Blocks()
+    cache = ShardCache()
     state = {"a": torch.arange(9.0).reshape(3, 3), "b": torch.ones(2)}
     for _ in range(2):
-        flatten({"s": state}, blocks=blocks)
+        flatten({"s": state}, cache=cache)
     change(state)
-    found, expected = flatten({"s": state}, blocks=blocks).state, flatten({"s": state}).state
+    found, expected = flatten({"s": state}, cache=cache).state, flatten({"s": state}).state
     assert {name: repr(value) for name, value in found.items()} == {name: repr(value)
                                                                    for name, value in expected.items()}
     for name, shard in expected.items():
@@ -79,24 +79,24 @@ def test_Flatten_ADictThatChanged_IsDescribedAnew(change):
 
 
 def test_Flatten_TiesBetweenDictsThatAreRecognised_AreSeen():
-    blocks = Blocks()
+    cache = ShardCache()
     w = torch.ones(3)
     state = {"model": {"w": w}, "average": {"w": w}}
     expected = flatten(state).state
     assert expected["average.w"] == Alias("model.w")
     for _ in range(3):
-        found = flatten(state, blocks=blocks).state
+        found = flatten(state, cache=cache).state
         assert list(found) == list(expected) and found["average.w"] == Alias("model.w")
 
 
 def test_Flatten_KeysThatMakeOneName_AreRefusedEveryTime():
-    blocks = Blocks()
+    cache = ShardCache()
     for _ in range(2):
         for state, reason in (({"s": {1: torch.ones(1), "1": torch.ones(1)}}, "NAME_COLLISION"),
                               ({"s": {(1, 2): torch.ones(1)}}, "BAD_NAME"),
                               ({"s": {"a": torch.ones(1)}, "s.a": torch.ones(1)}, "NAME_COLLISION")):
             with pytest.raises(cairn.Error) as caught:
-                flatten(state, blocks=blocks)
+                flatten(state, cache=cache)
             assert caught.value.reason == reason
 
 
@@ -116,17 +116,17 @@ def test_Flatten_AStateThatHoldsItself_IsRefusedByItsPath():
 
 
 def test_a_block_is_another_if_a_key_or_a_lazy_bit_is():
-    blocks = Blocks()
+    cache = ShardCache()
     tensor = torch.tensor([1 + 2j, 3 - 4j])
-    flatten({"m": {1: tensor}}, blocks=blocks)
-    assert list(flatten({"m": {1: tensor}}, blocks=blocks).state) == ["m.1"]
-    assert list(flatten({"m": {True: tensor}}, blocks=blocks).state) == ["m.True"]
-    flatten({"m": {1: tensor}}, blocks=blocks)
+    flatten({"m": {1: tensor}}, cache=cache)
+    assert list(flatten({"m": {1: tensor}}, cache=cache).state) == ["m.1"]
+    assert list(flatten({"m": {True: tensor}}, cache=cache).state) == ["m.True"]
+    flatten({"m": {1: tensor}}, cache=cache)
     with pytest.raises(cairn.Error, match=r"1\.0"):
-        flatten({"m": {1.0: tensor}}, blocks=blocks)
-    flatten({"m": {1: tensor}}, blocks=blocks)
+        flatten({"m": {1.0: tensor}}, cache=cache)
+    flatten({"m": {1: tensor}}, cache=cache)
     with pytest.raises(cairn.Error, match="conjugate"):
-        flatten({"m": {1: tensor.conj()}}, blocks=blocks)
+        flatten({"m": {1: tensor.conj()}}, cache=cache)
 
 
 def _keys_of_ranks():

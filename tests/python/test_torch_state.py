@@ -2,9 +2,11 @@
 
 import collections
 import ctypes
+import gc
 import pathlib
 import shutil
 import tempfile
+import weakref
 
 import numpy
 import pytest
@@ -13,6 +15,11 @@ torch = pytest.importorskip("torch")
 
 import cairn
 import cairn.torch
+from cairn.torch._state_dict.flatten import flatten
+from cairn.torch._state_dict.shard_cache import ShardCache
+from cairn.torch._tensors import tensor_shards
+from cairn.torch._tensors.host_copies import DeviceCopies
+from testing.errors import raises_error
 from testing.fake_agent import FakeAgent
 from testing.scaled_tensor import ScaledTensor
 
@@ -258,7 +265,7 @@ def test_copies_of_any_accelerator_wait_for_all_its_streams(monkeypatch):
     accelerator = Accelerator()
     monkeypatch.setattr(torch, "xpu", accelerator)
     tensor, host = OnDevice(accelerator, "old"), OnHost()
-    copies = cairn.torch._copies.DeviceCopies()
+    copies = DeviceCopies()
     copies.add(tensor, host)
     accelerator.begun.append(lambda: setattr(tensor, "value", "computed on a side stream"))
     copies.from_devices()
@@ -275,7 +282,7 @@ def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch)
     accelerator = Accelerator(streams=False)
     monkeypatch.setattr(torch, "xpu", accelerator)
     tensor, host = OnDevice(accelerator, "value"), OnHost()
-    copies = cairn.torch._copies.DeviceCopies()
+    copies = DeviceCopies()
     copies.add(tensor, host)
     copies.from_devices()
     assert host.value == "value" and accelerator.log == ["to host, non_blocking=False"]
@@ -287,10 +294,9 @@ def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch)
 
 @pytest.fixture
 def gpu(monkeypatch):
-    from cairn import _device
     from testing.stand_in_gpu import LIBRARY, StandInGpu
 
-    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
+    monkeypatch.setenv("CAIRN_LIBCUDA", str(LIBRARY))
     device = torch._C.TensorBase.device.__get__
     cuda = torch.device("cuda", 0)
     monkeypatch.setattr(torch.Tensor, "device", property(
@@ -298,7 +304,7 @@ def gpu(monkeypatch):
     for name, expected in (("is_cpu", "cpu"), ("is_cuda", "cuda")):
         monkeypatch.setattr(torch.Tensor, name, property(
             lambda tensor, expected=expected: tensor.device.type == expected), raising=False)
-    monkeypatch.setattr(cairn.torch._copies.DeviceCopies, "stream_of", lambda copies, device: 0)
+    monkeypatch.setattr(DeviceCopies, "stream_of", lambda copies, device: 0)
     monkeypatch.setattr(torch.Tensor, "detach", lambda tensor: tensor)  # would lose the attribute
     gpu = StandInGpu()
     yield gpu
@@ -331,8 +337,9 @@ def test_tensors_on_gpus_that_have_not_moved_are_copied_as_they_are_then(client,
         pairs = [on_gpu(gpu, torch.arange(size, dtype=torch.float32)) for size in sizes]
         return [there for there, _ in pairs], [seen for _, seen in pairs]
 
-    described, of = [], cairn.torch._shards.array_of
-    monkeypatch.setattr(cairn.torch._shards, "array_of", lambda *given: described.append(given) or of(*given))
+    described, of = [], tensor_shards.array_of
+    monkeypatch.setattr(tensor_shards, "array_of",
+                        lambda *given: described.append(given) or of(*given))
     there, seen = tensors([5, 600, 70])
     names = ["a", "b", "c"]
 
@@ -356,16 +363,18 @@ def test_tensors_on_gpus_that_have_not_moved_are_copied_as_they_are_then(client,
     # One of them is other memory now, and one is gone.
     (there[1],), (seen[1],) = tensors([600])
     assert save_and_check(4) - at_first == 6
-    copies = client._saver._last_copies
-    assert all(owner is None for owner in copies._copies.owners), "nothing keeps the tensors' memory"
+    kept = [weakref.ref(tensor) for tensor in there]
+    there.clear(), described.clear()
+    gc.collect()
+    assert not any(tensor() is not None for tensor in kept), "nothing keeps the tensors"
 
 
 def test_memory_of_tensors_that_get_other_memory_is_kept_while_the_state_is(client, gpu):
     there, _ = on_gpu(gpu, torch.arange(5, dtype=torch.float32))
-    blocks = cairn.torch._blocks.Blocks()
-    cairn.torch._flatten.flatten({"m": {"w": there}}, blocks=blocks)
+    cache = ShardCache()
+    flatten({"m": {"w": there}}, cache=cache)
     pointer = there.data_ptr()
-    state = cairn.torch._flatten.flatten({"m": {"w": there}}, blocks=blocks).state
+    state = flatten({"m": {"w": there}}, cache=cache).state
     there.data = torch.zeros(7)
     assert [each.data_ptr() for each in state.kept] == [pointer]
 
@@ -384,9 +393,9 @@ def test_lazy_view_beside_its_base_is_no_tied_weight(view):
     """It has the memory of its base, and other values: as an alias it would come back as its base."""
     base = torch.tensor([1 + 2j, 3 - 4j])
     same = base if view is torch.conj else base.imag
-    with pytest.raises(cairn.Error, match="UNSUPPORTED"):
-        cairn.torch._flatten.flatten({"base": same, "view": view(base)})
-    assert cairn.torch._flatten.flatten({"base": same, "tied": same}).state["tied"] == cairn.alias("base")
+    with raises_error("UNSUPPORTED"):
+        flatten({"base": same, "view": view(base)})
+    assert flatten({"base": same, "tied": same}).state["tied"] == cairn.alias("base")
 
 
 @pytest.mark.parametrize("state", [None, 5, "x", [torch.zeros(1)]])

@@ -12,19 +12,20 @@ import pytest
 
 import cairn
 import cairn.checkpoints
-from cairn import _agent
+from cairn._agent import connection
+from cairn._base import wire
 
 DIAL = pathlib.Path(__file__).resolve().parents[2] / "common/rpc/peer_dial.cc"
 
 
 def test_connection_that_is_closed_at_once_is_told_from_one_that_ends():
-    said = _agent._why_unreachable(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: "
-                                   "UNAVAILABLE: unix:/run/agent.sock: Socket closed")
+    said = connection._why_unreachable(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: "
+                                       "UNAVAILABLE: unix:/run/agent.sock: Socket closed")
     assert "no file descriptor left" in said
     assert said.removeprefix("it ") in "".join(re.findall(r'"([^"]*)"', DIAL.read_text()))
-    assert "it has ended" in _agent._why_unreachable(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+    assert "it has ended" in connection._why_unreachable(grpc.StatusCode.UNAVAILABLE, "Socket closed")
     # gRPC does not always say that it was still connecting.
-    assert said == _agent._why_unreachable(grpc.StatusCode.UNAVAILABLE, "Socket closed", answered=False)
+    assert said == connection._why_unreachable(grpc.StatusCode.UNAVAILABLE, "Socket closed", answered=False)
 
 
 @contextlib.contextmanager
@@ -56,9 +57,9 @@ def other_service():
 @pytest.mark.parametrize("serve", [web_server, other_service])
 def test_Call_SomethingElseAnswers_IsSaidToBeUnreachableAndWhy(serve):
     with serve() as address:
-        agent = _agent.Agent(address)
+        agent = connection.AgentConnection(address)
         with pytest.raises(cairn.Error) as caught:
-            agent.call("Detach", _agent._wire.LOCAL_AGENT["Detach"].request())
+            agent.call("Detach", wire.LOCAL_AGENT["Detach"].request())
         agent.close()
         assert caught.value.reason == "AGENT_UNREACHABLE" and "something else answers" in caught.value.message
         with pytest.raises(cairn.Error) as caught:

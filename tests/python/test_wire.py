@@ -3,34 +3,34 @@
 import gc
 import weakref
 
-from cairn import _wire
+from cairn._base import wire
 
 
 def test_classes_of_fields_outlive_their_messages():
     # Threads read messages while others are collected.
-    status = _wire.Status()
+    status = wire.Status()
     detail = weakref.ref(type(status.details.add()))
-    info = weakref.ref(type(_wire.CHECKPOINTS["PruneCheckpoints"].response().choices.add()))
-    entry = weakref.ref(_wire.ErrorInfo.MetadataEntry)
+    info = weakref.ref(type(wire.CHECKPOINTS["PruneCheckpoints"].response().choices.add()))
+    entry = weakref.ref(wire.ErrorInfo.MetadataEntry)
     del status
     gc.collect()
     assert detail() is not None and info() is not None and entry() is not None
-    assert type(_wire.Status().details.add()) is detail()
+    assert type(wire.Status().details.add()) is detail()
 
 
 def test_enums_are_shown_by_their_names():
-    assert _wire.enum_name("cairn.v1.Checkpoint.State", 3) == "WRITING"
-    assert _wire.enum_text("cairn.v1.IoPath", 2) == "cached"
-    assert _wire.enum_text("cairn.v1.Transport", 1) == "shared-memory"
+    assert wire.enum_name("cairn.v1.Checkpoint.State", 3) == "WRITING"
+    assert wire.enum_text("cairn.v1.IoPath", 2) == "cached"
+    assert wire.enum_text("cairn.v1.Transport", 1) == "shared-memory"
 
 
 def test_enum_number_of_a_later_version_is_shown_as_unknown():
-    assert _wire.enum_name("cairn.v1.Checkpoint.State", 99) == "unknown (99)"
-    assert _wire.enum_text("cairn.v1.IoPath", 99) == "unknown (99)"
+    assert wire.enum_name("cairn.v1.Checkpoint.State", 99) == "unknown (99)"
+    assert wire.enum_text("cairn.v1.IoPath", 99) == "unknown (99)"
 
 
 def test_transports_are_joined_and_the_refusal_of_nccl_is_named():
-    ended = _wire.LOCAL_AGENT["EndLoad"].response(transports=[1, 3], nccl_refusal="rank 3 has --nccl=never")
-    assert _wire.transport_text(ended) == "shared-memory+grpc (nccl: rank 3 has --nccl=never)"
-    assert _wire.transport_text(_wire.LOCAL_AGENT["EndLoad"].response()) == ""
-    assert _wire.transport_text(_wire.LOCAL_AGENT["EndLoad"].response(transports=[2, 9])) == "nccl+unknown (9)"
+    ended = wire.LOCAL_AGENT["EndLoad"].response(transports=[1, 3], nccl_refusal="rank 3 has --nccl=never")
+    assert wire.transport_text(ended) == "shared-memory+grpc (nccl: rank 3 has --nccl=never)"
+    assert wire.transport_text(wire.LOCAL_AGENT["EndLoad"].response()) == ""
+    assert wire.transport_text(wire.LOCAL_AGENT["EndLoad"].response(transports=[2, 9])) == "nccl+unknown (9)"

@@ -21,18 +21,19 @@ from concurrent import futures
 
 import grpc
 
-from cairn import _dtypes, _wire
-from cairn._native import row_major_strides
+from cairn._base import wire
+from cairn._base.native import row_major_strides
+from cairn._state import dtypes
 
-_DTYPE_NAMES = {number: name for name, number in _dtypes.NUMBER.items()}
+_DTYPE_NAMES = {number: name for name, number in dtypes.NUMBER.items()}
 
 
 class Refusal(Exception):
     def __init__(self, code, reason, message, metadata=None):
         self.code = code
-        info = _wire.ErrorInfo(reason=reason, domain=_wire.ERROR_DOMAIN)
+        info = wire.ErrorInfo(reason=reason, domain=wire.ERROR_DOMAIN)
         info.metadata.update(metadata or {})
-        self.status = _wire.Status(code=code.value[0], message=message)
+        self.status = wire.Status(code=code.value[0], message=message)
         self.status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
 
 
@@ -44,8 +45,8 @@ class Item:
 
 
 def parse_layout(data: bytes) -> tuple[list[Item], list]:
-    layout = _wire.Layout.FromString(data)
-    schema = _wire.TensorSchema.FromString(layout.tensor_schema)
+    layout = wire.Layout.FromString(data)
+    schema = wire.TensorSchema.FromString(layout.tensor_schema)
     flats = {s: (a, b) for s, a, b in zip(layout.flat_shards, layout.flat_begins, layout.flat_ends)}
     items, at = [], 0
     for i, tensor in enumerate(layout.shard_tensors):
@@ -55,7 +56,7 @@ def parse_layout(data: bytes) -> tuple[list[Item], list]:
         dtype = _DTYPE_NAMES[schema.dtypes[tensor]]
         flat = flats.get(i)
         count = flat[1] - flat[0] if flat else math.prod(shape)
-        items.append(Item(schema.names[tensor], dtype, offset, shape, flat, count * _dtypes.ITEMSIZE[dtype]))
+        items.append(Item(schema.names[tensor], dtype, offset, shape, flat, count * dtypes.ITEMSIZE[dtype]))
     return items, list(layout.objects)
 
 
@@ -76,6 +77,10 @@ class FakeAgent:
         self.repeat_batches = False     # give unreleased batches again
         self.socket_owner: tuple[int, int] | None = None  # incarnation and rank, of another agent at its path
         self.unsealed = False           # give read buffers that anybody may write
+        self.cuttable = False           # give memory that could be cut off
+        self.vanished = False           # give read buffers that are not there
+        self.keep_memory = False        # give up no memory, so that none comes where other memory was
+        self.replies: dict[str, dict] = {}  # method -> the fields of its answers, whatever it is asked
         self.one_slab = False           # Prepare makes a slab, and all saves use it
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.outcome: Refusal | None = None  # of the next save, instead of a commit
@@ -101,6 +106,7 @@ class FakeAgent:
         self.committed: dict[int, tuple] = {}
         self.detached = 0
         self.unmapped: list[bool] = []  # what detaching trainers said
+        self._kept: list[mmap.mmap] = []
         self.start()
 
     def start(self) -> None:
@@ -120,7 +126,7 @@ class FakeAgent:
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
         handlers = {name: grpc.unary_unary_rpc_method_handler(self._wrap(name), method.request.FromString,
                                                               method.response.SerializeToString)
-                    for name, method in _wire.LOCAL_AGENT.items()}
+                    for name, method in wire.LOCAL_AGENT.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cairn.v1.LocalAgentService",
                                                                                     handlers),))
         if not self._server.add_insecure_port(self.address):
@@ -142,10 +148,13 @@ class FakeAgent:
     def _memory(self, size: int) -> tuple[int, mmap.mmap]:
         descriptor = os.memfd_create("fake-agent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, max(size, 1))
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | (0 if self.cuttable else fcntl.F_SEAL_GROW))
         number = next(self._ids) + (secrets.randbits(31) << 32)
         self._descriptors[number] = descriptor
-        return number, mmap.mmap(descriptor, max(size, 1))
+        memory = mmap.mmap(descriptor, max(size, 1))
+        if self.keep_memory:
+            self._kept.append(memory)
+        return number, memory
 
     def _serve_descriptors(self) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -194,6 +203,10 @@ class FakeAgent:
                     raise self.refuse[name].pop(0)
                 if name != "Attach" and request.trainer_incarnation not in self._attached:
                     raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "NOT_REGISTERED", "not attached")
+                if name in self.replies:
+                    if name == "EndLoad":
+                        self.ended_with.append(request)
+                    return self._response(name, **self.replies[name])
                 return getattr(self, name)(request)
             except Refusal as refusal:
                 context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
@@ -201,7 +214,7 @@ class FakeAgent:
         return handle
 
     def _response(self, name, **fields):
-        return _wire.LOCAL_AGENT[name].response(**fields)
+        return wire.LOCAL_AGENT[name].response(**fields)
 
     def _is_pending(self) -> bool:
         if self.pending_calls > 0:
@@ -303,15 +316,15 @@ class FakeAgent:
         checkpoint = {"job": "demo", "step": request.step, "attempt": 1, "world_size": self.world_size}
         if save is None:
             error = self.outcomes[request.attempt]
-            checkpoint["state"] = _wire.CHECKPOINT_STATES["ABORTED" if error else "COMMITTED"]
+            checkpoint["state"] = wire.CHECKPOINT_STATES["ABORTED" if error else "COMMITTED"]
             if error:
                 checkpoint["error"] = error.status
             return self._response("WaitSave", checkpoint=checkpoint)
         if self.outcome is not None:
-            checkpoint["state"] = _wire.CHECKPOINT_STATES["ABORTED"]
+            checkpoint["state"] = wire.CHECKPOINT_STATES["ABORTED"]
             checkpoint["error"], self.outcome = self.outcome.status, None
         else:
-            checkpoint["state"] = _wire.CHECKPOINT_STATES["COMMITTED"]
+            checkpoint["state"] = wire.CHECKPOINT_STATES["COMMITTED"]
             self._commit(save)
         return self._response("WaitSave", checkpoint=checkpoint)
 
@@ -330,10 +343,10 @@ class FakeAgent:
 
     def ListLocalCheckpoints(self, request):
         return self._response("ListLocalCheckpoints", checkpoints=[
-            {"job": "demo", "step": step, "state": _wire.CHECKPOINT_STATES["COMMITTED"],
+            {"job": "demo", "step": step, "state": wire.CHECKPOINT_STATES["COMMITTED"],
              "world_size": self.saved_world, "tags": self.tags.get(step, [])}
             if step not in self.unread else
-            {"job": "demo", "step": step, "state": _wire.CHECKPOINT_STATES["DAMAGED"], "unread": True,
+            {"job": "demo", "step": step, "state": wire.CHECKPOINT_STATES["DAMAGED"], "unread": True,
              "attempt": self.unread[step], "tags": self.tags.get(step, []) if self.unread[step] else [],
              "error": Refusal(grpc.StatusCode.UNAVAILABLE, "STORAGE_ERROR", "open 0001.deleted: EIO").status}
             for step in sorted({*self.committed, *self.unread})])
@@ -360,6 +373,8 @@ class FakeAgent:
                               world_size=self.saved_world)
 
     def _buffer(self, data: bytes) -> dict:
+        if self.vanished:
+            return self._slab(12345, len(data))
         number, memory = self._memory(len(data))
         memory[:len(data)] = data
         if not self.unsealed:
@@ -373,7 +388,7 @@ class FakeAgent:
     def _batch(self, source: Item, data: bytes, items):
         """The parts of one saved box (no flat shards) that the target's items want."""
         copies = []
-        width = _dtypes.ITEMSIZE[source.dtype]
+        width = dtypes.ITEMSIZE[source.dtype]
         for index, item in enumerate(items):
             if item.name != source.name:
                 continue

@@ -12,7 +12,9 @@ import time
 import numpy as np
 
 import cairn
-from cairn import _peer, _token, _wire
+from cairn._base import wire
+from cairn._coordinator import tokens
+from cairn._coordinator.channel import coordinator_channel
 
 LIMIT = 120.0
 
@@ -94,8 +96,8 @@ def command_json(*arguments: str, expect: int | None = 0, timeout: float = 60):
 
 def call_coordinator(cluster, name: str, **fields):
     """Makes an RPC of CheckpointService, and proves itself by the root's token. Raises grpc.RpcError."""
-    method = _wire.CHECKPOINTS[name]
-    with _peer.coordinator_channel(cluster.coordinator.address, _token.of_root(cluster.root, [])) as channel:
+    method = wire.CHECKPOINTS[name]
+    with coordinator_channel(cluster.coordinator.address, tokens.of_root(cluster.root, [])) as channel:
         call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         return call(method.request(**fields), timeout=30.0)
 

@@ -5,7 +5,7 @@
 // checkpoint had them, so an import gives what was exported.
 //
 // Format: the length of the description as 8 bytes, little-endian; the description, which is JSON; the values' bytes,
-// as python/cairn/_objects.py describes them. The description is
+// as python/cairn/_state/objects.py describes them. The description is
 //   {"format": "cairn per-rank values 1", "metadata": DIGEST, "world_size": N,
 //    "values": [{"name": "rng", "rank": 0, "offset": 4096, "bytes": 31}, ...], "stands_for": ["rng.rank0.seed", ...]}
 // in which DIGEST is that of the `.metadata` beside it, in hex digits, and an offset counts from where the file begins.

@@ -1,5 +1,5 @@
 // The text in which values that are no tensors are kept: JSON as Python's json.dumps writes it, without blanks, behind
-// a byte that says which kind it is (python/cairn/_objects.py).
+// a byte that says which kind it is (python/cairn/_state/objects.py).
 #ifndef CAIRN_FOREIGN_READ_SOURCE_OBJECT_TEXT_H_
 #define CAIRN_FOREIGN_READ_SOURCE_OBJECT_TEXT_H_
 

@@ -10,10 +10,10 @@
 
 namespace cairn {
 
-// Returns an object's bytes, in the form that python/cairn/_objects.py describes. Values that the form lacks (tensors,
-// sets, objects of any class) become {"$cairn": "opaque", "value": DESCRIPTION}. `what` names the value in errors.
-// UNIMPLEMENTED (UNSUPPORTED): it is nested more than 200 levels deep, or, because it holds the same parts again and
-// again, takes far more room than its pickle.
+// Returns an object's bytes, in the form that python/cairn/_state/objects.py describes. Values that the form lacks
+// (tensors, sets, objects of any class) become {"$cairn": "opaque", "value": DESCRIPTION}. `what` names the value in
+// errors. UNIMPLEMENTED (UNSUPPORTED): it is nested more than 200 levels deep, or, because it holds the same parts
+// again and again, takes far more room than its pickle.
 absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleValue value, const std::string& what);
 
 // Does the same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open. A

@@ -29,7 +29,7 @@ using pickle_writer::Pickle;
 using pickle_writer::Text;
 using pickle_writer::Tuple;
 
-// The first byte of an object: raw bytes, JSON, JSON with marks. python/cairn/_objects.py has them too.
+// The first byte of an object: raw bytes, JSON, JSON with marks. python/cairn/_state/objects.py has them too.
 const std::string kRaw("\0", 1), kJson("\1", 1), kTagged("\2", 1);
 
 std::string Bytes(const std::string& bytes) { return "B" + LittleEndian(bytes.size(), 4) + bytes; }

@@ -19,7 +19,7 @@ namespace {
 
 using Kind = ObjectValue::Kind;
 
-// These are the kinds of python/cairn/_objects.py.
+// These are the kinds of python/cairn/_state/objects.py.
 constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2, kTaggedJsonOfClasses = 3;
 constexpr std::string_view kTag = "$cairn";
 constexpr std::string_view kTensorSerializer = "torch.Tensor";
@@ -77,8 +77,8 @@ class Reader {
   size_t at_ = 0;
 };
 
-// Reads a tensor in the form of python/cairn/torch/_small_tensors.py: a line with the dtype and the shape, then the
-// elements.
+// Reads a tensor in the form of python/cairn/torch/_tensors/tensor_serializer.py: a line with the dtype and the shape,
+// then the elements.
 bool ReadTensor(std::string_view base64, ObjectValue& value) {
   std::string bytes;
   if (!absl::Base64Unescape(absl::string_view(base64.data(), base64.size()), &bytes)) return false;

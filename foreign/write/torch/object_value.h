@@ -42,7 +42,7 @@ struct ObjectValue {
   bool operator==(const ObjectValue&) const = default;
 };
 
-// Reads an object's bytes, in the form that python/cairn/_objects.py describes; `name` is for errors. DATA_LOSS
+// Reads an object's bytes, in the form that python/cairn/_state/objects.py describes; `name` is for errors. DATA_LOSS
 // (CHECKSUM_MISMATCH): they are not of that form. UNIMPLEMENTED (FORMAT_TOO_NEW): a later version has made them.
 absl::StatusOr<ObjectValue> ReadObjectValue(std::string_view bytes, std::string_view name);
 

@@ -11,11 +11,11 @@ Everything that is no tensor becomes an object that is the same on all ranks; wr
 CheckpointManager saves models, optimizers and data loaders while they train, when it is due.
 """
 
-from cairn.torch._boxes import boxes_of
-from cairn.torch._calls import load, prepare, save
-from cairn.torch._manager import CheckpointManager
-from cairn.torch._rng import rng_state, set_rng_state
-from cairn.torch._small_tensors import register as _register_small_tensors
+from cairn.torch._state_dict.save_load import load, prepare, save
+from cairn.torch._tensors.dtensor_boxes import boxes_of
+from cairn.torch._tensors.tensor_serializer import register as _register_small_tensors
+from cairn.torch._training.checkpoint_manager import CheckpointManager
+from cairn.torch._training.rng import rng_state, set_rng_state
 
 __all__ = ["CairnReader", "CairnWriter", "CheckpointManager", "boxes_of", "load", "prepare", "rng_state", "save",
            "set_rng_state"]

@@ -21,14 +21,14 @@ import torch.distributed
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.stateful import Stateful
 
-from cairn._errors import Error
-from cairn._results import Checkpoint
+from cairn._base.errors import Error
+from cairn._base.results import Checkpoint
 from cairn.client import Client, Saving
-from cairn.torch._calls import fill, names_error
-from cairn.torch._checkpoint_id import check_series, step_of
-from cairn.torch._dcp_storage import CairnReader, CairnWriter
-from cairn.torch._flatten import FlatState, flatten, is_dcp_directory
-from cairn.torch._own_client import own_client
+from cairn.torch._dcp.checkpoint_id import check_series, step_of
+from cairn.torch._dcp.default_client import own_client
+from cairn.torch._dcp.storage import CairnReader, CairnWriter
+from cairn.torch._state_dict.flatten import FlatState, flatten, is_dcp_directory
+from cairn.torch._state_dict.save_load import fill, names_error
 
 __all__ = ["CairnReader", "CairnWriter", "async_save", "load", "save"]
 

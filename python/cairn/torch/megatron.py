@@ -25,13 +25,13 @@ from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTenso
 from megatron.core.dist_checkpointing.state_dict_utils import load_preprocess, save_preprocess
 from megatron.core.dist_checkpointing.utils import extract_sharded_base
 
-from cairn import _opaque
-from cairn._errors import Error
-from cairn._state import Shard
+from cairn._base.errors import Error
+from cairn._state import opaque
+from cairn._state.entries import Shard
 from cairn.client import Client, Saving
-from cairn.torch._calls import names_error
-from cairn.torch._copies import DeviceCopies
-from cairn.torch._shards import array_of
+from cairn.torch._state_dict.save_load import names_error
+from cairn.torch._tensors.host_copies import DeviceCopies
+from cairn.torch._tensors.tensor_shards import array_of
 
 __all__ = ["load", "save"]
 
@@ -116,7 +116,7 @@ def load(client: Client, sharded_state_dict: dict[str, Any], step: SupportsIndex
     if missing:
         raise names_error("MISSING_NAMES", missing, "the source")
     for name in sorted(objects):
-        found = _opaque.find(report.objects[name], name)
+        found = opaque.find(report.objects[name], name)
         if found is not None:
             raise Error("UNSUPPORTED", f"{found[0]!r} is {found[1].description} in the source, which cannot be made "
                         "without running its code", {"object": name})

@@ -1,0 +1,1 @@
+"""Arrays in the memory of GPUs, and copies between these and the host."""

@@ -1,0 +1,1 @@
+"""A save, from the call of the trainer to its outcome."""

@@ -1,0 +1,1 @@
+"""The calls of torch.distributed.checkpoint, made with Cairn."""

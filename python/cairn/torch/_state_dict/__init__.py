@@ -1,0 +1,1 @@
+"""State dicts of PyTorch: taken apart into states of a client, and put together again."""
