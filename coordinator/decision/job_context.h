@@ -61,7 +61,7 @@ struct Effects {
   uint64_t leases_ended = 0;
 };
 
-// A job has one of these for life, and all of its parts are given it with every event.
+// What the parts of a job are given with an event. It is made for each one, and nobody changes it.
 struct JobContext {
   const std::string& job;
   const DecisionOptions& options;
@@ -71,35 +71,23 @@ struct JobContext {
   Effects& effects;
   uint64_t& next_ticket;     // no ticket is given twice
   const absl::Time started;  // when the job was first heard of
+  // The job's group for exchanges over NCCL. It is null where nothing is exchanged: in tests of single parts.
+  Groups* groups = nullptr;
 
-  // These are set at the beginning of every event.
   absl::Time now;
   absl::Time wall;  // for people
+  // The revision of what people see after this event.
+  uint64_t revision = 1;
   std::optional<int64_t> last_committed;
   // Say what is committed, and what builds on what.
   const CommittedLines* lines = nullptr;
   std::shared_ptr<const KnownSteps> known_steps;
-  // The smallest step of those saves in flight that began before the one that takes its step. If it is smaller than
-  // that one's, it commits first.
-  std::optional<int64_t> earlier_step;
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;
 
-  // Grows whenever what people see of the job may have changed.
-  uint64_t revision = 1;
-  // Set by whatever changes the orders of ranks for another reason than their own reports: all agents hear of it at
-  // once.
-  bool orders_changed = false;
-  // The orders of all ranks may have changed, and those of these ranks must hear of it at once. The others lose nothing
-  // if they hear of it in the answer to their next report.
-  bool orders_outdated = false;
-  std::vector<int> waking;
-  // The job's group for exchanges over NCCL. It is null where nothing is exchanged: in tests of single parts.
-  Groups* groups = nullptr;
-
-  uint64_t NewTicket() { return next_ticket++; }
-  void Do(CoreAction action) { effects.actions.push_back(std::move(action)); }
-  void Log(LogLevel level, std::string_view event, std::vector<LogField> fields) {
+  uint64_t NewTicket() const { return next_ticket++; }
+  void Do(CoreAction action) const { effects.actions.push_back(std::move(action)); }
+  void Log(LogLevel level, std::string_view event, std::vector<LogField> fields) const {
     fields.insert(fields.begin(), LogField("job", job));
     effects.log.push_back({level, std::string(event), std::move(fields)});
   }

@@ -72,13 +72,13 @@ TEST_F(AnnouncedWorldTest, OneAgentOfTheLargestWorld_OpensEverything_HoldsLittle
   load.set_phase(v1::LoadState::BEGUN);
   load.set_trainer_incarnation(Trainer(rank));
   Synchronize(rank, state);
-  core_->job.Tick({now_, now_}, absl::ZeroDuration());
+  core_->Tick({now_, now_});
   job().OrdersFor(rank, At());
   ASSERT_EQ(job().Summary(At()).saves_running(), kSaves);
   EXPECT_LT(Held(), 4 * kMiB) << "a page of ranks and the list of pages for each save";
   now_ += absl::Seconds(25);
-  core_->job.Tick({now_, now_}, absl::ZeroDuration());
-  core_->job.Tick({now_, now_}, absl::ZeroDuration());
+  core_->Tick({now_, now_});
+  core_->Tick({now_, now_});
   ASSERT_EQ(job().Summary(At()).saves_running(), 0u) << "the others never came";
   core_->TakeLog();
   core_->TakeTimelines();

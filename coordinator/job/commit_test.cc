@@ -167,7 +167,7 @@ TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganLater_DoesNotHoldItUp) {
   const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value()) << "else each of the two waits for the other";
   EXPECT_EQ(put->step, 8);
-  EXPECT_EQ(job().Inconsistency(), "");
+  EXPECT_EQ(core_->Missed(), "");
 }
 
 TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganFirst_IsWaitedFor) {

@@ -90,7 +90,7 @@ TEST_F(JobTest, Create_ForATrainerThatNoReportHasNamed_IsTaken) {
       << "a trainer that comes now is none that was lost";
 }
 
-TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
+TEST_F(JobTest, Missed_TimeoutPassesBetweenTwoTicks_IsNothing) {
   v1::AgentState state = StateWith(Trainer(0));
   state.mutable_trainer()->set_layout_digest(Layout(0));
   state.mutable_trainer()->set_prepare_calls(1);
@@ -100,7 +100,7 @@ TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
   now_ += absl::Milliseconds(200);
   Request("asked for", std::nullopt);  // takes the step that time has made possible: rank 1 holds up the plan
   EXPECT_TRUE(job().OrdersFor(0, At()).has_current_plan_error());
-  EXPECT_EQ(job().Inconsistency(), "");
+  EXPECT_EQ(core_->Missed(), "");
   EXPECT_TRUE(job().OrdersFor(0, At()).has_current_plan_error());
 }
 
@@ -394,7 +394,7 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
     core_->TakeActions();
     core_->TakeLog();
     now_ += absl::Seconds(1);
-    core_->job.Tick({now_, now_}, absl::ZeroDuration());
+    core_->Tick({now_, now_});
     ASSERT_LE(core_->layouts.size(), LayoutTable::kUnheldKept + 4);
     ASSERT_LE(job().View(At()).loads_size(), 32);
   }

@@ -17,10 +17,7 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 }  // namespace
 
-void OutcomeBook::Keep(const OutcomeSummary& outcome) {
-  outcomes_[{outcome.step, outcome.attempt}] = outcome;
-  lines_stale_ = true;
-}
+void OutcomeBook::Keep(const OutcomeSummary& outcome) { Change()[{outcome.step, outcome.attempt}] = outcome; }
 
 const CommittedLines& OutcomeBook::lines() const {
   if (std::exchange(lines_stale_, false)) {
@@ -41,12 +38,6 @@ const CommittedLines& OutcomeBook::lines() const {
 std::shared_ptr<const KnownSteps> OutcomeBook::known_steps() const {
   lines();
   return known_steps_;
-}
-
-bool OutcomeBook::IsConsistent() const {
-  const CommittedLines made = MakeLines();
-  return lines().superseded() == made.superseded() && lines().latest() == made.latest() &&
-         lines().sequence() == made.sequence();
 }
 
 CommittedLines OutcomeBook::MakeLines() const {
@@ -121,7 +112,7 @@ bool OutcomeBook::HasLater(int64_t step, uint32_t attempt) const {
   return later != outcomes_.end() && later->first.first == step;
 }
 
-std::optional<bool> OutcomeBook::StillCommitted(int64_t step, const std::string& caller, JobContext& context) {
+std::optional<bool> OutcomeBook::StillCommitted(int64_t step, const std::string& caller, const JobContext& context) {
   if (WasRefused(step, caller)) return true;
   if (!Committed(step)) return false;
   Read& read = reads_[step];
@@ -135,7 +126,7 @@ bool OutcomeBook::WasRefused(int64_t step, const std::string& caller) const {
   return read != reads_.end() && read->second.answered.contains(caller);
 }
 
-void OutcomeBook::ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, JobContext& context) {
+void OutcomeBook::ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, const JobContext& context) {
   const bool unsettled = Find(step, attempt) != nullptr && FindSettled(step, attempt) == nullptr;
   if (!unsettled || context.now < next_unsettled_read_) return;
   next_unsettled_read_ = context.now + kReadAgain;
@@ -144,7 +135,7 @@ void OutcomeBook::ReadUnsettled(int64_t step, uint32_t attempt, const std::strin
   Begin(step, read, context);
 }
 
-void OutcomeBook::Begin(int64_t step, Read& read, JobContext& context) {
+void OutcomeBook::Begin(int64_t step, Read& read, const JobContext& context) {
   if (read.ticket != 0 || read.waiting.empty()) return;
   read.ticket = context.NewTicket();
   read.begun = context.now;
@@ -152,12 +143,13 @@ void OutcomeBook::Begin(int64_t step, Read& read, JobContext& context) {
   context.Do(ReadStep{step, read.ticket});
 }
 
-bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& result, JobContext& context) {
+bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& result,
+                         const JobContext& context) {
   const auto found = reads_.find(step);
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
-    outcomes_.erase(outcomes_.lower_bound({step, 0}), outcomes_.lower_bound({step + 1, 0}));
-    lines_stale_ = true;
+    Outcomes& outcomes = Change();
+    outcomes.erase(outcomes.lower_bound({step, 0}), outcomes.lower_bound({step + 1, 0}));
     for (const OutcomeSummary& outcome : result->outcome) Keep(outcome);
   }
   Read& read = found->second;
@@ -172,7 +164,6 @@ bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Rec
     read.asking.clear();
     read.waiting.clear();
   }
-  context.orders_changed = true;
   return true;
 }
 

@@ -102,7 +102,7 @@ class PrepareSimulationTest : public JobFixture, public testing::WithParamInterf
         case 1:
           Pass(absl::Milliseconds(100));
           // Between two ticks the plan may be one for which more layouts are waited.
-          ASSERT_EQ(job().Inconsistency(), "");
+          ASSERT_EQ(core_->Missed(), "");
           break;
         default:
           Step(Choose(0, ranks_ - 1));

@@ -104,7 +104,7 @@ class World : private Simulation {
   void InCore(Function function) {
     function(Moment{now_, now_});
     // The bookkeeping of every event must be what follows from looking at everything.
-    if (const std::string missed = core_->job.Inconsistency(); !missed.empty()) Violation(missed);
+    if (const std::string missed = core_->Missed(); !missed.empty()) Violation(missed);
     for (const LogEvent& line : core_->TakeLog()) Log(line.Text());
     for (CoreAction& action : core_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] { Execute(epoch, action); });
@@ -112,7 +112,7 @@ class World : private Simulation {
   }
 
   void Tick() {
-    core_->job.Tick({now_, now_}, absl::ZeroDuration());
+    core_->Tick({now_, now_});
     InCore([](const Moment&) {});
     for (const Rank& rank : ranks_) {
       if (rank.outcome || now_ - std::max(rank.started, last_event_) <= Longest()) continue;

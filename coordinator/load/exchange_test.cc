@@ -61,7 +61,7 @@ class ExchangeTest : public JobFixture {
     if (group_[rank].number() != 0) *state.add_groups() = group_[rank];
     said_[rank] = state;
     Synchronize(rank, state);
-    EXPECT_EQ(job().Inconsistency(), "");
+    EXPECT_EQ(core_->Missed(), "");
   }
   void Plan(uint64_t transport_bytes = uint64_t{1} << 30) {
     Answer<PlanLoad>([transport_bytes](Job& job, const PlanLoad& what, const Moment& at) {

@@ -62,7 +62,7 @@ class SaveExchangeTest : public JobFixture {
     if (group_[rank].number() != 0) *agent.add_groups() = group_[rank];
     said_[rank] = agent;
     Synchronize(rank, agent);
-    EXPECT_EQ(job().Inconsistency(), "");
+    EXPECT_EQ(core_->Missed(), "");
   }
   void SayAll(SaveState::Phase phase) {
     for (int rank = 0; rank < 3; ++rank) Say(rank, phase);

@@ -92,18 +92,14 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   const absl::Duration next_delay =
       max_wait > absl::ZeroDuration() ? absl::ZeroDuration() : std::min(absl::Seconds(1), options_.lease_ttl / 3);
   const uint64_t known = request->known_revision();
-  // The orders are only put together anew when something that they depend on has changed.
-  auto version = std::make_shared<uint64_t>(0);
-  const auto poll = [agent, rank, known, next_delay, version](
+  const auto poll = [agent, rank, known, next_delay](
                         Job& job, const Moment& moment,
                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
     const Member* member = job.members().Find(rank);
     if (member == nullptr || member->incarnation != agent.incarnation()) return NotRegistered(agent);
-    if (!last && (*version == job.orders_version(rank) || (known != 0 && job.KnowsOrders(rank, known)))) {
-      return std::nullopt;
-    }
+    // The orders are only put together anew when something that they depend on has changed.
+    if (!last && known != 0 && job.KnowsOrders(rank, known)) return std::nullopt;
     v1::SynchronizeAgentResponse orders = job.OrdersFor(rank, moment, known);
-    *version = job.orders_version(rank);
     if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
     SetDuration(next_delay, *orders.mutable_next_delay());
     return orders;

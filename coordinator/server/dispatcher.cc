@@ -47,10 +47,9 @@ Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, Layou
 
 absl::StatusOr<std::shared_ptr<Dispatcher::Cell>> Dispatcher::CellOf(const std::string& job) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
-  const absl::Time now = Running();
   MutexLock lock(mutex_);
   std::shared_ptr<Cell>& cell = cells_[job];
-  if (cell == nullptr) cell = std::make_shared<Cell>(job, options_, kept_, now);
+  if (cell == nullptr) cell = std::make_shared<Cell>(job, options_, kept_, Running());
   return cell;
 }
 
@@ -277,7 +276,7 @@ void Dispatcher::Collect(Cell& cell, Work& work, Occasion occasion) {
   const Moment moment = Now(cell);
   const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, work); };
   const bool line = !cell.unasked.empty();
-  const OrderBook::Woken woken = cell.job.TakeWoken();
+  const Job::Woken woken = cell.job.TakeWoken();
   if (woken.all) {
     for (const auto& [rank, held] : cell.agents) cell.unasked.Add(rank);
   } else {

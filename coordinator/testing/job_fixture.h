@@ -98,7 +98,7 @@ class JobFixture : public testing::Test {
     // In steps, as the server's timer does.
     for (const absl::Time end = now_ + time; now_ < end;) {
       now_ += std::min(absl::Duration(absl::Milliseconds(250)), end - now_);
-      core_->job.Tick({now_, now_}, absl::ZeroDuration());
+      core_->Tick({now_, now_});
     }
   }
 

@@ -93,7 +93,7 @@ Moment SimulatedWorld::Now() {
 void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
   event(Now());
   // The bookkeeping of every event must be what follows from looking at everything.
-  Check(core_->job.Inconsistency());
+  Check(core_->Missed());
   std::vector<CoreAction> actions = core_->TakeActions();
   for (const LogEvent& line : core_->TakeLog()) {
     Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
@@ -110,7 +110,7 @@ void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
 void SimulatedWorld::Tick() {
   if (now_ >= CoordinatorRuns()) {
     const Moment moment = Now();
-    core_->job.Tick(moment, absl::ZeroDuration());
+    core_->Tick(moment);
     InCore([](const Moment&) {});
   }
   After(absl::Milliseconds(100), [this] { Tick(); });

@@ -40,7 +40,7 @@ LoadWorld::LoadWorld(uint64_t seed, int ranks, Calls calls)
 void LoadWorld::InCore(const std::function<void(const Moment&)>& event) {
   event(Moment{now_, now_});
   // The bookkeeping of every event must be what follows from looking at everything.
-  if (const std::string missed = core_->job.Inconsistency(); !missed.empty()) Violation(missed);
+  if (const std::string missed = core_->Missed(); !missed.empty()) Violation(missed);
   for (const LogEvent& line : core_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
   for (CoreAction& action : core_->TakeActions()) {
     After(Delay(), [this, epoch = epoch_, action = std::move(action)] {
@@ -130,7 +130,7 @@ void LoadWorld::Execute(const CoreAction& action) {
 }
 
 void LoadWorld::Tick() {
-  core_->job.Tick({now_, now_}, absl::ZeroDuration());
+  core_->Tick({now_, now_});
   InCore([](const Moment&) {});
   After(absl::Milliseconds(100), [this] { Tick(); });
 }
