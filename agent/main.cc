@@ -1,7 +1,6 @@
 // cairn-agent: moves the bytes of one rank.
 #include <unistd.h>
 
-#include <cctype>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -16,10 +15,10 @@
 #include "agent/runtime/agent.h"
 #include "agent/runtime/agent_metrics.h"
 #include "agent/sockets/socket_directory.h"
+#include "agent/trainer_service/checkpoint_relay.h"
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
 #include "common/base/duration_text.h"
-#include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/format/checkpoint_path.h"
@@ -45,15 +44,6 @@ constexpr char kFooter[] = R"(Examples:
 Every flag can also be given as CAIRN_<FLAG>, for example CAIRN_MEMORY_BUDGET=64GiB. A trainer finds its agent by
 CAIRN_AGENT, the address that --address-file is given. SIGTERM drains: staged saves are finished first.)";
 
-void Print(const absl::Status& status) {
-  const auto reason = cairn::ReasonOf(status);
-  std::string text = "error: ";
-  if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
-  absl::StrAppend(&text, cairn::Printable(std::string(status.message()), "\n\t"), "\n");
-  if (reason) absl::StrAppend(&text, "  next: ", cairn::Printable(cairn::NextActionOf(status), "\n\t"), "\n");
-  (void)!write(STDERR_FILENO, text.data(), text.size());
-}
-
 // The flags as they are given.
 struct Flags {
   cairn::AgentOptions agent;  // those that need no reading
@@ -78,16 +68,9 @@ struct Settings {
   absl::Duration drain_timeout;
 };
 
-// "--memory-budget" is CAIRN_MEMORY_BUDGET.
-std::string VariableOf(const std::string& flag) {
-  std::string variable = "CAIRN_";
-  for (const char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  return variable;
-}
-
 void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
-    return app.AddOption(flag, value, help).FromEnvironment(VariableOf(flag)).ShowDefault();
+    return app.AddSetting(flag, value, help);
   };
   const char* const kHostPort = "host:port, for example 10.0.0.1:7420";
   add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port")
@@ -121,15 +104,15 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "from files")
       .OneOf({"auto", "never"});
   add("--nccl", flags.nccl,
-      "auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks can; never; "
-      "require: such an operation fails if they cannot")
+      "experimental. auto: bytes of loads and reshards go over NCCL between ranks that share no memory, if all ranks "
+      "can; never; require: such an operation fails if they cannot")
       .OneOf({"never", "auto", "require"});
   add("--nccl-saves", flags.nccl_saves,
-      "the same for shards that move between ranks in a save; the trainers share their GPUs with it meanwhile")
+      "experimental. The same for shards that move between ranks in a save; the trainers share their GPUs with it "
+      "meanwhile")
       .OneOf({"never", "auto", "require"});
-  app.AddFlag("--nccl-trusted-network", flags.agent.nccl_trusted_network,
-              "the network between the machines may see the bytes, which NCCL sends as plain text")
-      .FromEnvironment("CAIRN_NCCL_TRUSTED_NETWORK");
+  add("--nccl-trusted-network", flags.agent.nccl_trusted_network,
+      "the network between the machines may see the bytes, which NCCL sends as plain text");
   add("--nccl-device", flags.agent.nccl_device, "number of the GPU by which this rank takes part (also LOCAL_RANK)")
       .FromEnvironment("LOCAL_RANK");
   add("--libcuda", flags.agent.gpu_worker.libcuda, "CUDA's driver: a name that the loader looks up, or a path");
@@ -144,8 +127,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       add("--token-file", flags.agent.token_file,
           "file with the secret that coordinator and agents share (default: looked for by the coordinator's address in "
           "this user's runtime directory, then in <root>/.cairn/token)");
-  app.AddFlag("--insecure", flags.agent.insecure, "have no token, and ask coordinator and other agents for none")
-      .FromEnvironment("CAIRN_INSECURE")
+  add("--insecure", flags.agent.insecure, "have no token, and ask coordinator and other agents for none")
       .Excludes(token_file);
   add("--address-file", flags.address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--metrics-listen", flags.metrics_listen,
@@ -224,12 +206,12 @@ absl::Status Serve(Settings settings) {
   // Other agents take bytes from it, each by a connection of its own.
   cairn::RaiseOpenFileLimit();
 
-  CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::WithMemory("to start", [&] { return cairn::Agent::Start(options); }));
+  CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::Agent::Start(options));
   cairn::LocalService service(*agent);
-  CAIRN_ASSIGN_OR_RETURN(const auto server, cairn::WithMemory("to start", [&] {
-                           return cairn::LocalServer::Listen(options.socket_directory + "/agent.sock",
-                                                             cairn::UserPolicy(options.allowed_users), &service);
-                         }));
+  cairn::CheckpointRelay relay(*agent);
+  CAIRN_ASSIGN_OR_RETURN(const auto server,
+                         cairn::LocalServer::Listen(options.socket_directory + "/agent.sock",
+                                                    cairn::UserPolicy(options.allowed_users), {&service, &relay}));
   service.SetCallerLookup([&server](const std::string& peer) { return server->CallerOf(peer); });
   CAIRN_RETURN_IF_ERROR(server->Serve());
   const std::string address = "unix:" + server->path();
@@ -265,14 +247,7 @@ int main(int argc, char** argv) {
   AddFlags(flags, app);
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   const absl::StatusOr<Settings> settings = ReadFlags(flags);
-  if (!settings.ok()) {
-    Print(settings.status());
-    return 2;
-  }
+  if (!settings.ok()) return cairn::ExitStatusOf(settings.status(), cairn::kExitUsage);
   cairn::SetLogContext({{"job", settings->agent.job}, {"rank", settings->agent.rank}});
-  if (const absl::Status served = Serve(*settings); !served.ok()) {
-    Print(served);
-    return 1;
-  }
-  return 0;
+  return cairn::ExitStatusOf(cairn::WithMemory("to serve", [&] { return Serve(*settings); }));
 }

@@ -1,17 +1,14 @@
 // cairn-coordinator: gathers what every rank holds, decides who writes what, and commits checkpoints.
 #include <unistd.h>
 
-#include <cctype>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/clock.h"
-#include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
-#include "common/file/posix.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
 #include "common/process/ending.h"
@@ -26,8 +23,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/server.h"
-#include "store/root/epoch_file.h"
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
+#include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 #include "store/write/attempt_store.h"
 
@@ -93,18 +90,17 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
                              : flags.check_replicas == "never" ? ReplicaCheck::kNever
                                                                : ReplicaCheck::kFirst;
-  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !flags.token_file.empty()));
   return settings;
 }
 
-absl::StatusOr<EpochFile> TakeRoot(const Settings& settings, PosixStorage& storage, const Clock& clock) {
-  return EpochFile::Acquire(storage, settings.lock_timeout, clock, [&](const std::string& holder) {
+absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Storage& storage, const Clock& clock) {
+  return storage.TakeRoot(settings.lock_timeout, clock, [&](const std::string& holder) {
     Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", holder}});
   });
 }
 
 // Checks that an outcome can be put into the root.
-absl::Status ProbeRoot(PosixStorage& storage) {
+absl::Status ProbeRoot(Storage& storage) {
   const absl::Status creates = storage.ProbeAtomicCreate();
   if (!HasReason(creates, Reason::kNoSpace)) return creates;
   // Without a coordinator nobody could load what stands on a full disk.
@@ -121,7 +117,7 @@ absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, 
     return TokenSource::Of({});
   }
   if (!settings.token_file.empty()) return TokenSource::Open({.file = settings.token_file});
-  CAIRN_RETURN_IF_ERROR(MakeRootToken(storage).status());
+  CAIRN_RETURN_IF_ERROR(MakeRootToken(storage.directory()).status());
   return TokenSource::Open({.root = settings.root});
 }
 
@@ -161,7 +157,7 @@ void LogServing(const CoordinatorServer& server, const Settings& settings, uint6
 }
 
 absl::Status TellAddress(const std::string& address, const std::string& address_file) {
-  std::printf("%s\n", address.c_str());
+  std::puts(address.c_str());
   std::fflush(stdout);
   return address_file.empty() ? absl::OkStatus() : WriteAddressFile(address_file, address);
 }
@@ -185,30 +181,25 @@ void Drain(CoordinatorServer& server, int received, absl::Duration timeout) {
 
 // Serves until something ends it. Returns what went wrong.
 absl::Status Serve(Settings settings) {
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(settings.server.listen, !settings.token_file.empty()));
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
   // A directory that may not become a root is not even made.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(settings.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(settings.root, /*create=*/true));
-  CAIRN_ASSIGN_OR_RETURN(EpochFile epoch, TakeRoot(settings, *storage, clock));
+  CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
   ServerOptions& options = settings.server;
   CAIRN_ASSIGN_OR_RETURN(options.tokens, TokensOf(settings, *storage));
   CAIRN_ASSIGN_OR_RETURN(options.decisions.root_proof, PutRootProof(*storage));
-  options.decisions.coordinator_epoch = epoch.epoch();
+  options.decisions.coordinator_epoch = root->epoch();
   options.decisions.root = storage->root();
   options.decisions.open_files = open_files;
-  options.began = epoch.began();
-  options.holds_root = [&] {
-    const absl::Status held = epoch.Check();
-    if (HasReason(held, Reason::kRootInUse)) ending.OnError(held);
-    return held;
-  };
-  options.raise_format = [&] { return epoch.RaiseFormat(); };
-  CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
-  LogServing(*server, settings, epoch.epoch(), open_files);
+  root->OnLost([&](const absl::Status& lost) { ending.OnError(lost); });
+  CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, *root, clock));
+  LogServing(*server, settings, root->epoch(), open_files);
   LogOpenFiles(open_files);
 
   // The copy comes before anybody is told the address: who knows that finds the token.
@@ -218,7 +209,7 @@ absl::Status Serve(Settings settings) {
     RenewCopy(*copy, *options.tokens);
   }
   // Whoever wants to serve the root too is told where this one does. Without that, only this help is missing.
-  if (const absl::Status told = epoch.TellAddress(server->address()); !told.ok()) {
+  if (const absl::Status told = root->TellAddress(server->address()); !told.ok()) {
     Log(LogLevel::kWarn, "address_untold", {{"error", told}});
   }
   CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
@@ -239,36 +230,33 @@ absl::Status Serve(Settings settings) {
 }
 
 void AddFlags(Flags& flags, ArgumentParser& app) {
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    std::string variable = "CAIRN_";
-    for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    return app.AddOption("--" + name, value, text).FromEnvironment(variable).ShowDefault();
+  const auto add = [&](const std::string& flag, auto& value, const std::string& help) {
+    return app.AddSetting(flag, value, help);
   };
-  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
+  add("--listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:7420");
-  add("address-file", flags.address_file, "Write the address that was bound into this file");
-  add("metrics-listen", flags.metrics_listen,
+  add("--address-file", flags.address_file, "Write the address that was bound into this file");
+  add("--metrics-listen", flags.metrics_listen,
       "Address at which Prometheus finds /metrics, without a token (default: none)")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
-  add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
-  add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
-  add("storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
-  add("lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
-  add("check-replicas", flags.check_replicas,
+  add("--root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
+  add("--phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
+  add("--storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
+  add("--lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
+  add("--check-replicas", flags.check_replicas,
       "Tensors whose replicas differ end a layout's first save (later ones warn, of a sample), every save, or none")
       .OneOf({"first", "always", "never"});
-  add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
-  add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
+  add("--bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
+  add("--moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});
   Argument token_file = add(
-      "token-file", flags.token_file,
+      "--token-file", flags.token_file,
       "File with the token, or the new one and the one before it, that all callers must know (default: one is made in "
       "<root>/.cairn/token, which agents and commands of this user on this machine find)");
-  app.AddFlag("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
-      .FromEnvironment("CAIRN_INSECURE")
+  add("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
       .Excludes(token_file);
-  add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
-  add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
+  add("--drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
+  add("--lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
 }
 
 int Main(int argc, char** argv) {
@@ -278,16 +266,9 @@ int Main(int argc, char** argv) {
   AddFlags(flags, app);
   app.Footer(kFooter);
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
-  const absl::Status status = WithMemory("to serve", [&]() -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(Settings settings, ReadFlags(flags));
-    return Serve(std::move(settings));
-  });
-  if (status.ok()) return 0;
-  const auto reason = ReasonOf(status);
-  std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",
-               Printable(std::string(status.message()), "\n\t").c_str());
-  if (reason) std::fprintf(stderr, "  next: %s\n", Printable(NextActionOf(status), "\n\t").c_str());
-  return reason == Reason::kBadQuantity ? 2 : 1;
+  const absl::StatusOr<Settings> settings = ReadFlags(flags);
+  if (!settings.ok()) return ExitStatusOf(settings.status(), kExitUsage);
+  return ExitStatusOf(WithMemory("to serve", [&] { return Serve(*settings); }));
 }
 
 }  // namespace

@@ -305,7 +305,7 @@ TEST_F(DeviceKeeperTest, Copy_ToASlabThatIsSealed_IsRefused) {
   const auto copied = Copy(1, {PartOf(100, 0, 0, 8)});
   ASSERT_TRUE(copied.ok()) << copied.status();
   EXPECT_EQ(copied->kind, DeviceCopied::Kind::kRefused);
-  EXPECT_NE(copied->why.find("mapping the slab"), std::string::npos) << copied->why;
+  EXPECT_NE(copied->why.find("mapping the staging buffer"), std::string::npos) << copied->why;
 }
 
 TEST_F(DeviceKeeperTest, Copy_ToAnotherSlab_MapsIt) {

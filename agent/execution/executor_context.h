@@ -17,9 +17,9 @@
 #include "agent/session/session_host.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/transport/transfer_service.h"
-#include "common/file/posix.h"
 #include "common/rpc/token_source.h"
 #include "gpu/nccl/group_keeper.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -70,7 +70,7 @@ struct ExecutorContext {
   const AgentOptions& options;
   // This is the boot id of the machine's kernel. Agents with the same one can share memory.
   const std::string& boot_id;
-  PosixStorage& storage;
+  Storage& storage;
   RootGuard& root;
   DescriptorSocket& descriptors;
   BufferPool& pool;
@@ -78,7 +78,7 @@ struct ExecutorContext {
   SessionHost& host;
   const std::shared_ptr<TokenSource>& tokens;
   TransferCounters& counters;
-  // Null if NCCL is never used.
+  // Null where NCCL is not found, or never used.
   GroupKeeper* groups = nullptr;
 };
 

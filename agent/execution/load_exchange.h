@@ -13,10 +13,10 @@
 #include "agent/execution/executor_context.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
-#include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
-#include "agent/transport/round_gate.h"
-#include "agent/transport/round_pace.h"
+#include "agent/transport/nccl/group_exchange.h"
+#include "agent/transport/nccl/round_gate.h"
+#include "agent/transport/nccl/round_pace.h"
 #include "agent/transport/window_offers.h"
 #include "common/base/mutex.h"
 

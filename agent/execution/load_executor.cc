@@ -83,11 +83,6 @@ LoadExecutor::ActiveLoad LoadExecutor::FindActive(uint64_t number) {
   return load == loads_.end() ? ActiveLoad() : load->second;
 }
 
-std::shared_ptr<LoadConsumer> LoadExecutor::Find(uint64_t number, uint64_t trainer) {
-  const ActiveLoad load = FindActive(number);
-  return load.trainer == trainer ? load.consumer : nullptr;
-}
-
 void LoadExecutor::Report(uint64_t number) {
   if (const ActiveLoad load = FindActive(number); load.source != nullptr) ReportProgress(load);
 }
@@ -101,6 +96,11 @@ void LoadExecutor::Tick() {
   for (const ActiveLoad& load : loads) ReportProgress(load);
   loads.clear();
   DestroyRetired();
+}
+
+bool LoadExecutor::empty() {
+  MutexLock lock(mutex_);
+  return loads_.empty();
 }
 
 void LoadExecutor::EndAll() {
@@ -167,7 +167,7 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
   RoundSourceOptions source;
   source.reader.slab = std::move(slab);
   source.reader.io_threads = context_.options.io_threads;
-  source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
+  source.reader.cache = FitsPageCache(order.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
   source.offer = [this](std::shared_ptr<SharedMemory> memory) {
     return context_.descriptors.Offer(std::move(memory), true);
   };
@@ -201,6 +201,7 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
   };
   consumer.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
   consumer.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
+  consumer.on_released = [this, number = order.number] { Report(number); };
   return consumer;
 }
 
@@ -219,7 +220,6 @@ void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<S
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
   };
   load.number = order.number;
-  load.trainer = order.trainer;
   const AgentOptions& options = context_.options;
   const bool serves_other_users = !options.allowed_users.empty();
   if (const absl::Status allowed = CheckImports(*order.plan, options.rank, serves_other_users, options.import_roots);
@@ -275,6 +275,7 @@ void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<S
   if (load.lender != nullptr) {
     started.source = SlabDescription{load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)};
   }
+  started.consumer = load.consumer;
   context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStarted(load.number, started); });
   ReportProgress(load);  // those who wait for the load look again
 }

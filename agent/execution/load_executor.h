@@ -22,7 +22,8 @@
 
 namespace cairn {
 
-// Tells the session what becomes of each load. Thread-safe.
+// Holds what the session's loads need of this process, from StartRead to StopRead, and tells the session what becomes
+// of each. Thread-safe.
 class LoadExecutor {
  public:
   explicit LoadExecutor(ExecutorContext context);
@@ -39,13 +40,11 @@ class LoadExecutor {
   // Frees all that the load holds; its consumers here and elsewhere end.
   void End(uint64_t number);
 
-  // Returns the consumer that delivers a load's bytes to its trainer; null before the load reads and after its end.
-  std::shared_ptr<LoadConsumer> Find(uint64_t number, uint64_t trainer);
-  // Tells the session how far a load is, before the next tick would.
-  void Report(uint64_t number);
   // Tells the session how far all loads are.
   void Tick();
 
+  // True if no load holds anything here.
+  bool empty();
   // Ends all loads, and waits.
   void EndAll();
   // The same, and begins none any more. Idempotent.
@@ -55,7 +54,6 @@ class LoadExecutor {
   // Both sides of one load.
   struct ActiveLoad {
     uint64_t number = 0;
-    uint64_t trainer = 0;
     TransferService::Key transfer;
     std::shared_ptr<ByteServer> source;
     std::shared_ptr<LoadConsumer> consumer;
@@ -80,6 +78,8 @@ class LoadExecutor {
   void StopServing(const ActiveLoad& load);
   void EndNow(uint64_t number);
   void DestroyRetired();
+  // Tells the session how far a load is, before the next tick would.
+  void Report(uint64_t number);
   void ReportProgress(const ActiveLoad& load);
   void Fail(uint64_t number, const absl::Status& error);
 

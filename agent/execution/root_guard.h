@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -18,7 +18,7 @@ namespace cairn {
 class RootGuard {
  public:
   // `register_again` makes the agent register, and so show its proof. `storage` must outlive it.
-  RootGuard(PosixStorage& storage, std::function<void()> register_again)
+  RootGuard(Storage& storage, std::function<void()> register_again)
       : storage_(storage), register_again_(std::move(register_again)) {}
 
   // For a registration: what stands below the root now, and nothing if it cannot be read.
@@ -33,7 +33,7 @@ class RootGuard {
   absl::Status Check();
 
  private:
-  PosixStorage& storage_;
+  Storage& storage_;
   const std::function<void()> register_again_;
   Mutex mutex_;
   // The coordinator took this proof last.

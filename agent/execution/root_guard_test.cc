@@ -7,6 +7,7 @@
 
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 
 namespace cairn {

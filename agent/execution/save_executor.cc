@@ -199,7 +199,7 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
   job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
     return run->moves->Fetch(index, offset, bytes, to);
   };
-  const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
+  const BinWriterOptions options = {.io_threads = context_.options.io_threads};
   absl::StatusOr<BinWriteOutcome> outcome =
       WithMemory(absl::StrCat("to write step ", order.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
         CAIRN_RETURN_IF_ERROR(Lend(order, slab));

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cairn/v1/plan.pb.h"
-#include "common/file/range_reader.h"
+#include "store/storage/stored_file.h"
 
 namespace cairn {
 

@@ -11,6 +11,7 @@
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {
@@ -31,7 +32,7 @@ struct RoundReader::File {
   // Its image begins here, if it is in the slab.
   std::optional<uint64_t> slab_offset;
   Mutex mutex;
-  std::unique_ptr<RangeReader> reader ABSL_GUARDED_BY(mutex);  // null while nothing was read from storage
+  std::unique_ptr<StoredFile> reader ABSL_GUARDED_BY(mutex);  // null while nothing was read from storage
   // Right by its checksum; parsed when the first part of an item is verified, and then dropped.
   std::string header ABSL_GUARDED_BY(mutex);
   bool header_parsed ABSL_GUARDED_BY(mutex) = false;
@@ -82,8 +83,7 @@ struct RoundReader::Job {
   absl::Status error ABSL_GUARDED_BY(mutex);
 };
 
-RoundReader::RoundReader(PosixStorage& storage, std::string directory, const v1::ReadPlan& plan,
-                         RoundReaderOptions options)
+RoundReader::RoundReader(Storage& storage, std::string directory, const v1::ReadPlan& plan, RoundReaderOptions options)
     : storage_(storage), directory_(std::move(directory)), plan_(plan), options_(std::move(options)) {}
 
 RoundReader::~RoundReader() = default;
@@ -131,9 +131,8 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
     const v1::ReadFile& plan = plan_.files(static_cast<int>(number));
     auto opened = std::make_unique<File>();
     opened->plan = &plan;
-    opened->path = plan.path().starts_with('/')
-                       ? plan.path()
-                       : absl::StrCat(storage_.root() == "/" ? "" : storage_.root(), "/", directory_, "/", plan.path());
+    opened->path =
+        plan.path().starts_with('/') ? plan.path() : storage_.FullPath(absl::StrCat(directory_, "/", plan.path()));
     if (options_.slab != nullptr) opened->slab_offset = options_.slab->kept().OffsetOf(plan);
     std::string header(plan.header_bytes(), '\0');
     if (CopyFromSlab(*opened, 0, header.size(), header.data())) {
@@ -146,19 +145,18 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
   return file.get();
 }
 
-absl::StatusOr<RangeReader*> RoundReader::InStorage(File& file) {
+absl::StatusOr<StoredFile*> RoundReader::InStorage(File& file) {
   MutexLock lock(file.mutex);
   if (file.reader != nullptr) return file.reader.get();
   const v1::ReadFile& plan = *file.plan;
-  std::unique_ptr<RangeReader> reader;
+  OpenOptions options = {.cache = options_.cache, .bytes = plan.file_bytes(), .counters = &counters_};
+  std::unique_ptr<StoredFile> reader;
   if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
+    options.modified_ns = static_cast<int64_t>(plan.modified_ns());
     CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
-    CAIRN_ASSIGN_OR_RETURN(
-        reader, RangeReader::Open(*everything, plan.path().substr(1), plan.file_bytes(), options_.range, counters_,
-                                  static_cast<int64_t>(plan.modified_ns())));
+    CAIRN_ASSIGN_OR_RETURN(reader, everything->Open(plan.path().substr(1), options));
   } else {
-    CAIRN_ASSIGN_OR_RETURN(reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
-                                                     plan.file_bytes(), options_.range, counters_));
+    CAIRN_ASSIGN_OR_RETURN(reader, storage_.Open(absl::StrCat(directory_, "/", plan.path()), options));
   }
   std::string header(plan.header_bytes(), '\0');
   CAIRN_RETURN_IF_ERROR(reader->Read(0, header.size(), header.data(), false));
@@ -186,7 +184,7 @@ void RoundReader::LeaveSlab(const absl::Status& why) {
 // Reads what no piece is read for.
 absl::Status RoundReader::ReadFrom(File& file, uint64_t offset, uint64_t bytes, char* to) {
   if (CopyFromSlab(file, offset, bytes, to)) return absl::OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(RangeReader * reader, InStorage(file));
+  CAIRN_ASSIGN_OR_RETURN(StoredFile * reader, InStorage(file));
   return reader->Read(offset, bytes, to, false);
 }
 
@@ -259,9 +257,9 @@ absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
   // All of it, also what the slab gave: a direct read writes whole blocks.
   piece.fragments.clear();
   piece.from_slab = false;
-  CAIRN_ASSIGN_OR_RETURN(RangeReader * reader, InStorage(*file));
-  const RangeReader::Way way = reader->Begin(piece.file_offset, piece.bytes);
-  const uint64_t part = way == RangeReader::Way::kDirect ? piece.bytes : kCachedPartBytes;
+  CAIRN_ASSIGN_OR_RETURN(StoredFile * reader, InStorage(*file));
+  const StoredFile::Way way = reader->Begin(piece.file_offset, piece.bytes);
+  const uint64_t part = way == StoredFile::Way::kDirect ? piece.bytes : kCachedPartBytes;
   for (uint64_t at = 0; at < piece.bytes; at += part) {
     const uint64_t bytes = std::min(part, piece.bytes - at);
     char* to = buffer + piece.buffer_offset + at;

@@ -14,9 +14,9 @@
 #include "agent/reader/slab_image.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
-#include "common/file/range_reader.h"
 #include "common/format/safetensors_header.h"
+#include "store/storage/storage.h"
+#include "store/storage/stored_file.h"
 
 namespace cairn {
 
@@ -24,7 +24,8 @@ struct RoundReaderOptions {
   int io_threads = 2;
   // The size of one read, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
-  RangeReaderOptions range;
+  // kSpare, or kUse: a state that is small beside the memory that is free is found there by the next load.
+  Cache cache = Cache::kSpare;
   // Files of the plan that stand in the slab are copied from here. Null: all are read from storage.
   std::shared_ptr<SlabImage> slab = nullptr;
 };
@@ -37,7 +38,7 @@ struct RoundReaderOptions {
 class RoundReader {
  public:
   // `plan` must outlive it; `directory` is put before its files' paths ("<job>").
-  RoundReader(PosixStorage& storage, std::string directory, const v1::ReadPlan& plan, RoundReaderOptions options);
+  RoundReader(Storage& storage, std::string directory, const v1::ReadPlan& plan, RoundReaderOptions options);
   ~RoundReader();
 
   // INVALID_ARGUMENT (BAD_REQUEST): the plan's numbers contradict each other.
@@ -62,7 +63,7 @@ class RoundReader {
 
   absl::StatusOr<File*> OpenFile(uint32_t number);
   // Opens what stands in storage, if that was not done yet, and compares its header.
-  absl::StatusOr<RangeReader*> InStorage(File& file);
+  absl::StatusOr<StoredFile*> InStorage(File& file);
   // Copies a range of the file out of the slab. False: it is to be read from storage.
   bool CopyFromSlab(const File& file, uint64_t offset, uint64_t bytes, char* to);
   // Takes all further files from storage.
@@ -79,7 +80,7 @@ class RoundReader {
   absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);
   absl::Status Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found, uint32_t expected) const;
 
-  PosixStorage& storage_;
+  Storage& storage_;
   const std::string directory_;
   const v1::ReadPlan& plan_;
   const RoundReaderOptions options_;

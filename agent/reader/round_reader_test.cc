@@ -19,6 +19,8 @@
 #include "common/file/unique_fd.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_file.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {
@@ -69,6 +71,10 @@ class RoundReaderTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
+  // Makes `pread` the system call by which the storage reads from now on; null is the system's own.
+  void Call(std::function<ssize_t(int, void*, size_t, off_t)> pread) {
+    storage_ = *PosixStorage::Open(root_, false, {.pread = std::move(pread)});
+  }
   std::string File() const { return root_ + "/demo/000000000007/0001/bin.safetensors"; }
   // The slab of an agent that wrote the file, which begins at its third page.
   RoundReaderOptions WithSlab(const std::string& bytes) {
@@ -169,13 +175,13 @@ TEST_F(RoundReaderTest, Read_RandomRangesByAnyChunkAndPath_GivesTheirBytes) {
     const uint32_t round = AddRound(ranges);
     RoundReaderOptions options = {.io_threads = 1 + static_cast<int>(random() % 3),
                                   .chunk_bytes = 4096 * (1 + random() % 300)};
-    options.range.direct = random() % 2;
+    options.cache = random() % 2 ? Cache::kSpare : Cache::kUse;
     const bool cold = random() % 2 && DropCache();
     dropped = dropped || cold;
     // Reads that come up short must be continued.
-    options.range.pread = [&](int fd, void* to, size_t size, off_t offset) -> ssize_t {
+    Call([&](int fd, void* to, size_t size, off_t offset) -> ssize_t {
       return ::pread(fd, to, size > 8192 && offset % 3 == 0 ? 8192 : size, offset);
-    };
+    });
     const absl::Status status = Read(round, options);
     ASSERT_TRUE(status.ok()) << status;
     ExpectRound(round);
@@ -220,14 +226,14 @@ TEST_F(RoundReaderTest, Read_FlippedByte_IsFoundAndNamed) {
 
 TEST_F(RoundReaderTest, Read_StorageFails_TellsTheReason) {
   const uint32_t round = AddRound({{plan_.files(0).header_bytes(), bytes_.size()}});
-  RoundReaderOptions options;
-  options.range.pread = [](int, void*, size_t, off_t) -> ssize_t {
+  Call([](int, void*, size_t, off_t) -> ssize_t {
     errno = EIO;
     return -1;
-  };
-  EXPECT_TRUE(HasReason(Read(round, options), Reason::kStorageError));
-  options.range.pread = [](int, void*, size_t, off_t) -> ssize_t { return 0; };
-  EXPECT_TRUE(HasReason(Read(round, options), Reason::kFileTruncated));
+  });
+  EXPECT_TRUE(HasReason(Read(round), Reason::kStorageError));
+  Call([](int, void*, size_t, off_t) -> ssize_t { return 0; });
+  EXPECT_TRUE(HasReason(Read(round), Reason::kFileTruncated));
+  Call(nullptr);
   stop_ = true;
   EXPECT_TRUE(HasReason(Read(round), Reason::kInterrupted));
   stop_ = false;

@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-RoundSource::RoundSource(PosixStorage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan,
+RoundSource::RoundSource(Storage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan,
                          RoundSourceOptions options)
     : pool_(pool),
       plan_(std::move(plan)),

@@ -33,7 +33,7 @@ struct RoundSourceOptions {
 // Thread-safe.
 class RoundSource final : public ByteServer {
  public:
-  RoundSource(PosixStorage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
+  RoundSource(Storage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
   // Stops.
   ~RoundSource() override;
 

@@ -18,6 +18,7 @@
 #include "common/base/random_id.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
   std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
   const AgentOptions& given = agent->options_;
-  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
+  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false, {.direct = given.direct_io}));
   agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
     raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
   });
@@ -81,7 +81,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                          DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy,
                                                   {given.job, given.rank, agent->incarnation_}));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
-  agent->MakeGroups();
+  const v1::NcclSupport nccl = agent->ProbeNccl();
+  if (nccl.version() != 0) agent->MakeGroups();
   const ExecutorContext context = {given,
                                    agent->boot_id_,
                                    *agent->storage_,
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_predecessor(PredecessorIn({given.socket_directory, agent->boot_id_}));
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
-  *link.registration.mutable_nccl() = agent->ProbeNccl();
+  *link.registration.mutable_nccl() = nccl;
   link.registration.set_protocol(kProtocolVersion);
   link.registration.set_version(std::string(kVersion));
   link.root = given.root;
@@ -141,7 +142,6 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 }
 
 void Agent::MakeGroups() {
-  if (options_.nccl == v1::NcclSupport::NEVER && options_.nccl_saves == v1::NcclSupport::NEVER) return;
   GroupKeeperOptions groups;
   groups.rank = options_.rank;
   groups.device = options_.nccl_device;

@@ -26,9 +26,9 @@
 #include "agent/staging/control_page.h"
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
 #include "common/rpc/connection_listener.h"
 #include "gpu/nccl/group_keeper.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 
@@ -110,7 +110,7 @@ class Agent {
   std::atomic<bool> refused_ = false;  // the coordinator will never take this agent
 
   SessionHost host_;
-  std::unique_ptr<GroupKeeper> groups_;  // null if NCCL is never used
+  std::unique_ptr<GroupKeeper> groups_;  // null where NCCL is not found, or never used
   std::unique_ptr<SaveExecutor> saves_;
   std::unique_ptr<LoadExecutor> loads_;
   std::unique_ptr<DeviceExecutor> devices_;

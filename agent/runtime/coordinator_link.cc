@@ -24,7 +24,6 @@
 namespace cairn {
 namespace {
 
-using link_limits::kAskTimeout;
 using link_limits::kCallTimeout;
 using link_limits::kChunkTimeout;
 using link_limits::kFirstPause;
@@ -479,75 +478,6 @@ absl::StatusOr<v1::GetTransferPeersResponse> CoordinatorLink::FetchPeers(const s
   v1::GetTransferPeersResponse response;
   CAIRN_RETURN_IF_ERROR(Transfer(&v1::AgentCoordinationService::Stub::GetTransferPeers, request, response));
   return response;
-}
-
-template <typename Request, typename Response>
-void CoordinatorLink::Ask(void (v1::CheckpointService::Stub::async::*method)(grpc::ClientContext*, const Request*,
-                                                                             Response*,
-                                                                             std::function<void(grpc::Status)>),
-                          Request request, std::function<void(absl::StatusOr<Response>)> done) {
-  struct Call {
-    grpc::ClientContext context;
-    Request request;
-    Response response;
-    std::function<void(absl::StatusOr<Response>)> done;
-  };
-  auto call = std::make_shared<Call>();
-  call->request = std::move(request);
-  call->done = std::move(done);
-  peer()->Get([call, method, address = options_.address](absl::StatusOr<PeerChannel::Channel> channel) {
-    if (!channel.ok()) return call->done(channel.status());
-    PrepareCall(call->context, kAskTimeout);
-    const std::shared_ptr stub = v1::CheckpointService::NewStub(*channel);
-    (stub->async()->*method)(&call->context, &call->request, &call->response,
-                             [call, stub, address](const grpc::Status& status) {
-                               const absl::Status error = CallError(status, ServerRole::kCoordinator, address);
-                               if (error.ok()) {
-                                 call->done(std::move(call->response));
-                               } else {
-                                 call->done(error);
-                               }
-                             });
-  });
-}
-
-void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
-                                      std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::ListCheckpoints, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::CreateCheckpoint(v1::CreateCheckpointRequest request,
-                                       std::function<void(absl::StatusOr<v1::Checkpoint>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::CreateCheckpoint, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::SetRetention(v1::SetRetentionRequest request,
-                                   std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::SetRetention, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::Delete(v1::DeleteCheckpointRequest request,
-                             std::function<void(absl::StatusOr<v1::DeleteCheckpointResponse>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::DeleteCheckpoint, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::Prune(v1::PruneCheckpointsRequest request,
-                            std::function<void(absl::StatusOr<v1::PruneCheckpointsResponse>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::PruneCheckpoints, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::Pin(v1::PinCheckpointRequest request,
-                          std::function<void(absl::StatusOr<v1::PinCheckpointResponse>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::PinCheckpoint, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::Tag(v1::TagCheckpointRequest request,
-                          std::function<void(absl::StatusOr<v1::TagCheckpointResponse>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::TagCheckpoint, std::move(request), std::move(done));
-}
-
-void CoordinatorLink::GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done) {
-  Ask(&v1::CheckpointService::Stub::async::GetJob, std::move(request), std::move(done));
 }
 
 }  // namespace cairn

@@ -75,23 +75,8 @@ class CoordinatorLink {
   void GetPlan(std::string digest, std::string known);
   void GetPeers(std::vector<uint32_t> ranks);
 
-  // Asks for one page of the job's committed checkpoints. `done` is called on one of gRPC's threads.
-  void ListCheckpoints(v1::ListCheckpointsRequest request,
-                       std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
-  // Asks for a save of the job. `done` is called as above.
-  void CreateCheckpoint(v1::CreateCheckpointRequest request, std::function<void(absl::StatusOr<v1::Checkpoint>)> done);
-  // Sets what is kept of the job. `done` is called as above.
-  void SetRetention(v1::SetRetentionRequest request,
-                    std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done);
-  // These delete a checkpoint, or all that a policy does not keep, pin one, and name one. `done` is called as above.
-  void Delete(v1::DeleteCheckpointRequest request,
-              std::function<void(absl::StatusOr<v1::DeleteCheckpointResponse>)> done);
-  void Prune(v1::PruneCheckpointsRequest request,
-             std::function<void(absl::StatusOr<v1::PruneCheckpointsResponse>)> done);
-  void Pin(v1::PinCheckpointRequest request, std::function<void(absl::StatusOr<v1::PinCheckpointResponse>)> done);
-  void Tag(v1::TagCheckpointRequest request, std::function<void(absl::StatusOr<v1::TagCheckpointResponse>)> done);
-  // Asks for the job as the coordinator sees it. `done` is called as above.
-  void GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done);
+  // Returns the connection that calls take now. Stop ends it for new calls.
+  std::shared_ptr<PeerChannel> peer();
 
  private:
   // A call that Stop ends.
@@ -101,7 +86,6 @@ class CoordinatorLink {
   struct Answer;
 
   std::shared_ptr<PeerChannel> MakePeer() const;
-  std::shared_ptr<PeerChannel> peer();
   // Later calls go over this connection.
   void Use(std::shared_ptr<PeerChannel> peer);
   // Tells on_heard what has changed.
@@ -130,11 +114,6 @@ class CoordinatorLink {
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
   absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
-  // Makes a call for the trainer, which neither waits nor is repeated.
-  template <typename Request, typename Response>
-  void Ask(void (v1::CheckpointService::Stub::async::*method)(grpc::ClientContext*, const Request*, Response*,
-                                                              std::function<void(grpc::Status)>),
-           Request request, std::function<void(absl::StatusOr<Response>)> done);
   // The error of a call.
   absl::Status ErrorOf(const grpc::Status& status) const;
 

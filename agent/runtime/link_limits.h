@@ -12,8 +12,6 @@ namespace cairn::link_limits {
 // A call that carries no part of a layout or plan, and one that does.
 inline constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kChunkTimeout = absl::Seconds(15);
-// A trainer asks for some things as people do. The coordinator answers within 8 s, the trainer waits for 10 s.
-inline constexpr absl::Duration kAskTimeout = absl::Seconds(9);
 // After a call that has failed the next one waits; the pause doubles up to the longest.
 inline constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 inline constexpr absl::Duration kLongestPause = absl::Seconds(1);

@@ -80,7 +80,6 @@ struct ControlPage {
 // Read, and deliver to this rank and to others. -> OnReadProgress, OnReadFailed
 struct StartRead {
   uint64_t number = 0;
-  uint64_t trainer = 0;  // whose load it is: its successor counts from 1 again
   ReadPlanPtr plan;
   v1::LoadOrder order;
   // The other ranks that bytes come from. One that no agent holds is missing.

@@ -131,14 +131,14 @@ absl::StatusOr<v1::CopyFromDeviceResponse> DeviceShare::Copy(const v1::CopyFromD
   if (wanted.lost || wanted.awaited) return response;
   copy_ = CopyState{.number = request.number(),
                     .id = next_++,
-                    .save = save->id,
-                    .trainer = save->trainer,
+                    .save = save->id(),
+                    .trainer = save->trainer(),
                     .parts = std::make_shared<const std::vector<DeviceMemoryPart>>(std::move(wanted.parts))};
   running_ = copy_.id;
   shares_ = true;
   slab_.use().AgentCopies();
   context_.Do(action::CopyFromDevice{copy_.id, slab_.made()->descriptor_id, copy_.parts, std::move(wanted.ipc),
-                                     save->stage_deadline});
+                                     save->stage_deadline()});
   response.set_pending(true);
   return response;
 }
@@ -159,10 +159,10 @@ absl::StatusOr<DeviceShare::Wanted> DeviceShare::Read(const v1::CopyFromDeviceRe
   for (int i = 0; i < request.copies_size(); ++i) {
     const v1::DeviceMemoryCopy& copy = request.copies(i);
     const uint32_t item = copy.item();
-    if (item >= save.layout->shard_count || save.staged->slab_offset[item] == SaveImage::kNotStaged) {
+    if (item >= save.layout()->shard_count || save.staged()->slab_offset[item] == SaveImage::kNotStaged) {
       return Bad(absl::StrCat("item ", item, " has no place in the staging buffer"));
     }
-    const StoredItem& stored = save.layout->items[item];
+    const StoredItem& stored = save.layout()->items[item];
     if (copy.bytes() == 0 || copy.item_offset() != item_done || copy.bytes() > stored.bytes() - item_done) {
       return Bad(absl::StrCat("a copy of ", stored.name, " does not go on where the last one ended"));
     }
@@ -174,7 +174,7 @@ absl::StatusOr<DeviceShare::Wanted> DeviceShare::Read(const v1::CopyFromDeviceRe
     }
     DeviceMemoryPart part = {.item = item,
                              .offset = copy.memory_offset(),
-                             .slab_offset = save.staged->slab_offset[item] + copy.item_offset(),
+                             .slab_offset = save.staged()->slab_offset[item] + copy.item_offset(),
                              .bytes = copy.bytes()};
     uint64_t size = 0;
     if (copy.has_ipc()) {
@@ -225,16 +225,15 @@ void DeviceShare::OnCopied(uint64_t copy, absl::StatusOr<DeviceCopied> copied) {
 
 void DeviceShare::TakeChecksums(const DeviceCopied& copied, RankSave& save) {
   if (copied.checksums.size() != copy_.parts->size()) return;
-  uint64_t items = 0;
-  std::optional<uint32_t> last;
+  // All parts of an item follow one another.
+  std::map<uint32_t, uint32_t> items;
   for (size_t i = 0; i < copied.checksums.size(); ++i) {
     const DeviceMemoryPart& part = (*copy_.parts)[i];
-    uint32_t& checksum = save.device_checksum[part.item];
-    checksum = last == part.item ? CombineCrc32c(checksum, copied.checksums[i], part.bytes) : copied.checksums[i];
-    if (last != part.item) ++items;
-    last = part.item;
+    const auto [item, first] = items.try_emplace(part.item, copied.checksums[i]);
+    if (!first) item->second = CombineCrc32c(item->second, copied.checksums[i], part.bytes);
   }
-  copy_.answer.set_checked_items(items);
+  save.TakeDeviceChecksums(items);
+  copy_.answer.set_checked_items(items.size());
 }
 
 void DeviceShare::Advance() {

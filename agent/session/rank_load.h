@@ -7,6 +7,7 @@
 #define CAIRN_AGENT_SESSION_RANK_LOAD_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@
 #include "common/rpc/transport_use.h"
 
 namespace cairn {
+
+// Gives the trainer its batches (agent/transport/load_consumer.h). The session hands it on, and calls nothing of it.
+class LoadConsumer;
 
 // The state of one load. RankLoads makes the transitions.
 struct RankLoad {
@@ -54,8 +58,9 @@ struct RankLoad {
   // This rank's part of the plan when it has come, and the other ranks that it names as sources.
   ReadPlanPtr fetched;
   std::vector<uint32_t> sources;
-  ReadPlanPtr plan;      // the same, once it is read by
-  bool reading = false;  // the shell holds something for it
+  ReadPlanPtr plan;                        // the same, once it is read by
+  bool reading = false;                    // the shell holds something for it
+  std::shared_ptr<LoadConsumer> consumer;  // set while the trainer can receive
   bool stopping = false;
   bool all_read = false;
   bool consumed = false;

@@ -99,7 +99,7 @@ void RankLoads::ForgetEnded() {
 }
 
 absl::Status RankLoads::CommitSource(const v1::CommitSourceRequest& request) {
-  CAIRN_RETURN_IF_ERROR(Check(request.trainer_incarnation(), request.number()));
+  CAIRN_RETURN_IF_ERROR(Receive(request.trainer_incarnation(), request.number()).status());
   RankLoad& load = *Find(request.number());
   if (!load.source_memory) return Bad(request.number(), "has no memory for a source");
   if (std::exchange(load.source_staged, true)) return absl::OkStatus();
@@ -108,14 +108,11 @@ absl::Status RankLoads::CommitSource(const v1::CommitSourceRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status RankLoads::Check(uint64_t trainer, uint64_t number) const {
+absl::StatusOr<RankLoads::Receiving> RankLoads::Receive(uint64_t trainer, uint64_t number) const {
   const RankLoad* load = FindOf(trainer, number);
-  return load == nullptr ? Bad(number, "was not begun") : load->error;
-}
-
-bool RankLoads::HasEnded(uint64_t number) const {
-  const auto load = loads_.find(number);
-  return load != loads_.end() && load->second.ended;
+  if (load == nullptr) return Bad(number, "was not begun");
+  if (!load->error.ok()) return load->error;
+  return Receiving{load->ended, load->ended ? nullptr : load->consumer};
 }
 
 absl::StatusOr<v1::EndLoadResponse> RankLoads::End(const v1::EndLoadRequest& request) {
@@ -271,7 +268,7 @@ void RankLoads::StartReading(RankLoad& load) {
   load.reading = true;
   // Bytes may go over NCCL as soon as all ranks read. What this rank says against it must be heard before.
   if (load.order.exchange().way() != v1::Exchange::UNDECIDED) load.phase = v1::LoadState::READING;
-  action::StartRead start = {load.number, load.trainer, load.plan, load.order, *std::move(peers), load.source_image};
+  action::StartRead start = {load.number, load.plan, load.order, *std::move(peers), load.source_image};
   if (load.source_layout == nullptr) TakeKept(load, start);
   context_.Do(std::move(start));
   context_.Changed();
@@ -292,6 +289,7 @@ void RankLoads::TakeKept(const RankLoad& load, action::StartRead& start) {
 void RankLoads::OnStarted(uint64_t number, const Started& started) {
   RankLoad* load = Find(number);
   if (load == nullptr || !load->reading) return;
+  load->consumer = started.consumer;
   if (started.source) {
     load->source_memory = started.source;
     context_.Changed();
@@ -332,6 +330,7 @@ void RankLoads::OnStopped(uint64_t number) {
   if (load == nullptr) return;
   load->reading = false;
   load->stopping = false;
+  load->consumer = nullptr;  // not the last one: the shell keeps it until no call uses it
   slab_.EndReading(number);
   if (!load->error.ok()) load->phase = v1::LoadState::STOPPED;
   Advance();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,10 +36,12 @@ class RankLoads {
                                               RankLayoutPtr source);
   // Ends the staging of a reshard's source.
   absl::Status CommitSource(const v1::CommitSourceRequest& request);
-  // OK while the load may still give batches; its error otherwise.
-  absl::Status Check(uint64_t trainer, uint64_t number) const;
-  // True when the load's outcome is known: nothing more comes.
-  bool HasEnded(uint64_t number) const;
+  // Where the trainer receives the load that it has begun under this number. Errors: that of the load.
+  struct Receiving {
+    bool complete = false;                   // the load's outcome is known: nothing more comes
+    std::shared_ptr<LoadConsumer> consumer;  // null before it reads, and after its end
+  };
+  absl::StatusOr<Receiving> Receive(uint64_t trainer, uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> End(const v1::EndLoadRequest& request);
   // Loads that the trainer has not copied to its end fail with `error`.
   void OnTrainerLost(uint64_t trainer, const absl::Status& error);
@@ -64,6 +67,7 @@ class RankLoads {
   struct Started {
     std::optional<SlabDescription> source;  // of a reshard: where the trainer copies what this rank lends
     std::string exchange_refusal;           // see LoadState
+    std::shared_ptr<LoadConsumer> consumer = nullptr;
   };
   // What StartRead asked for has begun.
   void OnStarted(uint64_t number, const Started& started);

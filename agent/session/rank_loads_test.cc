@@ -124,7 +124,7 @@ TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
   OrderLoad(OrderOf(v1::LoadOrder::READ));
   session_.loads().OnFailed(1, MakeError(Reason::kChecksumMismatch, "flipped"));
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
-  EXPECT_TRUE(HasReason(session_.CheckLoad(kTrainer, 1), Reason::kChecksumMismatch));
+  EXPECT_TRUE(HasReason(session_.ReceiveLoad(kTrainer, 1).status(), Reason::kChecksumMismatch));
   EXPECT_EQ(OrderLoad(OrderOf(v1::LoadOrder::ABORT)).size(), 1u);
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED) << "its buffers are still held";
   session_.loads().OnStopped(1);

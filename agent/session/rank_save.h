@@ -1,9 +1,12 @@
 // One save of this rank, from the trainer's call to its outcome.
 //
-//   BEGUN -> STAGING -> STAGED -> WRITING
-//     |         |          |         |
-//     +---------+----------+---------+-> WRITTEN
-//     +-> FAILED (own reason) -> STOPPED (ordered to abort) -> outcome: told to the trainer and forgotten
+//          Open       Stage      StartWriting    EndWriting
+//   BEGUN ------> STAGING --> STAGED -------> WRITING -----> WRITTEN
+//                         <--         <-------
+//                      StageAgain   StopWriting
+//
+// Fail leads from each of these to FAILED (a reason of this rank), and Abort from each to STOPPED (ordered to abort).
+// An outcome ends it in any phase: it is told to the trainer, and the save is forgotten.
 #ifndef CAIRN_AGENT_SESSION_RANK_SAVE_H_
 #define CAIRN_AGENT_SESSION_RANK_SAVE_H_
 
@@ -11,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,75 +27,139 @@
 
 namespace cairn {
 
-// Holds what RankSaves keeps of one save. RankSaves makes the transitions.
-struct RankSave {
-  struct NextCall {
-    uint64_t trainer = 0;
+// A pure function of calls. RankSaves finds it, and knows the slab, the plans and the writer. Not thread-safe.
+class RankSave {
+ public:
+  struct Begin {
+    uint64_t id = 0;
+    uint64_t call = 0;
+    // The trainer has staged by then, or the save fails.
     absl::Time deadline;
+    // This step was committed once. Only the coordinator, which asks storage, knows whether that still stands.
+    bool ask_first = false;
   };
+  // The trainer has called.
+  RankSave(const Begin& begin, const v1::BeginSaveRequest& request, RankLayoutPtr layout);
+  // An attempt of before this process is ordered to abort. Nothing here touches it, and it is only told STOPPED.
+  explicit RankSave(const v1::SaveOrder& abort);
 
   // The error of a save that is ordered to abort without a reason.
   static absl::Status Aborted(int64_t step);
+
+  // --- The arrows. Each may be called in the phase from which the drawing shows it.
+
+  // BEGUN -> STAGING. The slab is open for this image, which is also the one to write by.
+  void Open(SaveImagePtr image, ReplicaChecklist checklist);
+  // STAGING -> STAGED. Takes what the trainer says of its staged state: the lengths of its objects, and checksums.
+  // INVALID_ARGUMENT (BAD_REQUEST): it does not fit the layout or the checklist.
+  absl::Status Stage(const v1::CommitStagingRequest& request);
+  // STAGED -> STAGING. The trainer has another state of this step, and nothing reads the first one yet.
+  void StageAgain(absl::Time deadline);
+  // STAGED -> WRITING, by the last order.
+  void StartWriting();
+  // WRITING -> STAGED, for the next attempt; STOPPED if it is ordered to abort.
+  void StopWriting();
+  // WRITING -> WRITTEN. ABORTED (TORN_SNAPSHOT): an item was written that is not what the trainer's GPU held; then it
+  // stays WRITING, and is to fail.
+  absl::Status EndWriting(v1::WriteResult result);
+  // Any -> FAILED, or STOPPED as before. The first error counts.
+  void Fail(absl::Status why);
+  // Any -> STOPPED; with `writing`, only StopWriting does that.
+  void Abort(const v1::SaveOrder& order, bool writing);
+
+  // --- In its phase.
+
+  // Takes an order that lets it go on. Returns whether it is of another attempt than the one before.
+  bool Obey(const v1::SaveOrder& order);
+  void TakeRequestId(const v1::SaveOrder& order);
+  // It is written by another plan than it was staged by, because another rank's layout changed.
+  void Retarget(SaveImagePtr target) { target_ = std::move(target); }
+  // Takes the CRC32C of items as the trainer's GPUs held them, which must be that of what is written.
+  void TakeDeviceChecksums(const std::map<uint32_t, uint32_t>& checksums);
+  // Returns whether it waits for other ranks than before.
+  bool TakeProgress(uint64_t bytes_done, std::vector<uint32_t> waiting_for);
+  // The writer was told how shards move.
+  void TellWay(v1::Exchange::Way way) { way_ = way; }
+  // The trainer is told no error until then, because the coordinator may still name the ranks that it has waited for.
+  void AwaitNames(absl::Time until) { naming_deadline_ = until; }
+  // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its outcome.
+  void Told() { told_ = true; }
+  // Lets the next call of this step wait. Returns false once it has waited for all its time.
+  bool AwaitEnd(uint64_t trainer, absl::Duration timeout, absl::Time now);
+
+  // --- What it is.
 
   // The trainer has staged, and nothing has failed since.
   bool Staged() const;
   // True if the slab holds what the trainer stages or has staged.
   bool HoldsSlab() const;
   bool OrderedToGoOn() const;
-  // The first error counts.
-  void Fail(absl::Status why);
+  bool OrderedToAbort() const { return order_.action() == v1::SaveOrder::ABORT; }
   // The ranks whose agents the writer speaks with, ascending: those whose shards the target takes in, and the one that
   // keeps the gate of an exchange.
   std::vector<uint32_t> Peers() const;
-  // Takes what the trainer says of its staged state: the lengths of its objects, and checksums.
-  // INVALID_ARGUMENT (BAD_REQUEST): it does not fit the layout or the checklist.
-  absl::Status TakeStaged(const v1::CommitStagingRequest& request);
-  // ABORTED (TORN_SNAPSHOT): an item was written that is not what the trainer's GPU held.
-  absl::Status CheckWritten(const v1::WriteResult& written) const;
   // Says where the trainer copies what, and which checksums it makes.
   void AddPlacements(v1::BeginSaveResponse& response) const;
   // Returns what the coordinator is told.
   v1::SaveState State() const;
 
-  uint64_t id = 0;  // 0 for an attempt of before this process, which is only told STOPPED
-  int64_t step = 0;
-  uint64_t call = 0;
-  uint64_t trainer = 0;
-  RankLayoutPtr layout;
-  bool allow_dropped_names = false;
-  bool overwrite = false;
-  std::optional<v1::ResumePoint> resumed_from;
-  google::protobuf::RepeatedPtrField<v1::Metric> metrics;
-  // True if this step was committed once. Only the coordinator, which asks storage, knows whether that still stands.
-  bool ask_first = false;
-  absl::Time stage_deadline = absl::InfiniteFuture();
-  // The trainer is told nothing until then, because the coordinator may still name the ranks for which this one has
-  // waited in vain.
-  absl::Time naming_deadline = absl::InfinitePast();
-  v1::SaveState::Phase phase = v1::SaveState::BEGUN;
-  // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
-  SaveImagePtr staged;
-  SaveImagePtr target;
-  ReplicaChecklist checklist;  // when STAGING or later
-  std::vector<uint64_t> object_bytes;
-  std::vector<v1::ReplicaChecksum> replica_checksum;
-  // The CRC32C of items as the trainer's GPUs held them, which must be that of what is written.
-  std::map<uint32_t, uint32_t> device_checksum;
-  v1::SaveOrder order;
-  uint32_t attempt = 0;
-  uint64_t attempt_nonce = 0;
-  std::string request_id;
-  // The attempt of the writer that runs now, or of the last one that ran, and how far it is.
-  uint32_t write_attempt = 0;
-  uint64_t write_nonce = 0;
-  uint64_t bytes_done = 0;
-  v1::Exchange::Way way = v1::Exchange::WAY_UNSPECIFIED;  // that the writer was told last for moved shards
-  std::vector<uint32_t> waiting_for;
-  v1::WriteResult result;
-  absl::Status error;
-  // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its outcome.
-  bool told = false;
-  std::optional<NextCall> next_call;
+  uint64_t id() const { return begun_.save(); }  // 0 for an attempt of before this process
+  int64_t step() const { return begun_.step(); }
+  uint64_t call() const { return begun_.call(); }
+  uint64_t trainer() const { return begun_.trainer_incarnation(); }
+  bool ask_first() const { return ask_first_; }
+  const RankLayoutPtr& layout() const { return layout_; }
+  v1::SaveState::Phase phase() const { return phase_; }
+  absl::Time stage_deadline() const { return stage_deadline_; }
+  absl::Time naming_deadline() const { return naming_deadline_; }
+  const SaveImagePtr& staged() const { return staged_; }
+  const SaveImagePtr& target() const { return target_; }
+  const ReplicaChecklist& checklist() const { return checklist_; }  // when STAGING or later
+  const std::vector<uint64_t>& object_bytes() const { return object_bytes_; }
+  const v1::SaveOrder& order() const { return order_; }
+  uint32_t attempt() const { return attempt_; }
+  const std::string& request_id() const { return request_id_; }
+  // The attempt of the writer that runs now, or of the last one that ran; 0 if none did.
+  uint32_t write_attempt() const { return write_attempt_; }
+  // True if the last order is of that attempt.
+  bool WrittenAsOrdered() const;
+  v1::Exchange::Way way() const { return way_; }
+  const v1::WriteResult& result() const { return result_; }
+  const absl::Status& error() const { return error_; }
+  bool told() const { return told_; }
+
+ private:
+  struct NextCall {
+    uint64_t trainer = 0;
+    absl::Time deadline;
+  };
+
+  v1::SaveState begun_;  // what State says of it from its beginning to its end
+  RankLayoutPtr layout_;
+  bool ask_first_ = false;
+  absl::Time stage_deadline_ = absl::InfiniteFuture();
+  absl::Time naming_deadline_ = absl::InfinitePast();
+  v1::SaveState::Phase phase_ = v1::SaveState::BEGUN;
+  // The plan by which the slab was opened, and the one to write by.
+  SaveImagePtr staged_;
+  SaveImagePtr target_;
+  ReplicaChecklist checklist_;
+  std::vector<uint64_t> object_bytes_;
+  std::vector<v1::ReplicaChecksum> replica_checksum_;
+  std::map<uint32_t, uint32_t> device_checksum_;
+  v1::SaveOrder order_;
+  uint32_t attempt_ = 0;
+  uint64_t attempt_nonce_ = 0;
+  std::string request_id_;
+  uint32_t write_attempt_ = 0;
+  uint64_t write_nonce_ = 0;
+  uint64_t bytes_done_ = 0;
+  v1::Exchange::Way way_ = v1::Exchange::WAY_UNSPECIFIED;  // that the writer was told last for moved shards
+  std::vector<uint32_t> waiting_for_;
+  v1::WriteResult result_;
+  absl::Status error_;
+  bool told_ = false;
+  std::optional<NextCall> next_call_;
 };
 
 }  // namespace cairn

@@ -34,7 +34,7 @@ RankSave* RankSaves::Find(int64_t step) {
 
 RankSave* RankSaves::FindById(uint64_t id) {
   for (auto& [step, save] : saves_) {
-    if (save.id == id && id != 0) return &save;
+    if (save.id() == id && id != 0) return &save;
   }
   return nullptr;
 }
@@ -47,18 +47,8 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
   if (save == nullptr) {
     if (const auto untold = ended_.TakeUntold(step, request.trainer_incarnation()); untold.has_value()) return *untold;
     CAIRN_RETURN_IF_ERROR(CheckRoom());
-    save = &saves_[step];
-    save->id = next_save_++;
-    save->step = step;
-    save->call = next_call_++;
-    save->trainer = request.trainer_incarnation();
-    save->ask_first = ended_.Committed(step);
-    save->layout = layout;
-    save->allow_dropped_names = request.allow_dropped_names();
-    save->overwrite = request.overwrite();
-    if (request.has_resumed_from()) save->resumed_from = request.resumed_from();
-    save->metrics = request.metrics();
-    save->stage_deadline = now + TimeoutOf(request);
+    const RankSave::Begin begin = {next_save_++, next_call_++, now + TimeoutOf(request), ended_.Committed(step)};
+    save = &saves_.emplace(step, RankSave(begin, request, layout)).first->second;
     ++begun_;
     context_.Changed();
     Advance();
@@ -67,47 +57,45 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     context_.SetPending(response);
     return response;
   }
-  if (save->phase == v1::SaveState::STAGED) {
+  if (save->phase() == v1::SaveState::STAGED) {
     // The trainer has another state of this step. Nothing reads the first one yet: the call takes its place.
-    save->phase = v1::SaveState::STAGING;
-    save->stage_deadline = now + TimeoutOf(request);
-    save->replica_checksum.clear();
-    save->device_checksum.clear();
+    save->StageAgain(now + TimeoutOf(request));
     context_.Changed();
   }
-  if (!save->error.ok()) {
-    absl::Status error = ErrorToTell(*save, now);
-    save->told = !error.ok();
-    if (save->told) return error;
+  if (!save->error().ok()) {
+    if (absl::Status error = ErrorToTell(*save, now); !error.ok()) {
+      save->Told();
+      return error;
+    }
     response.set_pending(true);
     return response;
   }
-  if (save->phase == v1::SaveState::BEGUN) {
+  if (save->phase() == v1::SaveState::BEGUN) {
     context_.SetPending(response);
     return response;
   }
-  response.set_save(save->id);
+  response.set_save(save->id());
   save->AddPlacements(response);
   if (response.placements_size() > 0) {  // whoever copies nothing need not be able to write
     response.mutable_slab()->set_descriptor_id(slab_.made()->descriptor_id);
     response.mutable_slab()->set_bytes(slab_.made()->bytes);
-    slab_.use().HandOut(save->trainer);
+    slab_.use().HandOut(save->trainer());
   }
   return response;
 }
 
 bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) {
-  if (save.told || save.trainer != request.trainer_incarnation() || save.id == 0) return true;
+  if (save.told() || save.trainer() != request.trainer_incarnation() || save.id() == 0) return true;
   // Bytes that are being written, or read by other ranks, must not change: a commit holds them.
-  if (save.Staged() && (save.phase != v1::SaveState::STAGED || save.write_attempt != 0)) return true;
-  if (!save.error.ok() || save.layout->digest == request.layout().digest()) return false;
+  if (save.Staged() && (save.phase() != v1::SaveState::STAGED || save.write_attempt() != 0)) return true;
+  if (!save.error().ok() || save.layout()->digest == request.layout().digest()) return false;
   // Without a word, by an interrupt: the trainer is told of the call that it makes now.
   const uint32_t rank = context_.options.rank;
   Fail(save, MakeError(Reason::kSaveCancelled,
-                       absl::StrCat("rank ", rank, ": the trainer gave up saving step ", save.step,
+                       absl::StrCat("rank ", rank, ": the trainer gave up saving step ", save.step(),
                                     " and began again with another layout"),
-                       {{"rank", absl::StrCat(rank)}, {"step", absl::StrCat(save.step)}}));
-  save.told = true;
+                       {{"rank", absl::StrCat(rank)}, {"step", absl::StrCat(save.step())}}));
+  save.Told();
   Advance();
   return true;
 }
@@ -115,34 +103,30 @@ bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) 
 // The next call of a step begins when the one before has its outcome.
 absl::Status RankSaves::AwaitTurn(RankSave& save, const v1::BeginSaveRequest& request, absl::Time now) {
   const absl::Duration timeout = TimeoutOf(request);
-  if (!save.next_call || save.next_call->trainer != request.trainer_incarnation()) {
-    save.next_call = {request.trainer_incarnation(), now + timeout};
-  }
-  if (now < save.next_call->deadline) return absl::OkStatus();
-  save.next_call.reset();
+  if (save.AwaitEnd(request.trainer_incarnation(), timeout, now)) return absl::OkStatus();
   if (!context_.trouble.status().ok()) return context_.trouble.status();
-  if (save.order.has_stalled()) return StatusFromProto(save.order.stalled());
+  if (save.order().has_stalled()) return StatusFromProto(save.order().stalled());
   const uint32_t rank = context_.options.rank;
   return MakeError(Reason::kSaveInProgress,
-                   absl::StrCat("rank ", rank, ": the attempt before to save step ", save.step,
+                   absl::StrCat("rank ", rank, ": the attempt before to save step ", save.step(),
                                 " has not ended within ", DurationText(timeout)),
-                   {{"step", absl::StrCat(save.step)}, {"rank", absl::StrCat(rank)}});
+                   {{"step", absl::StrCat(save.step())}, {"rank", absl::StrCat(rank)}});
 }
 
 absl::Status RankSaves::ErrorToTell(RankSave& save, absl::Time now) const {
-  if (save.naming_deadline == absl::InfinitePast()) return save.error;
-  if (save.order.action() == v1::SaveOrder::ABORT) {
-    if (absl::Status named = StatusFromProto(save.order.error()); !named.ok()) return named;
+  if (save.naming_deadline() == absl::InfinitePast()) return save.error();
+  if (save.OrderedToAbort()) {
+    if (absl::Status named = StatusFromProto(save.order().error()); !named.ok()) return named;
   }
-  if (now < save.naming_deadline) return absl::OkStatus();
+  if (now < save.naming_deadline()) return absl::OkStatus();
   // Who is kept from the coordinator does not know whether another rank was late.
   const absl::Status& trouble = context_.trouble.status();
-  return trouble.ok() ? save.error : LateBecauseOf(trouble, save);
+  return trouble.ok() ? save.error() : LateBecauseOf(trouble, save);
 }
 
 absl::Status RankSaves::CheckRoom() const {
   const auto failed = std::count_if(saves_.begin(), saves_.end(),
-                                    [](const auto& entry) { return entry.second.phase == v1::SaveState::FAILED; });
+                                    [](const auto& entry) { return entry.second.phase() == v1::SaveState::FAILED; });
   if (static_cast<size_t>(failed) < kMaxFailed) return absl::OkStatus();
   const std::string why = absl::StrCat(failed, " saves have failed that the coordinator has yet to hear of");
   if (!context_.trouble.status().ok()) return Annotate(context_.trouble.status(), why);
@@ -152,26 +136,25 @@ absl::Status RankSaves::CheckRoom() const {
 
 absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
   RankSave* save = FindById(request.save());
-  if (save == nullptr || save->trainer != request.trainer_incarnation()) {
+  if (save == nullptr || save->trainer() != request.trainer_incarnation()) {
     if (const auto ended = ended_.Tell(request.save(), request.trainer_incarnation()); ended.has_value()) return *ended;
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("rank ", context_.options.rank, ": no save ", request.save(), " was begun"));
   }
-  if (!save->error.ok()) {
-    save->told = true;
-    return save->error;
+  if (!save->error().ok()) {
+    save->Told();
+    return save->error();
   }
   if (save->Staged()) return absl::OkStatus();
-  if (save->phase != v1::SaveState::STAGING) {
+  if (save->phase() != v1::SaveState::STAGING) {
     return MakeError(Reason::kBadRequest,
-                     absl::StrCat("save ", save->id, " of step ", save->step, " has no staging buffer yet"));
+                     absl::StrCat("save ", save->id(), " of step ", save->step(), " has no staging buffer yet"));
   }
-  CAIRN_RETURN_IF_ERROR(save->TakeStaged(request));
+  CAIRN_RETURN_IF_ERROR(save->Stage(request));
   if (const int sampled = request.sampled_checksums_size(); sampled > 0) {
-    next_sample_ = save->checklist.may[static_cast<size_t>(sampled) - 1] + 1;
+    next_sample_ = save->checklist().may[static_cast<size_t>(sampled) - 1] + 1;
   }
-  save->phase = v1::SaveState::STAGED;
-  slab_.use().Staged(save->trainer);
+  slab_.use().Staged(save->trainer());
   context_.Changed();
   Advance();
   return absl::OkStatus();
@@ -179,8 +162,8 @@ absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
 
 absl::StatusOr<RankSave*> RankSaves::FindStaging(uint64_t id, uint64_t trainer) {
   RankSave* save = FindById(id);
-  if (save != nullptr && save->trainer == trainer && !save->error.ok()) return save->error;
-  if (save != nullptr && save->trainer == trainer && save->phase == v1::SaveState::STAGING) return save;
+  if (save != nullptr && save->trainer() == trainer && !save->error().ok()) return save->error();
+  if (save != nullptr && save->trainer() == trainer && save->phase() == v1::SaveState::STAGING) return save;
   const auto ended = ended_.Tell(id, trainer);
   if (ended.has_value() && !ended->ok()) return *ended;
   return MakeError(Reason::kBadRequest,
@@ -190,10 +173,10 @@ absl::StatusOr<RankSave*> RankSaves::FindStaging(uint64_t id, uint64_t trainer) 
 absl::StatusOr<v1::WaitSaveResponse> RankSaves::Wait(const v1::WaitSaveRequest& request) {
   v1::WaitSaveResponse response;
   const RankSave* save = request.save() != 0 ? FindById(request.save()) : Find(request.step());
-  if (save != nullptr && save->id != 0) {
+  if (save != nullptr && save->id() != 0) {
     context_.SetPending(response);
-    response.set_attempt(save->attempt);
-    if (!response.has_stalled() && save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
+    response.set_attempt(save->attempt());
+    if (!response.has_stalled() && save->order().has_stalled()) *response.mutable_stalled() = save->order().stalled();
     return response;
   }
   if (const v1::Checkpoint* outcome = ended_.Outcome(request.step(), request.save(), request.trainer_incarnation());
@@ -241,8 +224,8 @@ absl::StatusOr<v1::WaitSaveResponse> RankSaves::AskFor(const v1::WaitSaveRequest
 absl::Status RankSaves::Cancel(const v1::CancelSaveRequest& request) {
   slab_.use().GaveUp(request.trainer_incarnation());
   RankSave* save = request.save() != 0 ? FindById(request.save()) : Find(request.step());
-  if (save == nullptr || save->trainer != request.trainer_incarnation() ||
-      (save->phase != v1::SaveState::BEGUN && save->phase != v1::SaveState::STAGING)) {
+  if (save == nullptr || save->trainer() != request.trainer_incarnation() ||
+      (save->phase() != v1::SaveState::BEGUN && save->phase() != v1::SaveState::STAGING)) {
     return absl::OkStatus();
   }
   absl::Status error = StatusFromProto(request.error());
@@ -250,26 +233,26 @@ absl::Status RankSaves::Cancel(const v1::CancelSaveRequest& request) {
     const std::string why = error.ok() ? "" : absl::StrCat(": ", error.message());
     const uint32_t rank = context_.options.rank;
     error = MakeError(Reason::kSaveCancelled,
-                      absl::StrCat("rank ", rank, ": the trainer gave up saving step ", save->step, why),
-                      {{"rank", absl::StrCat(rank)}, {"step", absl::StrCat(save->step)}});
+                      absl::StrCat("rank ", rank, ": the trainer gave up saving step ", save->step(), why),
+                      {{"rank", absl::StrCat(rank)}, {"step", absl::StrCat(save->step())}});
   }
   Fail(*save, std::move(error));
-  save->told = true;
+  save->Told();
   Advance();
   return absl::OkStatus();
 }
 
 void RankSaves::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
   for (auto& [step, save] : saves_) {
-    if (save.trainer != trainer) continue;
-    if (save.phase == v1::SaveState::BEGUN || save.phase == v1::SaveState::STAGING) Fail(save, error);
+    if (save.trainer() != trainer) continue;
+    if (save.phase() == v1::SaveState::BEGUN || save.phase() == v1::SaveState::STAGING) Fail(save, error);
   }
 }
 
 void RankSaves::OnLayoutRefused(const std::string& digest, const absl::Status& error) {
   for (auto& [step, save] : saves_) {
-    const bool waits = save.error.ok() && save.phase == v1::SaveState::BEGUN && save.layout != nullptr;
-    if (waits && save.layout->digest == digest) Fail(save, error);
+    const bool waits = save.error().ok() && save.phase() == v1::SaveState::BEGUN && save.layout() != nullptr;
+    if (waits && save.layout()->digest == digest) Fail(save, error);
   }
 }
 
@@ -293,7 +276,7 @@ std::string RankSaves::SlabHolders() const {
   for (const auto& [step, save] : saves_) {
     if (save.HoldsSlab()) {
       holders.push_back(
-          absl::StrCat("step ", step, " (", absl::AsciiStrToLower(v1::SaveState::Phase_Name(save.phase)), ")"));
+          absl::StrCat("step ", step, " (", absl::AsciiStrToLower(v1::SaveState::Phase_Name(save.phase())), ")"));
     }
   }
   if (holders.empty()) return "an earlier trainer, whose copies have not ended";
@@ -302,7 +285,7 @@ std::string RankSaves::SlabHolders() const {
 
 bool RankSaves::Uses(const std::string& layout_digest) const {
   return std::any_of(saves_.begin(), saves_.end(), [&](const auto& entry) {
-    return entry.second.layout && entry.second.layout->digest == layout_digest;
+    return entry.second.layout() && entry.second.layout()->digest == layout_digest;
   });
 }
 

@@ -23,9 +23,10 @@ void RankSaves::AddTo(v1::AgentState& state) {
   std::vector<const RankSave*> saves;
   for (const auto& [step, save] : saves_) {
     saves.push_back(&save);
-    told_[step] = save.id;
+    told_[step] = save.id();
   }
-  std::stable_sort(saves.begin(), saves.end(), [](const RankSave* a, const RankSave* b) { return a->call < b->call; });
+  std::stable_sort(saves.begin(), saves.end(),
+                   [](const RankSave* a, const RankSave* b) { return a->call() < b->call(); });
   for (const RankSave* save : saves) *state.add_saves() = save->State();
   asked_.AddTo(state);
 }
@@ -36,7 +37,7 @@ void RankSaves::Obey(const google::protobuf::RepeatedPtrField<v1::SaveOrder>& or
   }
   // A save that was never begun here and that the coordinator no longer speaks of needs no answer.
   std::erase_if(saves_, [&](const auto& entry) {
-    return entry.second.id == 0 &&
+    return entry.second.id() == 0 &&
            std::none_of(orders.begin(), orders.end(), [&](const auto& order) { return order.step() == entry.first; });
   });
 }
@@ -46,19 +47,15 @@ void RankSaves::Apply(const v1::SaveOrder& order) {
   if (save == nullptr) {
     // An order from before this process: nothing here touches that attempt.
     if (order.action() != v1::SaveOrder::ABORT) return;
-    RankSave& stub = saves_[order.step()];
-    stub.step = order.step();
-    stub.attempt = order.attempt();
-    stub.phase = v1::SaveState::STOPPED;
-    stub.error = StatusFromProto(order.error());
+    saves_.emplace(order.step(), RankSave(order));
     context_.Changed();
     return;
   }
   // Begun after the request that this answers was sent.
   const auto told = told_.find(order.step());
-  if (told == told_.end() || told->second != save->id) return;
-  if (order.call() != 0 && order.call() != save->call && save->id != 0) return;
-  if (!order.request_id().empty()) save->request_id = order.request_id();
+  if (told == told_.end() || told->second != save->id()) return;
+  if (order.call() != 0 && order.call() != save->call() && save->id() != 0) return;
+  save->TakeRequestId(order);
   switch (order.action()) {
     case v1::SaveOrder::COMMITTED:
     case v1::SaveOrder::ABORTED:
@@ -70,11 +67,7 @@ void RankSaves::Apply(const v1::SaveOrder& order) {
     case v1::SaveOrder::WAIT:
     case v1::SaveOrder::STAGE:
     case v1::SaveOrder::WRITE:
-      if (save->attempt != order.attempt()) context_.Changed();
-      save->order = order;
-      // An order that only waits may name the attempt without its nonce.
-      if (order.attempt_nonce() != 0 || order.attempt() != save->attempt) save->attempt_nonce = order.attempt_nonce();
-      save->attempt = order.attempt();
+      if (save->Obey(order)) context_.Changed();
       return;  // Advance follows
     default:
       return;
@@ -82,16 +75,10 @@ void RankSaves::Apply(const v1::SaveOrder& order) {
 }
 
 void RankSaves::Abort(RankSave& save, const v1::SaveOrder& order) {
-  if (save.order.action() == v1::SaveOrder::ABORT && save.attempt == order.attempt()) return;
-  save.order = order;
-  save.attempt = order.attempt();
-  if (save.error.ok()) save.error = StatusFromProto(order.error());
-  if (save.error.ok()) save.error = RankSave::Aborted(save.step);
-  if (writer_ == save.id && save.id != 0) {
-    StopWriter(save);
-  } else {
-    save.phase = v1::SaveState::STOPPED;
-  }
+  if (save.OrderedToAbort() && save.attempt() == order.attempt()) return;
+  const bool writing = writer_ == save.id() && save.id() != 0;
+  save.Abort(order, writing);
+  if (writing) StopWriter(save);
   context_.Changed();
 }
 
@@ -114,37 +101,37 @@ v1::Checkpoint RankSaves::CheckpointOf(const v1::SaveOrder& outcome, const absl:
 
 void RankSaves::End(RankSave& save, const v1::SaveOrder& outcome) {
   EndedSaves::Ended ended;
-  ended.id = save.id;
-  ended.step = save.step;
-  ended.trainer = save.trainer;
+  ended.id = save.id();
+  ended.step = save.step();
+  ended.trainer = save.trainer();
   if (outcome.action() != v1::SaveOrder::COMMITTED) {
     ended.error = StatusFromProto(outcome.error());
-    if (ended.error.ok()) ended.error = save.error;
-    if (ended.error.ok()) ended.error = RankSave::Aborted(save.step);
-    ended.untold = !save.told && !save.Staged() && save.id != 0;
+    if (ended.error.ok()) ended.error = save.error();
+    if (ended.error.ok()) ended.error = RankSave::Aborted(save.step());
+    ended.untold = !save.told() && !save.Staged() && save.id() != 0;
   }
   ended.checkpoint = CheckpointOf(outcome, ended.error);
-  if (outcome.attempt() == 0) ended.checkpoint.set_attempt(save.attempt);
+  if (outcome.attempt() == 0) ended.checkpoint.set_attempt(save.attempt());
   if (ended.error.ok()) KeepSlab(save, outcome);
-  ended.checkpoint.set_request_id(save.request_id);
+  ended.checkpoint.set_request_id(save.request_id());
   StopWriter(save);
-  if (save.id != 0) ended_.Add(std::move(ended));
-  if (save.write_attempt != 0 && !save.target->moved_out.empty()) context_.Do(action::EndLending{save.id});
-  saves_.erase(save.step);
+  if (save.id() != 0) ended_.Add(std::move(ended));
+  if (save.write_attempt() != 0 && !save.target()->moved_out.empty()) context_.Do(action::EndLending{save.id()});
+  saves_.erase(save.step());
   context_.Changed();
 }
 
 // A save may be written by another plan than it was staged by, item by item. The slab then holds another form than the
 // files, and is no image of them.
 void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& outcome) {
-  if (save.phase != v1::SaveState::WRITTEN || save.staged != save.target) return;
-  if (outcome.attempt() != 0 && outcome.attempt() != save.write_attempt) return;
-  slab_.Keep({save.step, save.write_attempt, save.target, save.result});
+  if (save.phase() != v1::SaveState::WRITTEN || save.staged() != save.target()) return;
+  if (outcome.attempt() != 0 && outcome.attempt() != save.write_attempt()) return;
+  slab_.Keep({save.step(), save.write_attempt(), save.target(), save.result()});
 }
 
 void RankSaves::StopWriter(const RankSave& save) {
-  if (save.id == 0 || writer_ != save.id || std::exchange(writer_stopping_, true)) return;
-  context_.Do(action::StopWrite{save.id});
+  if (save.id() == 0 || writer_ != save.id() || std::exchange(writer_stopping_, true)) return;
+  context_.Do(action::StopWrite{save.id()});
 }
 
 void RankSaves::Advance() {
@@ -152,14 +139,12 @@ void RankSaves::Advance() {
 }
 
 void RankSaves::Advance(RankSave& save) {
-  if (save.phase == v1::SaveState::BEGUN && save.id != 0) return OpenSlab(save);
-  if (save.phase != v1::SaveState::STAGING && !save.Staged()) return;
+  if (save.phase() == v1::SaveState::BEGUN && save.id() != 0) return OpenSlab(save);
+  if (save.phase() != v1::SaveState::STAGING && !save.Staged()) return;
   if (!save.OrderedToGoOn() || !FollowPlan(save)) return;
-  if (save.order.action() != v1::SaveOrder::WRITE) return;
-  if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) {
-    return DecideMoves(save);
-  }
-  if (save.phase == v1::SaveState::WRITING) return StopWriter(save);  // another attempt: its files are given up
+  if (save.order().action() != v1::SaveOrder::WRITE) return;
+  if (save.WrittenAsOrdered()) return DecideMoves(save);
+  if (save.phase() == v1::SaveState::WRITING) return StopWriter(save);  // another attempt: its files are given up
   Write(save);
 }
 
@@ -169,41 +154,40 @@ void RankSaves::OpenSlab(RankSave& save) {
   const SaveImagePtr& newest = plans_.newest();
   SaveImagePtr image;
   if (ordered) {
-    auto wanted = plans_.WantImage(save.order.plan_digest(), save.layout);
+    auto wanted = plans_.WantImage(save.order().plan_digest(), save.layout());
     if (!wanted.ok()) return Fail(save, wanted.status());
     image = *std::move(wanted);
-  } else if (!save.ask_first && newest && newest->layout->digest == save.layout->digest &&
+  } else if (!save.ask_first() && newest && newest->layout->digest == save.layout()->digest &&
              (current.digest.empty() || current.digest == newest->plan_digest)) {
     // Nothing here has changed, so the trainer need not wait for the other ranks: the last plan is taken until the
     // coordinator orders another.
     image = newest;
   }
   if (image == nullptr) return;
-  const auto ready = slab_.Want(image->slab_bytes, save.trainer, HoldsSlab());
+  const auto ready = slab_.Want(image->slab_bytes, save.trainer(), HoldsSlab());
   if (!ready.ok()) return Fail(save, ready.status());
   if (!*ready || !slab_.Open()) return;
-  save.staged = image;
-  save.target = image;
   plans_.SetNewest(image);
-  save.checklist = MakeReplicaChecklist(*image, ordered ? save.order.check_replicas() : current.check_replicas,
-                                        ordered ? save.order.sample_replicas() : current.sample_replicas, next_sample_);
+  ReplicaChecklist checklist =
+      MakeReplicaChecklist(*image, ordered ? save.order().check_replicas() : current.check_replicas,
+                           ordered ? save.order().sample_replicas() : current.sample_replicas, next_sample_);
   // Nobody waits to hear of it: the next report is soon enough.
-  save.phase = v1::SaveState::STAGING;
+  save.Open(std::move(image), std::move(checklist));
 }
 
 bool RankSaves::FollowPlan(RankSave& save) {
-  if (save.order.plan_digest() == save.target->plan_digest) return true;
+  if (save.order().plan_digest() == save.target()->plan_digest) return true;
   // Another rank's layout changed. The image is rebuilt while it is written: each item is taken from where the trainer
   // put it.
-  auto wanted = plans_.WantImage(save.order.plan_digest(), save.layout);
+  auto wanted = plans_.WantImage(save.order().plan_digest(), save.layout());
   if (!wanted.ok()) {
     Fail(save, wanted.status());
     return false;
   }
   if (*wanted == nullptr) return false;
   plans_.SetNewest(*wanted);  // what the next save follows, also if this one cannot
-  if (const auto item = FirstUnstaged(*save.staged, **wanted)) {
-    const std::string& name = save.layout->items[*item].name;
+  if (const auto item = FirstUnstaged(*save.staged(), **wanted)) {
+    const std::string& name = save.layout()->items[*item].name;
     const uint32_t rank = context_.options.rank;
     Fail(save, MakeError(Reason::kLayoutChanged,
                          absl::StrCat("rank ", rank, ": by the new plan it writes ", name,
@@ -211,7 +195,7 @@ bool RankSaves::FollowPlan(RankSave& save) {
                          {{"rank", absl::StrCat(rank)}, {"tensor", name}}));
     return false;
   }
-  save.target = *std::move(wanted);
+  save.Retarget(*std::move(wanted));
   context_.Changed();
   return true;
 }
@@ -219,42 +203,32 @@ bool RankSaves::FollowPlan(RankSave& save) {
 void RankSaves::Write(RankSave& save) {
   // The peers are asked for while the trainer still stages.
   std::optional<PeerMap> peers = plans_.WantPeers(save.Peers());
-  if (save.phase == v1::SaveState::STAGING || writer_ || !peers.has_value()) return;
-  save.phase = v1::SaveState::WRITING;
-  save.write_attempt = save.order.attempt();
-  save.write_nonce = save.order.attempt_nonce();
-  save.bytes_done = 0;
-  save.result.Clear();
-  writer_ = save.id;
+  if (save.phase() == v1::SaveState::STAGING || writer_ || !peers.has_value()) return;
+  save.StartWriting();
+  writer_ = save.id();
   writer_stopping_ = false;
-  if (!save.target->moved_out.empty()) slab_.use().Lend();
-  save.waiting_for.clear();
-  save.way = save.order.exchange().way();
-  context_.Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged,
-                                 save.target, save.object_bytes, save.order, *std::move(peers)});
+  if (!save.target()->moved_out.empty()) slab_.use().Lend();
+  context_.Do(action::StartWrite{save.id(), save.step(), save.write_attempt(), save.order().directory(), save.staged(),
+                                 save.target(), save.object_bytes(), save.order(), *std::move(peers)});
 }
 
 void RankSaves::DecideMoves(RankSave& save) {
-  const bool undecided = save.way == v1::Exchange::UNDECIDED || save.way == v1::Exchange::GROUP;
-  if (save.phase != v1::SaveState::WRITING || !undecided) return;
-  v1::Exchange exchange = save.order.exchange();
-  if (!save.order.has_exchange()) {  // of a coordinator that has restarted since, and wants no NCCL
+  const bool undecided = save.way() == v1::Exchange::UNDECIDED || save.way() == v1::Exchange::GROUP;
+  if (save.phase() != v1::SaveState::WRITING || !undecided) return;
+  v1::Exchange exchange = save.order().exchange();
+  if (!save.order().has_exchange()) {  // of a coordinator that has restarted since, and wants no NCCL
     exchange.set_way(v1::Exchange::HOST);
     exchange.set_reason("the coordinator has restarted");
   }
-  if (exchange.way() == save.way) return;
+  if (exchange.way() == save.way()) return;
   if (exchange.way() != v1::Exchange::HOST && exchange.way() != v1::Exchange::GROUP) return;
-  save.way = exchange.way();
-  context_.Do(action::DecideMoves{save.id, std::move(exchange)});
+  save.TellWay(exchange.way());
+  context_.Do(action::DecideMoves{save.id(), std::move(exchange)});
 }
 
 void RankSaves::OnWriteProgress(uint64_t id, uint64_t bytes_done, std::vector<uint32_t> waiting_for) {
   RankSave* save = FindById(id);
-  if (save == nullptr) return;
-  save->bytes_done = bytes_done;
-  if (save->waiting_for == waiting_for) return;
-  save->waiting_for = std::move(waiting_for);
-  context_.Changed();
+  if (save != nullptr && save->TakeProgress(bytes_done, std::move(waiting_for))) context_.Changed();
 }
 
 void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result) {
@@ -264,22 +238,15 @@ void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result
   RankSave* save = FindById(id);
   // An outcome came while it was written: what the writer lent meanwhile is nobody's any more.
   if (save == nullptr) context_.Do(action::EndLending{id});
-  if (save != nullptr && save->phase == v1::SaveState::WRITING) {
-    save->waiting_for.clear();
-    if (save->order.action() == v1::SaveOrder::ABORT) {
-      save->phase = v1::SaveState::STOPPED;
-    } else if (stopping) {
-      save->phase = v1::SaveState::STAGED;  // for the next attempt
-    } else if (const absl::Status torn = result.ok() ? save->CheckWritten(*result) : absl::OkStatus(); !torn.ok()) {
+  if (save != nullptr && save->phase() == v1::SaveState::WRITING) {
+    if (stopping || save->OrderedToAbort()) {
+      save->StopWriting();
+    } else if (!result.ok()) {
+      Fail(*save, WriteError(result.status(), save->step()));
+    } else if (const absl::Status torn = save->EndWriting(*std::move(result)); !torn.ok()) {
       const std::string rank = absl::StrCat(context_.options.rank);
       Fail(*save, Annotate(torn, absl::StrCat("rank ", rank),
-                           {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step)}}));
-    } else if (result.ok()) {
-      save->phase = v1::SaveState::WRITTEN;
-      save->bytes_done = save->target->file_bytes;
-      save->result = *std::move(result);
-    } else {
-      Fail(*save, WriteError(result.status(), save->step));
+                           {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step())}}));
     }
   }
   Advance();
@@ -297,10 +264,10 @@ absl::Status RankSaves::WriteError(const absl::Status& error, int64_t step) cons
 }
 
 absl::Status RankSaves::StalledStorage(const RankSave& waiting) const {
-  if (waiting.order.has_stalled()) return StatusFromProto(waiting.order.stalled());
+  if (waiting.order().has_stalled()) return StatusFromProto(waiting.order().stalled());
   if (!HoldsSlab()) return absl::OkStatus();
   for (const auto& [step, save] : saves_) {
-    if (save.order.has_stalled()) return StatusFromProto(save.order.stalled());
+    if (save.order().has_stalled()) return StatusFromProto(save.order().stalled());
   }
   return absl::OkStatus();
 }
@@ -308,8 +275,8 @@ absl::Status RankSaves::StalledStorage(const RankSave& waiting) const {
 void RankSaves::OnTick(absl::Time now) {
   bool late = false;
   for (auto& [step, save] : saves_) {
-    if (save.phase != v1::SaveState::BEGUN && save.phase != v1::SaveState::STAGING) continue;
-    if (now < save.stage_deadline) continue;
+    if (save.phase() != v1::SaveState::BEGUN && save.phase() != v1::SaveState::STAGING) continue;
+    if (now < save.stage_deadline()) continue;
     late = true;
     Fail(save, WhyLate(save, now));
   }
@@ -319,22 +286,22 @@ void RankSaves::OnTick(absl::Time now) {
 absl::Status RankSaves::LateBecauseOf(const absl::Status& stalled, const RankSave& save) const {
   const uint32_t rank = context_.options.rank;
   return Annotate(stalled,
-                  absl::StrCat("rank ", rank, ": step ", save.step, " could not be staged within the save's timeout"),
-                  {{"step", absl::StrCat(save.step)}, {"rank", absl::StrCat(rank)}, {"phase", "planning"}});
+                  absl::StrCat("rank ", rank, ": step ", save.step(), " could not be staged within the save's timeout"),
+                  {{"step", absl::StrCat(save.step())}, {"rank", absl::StrCat(rank)}, {"phase", "planning"}});
 }
 
 absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
   const std::string rank = absl::StrCat("rank ", context_.options.rank);
-  const bool staging = save.phase == v1::SaveState::STAGING;
-  ErrorMetadata metadata = {{"step", absl::StrCat(save.step)},
+  const bool staging = save.phase() == v1::SaveState::STAGING;
+  ErrorMetadata metadata = {{"step", absl::StrCat(save.step())},
                             {"rank", absl::StrCat(context_.options.rank)},
                             {"phase", staging ? "staging" : "planning"}};
   if (staging) {
     // Only who does not stage is late itself; who waits for a plan does not know for whom.
     metadata.emplace_back("ranks", absl::StrCat(context_.options.rank));
-    return MakeError(Reason::kRankLate,
-                     absl::StrCat(rank, ": the trainer has not staged step ", save.step, " within the save's timeout"),
-                     metadata);
+    return MakeError(
+        Reason::kRankLate,
+        absl::StrCat(rank, ": the trainer has not staged step ", save.step(), " within the save's timeout"), metadata);
   }
   const absl::Status& trouble = context_.trouble.status();
   if (const absl::Status stalled = trouble.ok() ? StalledStorage(save) : trouble; !stalled.ok()) {
@@ -343,18 +310,18 @@ absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
   if (HoldsSlab()) {
     return MakeError(Reason::kSaveInProgress,
                      absl::StrCat(rank, ": the staging buffer was held by ", SlabHolders(),
-                                  " for the whole timeout of step ", save.step),
+                                  " for the whole timeout of step ", save.step()),
                      metadata);
   }
   if (!context_.registered) {
     return MakeError(
         Reason::kCoordinatorUnreachable,
-        absl::StrCat(rank, ": the coordinator was not heard of within the timeout of the save of step ", save.step),
+        absl::StrCat(rank, ": the coordinator was not heard of within the timeout of the save of step ", save.step()),
         metadata);
   }
-  save.naming_deadline = now + kNamingTime;
+  save.AwaitNames(now + kNamingTime);
   return MakeError(Reason::kRankLate,
-                   absl::StrCat(rank, " waited for other ranks for the whole timeout of its save of step ", save.step,
+                   absl::StrCat(rank, " waited for other ranks for the whole timeout of its save of step ", save.step(),
                                 ": they have not called save or prepare, so there is no plan"),
                    metadata);
 }

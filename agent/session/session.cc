@@ -438,9 +438,9 @@ absl::Status Session::CommitSource(const v1::CommitSourceRequest& request) {
   return loads_.CommitSource(request);
 }
 
-absl::Status Session::CheckLoad(uint64_t trainer, uint64_t number) const {
+absl::StatusOr<RankLoads::Receiving> Session::ReceiveLoad(uint64_t trainer, uint64_t number) const {
   CAIRN_RETURN_IF_ERROR(CheckAttached(trainer));
-  return loads_.Check(trainer, number);
+  return loads_.Receive(trainer, number);
 }
 
 absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& request) {

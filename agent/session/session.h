@@ -123,7 +123,7 @@ class Session {
   absl::StatusOr<v1::CopyFromDeviceResponse> CopyFromDevice(const v1::CopyFromDeviceRequest& request);
   absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
   absl::Status CommitSource(const v1::CommitSourceRequest& request);
-  absl::Status CheckLoad(uint64_t trainer, uint64_t number) const;
+  absl::StatusOr<RankLoads::Receiving> ReceiveLoad(uint64_t trainer, uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> EndLoad(const v1::EndLoadRequest& request);
 
   // --- With the trainer's GPUs. As the events of DeviceShare.

@@ -14,6 +14,7 @@
 #include "agent/testing/layouts.h"
 #include "common/base/random_id.h"
 #include "common/format/checkpoint_path.h"
+#include "store/posix/posix_storage.h"
 #include "store/write/attempt_owner.h"
 
 namespace cairn {

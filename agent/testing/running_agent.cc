@@ -12,8 +12,9 @@ RunningAgent::RunningAgent(AgentOptions options) {
   EXPECT_TRUE(agent.ok()) << agent.status();
   agent_ = *std::move(agent);
   service_ = std::make_unique<LocalService>(*agent_);
-  auto server =
-      LocalServer::Listen(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
+  relay_ = std::make_unique<CheckpointRelay>(*agent_);
+  auto server = LocalServer::Listen(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users),
+                                    {service_.get(), relay_.get()});
   EXPECT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
   service_->SetCallerLookup([this](const std::string& peer) { return server_->CallerOf(peer); });

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agent/runtime/agent.h"
+#include "agent/trainer_service/checkpoint_relay.h"
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
 
@@ -27,6 +28,7 @@ class RunningAgent {
  private:
   std::unique_ptr<Agent> agent_;
   std::unique_ptr<LocalService> service_;
+  std::unique_ptr<CheckpointRelay> relay_;
   std::unique_ptr<LocalServer> server_;
 };
 

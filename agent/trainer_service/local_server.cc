@@ -24,7 +24,7 @@ constexpr absl::Duration kLogInterval = absl::Seconds(1);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Listen(const std::string& path, UserPolicy policy,
-                                                                 grpc::Service* service) {
+                                                                 const std::vector<grpc::Service*>& services) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, ListenOnUnixSocket(path, !policy.only_self()));
   std::unique_ptr<LocalServer> server(new LocalServer(path, std::move(policy), std::move(listener)));
   GateOptions gate;
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Listen(const std::stri
   CAIRN_ASSIGN_OR_RETURN(server->gate_, Gate::Make(std::move(gate), Clock::Real()));
   grpc::ServerBuilder builder;
   ConfigureServer(builder, kMaxLocalMessageBytes);
-  builder.RegisterService(service);
+  for (grpc::Service* service : services) builder.RegisterService(service);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return MakeError(Reason::kInternal, "the local gRPC server does not start");
   return server;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -25,10 +26,10 @@ inline constexpr int kMaxLocalMessageBytes = 68 << 20;
 // Thread-safe.
 class LocalServer {
  public:
-  // Listens at `path`, for the users of `policy` to call `service`; everyone else gets PEER_UID for every call, and
+  // Listens at `path`, for the users of `policy` to call `services`; everyone else gets PEER_UID for every call, and
   // cannot make the server read more than a few bytes. FAILED_PRECONDITION (SOCKET_DIRECTORY).
   static absl::StatusOr<std::unique_ptr<LocalServer>> Listen(const std::string& path, UserPolicy policy,
-                                                             grpc::Service* service);
+                                                             const std::vector<grpc::Service*>& services);
   // Takes connections from here on; those that came before have waited. To be called once.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused a thread.
   absl::Status Serve();

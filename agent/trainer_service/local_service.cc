@@ -7,11 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "agent/transport/load_consumer.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/format/metric.h"
-#include "common/rpc/endpoint.h"
 #include "common/rpc/reactor.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -21,26 +20,12 @@ namespace {
 
 constexpr absl::Duration kDefaultWait = absl::Seconds(10);
 constexpr absl::Duration kLongestWait = absl::Seconds(30);
-// The part of the trainer's own deadline for which the coordinator is waited for.
-constexpr double kShareOfPatience = 0.9;
 constexpr absl::Duration kStartWait = absl::Milliseconds(5);
 
 template <typename Request>
 absl::Duration MaxWait(const Request& request) {
   if (!request.has_max_wait()) return kDefaultWait;
   return std::clamp(DurationOf(request.max_wait()), absl::ZeroDuration(), kLongestWait);
-}
-
-// Holds a call while the coordinator is asked. The calls to the coordinator have deadlines of their own; this bounds
-// several of them together, and answers while the trainer still listens.
-std::shared_ptr<HeldCall> HoldForCoordinator(const grpc::CallbackServerContext& context, std::string coordinator) {
-  const absl::Duration patience = absl::FromChrono(context.deadline()) - absl::Now();
-  return HeldCall::Start(std::min(kLongestWait, patience * kShareOfPatience),
-                         [coordinator = std::move(coordinator)](HeldCall& held, bool timer) {
-                           if (!timer) return;
-                           const grpc::Status late(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time");
-                           held.Answer(CallError(late, ServerRole::kCoordinator, coordinator));
-                         });
 }
 
 absl::Status CheckMetrics(const v1::BeginSaveRequest& request) {
@@ -230,195 +215,51 @@ grpc::ServerUnaryReactor* LocalService::CommitSource(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext* context,
                                                     const v1::ReceiveLoadRequest* request,
                                                     v1::ReceiveLoadResponse* response) {
-  const auto check = [this, trainer = request->trainer_incarnation(), number = request->number()] {
-    return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckLoad(trainer, number); });
+  const auto look = [this, trainer = request->trainer_incarnation(), number = request->number()] {
+    return agent_.host().Do([&](Session& session, absl::Time) { return session.ReceiveLoad(trainer, number); });
   };
-  if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
-  const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number(), request->trainer_incarnation());
-  if (load == nullptr &&
-      agent_.host().Do([&](Session& session, absl::Time) { return session.loads().HasEnded(request->number()); })) {
-    response->set_complete(true);
-    return FinishNow(context, absl::OkStatus());
+  const auto load = look();
+  if (!load.ok() || load->complete) {
+    response->set_complete(load.ok());
+    return FinishNow(context, load.status());
   }
-  const auto call = HeldCall::Start(load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
+  const bool begun = load->consumer != nullptr;
+  const auto call = HeldCall::Start(begun ? MaxWait(*request) : std::min(MaxWait(*request), kStartWait),
                                     [](HeldCall& held, bool timer) {
                                       if (timer) held.Answer(absl::OkStatus());  // nothing yet
                                     });
   grpc::ServerUnaryReactor* reactor = call->reactor();
   // Its plan has just come: called again, the load is there.
-  if (load == nullptr) return reactor;
-  load->Receive({request->released_batches().begin(), request->released_batches().end()},
-                [call, response, check](absl::StatusOr<LoadConsumer::Received>& now) {
-                  // A load that others ended has their reason.
-                  absl::Status status = now.status();
-                  if (HasReason(status, Reason::kInterrupted)) {
-                    if (const absl::Status reason = check(); !reason.ok()) status = reason;
-                  }
-                  if (!call->Claim()) return false;
-                  if (now.ok()) {
-                    response->set_complete(now->complete);
-                    for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
-                  }
-                  call->AnswerClaimed(status);
-                  return true;
-                });
+  if (!begun) return reactor;
+  load->consumer->Receive({request->released_batches().begin(), request->released_batches().end()},
+                          [call, response, look](absl::StatusOr<LoadConsumer::Received>& now) {
+                            // A load that others ended has their reason.
+                            absl::Status status = now.status();
+                            if (HasReason(status, Reason::kInterrupted)) {
+                              if (const absl::Status reason = look().status(); !reason.ok()) status = reason;
+                            }
+                            if (!call->Claim()) return false;
+                            if (now.ok()) {
+                              response->set_complete(now->complete);
+                              for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
+                            }
+                            call->AnswerClaimed(status);
+                            return true;
+                          });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
                                                 v1::EndLoadResponse* response) {
-  const absl::Status attached = agent_.host().Do([&](Session& session, absl::Time) {
-    return session.CheckLoad(request->trainer_incarnation(), request->number());
-  });
-  if (attached.ok() && !request->has_error()) {
-    if (const auto load = agent_.loads().Find(request->number(), request->trainer_incarnation())) {
-      load->ReleaseAll();
-    }
-    agent_.loads().Report(request->number());  // what the load ends with is complete
+  if (!request->has_error()) {
+    const auto load = agent_.host().Do([&](Session& session, absl::Time) {
+      return session.ReceiveLoad(request->trainer_incarnation(), request->number());
+    });
+    if (load.ok() && load->consumer != nullptr) load->consumer->ReleaseAll();
   }
   return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
       agent_.host(), context, *request, response,
       [](Session& session, const v1::EndLoadRequest& asked, absl::Time) { return session.EndLoad(asked); });
-}
-
-absl::Status LocalService::CheckAttached(uint64_t trainer) {
-  return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckAttached(trainer); });
-}
-
-grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServerContext* context,
-                                                             const v1::ListLocalCheckpointsRequest* request,
-                                                             v1::ListLocalCheckpointsResponse* response) {
-  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
-    return FinishNow(context, attached);
-  }
-  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
-  struct Pages : std::enable_shared_from_this<Pages> {
-    Agent* agent = nullptr;
-    std::shared_ptr<HeldCall> call;
-    v1::ListCheckpointsRequest request;
-    v1::ListLocalCheckpointsResponse gathered;
-    v1::ListLocalCheckpointsResponse* response = nullptr;
-
-    void Next() {
-      agent->link().ListCheckpoints(request, [self = this->shared_from_this()](auto page) {
-        if (!page.ok()) {
-          self->call->Answer(page.status());
-          return;
-        }
-        self->gathered.mutable_checkpoints()->MergeFrom(page->checkpoints());
-        self->request.set_page_token(page->next_page_token());
-        if (!page->next_page_token().empty() && !self->call->finished()) return self->Next();
-        if (!self->call->Claim()) return;
-        self->response->Swap(&self->gathered);
-        self->call->AnswerClaimed(absl::OkStatus());
-      });
-    }
-  };
-  auto pages = std::make_shared<Pages>();
-  pages->agent = &agent_;
-  pages->call = call;
-  pages->request.set_job(agent_.options().job);
-  pages->response = response;
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  pages->Next();
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerContext* context,
-                                                         const v1::RequestLocalSaveRequest* request,
-                                                         v1::RequestLocalSaveResponse* response) {
-  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
-    return FinishNow(context, attached);
-  }
-  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
-  v1::CreateCheckpointRequest asked;
-  asked.set_job(agent_.options().job);
-  asked.set_request_id(request->request_id());
-  if (request->has_timeout()) *asked.mutable_timeout() = request->timeout();
-  asked.set_reason(request->reason());
-  asked.set_for_trainer(true);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  agent_.link().CreateCheckpoint(std::move(asked), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
-    if (!call->Claim()) return;
-    call->AnswerClaimed(Take(std::move(checkpoint), response->mutable_checkpoint()));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerContext* context,
-                                                          const v1::SetLocalRetentionRequest* request,
-                                                          v1::SetLocalRetentionResponse*) {
-  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
-    return FinishNow(context, attached);
-  }
-  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
-  v1::SetRetentionRequest asked;
-  asked.set_job(agent_.options().job);
-  *asked.mutable_policy() = request->policy();
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  agent_.link().SetRetention(std::move(asked), [call](const absl::StatusOr<v1::SetRetentionResponse>& answer) {
-    call->Answer(answer.status());
-  });
-  return reactor;
-}
-
-template <typename Request, typename Response, typename Asked, typename Answer>
-grpc::ServerUnaryReactor* LocalService::Change(
-    grpc::CallbackServerContext* context, const Request& request, Response* response,
-    void (CoordinatorLink::*ask)(Asked, std::function<void(absl::StatusOr<Answer>)> done)) {
-  if (absl::Status attached = CheckAttached(request.trainer_incarnation()); !attached.ok()) {
-    return FinishNow(context, attached);
-  }
-  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
-  Asked asked = request.request();
-  asked.set_job(agent_.options().job);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  (agent_.link().*ask)(std::move(asked), [call, response](absl::StatusOr<Answer> answer) {
-    if (!call->Claim()) return;
-    call->AnswerClaimed(Take(std::move(answer), response->mutable_response()));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* LocalService::DeleteLocalCheckpoint(grpc::CallbackServerContext* context,
-                                                              const v1::DeleteLocalCheckpointRequest* request,
-                                                              v1::DeleteLocalCheckpointResponse* response) {
-  return Change(context, *request, response, &CoordinatorLink::Delete);
-}
-
-grpc::ServerUnaryReactor* LocalService::PruneLocalCheckpoints(grpc::CallbackServerContext* context,
-                                                              const v1::PruneLocalCheckpointsRequest* request,
-                                                              v1::PruneLocalCheckpointsResponse* response) {
-  return Change(context, *request, response, &CoordinatorLink::Prune);
-}
-
-grpc::ServerUnaryReactor* LocalService::PinLocalCheckpoint(grpc::CallbackServerContext* context,
-                                                           const v1::PinLocalCheckpointRequest* request,
-                                                           v1::PinLocalCheckpointResponse* response) {
-  return Change(context, *request, response, &CoordinatorLink::Pin);
-}
-
-grpc::ServerUnaryReactor* LocalService::TagLocalCheckpoint(grpc::CallbackServerContext* context,
-                                                           const v1::TagLocalCheckpointRequest* request,
-                                                           v1::TagLocalCheckpointResponse* response) {
-  return Change(context, *request, response, &CoordinatorLink::Tag);
-}
-
-grpc::ServerUnaryReactor* LocalService::GetLocalJob(grpc::CallbackServerContext* context,
-                                                    const v1::GetLocalJobRequest* request,
-                                                    v1::GetLocalJobResponse* response) {
-  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
-    return FinishNow(context, attached);
-  }
-  v1::GetJobRequest get;
-  get.set_job(agent_.options().job);
-  const auto call = HoldForCoordinator(*context, agent_.options().coordinator);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  agent_.link().GetJob(std::move(get), [call, response](absl::StatusOr<v1::Job> job) {
-    if (!call->Claim()) return;
-    call->AnswerClaimed(Take(std::move(job), response->mutable_job()));
-  });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* LocalService::Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,

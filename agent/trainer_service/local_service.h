@@ -46,39 +46,10 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
                                         v1::ReceiveLoadResponse* response) override;
   grpc::ServerUnaryReactor* EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
                                     v1::EndLoadResponse* response) override;
-  grpc::ServerUnaryReactor* ListLocalCheckpoints(grpc::CallbackServerContext* context,
-                                                 const v1::ListLocalCheckpointsRequest* request,
-                                                 v1::ListLocalCheckpointsResponse* response) override;
-  grpc::ServerUnaryReactor* RequestLocalSave(grpc::CallbackServerContext* context,
-                                             const v1::RequestLocalSaveRequest* request,
-                                             v1::RequestLocalSaveResponse* response) override;
-  grpc::ServerUnaryReactor* SetLocalRetention(grpc::CallbackServerContext* context,
-                                              const v1::SetLocalRetentionRequest* request,
-                                              v1::SetLocalRetentionResponse* response) override;
-  grpc::ServerUnaryReactor* DeleteLocalCheckpoint(grpc::CallbackServerContext* context,
-                                                  const v1::DeleteLocalCheckpointRequest* request,
-                                                  v1::DeleteLocalCheckpointResponse* response) override;
-  grpc::ServerUnaryReactor* PruneLocalCheckpoints(grpc::CallbackServerContext* context,
-                                                  const v1::PruneLocalCheckpointsRequest* request,
-                                                  v1::PruneLocalCheckpointsResponse* response) override;
-  grpc::ServerUnaryReactor* PinLocalCheckpoint(grpc::CallbackServerContext* context,
-                                               const v1::PinLocalCheckpointRequest* request,
-                                               v1::PinLocalCheckpointResponse* response) override;
-  grpc::ServerUnaryReactor* TagLocalCheckpoint(grpc::CallbackServerContext* context,
-                                               const v1::TagLocalCheckpointRequest* request,
-                                               v1::TagLocalCheckpointResponse* response) override;
-  grpc::ServerUnaryReactor* GetLocalJob(grpc::CallbackServerContext* context, const v1::GetLocalJobRequest* request,
-                                        v1::GetLocalJobResponse* response) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,
                                    v1::DetachResponse* response) override;
 
  private:
-  absl::Status CheckAttached(uint64_t trainer);
-  // Hands a trainer's change of what the job keeps to the coordinator, by `ask`, and answers with what that says.
-  template <typename Request, typename Response, typename Asked, typename Answer>
-  grpc::ServerUnaryReactor* Change(grpc::CallbackServerContext* context, const Request& request, Response* response,
-                                   void (CoordinatorLink::*ask)(Asked,
-                                                                std::function<void(absl::StatusOr<Answer>)> done));
   // Makes the layout that comes with a request known.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
   // Says where the trainer gets the memory of this agent.

@@ -312,6 +312,7 @@ void LoadConsumer::ReleaseAll() {
     for (const uint64_t batch : ledger_.DropReady()) TakeBack(batch, sources);
   }
   SendReleases(sources);
+  if (options_.on_released) options_.on_released();
 }
 
 void LoadConsumer::Answer() {

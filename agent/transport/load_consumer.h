@@ -52,6 +52,8 @@ struct LoadConsumerOptions {
   std::function<void(uint64_t)> withdraw;
   // The first error; called without a lock.
   std::function<void(const absl::Status&)> on_error;
+  // The trainer has copied all batches, so what transport() says is complete; called without a lock.
+  std::function<void()> on_released = nullptr;
 };
 
 // Bytes that come from a rank in one transfer of an exchange over NCCL.

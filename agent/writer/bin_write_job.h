@@ -20,10 +20,6 @@ struct BinWriterOptions {
   int io_threads = 2;
   // The size of one write, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
-  // False: O_DIRECT is never used.
-  bool direct = true;
-  // The system call, for tests that make it fail or write less.
-  std::function<ssize_t(int, const void*, size_t, off_t)> pwrite;
 };
 
 struct BinWriteJob {

@@ -36,7 +36,7 @@ void ZeroRests(const BinWriteJob& job) {
 
 class Run {
  public:
-  Run(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options, const std::atomic<bool>& stop,
+  Run(Storage& storage, const BinWriteJob& job, const BinWriterOptions& options, const std::atomic<bool>& stop,
       std::atomic<uint64_t>& bytes_done)
       : storage_(storage), job_(job), options_(options), stop_(stop), bytes_done_(bytes_done) {
     for (const ImageFile& file : job.target->file) {
@@ -162,7 +162,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  PosixStorage& storage_;
+  Storage& storage_;
   const BinWriteJob& job_;
   const BinWriterOptions& options_;
   const std::atomic<bool>& stop_;
@@ -178,9 +178,8 @@ class Run {
 
 }  // namespace
 
-absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job,
-                                          const BinWriterOptions& options, const std::atomic<bool>& stop,
-                                          std::atomic<uint64_t>& bytes_done) {
+absl::StatusOr<BinWriteOutcome> WriteBins(Storage& storage, const BinWriteJob& job, const BinWriterOptions& options,
+                                          const std::atomic<bool>& stop, std::atomic<uint64_t>& bytes_done) {
   return Run(storage, job, options, stop, bytes_done).Go();
 }
 

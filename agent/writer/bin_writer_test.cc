@@ -22,6 +22,7 @@
 #include "common/format/item_checksum.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/write/attempt_owner.h"
 
 namespace cairn {
@@ -43,11 +44,16 @@ class BinWriterTest : public ::testing::Test {
   void SetUp() override { Open(std::string(::testing::TempDir()) + "/bins-" + RandomToken(6)); }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
-  void Open(const std::string& root) {
+  void Open(const std::string& root, PosixCalls calls = {}) {
     root_ = root;
-    auto storage = PosixStorage::Open(root, true);
+    auto storage = PosixStorage::Open(root, true, std::move(calls));
     ASSERT_TRUE(storage.ok()) << storage.status();
     storage_ = *std::move(storage);
+  }
+
+  // Makes `pwrite` the system call by which the storage writes from now on.
+  void Call(std::function<ssize_t(int, const void*, size_t, off_t)> pwrite) {
+    Open(root_, {.pwrite = std::move(pwrite)});
   }
 
   // A job whose slab is filled by `staged`'s plan and which writes `target`'s. Item 6 is moved in.
@@ -123,7 +129,7 @@ class BinWriterTest : public ::testing::Test {
     const auto entries = storage_->List("demo/000000000007/0001");
     if (!entries.ok()) return {std::string(entries.status().message())};
     std::vector<std::string> names;
-    for (const PosixStorage::Entry& entry : *entries) {
+    for (const Storage::Entry& entry : *entries) {
       if (entry.name != ".owner") names.push_back(entry.name);
     }
     return names;
@@ -150,10 +156,11 @@ class BinWriterTest : public ::testing::Test {
 
 TEST_F(BinWriterTest, WriteBins_DirectOrBufferedInAnyChunks_WritesEveryByte) {
   for (const bool direct : {true, false}) {
+    Open(root_, {.direct = direct});
     for (const uint64_t chunk : {uint64_t{4096}, uint64_t{3 * 4096 * 11}, uint64_t{8} << 20}) {
       const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{3, 0, 2}, {5, 1}});
       done_ = 0;
-      auto outcome = WriteBins(*storage_, job, {.io_threads = 3, .chunk_bytes = chunk, .direct = direct}, stop_, done_);
+      auto outcome = WriteBins(*storage_, job, {.io_threads = 3, .chunk_bytes = chunk}, stop_, done_);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       EXPECT_EQ(done_, job.target->file_bytes);
       if (!direct) {
@@ -203,14 +210,14 @@ TEST_F(BinWriterTest, WriteBins_ShardDoesNotCome_FailsAndLeavesNoFile) {
 TEST_F(BinWriterTest, WriteBins_ShortWrites_AreContinued) {
   std::atomic<uint32_t> calls = 0;
   BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 1 << 20};
-  options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+  Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
     const uint32_t call = calls++;
     if (call % 5 == 1) {
       errno = EINTR;
       return -1;
     }
     return ::pwrite(fd, bytes, call % 2 == 0 && size > 8192 ? size / 2 / 4096 * 4096 : size, offset);
-  };
+  });
   const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{3, 0, 2}, {5, 1}});
   auto outcome = WriteBins(*storage_, job, options, stop_, done_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -226,11 +233,11 @@ TEST_F(BinWriterTest, WriteBins_StorageFails_TellsTheReasonAndLeavesNoFile) {
     for (const int when : {0, 2, 6}) {
       std::atomic<int> calls = 0;
       BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 1 << 20};
-      options.pwrite = [&, failure = error](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+      Call([&, failure = error](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
         if (calls++ < when) return ::pwrite(fd, bytes, size, offset);
         errno = failure;
         return -1;
-      };
+      });
       const auto outcome = WriteBins(*storage_, Job({{3}, {1}}, {{3}, {1}}), options, stop_, done_);
       EXPECT_TRUE(HasReason(outcome.status(), reason)) << outcome.status();
       EXPECT_NE(MetadataOf(outcome.status())["file"].find("rank00000-bin0"), std::string::npos);
@@ -243,10 +250,10 @@ TEST_F(BinWriterTest, WriteBins_StorageFails_TellsTheReasonAndLeavesNoFile) {
 TEST_F(BinWriterTest, WriteBins_Stopped_EndsSoonAndLeavesNoFile) {
   BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
   std::atomic<int> calls = 0;
-  options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+  Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
     if (++calls == 5) stop_ = true;
     return ::pwrite(fd, bytes, size, offset);
-  };
+  });
   const auto outcome = WriteBins(*storage_, Job({{3}, {1}}, {{3}, {1}}), options, stop_, done_);
   EXPECT_TRUE(HasReason(outcome.status(), Reason::kSaveCancelled)) << outcome.status();
   EXPECT_LE(calls, 7);
@@ -256,13 +263,13 @@ TEST_F(BinWriterTest, WriteBins_Stopped_EndsSoonAndLeavesNoFile) {
 TEST_F(BinWriterTest, WriteBins_DirectWriteRefused_GoesThroughThePageCacheAndSaysSo) {
   BinWriterOptions options = {.io_threads = 1};
   std::atomic<int> calls = 0;
-  options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+  Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
     if (calls++ == 0) {
       errno = EINVAL;
       return -1;
     }
     return ::pwrite(fd, bytes, size, offset);
-  };
+  });
   const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{3, 0, 2}, {5, 1}});
   auto outcome = WriteBins(*storage_, job, options, stop_, done_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -274,12 +281,12 @@ TEST_F(BinWriterTest, WriteBins_DirectWritesRefusedToSeveralThreads_GoesThroughT
   for (int save = 0; save < 8; ++save) {
     // As a file system that takes the flag and refuses the write; each refusal lets another thread go ahead.
     BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
-    options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+    Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
       if ((fcntl(fd, F_GETFL) & O_DIRECT) == 0) return ::pwrite(fd, bytes, size, offset);
       std::this_thread::yield();
       errno = EINVAL;
       return -1;
-    };
+    });
     const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{3, 0, 2}, {5, 1}});
     auto outcome = WriteBins(*storage_, job, options, stop_, done_);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -293,13 +300,13 @@ TEST_F(BinWriterTest, WriteBins_DirectWritesRefusedLaterToTwoThreadsAtOnce_DoesB
   // The probe passes; then two writes are under way, and both are refused.
   std::atomic<int> calls = 0;
   std::atomic<int> refused = 0;
-  options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+  Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
     if (calls++ == 0 || refused >= 2) return ::pwrite(fd, bytes, size, offset);
     ++refused;
     while (refused < 2) std::this_thread::yield();
     errno = EINVAL;
     return -1;
-  };
+  });
   const BinWriteJob job = Job({{3, 0, 1, 2}}, {{3, 0, 1, 2}});
   auto outcome = WriteBins(*storage_, job, options, stop_, done_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();

@@ -1,33 +1,21 @@
 #include "agent/writer/partial_bin.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/file/direct_io.h"
-#include "common/file/errno_error.h"
-#include "common/file/retry.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
-namespace {
 
-constexpr uint64_t kAlign = kDataAlignment;
+uint64_t PaddedToBlock(uint64_t bytes) { return RoundUpToIo(bytes); }
 
-}  // namespace
-
-uint64_t PaddedToBlock(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-PartialBin::PartialBin(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options,
-                       const ImageFile& file, int index)
+PartialBin::PartialBin(Storage& storage, const BinWriteJob& job, const BinWriterOptions& options, const ImageFile& file,
+                       int index)
     : storage_(storage),
       job_(job),
       options_(options),
@@ -36,8 +24,7 @@ PartialBin::PartialBin(PosixStorage& storage, const BinWriteJob& job, const BinW
       checksummer_(Begins()),
       // The slab holds the files as they will be.
       contiguous_(job.staged == job.target),
-      final_path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
-      partial_path_(absl::StrCat(job.directory, "/", file.name, ".partial")),
+      path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
       chunks_((PaddedToBlock(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
       moves_in_(ChunksMovedIn()),
       fragments_(chunks_),
@@ -48,22 +35,8 @@ PartialBin::PartialBin(PosixStorage& storage, const BinWriteJob& job, const BinW
 }
 
 absl::Status PartialBin::Open() {
-  // Without O_DIRECT: a file system may make the file and then refuse the flag.
-  CAIRN_ASSIGN_OR_RETURN(fd_, storage_.OpenFile(partial_path_, O_WRONLY | O_CREAT | O_EXCL));
-  made_partial_ = true;
-  const off_t bytes = static_cast<off_t>(PaddedToBlock(file_.bytes()));
-  while (fallocate(fd_.get(), 0, 0, bytes) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EOPNOTSUPP || errno == ENOSYS) break;
-    return Failed(errno, "allocate", absl::StrCat(bytes, " bytes"));
-  }
-  if (!options_.direct || fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_DIRECT) != 0) {
-    buffered_ = true;
-    return absl::OkStatus();
-  }
-  // Some take the flag and refuse the write. The header comes here last.
-  const AlignedBuffer zeros(kAlign);
-  return WriteAt(0, zeros.data(), kAlign);
+  CAIRN_ASSIGN_OR_RETURN(writer_, storage_.Create(path_, file_.header_bytes, file_.data_bytes));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> PartialBin::WriteChunk(uint64_t number, AlignedBuffer& scratch) {
@@ -79,7 +52,7 @@ absl::StatusOr<bool> PartialBin::WriteChunk(uint64_t number, AlignedBuffer& scra
     CAIRN_RETURN_IF_ERROR(Gather(begin, size, place, /*moved_only=*/true));
   }
   if (!checked_apart(number)) fragments_[number] = checksummer_.Touch(begin, bytes, size);
-  CAIRN_RETURN_IF_ERROR(WriteAt(file_.header_bytes + begin, bytes, size));
+  CAIRN_RETURN_IF_ERROR(writer_->Write(file_.header_bytes + begin, bytes, size));
   return left_.fetch_sub(1) == 1;
 }
 
@@ -109,34 +82,17 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
                                 target.world_size, target.total_files};
   const std::string header = RenderHeader(items, checksums, identity, AliasesIn(target, static_cast<size_t>(index_)));
   if (header.size() != file_.header_bytes) {
-    return MakeError(Reason::kInternal, absl::StrCat(final_path_, ": the header has ", header.size(),
-                                                     " bytes, planned were ", file_.header_bytes));
+    return MakeError(Reason::kInternal, absl::StrCat(path_, ": the header has ", header.size(), " bytes, planned were ",
+                                                     file_.header_bytes));
   }
   result.set_header_crc32c(Crc32c(header.data(), header.size()));
   result.set_file_bytes(file_.bytes());
-  AlignedBuffer buffer(header.size());
-  std::memcpy(buffer.data(), header.data(), header.size());
-  CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
   if (contiguous_) std::memcpy(job_.slab + file_.slab_offset, header.data(), header.size());
-  if (Truncate(fd_.get(), file_.bytes()) != 0) return Failed(errno, "truncate", "");
-  if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
-  fd_ = UniqueFd();
-  const PosixStorage::PutResult renamed = storage_.Rename(partial_path_, final_path_);
-  made_final_ = renamed.put.ok() ? *renamed.put == PosixStorage::Put::kCreated : renamed.in_doubt;
-  CAIRN_RETURN_IF_ERROR(renamed.put.status());
-  if (*renamed.put == PosixStorage::Put::kExists) {
-    return ErrnoError(EEXIST, "rename", absl::StrCat(storage_.root(), "/", final_path_));
-  }
+  CAIRN_RETURN_IF_ERROR(writer_->Finish(header));
   return result;
 }
 
-absl::Status PartialBin::Remove() {
-  fd_ = UniqueFd();
-  absl::Status partial, complete;
-  if (made_partial_) partial = storage_.RemoveAll(partial_path_);
-  if (made_final_) complete = storage_.RemoveAll(final_path_);
-  return partial.ok() ? complete : partial;
-}
+absl::Status PartialBin::Remove() { return writer_ == nullptr ? absl::OkStatus() : writer_->Remove(); }
 
 std::vector<uint64_t> PartialBin::Begins() const {
   std::vector<uint64_t> begins = {0};
@@ -177,40 +133,6 @@ absl::Status PartialBin::Gather(uint64_t begin, uint64_t size, char* to, bool mo
     if (item_begin >= begin + size) break;
   }
   return absl::OkStatus();
-}
-
-absl::Status PartialBin::WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
-  ShortWrites progress(size);
-  while (!progress.finished()) {
-    const uint64_t done = progress.done();
-    // Before the write: another thread may change it meanwhile.
-    const bool direct = !buffered_;
-    const ssize_t written =
-        options_.pwrite ? options_.pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done))
-                        : ::pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EINVAL && direct) {
-        // Refused: this file goes through the page cache, and whatever is under way is done again.
-        if (fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT) == 0) {
-          buffered_ = true;
-          continue;
-        }
-        errno = EINVAL;
-      }
-      return Failed(errno, "write", absl::StrCat(size - done, " bytes at ", offset + done));
-    }
-    if (!progress.Took(static_cast<uint64_t>(written), direct)) {
-      return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status PartialBin::Failed(int error, std::string_view operation, const std::string& what) const {
-  const std::string path = absl::StrCat(storage_.root(), "/", partial_path_);
-  const absl::Status status = ErrnoError(error, operation, path);
-  return what.empty() ? status : Annotate(status, what);
 }
 
 }  // namespace cairn

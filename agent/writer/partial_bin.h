@@ -1,21 +1,20 @@
-// One bin while it is written. Its name ends in ".partial" until all of it is durable.
+// One bin while it is written.
 #ifndef CAIRN_AGENT_WRITER_PARTIAL_BIN_H_
 #define CAIRN_AGENT_WRITER_PARTIAL_BIN_H_
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/writer/bin_write_job.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
-#include "common/file/posix.h"
-#include "common/file/unique_fd.h"
 #include "common/format/item_checksum.h"
 #include "common/resources/aligned_buffer.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -27,16 +26,16 @@ uint64_t PaddedToBlock(uint64_t bytes);
 class PartialBin {
  public:
   // The bin is file `index` of job.target. All arguments must outlive it.
-  PartialBin(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options, const ImageFile& file,
+  PartialBin(Storage& storage, const BinWriteJob& job, const BinWriterOptions& options, const ImageFile& file,
              int index);
 
   int index() const { return index_; }
   uint64_t chunks() const { return chunks_; }
-  // True if the file system has refused O_DIRECT.
-  bool buffered() const { return buffered_; }
+  // True if storage has refused direct writes: FileWriter::buffered. Asked after Open.
+  bool buffered() const { return writer_->buffered(); }
 
-  // Makes the file with room for all of it, so that a full disk is found before anything is written, and finds out how
-  // it may be written, before several threads do. A file that stands there is somebody's, and an error.
+  // Makes the file with room for all of it, so that a full disk is found before anything is written. A file that stands
+  // there is somebody's, and an error.
   absl::Status Open();
 
   // Writes chunk `number`. True for the caller that did the last thing and must now call Finish. Thread-safe.
@@ -62,25 +61,18 @@ class PartialBin {
   // data[begin, begin + size) of the target, from where the items lie in the staged image, and from other ranks; with
   // `moved_only` only the latter.
   absl::Status Gather(uint64_t begin, uint64_t size, char* to, bool moved_only) const;
-  absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size);
-  absl::Status Failed(int error, std::string_view operation, const std::string& what) const;
 
-  PosixStorage& storage_;
+  Storage& storage_;
   const BinWriteJob& job_;
   const BinWriterOptions& options_;
   const ImageFile& file_;
   const int index_;
   const ItemChecksummer checksummer_;
   const bool contiguous_;
-  const std::string final_path_;
-  const std::string partial_path_;
+  const std::string path_;
   const uint64_t chunks_;
-  const std::vector<bool> moves_in_;  // by chunk
-  UniqueFd fd_;
-  // True: this object has made the files of these names.
-  bool made_partial_ = false;
-  bool made_final_ = false;
-  std::atomic<bool> buffered_ = false;
+  const std::vector<bool> moves_in_;    // by chunk
+  std::unique_ptr<FileWriter> writer_;  // null before Open
   // By chunk; each is written by the thread that has the chunk, and read after the last one is done.
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
   std::atomic<uint64_t> left_;  // chunks to write, and to check where that is done apart

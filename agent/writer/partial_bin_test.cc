@@ -18,6 +18,7 @@
 #include "agent/testing/layouts.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {
@@ -29,7 +30,15 @@ class PartialBinTest : public ::testing::Test {
  protected:
   PartialBinTest() {
     root_ = ::testing::TempDir() + "/bin-" + RandomToken(6);
-    storage_ = *PosixStorage::Open(root_, true);
+    Open({.pwrite = [this](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+      if (error_ != 0) {
+        errno = error_;
+        error_ = error_again_;
+        return -1;
+      }
+      if (next_takes_.has_value()) size = *std::exchange(next_takes_, again_takes_);
+      return ::pwrite(fd, bytes, std::min(size, most_at_once_), offset);
+    }});
     EXPECT_TRUE(storage_->MakeDirectories("attempt").ok());
     job_.directory = "attempt";
     job_.staged = job_.target =
@@ -38,18 +47,13 @@ class PartialBinTest : public ::testing::Test {
     std::memcpy(slab_->data() + job_.staged->slab_offset[0], data_.data(), data_.size());
     job_.slab = slab_->data();
     options_.chunk_bytes = 8192;
-    options_.pwrite = [this](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
-      if (error_ != 0) {
-        errno = error_;
-        error_ = error_again_;
-        return -1;
-      }
-      if (next_takes_.has_value()) size = *std::exchange(next_takes_, again_takes_);
-      return ::pwrite(fd, bytes, std::min(size, most_at_once_), offset);
-    };
   }
   ~PartialBinTest() override { std::filesystem::remove_all(root_); }
 
+  void Open(PosixCalls calls) {
+    calls_ = calls;
+    storage_ = *PosixStorage::Open(root_, true, std::move(calls));
+  }
   void MakeBin() { bin_ = std::make_unique<PartialBin>(*storage_, job_, options_, job_.target->file[0], 0); }
   // Opens the bin and writes all of it but for Finish. Returns how often it was said to be the last thing.
   int WriteAll() {
@@ -83,6 +87,7 @@ class PartialBinTest : public ::testing::Test {
   const RankLayoutPtr layout_ = testing::MakeLayout({testing::Whole("a", DType::kUint8, {kBytes})}, {});
   const std::string data_ = testing::Pattern("a", kBytes);
   std::string root_;
+  PosixCalls calls_;
   std::unique_ptr<PosixStorage> storage_;
   std::shared_ptr<SharedMemory> slab_;
   BinWriteJob job_;
@@ -142,7 +147,8 @@ TEST_F(PartialBinTest, WriteChunk_WritesBringNoProgress_IsAFullDisk) {
 
 // As near a limit of the process, or on a file system in user space.
 TEST_F(PartialBinTest, WriteChunk_EachWriteTakesLessThanABlock_EndsThroughThePageCache) {
-  options_.direct = false;
+  calls_.direct = false;
+  Open(calls_);
   most_at_once_ = 1000;
   WriteAll();
   ASSERT_TRUE(bin_->Finish().ok());

@@ -19,6 +19,7 @@
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
 #include "agent/writer/bin_writer.h"
+#include "store/posix/posix_storage.h"
 #include "store/write/attempt_owner.h"
 
 namespace {

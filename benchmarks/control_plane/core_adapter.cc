@@ -67,9 +67,9 @@ class CoreUnderTest::Core {
   }
 
  private:
-  void Give(const RecoverJob&, const Moment& moment) { job_.OnRecovered(Recovered(), moment); }
+  void Give(const RecoverJob&, const Moment& moment) { job_.OnRecovered(StoredAttempts(), moment); }
   void Give(const ReadStep& read, const Moment& moment) {
-    job_.OnStepRead(read.step, read.ticket, Recovered(), moment);
+    job_.OnStepRead(read.step, read.ticket, StoredAttempts(), moment);
   }
   void Give(const PlanSave& plan, const Moment& moment) {
     PlannedSave planned;
@@ -90,7 +90,7 @@ class CoreUnderTest::Core {
     job_.OnManifest(make.step, make.ticket, made, moment);
   }
   void Give(const PutOutcome& put, const Moment& moment) {
-    OutcomeSummary outcome;
+    StoredAttempt outcome;
     outcome.step = put.step;
     outcome.attempt = put.attempt;
     outcome.committed = put.manifest != nullptr;

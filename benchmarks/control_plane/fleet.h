@@ -16,8 +16,8 @@
 #include "benchmarks/control_plane/event_loop.h"
 #include "benchmarks/control_plane/sharded_model.h"
 #include "benchmarks/control_plane/thin_agent.h"
-#include "common/file/posix.h"
 #include "common/rpc/token_source.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 

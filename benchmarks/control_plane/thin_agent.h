@@ -19,9 +19,9 @@
 #include "benchmarks/control_plane/event_loop.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/plan.pb.h"
-#include "common/file/posix.h"
 #include "common/rpc/peer_channel.h"
 #include "common/rpc/short_report.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -75,7 +75,7 @@ struct AgentSurroundings {
   EventLoop& loop;
   std::string address;
   // Null for a server without storage: then no file is looked at or made.
-  PosixStorage* storage = nullptr;
+  Storage* storage = nullptr;
   AgentCounters counters;
   std::function<void(Milestone, int rank)> reached;
   // Calls under way.

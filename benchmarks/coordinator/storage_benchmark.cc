@@ -28,13 +28,13 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/manifest.h"
 #include "coordinator/server/plan_store.h"
 #include "planner/layout/layout_description.h"
 #include "store/plan/layout_store.h"
-#include "store/read/catalog.h"
+#include "store/posix/posix_storage.h"
+#include "store/read/checkpoint_store.h"
 #include "store/write/attempt_store.h"
 
 namespace {
@@ -177,7 +177,7 @@ absl::Status PutLayouts(const World& world, LayoutStore& layouts) {
 
 constexpr uint64_t kCapacity = uint64_t{4} << 30;
 
-int Plan(PosixStorage& storage, int64_t ranks, int64_t tensors) {
+int Plan(Storage& storage, int64_t ranks, int64_t tensors) {
   const World world = MakeWorld(ranks, tensors);
   std::string digest;
   {
@@ -212,10 +212,12 @@ std::vector<BinFile> MakeFiles(const std::string& directory, int files, int64_t 
   return bins;
 }
 
-int Attempt(PosixStorage& storage, int files, int64_t bytes, bool remove) {
-  Catalog catalog(storage);
-  AttemptStore attempts(storage, catalog, Clock::Real());
-  const auto reserved = attempts.Reserve("job", 1, 0);
+int Attempt(Storage& storage, int files, int64_t bytes, bool remove) {
+  CheckpointStore checkpoints(storage);
+  const auto lock = storage.TakeRoot(Clock::Real());
+  if (!lock.ok()) return 1;
+  AttemptStore attempts(storage, checkpoints, Clock::Real(), **lock);
+  const auto reserved = attempts.Reserve("job", {.step = 1});
   if (!reserved.ok()) return 1;
   const std::string directory = absl::StrCat(storage.root(), "/", AttemptDirectory("job", 1, reserved->attempt));
   const auto bins = std::make_shared<const std::vector<BinFile>>(MakeFiles(directory, files, bytes));
@@ -265,7 +267,7 @@ std::vector<RankResult> Results(const SavePlan& plan) {
   return results;
 }
 
-int Memory(PosixStorage& storage, const std::string& style, int64_t ranks, int64_t tensors) {
+int Memory(Storage& storage, const std::string& style, int64_t ranks, int64_t tensors) {
   double before = HeapMiB();
   const auto tell = [&](const char* what) {
     const double now = HeapMiB();

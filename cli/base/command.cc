@@ -19,7 +19,7 @@
 #include "common/base/shell_word.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
 
 namespace cairn::cli {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
 #include "common/status/status.h"
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn::cli {
 

@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-absl::Status CheckJobIn(PosixStorage& storage, const std::string& job) {
+absl::Status CheckJobIn(Storage& storage, const std::string& job) {
   if (storage.Exists(job)) return absl::OkStatus();
   return MakeError(
       Reason::kJobNotFound, absl::StrCat("there is no job ", job, " below ", storage.root()),

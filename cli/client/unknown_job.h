@@ -6,12 +6,12 @@
 
 #include "absl/status/status.h"
 #include "cli/client/coordinator_client.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn::cli {
 
 // NOT_FOUND (JOB_NOT_FOUND): nothing of the job stands in storage.
-absl::Status CheckJobIn(PosixStorage& storage, const std::string& job);
+absl::Status CheckJobIn(Storage& storage, const std::string& job);
 // NOT_FOUND (JOB_NOT_FOUND): the coordinator has no agent of the job, and storage nothing. Errors of the call.
 absl::Status CheckJobOf(CoordinatorClient& client, const std::string& job);
 

@@ -21,7 +21,6 @@
 #include "cli/commands/tensor_choice.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/resources/open_files.h"
@@ -30,6 +29,7 @@
 #include "foreign/compare/comparison.h"
 #include "foreign/compare/name_groups.h"
 #include "foreign/read/foreign_directory.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {

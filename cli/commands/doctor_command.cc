@@ -29,17 +29,18 @@
 #include "cli/views/timeline_view.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/posix/nested_root.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/check_files.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/stored_jobs.h"
-#include "store/root/nested_root.h"
 
 namespace cairn::cli {
 namespace {
@@ -67,15 +68,15 @@ struct Known {
 
 // Writes a file that is gone again when it returns. `written` looks at it while it stands there.
 template <typename Written>
-int WithProbeFile(PosixStorage& storage, int flags, Written written) {
+int WithProbeFile(ConfinedDirectory& root, int flags, Written written) {
   const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
-  const auto file = storage.OpenFile(path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
+  const auto file = root.OpenFile(path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
   if (!file.ok()) return EINVAL;
   const AlignedBuffer block(kIoAlignment);
   int error = pwrite(file->get(), block.data(), block.size(), 0) == static_cast<ssize_t>(block.size()) ? 0 : errno;
   if (error == 0 && fsync(file->get()) != 0) error = errno;
   written(file->get());
-  unlink(absl::StrCat(storage.root(), "/", path).c_str());
+  unlink(absl::StrCat(root.path(), "/", path).c_str());
   return error;
 }
 
@@ -84,8 +85,8 @@ absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& jo
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (step->state() != StepRecord::State::kCommitted) continue;
-    for (const AttemptRecord& attempt : step->attempts) {
-      if (attempt.kind != AttemptRecord::Kind::kManifest || attempt.world_size == 0) continue;
+    for (const StoredAttempt& attempt : step->attempts) {
+      if (!attempt.stands() || attempt.world_size == 0) continue;
       return StateSize{attempt.bytes, attempt.bytes / attempt.world_size};
     }
   }
@@ -94,7 +95,7 @@ absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& jo
 
 // Returns what the user says, or the size of the job's newest checkpoint. Without a job it is that of the root's only
 // one, or of the one that is the largest; a finding then says which.
-absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& arguments, std::vector<Finding>& findings) {
+absl::StatusOr<StateSize> SizeOf(Storage& storage, const Arguments& arguments, std::vector<Finding>& findings) {
   if (!arguments.state_size.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.state_size));
     return StateSize{static_cast<uint64_t>(bytes), 0};
@@ -116,19 +117,14 @@ absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& argumen
 }
 
 // Looks whether the newest checkpoints are valid, by their manifests and by the lengths of their files.
-absl::Status LookAtCheckpoints(PosixStorage& storage, const std::string& job, std::vector<Finding>& findings) {
+absl::Status LookAtCheckpoints(Storage& storage, const std::string& job, std::vector<Finding>& findings) {
   CheckpointStore store(storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   size_t damaged = 0;
   std::optional<int64_t> valid;
   for (auto step = steps.rbegin(); step != steps.rend() && !valid.has_value(); ++step) {
     if (step->state() == StepRecord::State::kNothing) continue;
-    absl::Status whole = step->damage();
-    if (whole.ok()) {
-      const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, *step));
-      whole = manifest.ok() ? CheckFilesOf(storage, *manifest) : manifest.status();
-    }
-    if (whole.ok()) {
+    if (store.ReadValid(job, *step).ok()) {
       valid = step->step;
     } else {
       ++damaged;
@@ -166,8 +162,8 @@ void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& 
     const FreeSpace free = {static_cast<uint64_t>(space.f_bavail) * space.f_frsize, space.f_favail, space.f_files};
     findings.push_back(JudgeFreeSpace(free, state.all));
   }
-  findings.push_back(JudgeDirectIo(WithProbeFile(**storage, O_DIRECT, [](int) {})));
-  WithProbeFile(**storage, 0, [&](int file) {
+  findings.push_back(JudgeDirectIo(WithProbeFile((*storage)->directory(), O_DIRECT, [](int) {})));
+  WithProbeFile((*storage)->directory(), 0, [&](int file) {
     struct stat info = {};
     if (fstat(file, &info) != 0) return;
     findings.push_back(JudgeClock(absl::TimeFromTimespec(info.st_mtim) - Clock::Real().WallNow()));

@@ -36,8 +36,8 @@
 #include "foreign/write/model_files.h"
 #include "foreign/write/paddle/paddle_plan.h"
 #include "foreign/write/torch/exported_values.h"
+#include "store/posix/nested_root.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/nested_root.h"
 
 namespace cairn::cli {
 namespace {
@@ -91,7 +91,7 @@ class Watch {
   const ProgressLine line_;
 };
 
-absl::StatusOr<Written> WriteWhole(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+absl::StatusOr<Written> WriteWhole(Storage& storage, const Manifest& manifest, const ExportPlan& plan,
                                    const ExportOptions& options, const Arguments& arguments, int64_t memory) {
   Watch watch(manifest, plan.total_bytes);
   CAIRN_ASSIGN_OR_RETURN(
@@ -102,8 +102,8 @@ absl::StatusOr<Written> WriteWhole(PosixStorage& storage, const Manifest& manife
   return written;
 }
 
-absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifest& manifest,
-                                            const ExportOptions& options, const Arguments& arguments, int64_t memory) {
+absl::StatusOr<Written> ExportToHuggingFace(Storage& storage, const Manifest& manifest, const ExportOptions& options,
+                                            const Arguments& arguments, int64_t memory) {
   CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, MakeExportPlan(manifest, options));
   if (!arguments.like.empty()) {
     CAIRN_ASSIGN_OR_RETURN(plan.model_files, FindModelFiles(arguments.like));
@@ -111,13 +111,13 @@ absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifes
   return WriteWhole(storage, manifest, plan, options, arguments, memory);
 }
 
-absl::StatusOr<Written> ExportToPaddle(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+absl::StatusOr<Written> ExportToPaddle(Storage& storage, const Manifest& manifest, const ExportOptions& options,
                                        const Arguments& arguments, int64_t memory) {
   CAIRN_ASSIGN_OR_RETURN(const ExportPlan plan, MakePaddleExportPlan(manifest, options));
   return WriteWhole(storage, manifest, plan, options, arguments, memory);
 }
 
-absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+absl::StatusOr<Written> WriteDcp(Storage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                  const ExportOptions& options, const Arguments& arguments, int64_t memory) {
   Watch watch(manifest, plan.total_bytes);
   CAIRN_ASSIGN_OR_RETURN(const size_t finished_before,
@@ -130,7 +130,7 @@ absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest
   return written;
 }
 
-absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+absl::StatusOr<Written> ExportToDcp(Storage& storage, const Manifest& manifest, const ExportOptions& options,
                                     const Arguments& arguments, int64_t memory) {
   ItemReader reader(&storage, manifest);
   CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
@@ -145,7 +145,7 @@ absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manif
   return WriteDcp(storage, manifest, plan, options, arguments, memory);
 }
 
-absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+absl::StatusOr<Written> ExportToMegatron(Storage& storage, const Manifest& manifest, const ExportOptions& options,
                                          const Arguments& arguments, int64_t memory) {
   ItemReader reader(&storage, manifest);
   CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));

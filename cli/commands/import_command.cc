@@ -20,14 +20,14 @@
 #include "cli/views/manifest_view.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/import/importer.h"
-#include "store/root/nested_root.h"
+#include "store/posix/nested_root.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn::cli {
 namespace {

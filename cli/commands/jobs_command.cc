@@ -9,6 +9,7 @@
 #include "cli/views/jobs_view.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/stored_jobs.h"
 

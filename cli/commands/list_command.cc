@@ -18,6 +18,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/check_files.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/listed_checkpoint.h"
@@ -49,13 +50,12 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
-  const CommittedLines lines = LinesOf(steps);
+  const JobLineage lineage = LineageOf(steps);
   std::vector<v1::Checkpoint> listed;
   for (const StepRecord& step : steps) {
-    v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step, lines));
+    v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step, lineage));
     if (!check || entry.state() == v1::Checkpoint::DAMAGED) continue;
-    const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, step));
-    const absl::Status status = manifest.ok() ? CheckFilesOf(*storage, *manifest) : manifest.status();
+    const absl::Status status = store.ReadValid(job, step).status();
     if (status.ok()) continue;
     entry.set_state(v1::Checkpoint::DAMAGED);
     entry.clear_commit_time();

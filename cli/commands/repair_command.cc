@@ -15,13 +15,13 @@
 #include "cli/views/fault_view.h"
 #include "common/base/clock.h"
 #include "common/base/shell_word.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/read/checkpoint_store.h"
 #include "store/repair/repair.h"
+#include "store/storage/storage.h"
 
 namespace cairn::cli {
 namespace {

@@ -42,7 +42,7 @@ std::string WithWords(const std::vector<std::string>& words, const std::string& 
 
 }  // namespace
 
-std::string HowToJoin(const EpochFile::Holder& holder, const std::vector<std::string>& words) {
+std::string HowToJoin(const RootHolder& holder, const std::vector<std::string>& words) {
   if (IsLoopback(holder.address) && holder.host != OwnHostName()) {
     return absl::StrCat("That coordinator serves ", holder.host, " alone. Start this job there, or stop it and start ",
                         "one that other machines can reach (docs/launching.md), or give this job another --root.");

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "store/root/epoch_file.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn::cli {
 
 // Returns the next action of a person whose command `words`, a `cairn up` or `cairn run`, was refused because `holder`
 // serves its root: the same command with the coordinator that runs, if it can be reached from here.
-std::string HowToJoin(const EpochFile::Holder& holder, const std::vector<std::string>& words);
+std::string HowToJoin(const RootHolder& holder, const std::vector<std::string>& words);
 
 }  // namespace cairn::cli
 

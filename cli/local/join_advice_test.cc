@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-EpochFile::Holder Here(const std::string& address) {
+RootHolder Here(const std::string& address) {
   char name[128] = {};
   EXPECT_EQ(gethostname(name, sizeof(name) - 1), 0);
   return {"process 7", name, address};
@@ -26,7 +26,7 @@ TEST(JoinAdviceTest, HowToJoin_ACoordinatorHere_IsTheWholeCommand) {
 }
 
 TEST(JoinAdviceTest, HowToJoin_TheCommandNamesACoordinator_ItIsReplaced) {
-  const EpochFile::Holder other = {"process 7", "elsewhere", "node1:7420"};
+  const RootHolder other = {"process 7", "elsewhere", "node1:7420"};
   const std::string expected =
       "cairn run --no-coordinator --coordinator node1:7420 --nodes 2 -- train --coordinator x (";
   EXPECT_THAT(HowToJoin(other, {"cairn", "run", "--coordinator", "node2:7420", "--nodes", "2", "--", "train",

@@ -21,13 +21,13 @@
 #include "cli/local/join_advice.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/posix/nested_root.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/stored_progress.h"
-#include "store/root/epoch_file.h"
-#include "store/root/nested_root.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn::cli {
 namespace {
@@ -176,7 +176,7 @@ absl::Status LocalCluster::AwaitRoot() const {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(options_.root, false));
   const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience;
   while (true) {
-    const auto holder = EpochFile::HolderOf(*storage);
+    const auto holder = storage->HolderOfRoot();
     // What cannot be read here is told better by the coordinator, which reads it too.
     if (!holder.ok() || !holder->has_value()) return absl::OkStatus();
     if (Clock::Real().SteadyNow() < deadline) {

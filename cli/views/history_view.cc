@@ -57,8 +57,8 @@ HistoryEntry EntryOf(const v1::Timeline& timeline) {
 std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps) {
   std::vector<HistoryEntry> entries;
   for (const StepRecord& step : steps) {
-    for (const AttemptRecord& attempt : step.attempts) {
-      if (attempt.kind == AttemptRecord::Kind::kNone) continue;
+    for (const StoredAttempt& attempt : step.attempts) {
+      if (attempt.unfinished) continue;
       HistoryEntry entry;
       entry.kind = "save";
       entry.step = step.step;
@@ -66,9 +66,9 @@ std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps) {
       entry.time = attempt.time;
       entry.bytes = attempt.bytes;
       entry.world_size = attempt.world_size;
-      entry.result = attempt.kind == AttemptRecord::Kind::kManifest  ? std::string(kOperationDone)
-                     : attempt.kind == AttemptRecord::Kind::kDeleted ? "deleted"
-                                                                     : ReasonName(attempt.error);
+      entry.result = attempt.stands()  ? std::string(kOperationDone)
+                     : attempt.deleted ? "deleted"
+                                       : ReasonName(attempt.error);
       entry.message = std::string(attempt.error.message());
       entries.push_back(std::move(entry));
     }

@@ -78,29 +78,25 @@ TEST(HistoryViewTest, EntryOf_AReshard_HasNoStep) {
   EXPECT_TRUE(json["step"].is_null());
 }
 
-StepRecord StepWith(int64_t step, std::vector<AttemptRecord> attempts) {
+StepRecord StepWith(int64_t step, StoredAttempts attempts) {
   StepRecord record;
   record.step = step;
   record.attempts = std::move(attempts);
   return record;
 }
 
-AttemptRecord AttemptOf(uint32_t number, AttemptRecord::Kind kind, int64_t seconds, absl::Status error = {}) {
-  AttemptRecord attempt;
-  attempt.attempt = number;
-  attempt.kind = kind;
+StoredAttempt At(int64_t seconds, StoredAttempt attempt, absl::Status error = {}) {
   attempt.time = absl::FromUnixSeconds(seconds);
   attempt.error = std::move(error);
   return attempt;
 }
 
 TEST(HistoryViewTest, EntriesOf_WhatStorageKnows_StandsInTheOrderOfItsTime) {
-  using Kind = AttemptRecord::Kind;
-  const auto entries =
-      EntriesOf({StepWith(40, {AttemptOf(1, Kind::kAbortRecord, 100, MakeError(Reason::kRankLost, "rank 2 is lost")),
-                               AttemptOf(2, Kind::kManifest, 500)}),
-                 StepWith(60, {AttemptOf(1, Kind::kDeleted, 300, MakeError(Reason::kNotCommitted, "was deleted"))}),
-                 StepWith(80, {AttemptOf(1, Kind::kNone, 0)})});
+  const auto entries = EntriesOf(
+      {StepWith(40, {At(100, {.attempt = 1}, MakeError(Reason::kRankLost, "rank 2 is lost")),
+                     At(500, {.attempt = 2, .committed = true})}),
+       StepWith(60, {At(300, {.attempt = 1, .deleted = true}, MakeError(Reason::kNotCommitted, "was deleted"))}),
+       StepWith(80, {At(0, {.attempt = 1, .unfinished = true})})});
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].result, "RANK_LOST");
   EXPECT_EQ(entries[0].step, 40);

@@ -8,18 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/put_result.h"
 
 namespace cairn {
-
-enum class Put { kCreated, kExists };
-// Says whether the file got its name.
-struct PutResult {
-  // When this is not an error, the name is as durable as the caller asked, also for kExists.
-  absl::StatusOr<Put> put;
-  // True: `put` is an error that came after the system was asked for the name, so the file may have it now or get it
-  // later. False: the file does not have it.
-  bool in_doubt = false;
-};
 
 struct AtomicWriteOptions {
   // If true, the file replaces what stands under the name. If false, that stays as it is and the result is kExists.

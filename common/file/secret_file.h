@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 
 namespace cairn {
 
@@ -14,12 +14,12 @@ namespace cairn {
 inline constexpr size_t kSecretLength = 64;
 
 // Returns the secret at `path`. DATA_LOSS (FILE_MISSING): there is nothing; (FILE_TRUNCATED): it is no secret. Else
-// the errors of storage.
-absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view path);
+// the errors of root.
+absl::StatusOr<std::string> ReadSecret(ConfinedDirectory& root, std::string_view path);
 
 // Reads it, or makes it durably. Only the holder of the root's lock may call this, so that nobody else makes it
 // meanwhile.
-absl::StatusOr<std::string> ReadOrMakeSecret(PosixStorage& storage, std::string_view path);
+absl::StatusOr<std::string> ReadOrMakeSecret(ConfinedDirectory& root, std::string_view path);
 
 }  // namespace cairn
 

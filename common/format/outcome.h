@@ -45,6 +45,8 @@ struct Deletion {
   uint32_t world_size = 0;
   absl::Time commit_time = absl::UnixEpoch();
 
+  // Returns whether the manifest could be read.
+  bool of_a_commit() const { return world_size > 0; }
   bool operator==(const Deletion&) const = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -21,8 +22,9 @@ std::string NameOf(const CLI::App& command) {
 
 int Tell(const CLI::App& command, const std::string& mistake) {
   // It may repeat what was given, and a terminal would obey the control characters in that.
-  std::fprintf(stderr, "error: BAD_REQUEST: %s\n  next: See `%s --help`.\n", Printable(mistake, "\n\t").c_str(),
-               NameOf(command).c_str());
+  const std::string text =
+      "error: BAD_REQUEST: " + Printable(mistake, "\n\t") + "\n  next: See `" + NameOf(command) + " --help`.\n";
+  std::fputs(text.c_str(), stderr);
   return kUsage;
 }
 
@@ -111,8 +113,10 @@ std::string UsageOf(const CLI::App& command) {
 
 // `missing`: an argument. `where` says where people find its value, or nothing.
 int TellMissing(const CLI::App& command, const std::string& missing, const std::string& where) {
-  std::fprintf(stderr, "error: BAD_REQUEST: %s is required\n  usage: %s\n  next: %sSee `%s --help`.\n", missing.c_str(),
-               UsageOf(command).c_str(), where.empty() ? "" : (where + " ").c_str(), NameOf(command).c_str());
+  const std::string text = "error: BAD_REQUEST: " + missing + " is required\n  usage: " + UsageOf(command) +
+                           "\n  next: " + (where.empty() ? "" : where + " ") + "See `" + NameOf(command) +
+                           " --help`.\n";
+  std::fputs(text.c_str(), stderr);
   return kUsage;
 }
 
@@ -257,6 +261,13 @@ Argument& Argument::SplitAt(char delimiter) {
 template <typename T>
 Argument Command::AddOption(const std::string& names, T& value, const std::string& help) {
   return Argument(app_->add_option(names, value, help));
+}
+
+std::string Command::VariableOf(const std::string& flag) {
+  std::string variable = "CAIRN_";
+  for (const char c : flag.substr(2))
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
 }
 
 Argument Command::AddFlag(const std::string& names, bool& value, const std::string& help) {

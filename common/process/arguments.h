@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace CLI {
@@ -57,6 +58,16 @@ class Command {
   template <typename T>
   Argument AddOption(const std::string& names, T& value, const std::string& help);
   Argument AddFlag(const std::string& names, bool& value, const std::string& help);
+  // Declares an option or a flag of a service, which a pod's specification may also give as a variable of the
+  // environment: "--memory-budget" is CAIRN_MEMORY_BUDGET. `--help` shows its default.
+  template <typename T>
+  Argument AddSetting(const std::string& flag, T& value, const std::string& help) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return AddFlag(flag, value, help).FromEnvironment(VariableOf(flag));
+    } else {
+      return AddOption(flag, value, help).FromEnvironment(VariableOf(flag)).ShowDefault();
+    }
+  }
   // Makes it a mistake to give an option that people know from other commands, and says what to do instead. Help and
   // completions do not show it.
   void RefuseOption(const std::string& name, const std::string& instead);
@@ -70,6 +81,7 @@ class Command {
  protected:
   friend class ArgumentParser;
   explicit Command(CLI::App* app) : app_(app) {}
+  static std::string VariableOf(const std::string& flag);
   CLI::App* app_;
 };
 

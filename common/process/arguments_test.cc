@@ -159,6 +159,22 @@ TEST_F(ArgumentsTest, Parse_HelpAndVersion_EndWell) {
   EXPECT_EQ(ran_, 0);
 }
 
+TEST(ArgumentsSettingTest, Parse_ASettingIsNotGiven_ReadsTheVariableOfItsName) {
+  setenv("CAIRN_TEST_BUDGET", "7GiB", 1);
+  setenv("CAIRN_TEST_OPEN", "true", 1);
+  ArgumentParser parser("prog", "", "");
+  std::string budget = "0";
+  bool open = false;
+  parser.AddSetting("--test-budget", budget, "");
+  parser.AddSetting("--test-open", open, "");
+  const char* const words[] = {"prog"};
+  EXPECT_EQ(parser.Parse(1, words), std::nullopt);
+  EXPECT_EQ(budget, "7GiB");
+  EXPECT_TRUE(open);
+  unsetenv("CAIRN_TEST_BUDGET");
+  unsetenv("CAIRN_TEST_OPEN");
+}
+
 TEST_F(ArgumentsTest, Parse_OptionIsNotGiven_ReadsTheEnvironment) {
   setenv("CAIRN_TEST_LONG", "long", 1);
   {

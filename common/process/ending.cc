@@ -7,6 +7,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 
@@ -51,6 +56,16 @@ void Ending::LetSignalsThrough() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullp
 absl::Status Ending::Error() {
   MutexLock lock(mutex_);
   return error_;
+}
+
+int ExitStatusOf(const absl::Status& end, int failed) {
+  if (end.ok()) return 0;
+  const Reason reason = ReasonOf(end).value_or(Reason::kInternal);
+  const std::string text =
+      absl::StrCat("error: ", std::string(InfoOf(reason).name), ": ", Printable(std::string(end.message()), "\n\t"),
+                   "\n  next: ", Printable(NextActionOf(end), "\n\t"), "\n");
+  (void)!write(STDERR_FILENO, text.data(), text.size());
+  return failed;
 }
 
 }  // namespace cairn

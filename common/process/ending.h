@@ -1,4 +1,4 @@
-// The end of a service: by SIGTERM, by SIGINT, or by an error of its own.
+// The end of a service: by SIGTERM, by SIGINT, or by an error of its own, and what its process says of it.
 #ifndef CAIRN_COMMON_PROCESS_ENDING_H_
 #define CAIRN_COMMON_PROCESS_ENDING_H_
 
@@ -41,6 +41,14 @@ class Ending {
   Mutex mutex_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The exit status of a process whose work has failed, and of one that was started in a wrong way.
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+// Returns the exit status of a process that ends so: 0 if `end` is OK. Else it is `failed`, and the error is written to
+// standard error by one write(2): "error: REASON: text", with the next action in a line of its own.
+int ExitStatusOf(const absl::Status& end, int failed = kExitFailed);
 
 }  // namespace cairn
 

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "common/status/reason.h"
+
 namespace cairn {
 namespace {
 
@@ -62,6 +64,23 @@ TEST_F(EndingTest, Ending_WriteToAPipeThatNobodyReads_FailsWithoutASignal) {
   EXPECT_EQ(write(ends[1], "x", 1), -1);
   EXPECT_EQ(errno, EPIPE);
   close(ends[1]);
+}
+
+TEST(ExitStatusTest, ExitStatusOf_Ok_IsZeroAndSaysNothing) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ExitStatusOf(absl::OkStatus()), 0);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ExitStatusTest, ExitStatusOf_AnError_IsSaidWithItsNextAction) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ExitStatusOf(MakeError(Reason::kBadQuantity, "no duration: \x1b[1m", {{"next", "Write 10s."}}), kExitUsage),
+            2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "error: BAD_QUANTITY: no duration: \\x1b[1m\n  next: Write 10s.\n");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ExitStatusOf(absl::InternalError("without a reason")), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("error: INTERNAL: without a reason\n  next: "), 0u);
 }
 
 }  // namespace

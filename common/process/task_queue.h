@@ -2,13 +2,13 @@
 #ifndef CAIRN_COMMON_PROCESS_TASK_QUEUE_H_
 #define CAIRN_COMMON_PROCESS_TASK_QUEUE_H_
 
+#include <cstddef>
 #include <deque>
 #include <functional>
-#include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/mutex.h"
 
 namespace cairn {
@@ -20,61 +20,40 @@ namespace cairn {
 // Thread-safe. With one thread, tasks run one after the other.
 class TaskQueue {
  public:
-  // Starts fewer than `threads` (> 0) if the system refuses some of them. Throws std::system_error if it refuses all.
-  explicit TaskQueue(int threads) {
-    threads_.reserve(static_cast<size_t>(threads));
-    try {
-      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
-    } catch (const std::system_error&) {
-      if (threads_.empty()) throw;
-    }
-  }
+  // Starts one thread, and others, up to `most` (> 0), when a task finds all of them busy. If the system refuses one,
+  // those that run do its tasks. Throws std::system_error if it refuses the first.
+  explicit TaskQueue(int most);
   ~TaskQueue() { Stop(); }
+  TaskQueue(const TaskQueue&) = delete;
+  TaskQueue& operator=(const TaskQueue&) = delete;
 
   // Drops tasks that come after Stop.
-  void Post(std::function<void()> task) {
-    MutexLock lock(mutex_);
-    if (stopped_) return;
-    tasks_.push_back(std::move(task));
-    changed_.NotifyOne();
-  }
+  void Post(std::function<void()> task);
   // Drops tasks that have not begun and waits for the others. May be called again, also by several threads at once:
   // each call returns when no task runs any more. A task must not call it.
-  void Stop() {
-    {
-      MutexLock lock(mutex_);
-      stopped_ = true;
-      tasks_.clear();
-      changed_.NotifyAll();
-    }
-    MutexLock joining(join_mutex_);  // two threads must not join the same one
-    for (std::thread& thread : threads_) {
-      if (thread.joinable()) thread.join();
-    }
-  }
+  void Stop();
 
  private:
-  void Run() {
-    while (true) {
-      std::function<void()> task;
-      {
-        MutexLock lock(mutex_);
-        while (tasks_.empty() && !stopped_) changed_.Wait(mutex_);
-        if (stopped_) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
+  void Run();
 
+  const size_t most_;
+  Mutex join_mutex_;  // two threads must not join the same one; taken before `mutex_`
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  Mutex join_mutex_;
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);
 };
+
+// RunInBackground uses so many threads at most; more work waits.
+inline constexpr int kMostInBackground = 64;
+
+// Runs short work that may block for a while, and whose end nobody has to wait for, by a queue of the process: a name
+// is looked up, a connection is made, a file with a secret is read again. The work holds all that it uses, and may
+// still run when the process ends. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refuses a thread, and none runs that
+// would do it.
+absl::Status RunInBackground(std::function<void()> work);
 
 }  // namespace cairn
 

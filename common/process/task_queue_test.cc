@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -13,6 +14,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "absl/synchronization/notification.h"
 
 namespace {
 
@@ -108,6 +111,45 @@ TEST(TaskQueueTest, Stop_BySeveralThreadsAtOnce_AllReturnWhenNoTaskRuns) {
     go_on.set_value();
     for (auto& stopped : stopping) EXPECT_TRUE(stopped.get());
   }
+}
+
+TEST(BackgroundTest, RunInBackground_OneTaskBlocks_OthersRun) {
+  absl::Notification release, first, second;
+  ASSERT_TRUE(RunInBackground([&] {
+                release.WaitForNotification();
+                first.Notify();
+              }).ok());
+  ASSERT_TRUE(RunInBackground([&] { second.Notify(); }).ok());
+  second.WaitForNotification();
+  EXPECT_FALSE(first.HasBeenNotified());
+  release.Notify();
+  first.WaitForNotification();
+}
+
+TEST(BackgroundTest, RunInBackground_MoreThanThereAreThreads_AllRun) {
+  constexpr int kTasks = 3 * kMostInBackground;
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    int ran = 0, at_once = 0, most = 0;
+  };
+  const auto state = std::make_shared<State>();
+  for (int i = 0; i < kTasks; ++i) {
+    ASSERT_TRUE(RunInBackground([state] {
+                  {
+                    MutexLock lock(state->mutex);
+                    state->most = std::max(state->most, ++state->at_once);
+                  }
+                  std::this_thread::yield();
+                  MutexLock lock(state->mutex);
+                  --state->at_once;
+                  ++state->ran;
+                  state->changed.NotifyAll();
+                }).ok());
+  }
+  MutexLock lock(state->mutex);
+  while (state->ran < kTasks) state->changed.Wait(state->mutex);
+  EXPECT_LE(state->most, kMostInBackground);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "common/resources/thread.h"
 
 #include <algorithm>
+#include <atomic>
+#include <climits>
 #include <new>
 #include <string>
 #include <system_error>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -36,6 +39,38 @@ void RunOnThreads(int threads, const std::function<void()>& work) {
   }
   work();
   for (std::thread& thread : others) thread.join();
+}
+
+int Helpers::Take(int wanted) {
+  int free = free_;
+  int taken = 0;
+  do {
+    taken = std::min(free, wanted);
+  } while (!free_.compare_exchange_weak(free, free - taken));
+  return taken;
+}
+
+std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& helpers,
+                                           const std::function<int(size_t)>& one) {
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> stop = false;
+  Mutex mutex;
+  std::optional<FailedCall> first;
+  const int taken = helpers.Take(static_cast<int>(std::min<size_t>(count / share, INT_MAX)));
+  RunOnThreads(1 + taken, [&] {
+    // Numbers are taken in order, and what was taken is done: so when one has failed, all below it are done.
+    while (!stop) {
+      const size_t i = next++;
+      if (i >= count) return;
+      const int error = one(i);
+      if (error == 0) continue;
+      stop = true;
+      MutexLock lock(mutex);
+      if (!first.has_value() || i < first->index) first = {i, error};
+    }
+  });
+  helpers.GiveBack(taken);
+  return first;
 }
 
 }  // namespace cairn

@@ -4,7 +4,10 @@
 #ifndef CAIRN_COMMON_RESOURCES_THREAD_H_
 #define CAIRN_COMMON_RESOURCES_THREAD_H_
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -20,6 +23,29 @@ absl::StatusOr<std::thread> StartThread(std::string_view what, std::function<voi
 // take shares of one task until none is left: if the system refuses threads, the others, and at least this one, do the
 // whole task more slowly. `work` must not throw.
 void RunOnThreads(int threads, const std::function<void()>& work);
+
+// So many threads may help callers of ForEachOnThreads at a time. Those that hang are counted until they come back, so
+// storage that hangs makes no others. Thread-safe.
+class Helpers {
+ public:
+  explicit Helpers(int most) : free_(most) {}
+  // Returns how many of those that are wanted may be started. They are given back when they have ended.
+  int Take(int wanted);
+  void GiveBack(int taken) { free_ += taken; }
+
+ private:
+  std::atomic<int> free_;
+};
+
+struct FailedCall {
+  size_t index;
+  int error;
+};
+// Calls `one` with the numbers below `count`, on this thread and on one helper more for each `share` of them, or fewer
+// where the others are busy. They are taken in ascending order until one returns something else than 0. Returns the
+// smallest number that failed with what it returned; all below it were done. `one` must not throw.
+std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& helpers,
+                                           const std::function<int(size_t)>& one);
 
 }  // namespace cairn
 

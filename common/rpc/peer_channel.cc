@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
-#include "common/resources/spare_threads.h"
+#include "common/process/task_queue.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -31,7 +31,7 @@ std::shared_ptr<grpc::Channel> LetGoElsewhere(std::shared_ptr<grpc::Channel> cha
   return {raw, [channel = std::move(channel)](grpc::Channel*) mutable {
             auto* last = new std::shared_ptr<grpc::Channel>(std::move(channel));
             // Without a thread the channel stays, which costs less than a process that hangs.
-            SpareThreads::OfProcess().Run([last] { delete last; }).IgnoreError();
+            RunInBackground([last] { delete last; }).IgnoreError();
           }};
 }
 
@@ -75,7 +75,7 @@ void PeerChannel::Get(Ready ready) {
       attempt_->waiting.push_back(std::move(ready));
       if (!begins) return;
       // The thread holds no owner of the channel while it blocks, so that the owner can end.
-      failed = SpareThreads::OfProcess().Run([weak = weak_from_this(), attempt = attempt_, options = options_] {
+      failed = RunInBackground([weak = weak_from_this(), attempt = attempt_, options = options_] {
         absl::StatusOr<UniqueFd> connection = Dial(options, attempt->cancelled.get());
         if (const auto self = weak.lock()) self->Ended(attempt, std::move(connection));
       });

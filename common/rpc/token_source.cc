@@ -14,7 +14,7 @@
 #include "common/file/retry.h"
 #include "common/file/secret_file.h"
 #include "common/process/log.h"
-#include "common/resources/spare_threads.h"
+#include "common/process/task_queue.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -24,14 +24,14 @@ namespace {
 
 static_assert(kMaxTokens == kMaxServerTokens);
 
-absl::Status CheckModeOfRootToken(PosixStorage& storage) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, storage.OpenFile(kRootTokenPath, O_RDONLY | O_NONBLOCK));
+absl::Status CheckModeOfRootToken(ConfinedDirectory& root) {
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, root.OpenFile(kRootTokenPath, O_RDONLY | O_NONBLOCK));
   struct stat info;
   if (StatOf(file.get(), info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) {
     return absl::OkStatus();
   }
   return MakeError(Reason::kBadToken,
-                   absl::StrCat(storage.root(), "/", kRootTokenPath,
+                   absl::StrCat(root.path(), "/", kRootTokenPath,
                                 " can be read by others: chmod go= it, or, where the file system keeps no modes, give "
                                 "a --token-file"),
                    {{"file", kRootTokenPath}});
@@ -42,26 +42,25 @@ bool IsSecret(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
-absl::StatusOr<std::vector<std::string>> ReadRootTokens(PosixStorage& storage) {
-  CAIRN_RETURN_IF_ERROR(CheckModeOfRootToken(storage));
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, storage.ReadFile(kRootTokenPath, 4096));
+absl::StatusOr<std::vector<std::string>> ReadRootTokens(ConfinedDirectory& root) {
+  CAIRN_RETURN_IF_ERROR(CheckModeOfRootToken(root));
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, root.ReadFile(kRootTokenPath, 4096));
   std::vector<std::string> tokens = absl::StrSplit(text, '\n', absl::SkipWhitespace());
   for (std::string& token : tokens) absl::StripAsciiWhitespace(&token);
   if (tokens.empty() || tokens.size() > kMaxTokens || !std::all_of(tokens.begin(), tokens.end(), IsSecret)) {
-    return MakeError(
-        Reason::kBadToken,
-        absl::StrCat(storage.root(), "/", kRootTokenPath, " holds something else than one or two tokens of ",
-                     kSecretLength, " hexadecimal digits, one a line"),
-        {{"file", kRootTokenPath},
-         {"next",
-          "Write a token that `openssl rand -hex 32` makes into it, or remove it and start the "
-          "coordinator again, which makes a new one."}});
+    return MakeError(Reason::kBadToken,
+                     absl::StrCat(root.path(), "/", kRootTokenPath, " holds something else than one or two tokens of ",
+                                  kSecretLength, " hexadecimal digits, one a line"),
+                     {{"file", kRootTokenPath},
+                      {"next",
+                       "Write a token that `openssl rand -hex 32` makes into it, or remove it and start the "
+                       "coordinator again, which makes a new one."}});
   }
   return tokens;
 }
 
 absl::StatusOr<std::vector<std::string>> TokensOfRoot(const std::string& root) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, ConfinedDirectory::Open(root, false));
   return ReadRootTokens(*storage);
 }
 
@@ -73,14 +72,14 @@ void AddEach(const std::vector<std::string>& more, std::vector<std::string>& tok
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> MakeRootToken(PosixStorage& storage) {
-  if (!storage.Exists(kRootTokenPath)) {
-    CAIRN_RETURN_IF_ERROR(ReadOrMakeSecret(storage, kRootTokenPath).status());
+absl::StatusOr<std::vector<std::string>> MakeRootToken(ConfinedDirectory& root) {
+  if (!root.Exists(kRootTokenPath)) {
+    CAIRN_RETURN_IF_ERROR(ReadOrMakeSecret(root, kRootTokenPath).status());
   } else {
     // The process that made it may have ended before its name was durable.
-    CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));
+    CAIRN_RETURN_IF_ERROR(root.SettleDirectory(".cairn"));
   }
-  return ReadRootTokens(storage);
+  return ReadRootTokens(root);
 }
 
 absl::StatusOr<TokenCandidates> FindTokens(const TokenPlaces& places, const TokenDirectory& directory) {
@@ -181,7 +180,7 @@ void TokenSource::ReloadSoon() {
     MutexLock lock(self->mutex_);
     self->reloading_ = false;
   };
-  const absl::Status begun = SpareThreads::OfProcess().Run([self = shared_from_this(), done] {
+  const absl::Status begun = RunInBackground([self = shared_from_this(), done] {
     self->Reload();
     done();
   });

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 #include "common/rpc/peer_keys.h"
 #include "common/rpc/token_directory.h"
 
@@ -20,7 +20,7 @@ inline constexpr char kRootTokenPath[] = ".cairn/token";
 // Returns the tokens of the root, and makes one at the first call. Only the holder of the root's lock may call it.
 // UNAUTHENTICATED (BAD_TOKEN): others can read it (the file system may keep no modes), or the file holds something else
 // than one or two tokens. Else the errors of storage.
-absl::StatusOr<std::vector<std::string>> MakeRootToken(PosixStorage& storage);
+absl::StatusOr<std::vector<std::string>> MakeRootToken(ConfinedDirectory& root);
 
 struct TokenPlaces {
   bool insecure = false;  // --insecure: there is no token

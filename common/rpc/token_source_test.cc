@@ -25,7 +25,7 @@ class TokenSourceTest : public testing::Test {
     // This base comes before /tmp, and no other test uses it.
     setenv("XDG_RUNTIME_DIR", place_.c_str(), 1);
     root_ = place_ + "/root";
-    storage_ = *PosixStorage::Open(root_, true);
+    storage_ = *ConfinedDirectory::Open(root_, true);
   }
   ~TokenSourceTest() override { std::filesystem::remove_all(place_); }
 
@@ -39,7 +39,7 @@ class TokenSourceTest : public testing::Test {
 
   std::string place_;
   std::string root_;
-  std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<ConfinedDirectory> storage_;
 };
 
 TEST_F(TokenSourceTest, MakeRootToken_CalledTwice_MakesOneForItsOwnerAlone) {
@@ -53,7 +53,7 @@ TEST_F(TokenSourceTest, MakeRootToken_CalledTwice_MakesOneForItsOwnerAlone) {
   struct stat info = {};
   ASSERT_EQ(stat((root_ + "/.cairn/token").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
-  const auto other = PosixStorage::Open(place_ + "/other", true);
+  const auto other = ConfinedDirectory::Open(place_ + "/other", true);
   EXPECT_NE(*MakeRootToken(**other), *tokens);
 }
 

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/format/manifest.h"
-#include "store/read/attempt_summary.h"
+#include "store/read/stored_attempt.h"
 #include "store/write/attempt_requests.h"
 #include "store/write/step_requests.h"
 

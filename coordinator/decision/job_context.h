@@ -80,7 +80,7 @@ struct JobContext {
   uint64_t revision = 1;
   std::optional<int64_t> last_committed;
   // Say what is committed, and what builds on what.
-  const CommittedLines* lines = nullptr;
+  const JobLineage* lineage = nullptr;
   std::shared_ptr<const KnownSteps> known_steps;
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;

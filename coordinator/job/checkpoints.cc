@@ -31,7 +31,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
     if (!recovery_.error().ok()) return recovery_.error();
     return std::nullopt;
   }
-  if (const OutcomeSummary* outcome = outcomes_.Find(key); outcome != nullptr) return ViewOfOutcome(*outcome, context);
+  if (const StoredAttempt* outcome = outcomes_.Find(key); outcome != nullptr) return ViewOfOutcome(*outcome, context);
   const bool from_before = key.by_request() && known_epoch != 0 && known_epoch < context.options.coordinator_epoch;
   if (from_before) return ViewFromBefore(key, known_epoch, context);
   return NotCommitted(key, context);
@@ -56,7 +56,7 @@ NoteworthyRanks Checkpoints::Noteworthy(const JobContext& context) const {
   return {};
 }
 
-v1::Checkpoint ViewOfOutcome(const OutcomeSummary& outcome, const JobContext& context) {
+v1::Checkpoint ViewOfOutcome(const StoredAttempt& outcome, const JobContext& context) {
   v1::Checkpoint view;
   view.set_job(context.job);
   view.set_step(outcome.step);
@@ -72,9 +72,9 @@ v1::Checkpoint ViewOfOutcome(const OutcomeSummary& outcome, const JobContext& co
   if (outcome.committed) {
     view.set_bytes(outcome.bytes);
     view.set_world_size(outcome.world_size);
-    SetTimestamp(outcome.commit_time, *view.mutable_commit_time());
+    SetTimestamp(outcome.time, *view.mutable_commit_time());
     // If a save ended before the coordinator's start, only its end is known.
-    SetTimestamp(outcome.commit_time, *view.mutable_create_time());
+    SetTimestamp(outcome.time, *view.mutable_create_time());
   }
   if (!outcome.error.ok()) *view.mutable_error() = StatusToProto(outcome.error);
   return view;

@@ -18,7 +18,7 @@
 namespace cairn {
 
 // Returns what stands in storage of an attempt, as people see it.
-v1::Checkpoint ViewOfOutcome(const OutcomeSummary& outcome, const JobContext& context);
+v1::Checkpoint ViewOfOutcome(const StoredAttempt& outcome, const JobContext& context);
 
 // Looks at the parts of a job that it is given, and changes nothing. Not thread-safe.
 class Checkpoints {

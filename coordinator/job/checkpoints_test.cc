@@ -49,7 +49,7 @@ TEST_F(CheckpointsTest, Find_ByRequest_GoesFromRequestToSaveToOutcome) {
   const v1::Checkpoint saved = **checkpoints_.Find(OfRequest("r"), 0, context_);
   EXPECT_EQ(saved.state(), v1::Checkpoint::COLLECTING);
   EXPECT_EQ(saved.request_id(), "r") << "the one that was asked for, of the two that the save answers";
-  OutcomeSummary outcome = Outcome(5, 1, true);
+  StoredAttempt outcome = Outcome(5, 1, true);
   outcome.request_id = "s";
   outcomes_.Keep(outcome);
   EXPECT_TRUE(checkpoints_.Knows("s"));
@@ -59,7 +59,7 @@ TEST_F(CheckpointsTest, Find_ByRequest_GoesFromRequestToSaveToOutcome) {
 
 TEST_F(CheckpointsTest, Find_DamagedOutcome_IsShownAsSuch) {
   Recover();
-  OutcomeSummary damaged = Outcome(5, 1, false);
+  StoredAttempt damaged = Outcome(5, 1, false);
   damaged.damaged = true;
   damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
   outcomes_.Keep(damaged);

@@ -63,7 +63,7 @@ TEST_F(CommitTest, Manifest_RanksHaveMetrics_HasThoseOfRank0) {
 
 TEST_F(CommitTest, Outcome_ReadsAsDamaged_MayHaveBeenMisread) {
   PutOutcome put = BringToCommit(1);
-  OutcomeSummary damaged = Standing(put, false);
+  StoredAttempt damaged = Standing(put, false);
   damaged.damaged = true;
   damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
   job().OnOutcome(1, put.ticket, PutAnswer{damaged}, At());
@@ -228,7 +228,7 @@ TEST_F(CommitTest, Reserve_IsRefused_NamesTheStepOnce) {
   for (const auto& [refused, told] : refusals) {
     StartJob(Options());
     for (int rank = 0; rank < 2; ++rank) Register(rank);
-    Recover(Recovered());
+    Recover(StoredAttempts());
     Plan(1);
     const auto reserve = Take<ReserveAttempt>();
     ASSERT_TRUE(reserve.has_value());

@@ -72,9 +72,9 @@ JobContext Job::At(const Moment& moment) const {
   context.now = moment.now;
   context.wall = moment.wall;
   context.revision = revision_;
-  context.lines = &outcomes_.lines();
+  context.lineage = &outcomes_.lineage();
   context.known_steps = outcomes_.known_steps();
-  context.last_committed = context.lines->latest();
+  context.last_committed = context.lineage->latest();
   context.stalled_step = saves_.StalledStep();
   return context;
 }
@@ -260,7 +260,7 @@ Save* Job::BeginSave(const Member& member, const v1::SaveState& state, const Job
   if (saves_.EndedFor(member, state) != nullptr) return nullptr;
   // A checkpoint may be replaced that the trainers say they want replaced, or from before which they have gone on.
   const bool replaces =
-      state.overwrite() || (outcomes_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
+      state.overwrite() || (outcomes_.Committed(step) && context.lineage->LeavesBehind(ResumedFrom(state), step));
   if (!replaces && outcomes_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
   if (saves_.full()) return nullptr;
   Save& save = saves_.Begin(step, context);
@@ -312,7 +312,7 @@ News Job::AdvanceOperations(const JobContext& context) {
 }
 
 void Job::KeepLeftovers(const JobContext& context) {
-  for (const Leftover& leftover : saves_.TakeLeftovers()) {
+  for (const StoredAttempt& leftover : saves_.TakeLeftovers()) {
     leftovers_.Add(leftover, context.now + options_.storage_timeout);
   }
 }

@@ -94,7 +94,7 @@ class Job {
   std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient, bool partly,
                                                 const Moment& moment);
   // Returns what stands in storage of an attempt, as people see it.
-  v1::Checkpoint ViewOf(const OutcomeSummary& outcome, const Moment& moment) const;
+  v1::Checkpoint ViewOf(const StoredAttempt& outcome, const Moment& moment) const;
   // The job as people see it, with the ranks of `page`; see GetJobRequest.page for what is shown without one.
   v1::Job View(const Moment& moment, const std::optional<v1::RankPage>& page = std::nullopt) const;
   // The same without a page, which many who wait share. It is a moment old at most, and of a job that is not shown
@@ -111,8 +111,8 @@ class Job {
   void OnLayout(const std::string& digest, const Moment& moment);
 
   // Results of actions.
-  void OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment);
-  void OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment);
+  void OnRecovered(const absl::StatusOr<StoredAttempts>& recovered, const Moment& moment);
+  void OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& recovered, const Moment& moment);
   void OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment);
   void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const Moment& moment);
   void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment);

@@ -70,7 +70,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   // The request may be a repeated one: in flight, ended since the start, or ended before.
   const CheckpointKey key{std::nullopt, request.request_id()};
   if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, At(moment));
-  if (request.has_step() && !context.lines->superseded().contains(request.step())) {
+  if (request.has_step() && !context.lineage->superseded().contains(request.step())) {
     const auto still =
         outcomes_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
     if (!still.has_value()) return std::nullopt;
@@ -132,14 +132,14 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
   }
   if (!result->ok()) return result->status();
   Changed changed{**result};
-  for (const OutcomeSummary& deleted : changed.steps.deleted) {
+  for (const StoredAttempt& deleted : changed.steps.deleted) {
     if (patient && leftovers_.Removing(deleted.step, deleted.attempt)) return std::nullopt;
     changed.files_left = changed.files_left || leftovers_.Contains(deleted.step, deleted.attempt);
   }
   return changed;
 }
 
-v1::Checkpoint Job::ViewOf(const OutcomeSummary& outcome, const Moment& moment) const {
+v1::Checkpoint Job::ViewOf(const StoredAttempt& outcome, const Moment& moment) const {
   return ViewOfOutcome(outcome, At(moment));
 }
 

@@ -5,25 +5,32 @@ namespace cairn {
 
 void Job::EnsureRecovered(const Moment& moment) { recovery_.Begin(At(moment)); }
 
-void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
+void Job::OnRecovered(const absl::StatusOr<StoredAttempts>& recovered, const Moment& moment) {
   if (recovered.ok()) {
-    for (const OutcomeSummary& outcome : recovered->outcome) outcomes_.Keep(outcome);
+    for (const StoredAttempt& attempt : *recovered) {
+      if (!attempt.unfinished) outcomes_.Keep(attempt);
+    }
   }
   const JobContext context = Begin(moment);
   News news = recovery_.OnRead(recovered.status(), context);
   if (!recovered.ok()) return Tell(news, context);
-  for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
+  size_t unfinished = 0;
+  for (const StoredAttempt& attempt : *recovered) {
+    if (!attempt.left_over()) continue;
+    leftovers_.Add(attempt);
+    ++unfinished;
+  }
   for (int64_t step : outcomes_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
   // The last coordinator may have had no time for it. Loads that it has begun may come back with their agents before.
   // A name without checkpoints has nothing to prune, and may be no job at all.
   if (!outcomes_.empty()) step_changes_.AskToPrune(context, context.started + 2 * options_.lease_ttl);
-  context.Log(LogLevel::kInfo, "recovered",
-              {{"outcomes", recovered->outcome.size()}, {"unfinished", recovered->leftover.size()}});
+  context.Log(LogLevel::kInfo, "recovered", {{"outcomes", outcomes_.size()}, {"unfinished", unfinished}});
   news += ApplyAll(context);
   Finish(std::move(news), context);
 }
 
-void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
+void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& recovered,
+                     const Moment& moment) {
   if (!outcomes_.OnRead(step, ticket, recovered, At(moment))) return;
   const JobContext context = Begin(moment);  // with what was read
   News news = News::Urgent();
@@ -43,7 +50,7 @@ void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserve
   const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
   // The number comes too late. The directory that was made gets an abort record and is removed, as that of an attempt
   // that nobody finished.
-  if (!taken && reserved.ok()) leftovers_.Add({step, reserved->attempt});
+  if (!taken && reserved.ok()) leftovers_.Add({.step = step, .attempt = reserved->attempt, .unfinished = true});
   Finish(News::Step(), context);
 }
 
@@ -79,11 +86,11 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
   const JobContext context = At(moment);
   if (!step_changes_.OnChanged(ticket, changed, context)) return;
   if (changed.ok()) {
-    for (const OutcomeSummary& deleted : changed->deleted) {
+    for (const StoredAttempt& deleted : changed->deleted) {
       outcomes_.Keep(deleted);
       // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
       if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;
-      leftovers_.Add({deleted.step, deleted.attempt, /*abort_record=*/true, /*deleted=*/true});
+      leftovers_.Add(deleted);
       context.Log(LogLevel::kInfo, "deleted", {{"step", deleted.step}, {"attempt", deleted.attempt}});
     }
   }

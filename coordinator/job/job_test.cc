@@ -193,8 +193,8 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
-  Recovered recovered;
-  recovered.outcome.push_back(Standing(put, true));
+  StoredAttempts recovered;
+  recovered.push_back(Standing(put, true));
   job().OnStepRead(1, read->ticket, recovered, At());
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStepCommitted);
   // Rank 1 asked after the read had begun: it is read again.
@@ -207,7 +207,7 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, 1, 3)});
   read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
-  job().OnStepRead(1, read->ticket, Recovered(), At());
+  job().OnStepRead(1, read->ticket, StoredAttempts(), At());
   EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "a save of it has begun";
 }
 
@@ -249,13 +249,13 @@ TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
 TEST_F(JobTest, Recover_AnAttemptTookAnothersPlace_DeletesTheReplacedOne) {
   StartJob(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
-  Recovered recovered;
+  StoredAttempts recovered;
   for (uint32_t attempt : {1, 2}) {
-    OutcomeSummary outcome;
+    StoredAttempt outcome;
     outcome.step = 4;
     outcome.attempt = attempt;
     outcome.committed = true;
-    recovered.outcome.push_back(outcome);
+    recovered.push_back(outcome);
   }
   Recover(recovered);
   const auto change = Take<ChangeSteps>();
@@ -326,13 +326,13 @@ TEST_F(JobTest, Save_RanksOfWhichOneDoesNotOverwrite_TakeNoCommittedStep) {
 }
 
 TEST_F(JobTest, Save_TrainingThatWentBack_TakesTheStepThatItLeftBehind) {
-  OutcomeSummary stood;
+  StoredAttempt stood;
   stood.committed = true;
-  Recovered recovered;
+  StoredAttempts recovered;
   for (int64_t step : {40, 60}) {
     stood.step = step;
     stood.attempt = 1;
-    recovered.outcome.push_back(stood);
+    recovered.push_back(stood);
   }
   StartJob(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
@@ -357,8 +357,8 @@ TEST_F(JobTest, Save_TrainingThatWentBack_TakesTheStepThatItLeftBehind) {
 TEST_F(JobTest, Save_CallThatWasRefused_JoinsNoLaterSaveOfTheStep) {
   const PutOutcome put = BringToCommit(1);
   job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
-  Recovered recovered;
-  recovered.outcome.push_back(Standing(put, true));
+  StoredAttempts recovered;
+  recovered.push_back(Standing(put, true));
   for (int rank = 0; rank < 2; ++rank) {
     Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
     const auto read = Take<ReadStep>();
@@ -370,7 +370,7 @@ TEST_F(JobTest, Save_CallThatWasRefused_JoinsNoLaterSaveOfTheStep) {
   Report(0, 900, {Begun(0, 1, 3)});
   const auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
-  job().OnStepRead(1, read->ticket, Recovered(), At());
+  job().OnStepRead(1, read->ticket, StoredAttempts(), At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
   EXPECT_EQ(ErrorOf(OrderOf(1, 1)), Reason::kStepCommitted);
   Report(1, 901);
@@ -407,7 +407,7 @@ TEST_F(JobTest, Forgettable_NameThatDoesNotExist_SoonAfterStorageHasSaidSo) {
   EXPECT_EQ(ghost.TakeActions().size(), 1u) << "storage is asked";
   now_ += absl::Seconds(1);
   EXPECT_FALSE(ghost.job.forgettable(now_)) << "storage has not answered";
-  ghost.job.OnRecovered(Recovered(), At());
+  ghost.job.OnRecovered(StoredAttempts(), At());
   EXPECT_TRUE(ghost.TakeActions().empty()) << "there is nothing to prune";
   now_ += absl::Milliseconds(100);
   EXPECT_TRUE(ghost.job.forgettable(now_));

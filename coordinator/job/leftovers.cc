@@ -21,7 +21,7 @@ bool Leftovers::Removing(int64_t step, uint32_t attempt) const {
   const auto [begin, end] = sweeps_.equal_range({step, attempt});
   return std::any_of(begin, end, [](const auto& entry) {
     const Sweep& sweep = entry.second;
-    return sweep.leftover.abort_record && sweep.ticket != 0;
+    return !sweep.leftover.unfinished && sweep.ticket != 0;
   });
 }
 
@@ -41,13 +41,13 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBoo
   if (context.now < FirstRemoval(context)) return;
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
   auto removals = std::count_if(sweeps_.begin(), sweeps_.end(), [](const auto& entry) {
-    return entry.second.leftover.abort_record && entry.second.ticket != 0;
+    return !entry.second.leftover.unfinished && entry.second.ticket != 0;
   });
   for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
-    if (sweep.leftover.abort_record && removals >= kRemovalsAtOnce) continue;
-    const auto& [step, attempt, abort_record, deleted] = sweep.leftover;
-    if (deleted) {
+    if (!sweep.leftover.unfinished && removals >= kRemovalsAtOnce) continue;
+    const auto& [step, attempt] = place;
+    if (sweep.leftover.deleted) {
       // Whatever begins now finds the deletion; what has begun before may have found the checkpoint.
       if (loads.MayRead(step)) continue;
       Begin(sweep, context);
@@ -55,7 +55,7 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBoo
       continue;
     }
     // Meanwhile a save, or the number of a new attempt, may have taken this one up.
-    const OutcomeSummary* outcome = outcomes.Find(step, attempt);
+    const StoredAttempt* outcome = outcomes.Find(step, attempt);
     if (outcome != nullptr && outcome->committed) sweep.done = true;
     if (const Save* save = saves.Active(step); save != nullptr && save->attempt() == attempt) continue;
     for (const auto& [rank, member] : context.members.members()) {
@@ -67,17 +67,18 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBoo
     }
     if (sweep.done || context.now < sweep.next_try) continue;
     Begin(sweep, context);
-    removals += abort_record ? 1 : 0;
+    removals += sweep.leftover.unfinished ? 0 : 1;
   }
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
 }
 
 void Leftovers::Begin(Sweep& sweep, const JobContext& context) {
-  const auto& [step, attempt, abort_record, deleted] = sweep.leftover;
+  const int64_t step = sweep.leftover.step;
+  const uint32_t attempt = sweep.leftover.attempt;
   sweep.ticket = context.NewTicket();
   context.Log(LogLevel::kInfo, "sweeping", {{"step", step}, {"attempt", attempt}});
-  if (abort_record) {
-    context.Do(RemoveFiles{step, attempt, deleted, sweep.ticket, context.last_committed});
+  if (!sweep.leftover.unfinished) {
+    context.Do(RemoveFiles{step, attempt, sweep.leftover.deleted, sweep.ticket, context.last_committed});
     return;
   }
   const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
@@ -85,11 +86,11 @@ void Leftovers::Begin(Sweep& sweep, const JobContext& context) {
   context.Do(PutOutcome{step, attempt, 0, nullptr, nullptr, error, "", sweep.ticket});
 }
 
-void Leftovers::OnOutcome(uint64_t ticket, const absl::StatusOr<OutcomeSummary>& standing, const JobContext& context) {
+void Leftovers::OnOutcome(uint64_t ticket, const absl::StatusOr<StoredAttempt>& standing, const JobContext& context) {
   for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;
-    sweep.leftover.abort_record = standing.ok() && !standing->committed;
+    sweep.leftover.unfinished = !standing.ok() || standing->committed;
     sweep.done = standing.ok() && standing->damaged;  // its files stay for whoever may rescue them
     if (!standing.ok()) sweep.next_try = context.now + context.options.lease_ttl;
   }

@@ -22,7 +22,7 @@ namespace cairn {
 class Leftovers {
  public:
   // Its files are not touched before `next_try`.
-  void Add(const Leftover& leftover, absl::Time next_try = absl::InfinitePast()) {
+  void Add(const StoredAttempt& leftover, absl::Time next_try = absl::InfinitePast()) {
     sweeps_.insert({{leftover.step, leftover.attempt}, {leftover, 0, next_try}});
   }
   bool empty() const { return sweeps_.empty(); }
@@ -40,12 +40,12 @@ class Leftovers {
   // Takes every step that is possible now. It leaves alone what a save under way or a member speaks of.
   void Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes, const JobContext& context);
   // The results of its actions. Those of others are ignored.
-  void OnOutcome(uint64_t ticket, const absl::StatusOr<OutcomeSummary>& standing, const JobContext& context);
+  void OnOutcome(uint64_t ticket, const absl::StatusOr<StoredAttempt>& standing, const JobContext& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, const JobContext& context);
 
  private:
   struct Sweep {
-    Leftover leftover;
+    StoredAttempt leftover;
     uint64_t ticket = 0;  // of the action under way
     absl::Time next_try = absl::InfinitePast();
     bool done = false;

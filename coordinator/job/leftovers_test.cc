@@ -28,7 +28,7 @@ class LeftoversTest : public PartTest {
 };
 
 TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsAnAbortRecordAndIsRemoved) {
-  leftovers_.Add({4, 1});
+  leftovers_.Add({.step = 4, .attempt = 1, .unfinished = true});
   Advance();
   EXPECT_FALSE(Take<PutOutcome>().has_value()) << "its agents may come back with it";
   PassTheStart();
@@ -50,7 +50,7 @@ TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsAnAbortRecordAndIsRemoved) {
 }
 
 TEST_F(LeftoversTest, Advance_HundredsWereDeleted_FewAreRemovedAtATime) {
-  for (int64_t step = 1; step <= 300; ++step) leftovers_.Add({step, 1, /*abort_record=*/true, /*deleted=*/true});
+  for (int64_t step = 1; step <= 300; ++step) leftovers_.Add({.step = step, .attempt = 1, .deleted = true});
   PassTheStart();
   int64_t removed = 0;
   std::vector<RemoveFiles> under_way;
@@ -72,7 +72,7 @@ TEST_F(LeftoversTest, Advance_HundredsWereDeleted_FewAreRemovedAtATime) {
 }
 
 TEST_F(LeftoversTest, Advance_RankComesBackWithIt_IsLeftToItsSave) {
-  leftovers_.Add({4, 1});
+  leftovers_.Add({.step = 4, .attempt = 1, .unfinished = true});
   PassTheStart();
   Report(0, InTheAttempt());
   Advance();
@@ -87,7 +87,7 @@ TEST_F(LeftoversTest, Advance_RankComesBackWithIt_IsLeftToItsSave) {
 
 // The agent is lost that brought it back. The save ends its attempt itself.
 TEST_F(LeftoversTest, Advance_ASaveHasTakenItUp_IsLeftToTheSave) {
-  leftovers_.Add({4, 1});
+  leftovers_.Add({.step = 4, .attempt = 1, .unfinished = true});
   PassTheStart();
   const Member& member = Report(0, InTheAttempt());
   Save& save = saves_.Begin(4, context_);
@@ -100,7 +100,7 @@ TEST_F(LeftoversTest, Advance_ASaveHasTakenItUp_IsLeftToTheSave) {
 }
 
 TEST_F(LeftoversTest, Advance_WasCommittedMeanwhile_IsNoLeftover) {
-  leftovers_.Add({4, 1});
+  leftovers_.Add({.step = 4, .attempt = 1, .unfinished = true});
   PassTheStart();
   outcomes_.Keep(Outcome(4, 1, true));
   Advance();
@@ -109,7 +109,7 @@ TEST_F(LeftoversTest, Advance_WasCommittedMeanwhile_IsNoLeftover) {
 }
 
 TEST_F(LeftoversTest, OnOutcome_StorageFails_IsTriedAgain) {
-  leftovers_.Add({4, 1});
+  leftovers_.Add({.step = 4, .attempt = 1, .unfinished = true});
   PassTheStart();
   Advance();
   leftovers_.OnOutcome(Take<PutOutcome>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);
@@ -121,10 +121,10 @@ TEST_F(LeftoversTest, OnOutcome_StorageFails_IsTriedAgain) {
 }
 
 TEST_F(LeftoversTest, OnOutcome_ADamagedOneStands_ItsFilesStay) {
-  leftovers_.Add({4, 1});
+  leftovers_.Add({.step = 4, .attempt = 1, .unfinished = true});
   PassTheStart();
   Advance();
-  OutcomeSummary damaged = Outcome(4, 1, false);
+  StoredAttempt damaged = Outcome(4, 1, false);
   damaged.damaged = true;
   leftovers_.OnOutcome(Take<PutOutcome>()->ticket, damaged, context_);
   Advance();
@@ -139,8 +139,8 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
   load.set_trainer_incarnation(100);
   load.set_step(4);
   (void)loads_.Apply(Report(0, state), context_);
-  leftovers_.Add({4, 1, /*abort_record=*/true, /*deleted=*/true});
-  leftovers_.Add({5, 1, /*abort_record=*/true, /*deleted=*/true});
+  leftovers_.Add({.step = 4, .attempt = 1, .deleted = true});
+  leftovers_.Add({.step = 5, .attempt = 1, .deleted = true});
   Advance();
   EXPECT_FALSE(Take<RemoveFiles>().has_value()) << "loads of before the restart may come back";
   PassTheStart();
@@ -163,9 +163,9 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
 }
 
 TEST_F(LeftoversTest, DueRemovals_AsTheyGo_CountsDeletedAttemptsAndTheDelay) {
-  leftovers_.Add({3, 1});  // nobody finished it, and nobody deleted it
+  leftovers_.Add({.step = 3, .attempt = 1, .unfinished = true});  // nobody finished it, and nobody deleted it
   EXPECT_EQ(leftovers_.DueRemovals(context_).attempts, 0U);
-  for (const int64_t step : {4, 5}) leftovers_.Add({step, 1, /*abort_record=*/true, /*deleted=*/true});
+  for (const int64_t step : {4, 5}) leftovers_.Add({.step = step, .attempt = 1, .deleted = true});
   Pass(absl::Seconds(5));
   EXPECT_EQ(leftovers_.DueRemovals(context_).attempts, 2U);
   EXPECT_EQ(leftovers_.DueRemovals(context_).delay, 2 * options_.lease_ttl - absl::Seconds(5));
@@ -180,7 +180,7 @@ TEST_F(LeftoversTest, DueRemovals_AsTheyGo_CountsDeletedAttemptsAndTheDelay) {
 }
 
 TEST_F(LeftoversTest, OnRemoved_DeletedFilesCouldNotBeRemoved_IsTriedAgain) {
-  leftovers_.Add({4, 1, /*abort_record=*/true, /*deleted=*/true});
+  leftovers_.Add({.step = 4, .attempt = 1, .deleted = true});
   PassTheStart();
   Advance();
   leftovers_.OnRemoved(Take<RemoveFiles>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);

@@ -30,8 +30,8 @@ class OracleTest : public JobFixture, public testing::WithParamInterface<Planted
   OracleTest() {
     StartJob(Options(), kRanks);
     for (int rank = 0; rank < kRanks; ++rank) Register(rank);
-    Recovered recovered;
-    OutcomeSummary& outcome = recovered.outcome.emplace_back();
+    StoredAttempts recovered;
+    StoredAttempt& outcome = recovered.emplace_back();
     outcome.step = 10;
     outcome.attempt = 1;
     outcome.committed = true;

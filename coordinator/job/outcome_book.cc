@@ -17,37 +17,37 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 }  // namespace
 
-void OutcomeBook::Keep(const OutcomeSummary& outcome) { Change()[{outcome.step, outcome.attempt}] = outcome; }
+void OutcomeBook::Keep(const StoredAttempt& outcome) { Change()[{outcome.step, outcome.attempt}] = outcome; }
 
-const CommittedLines& OutcomeBook::lines() const {
-  if (std::exchange(lines_stale_, false)) {
-    lines_ = MakeLines();
+const JobLineage& OutcomeBook::lineage() const {
+  if (std::exchange(lineage_stale_, false)) {
+    lineage_ = MakeLineage();
     auto known = std::make_shared<KnownSteps>();
     for (const auto& [key, outcome] : outcomes_) {
       if (known->all.empty() || known->all.back() != key.first) known->all.push_back(key.first);
     }
     known->current = Checkpoints();
-    std::erase_if(known->current, [&](int64_t step) { return lines_.superseded().contains(step); });
+    std::erase_if(known->current, [&](int64_t step) { return lineage_.superseded().contains(step); });
     std::copy_if(known->current.begin(), known->current.end(), std::back_inserter(known->committed),
                  [this](int64_t step) { return Committed(step); });
     known_steps_ = std::move(known);
   }
-  return lines_;
+  return lineage_;
 }
 
 std::shared_ptr<const KnownSteps> OutcomeBook::known_steps() const {
-  lines();
+  lineage();
   return known_steps_;
 }
 
-CommittedLines OutcomeBook::MakeLines() const {
-  std::vector<CommittedLines::Commit> commits;
+JobLineage OutcomeBook::MakeLineage() const {
+  std::vector<JobLineage::Commit> commits;
   for (const auto& [key, outcome] : outcomes_) {
     if (!outcome.stands()) continue;
     if (!commits.empty() && commits.back().step == key.first) commits.pop_back();
     commits.push_back({key.first, outcome.lineage});
   }
-  return CommittedLines(std::move(commits));
+  return JobLineage(std::move(commits));
 }
 
 std::vector<int64_t> OutcomeBook::Checkpoints() const {
@@ -82,13 +82,13 @@ absl::Status OutcomeBook::CommittedError(int64_t step, const JobContext& context
                    {{"job", context.job}, {"step", absl::StrCat(step)}});
 }
 
-const OutcomeSummary* OutcomeBook::Find(int64_t step, uint32_t attempt) const {
+const StoredAttempt* OutcomeBook::Find(int64_t step, uint32_t attempt) const {
   const auto found = outcomes_.find({step, attempt});
   return found == outcomes_.end() ? nullptr : &found->second;
 }
 
-const OutcomeSummary* OutcomeBook::FindSettled(int64_t step, uint32_t attempt) const {
-  const OutcomeSummary* outcome = Find(step, attempt);
+const StoredAttempt* OutcomeBook::FindSettled(int64_t step, uint32_t attempt) const {
+  const StoredAttempt* outcome = Find(step, attempt);
   // An outcome that could not be read once may stand all the same. The attempt goes on, and its own put will find that
   // outcome.
   const bool unread = outcome != nullptr && outcome->damaged && !HasReason(outcome->error, Reason::kManifestCorrupt) &&
@@ -96,9 +96,9 @@ const OutcomeSummary* OutcomeBook::FindSettled(int64_t step, uint32_t attempt) c
   return unread ? nullptr : outcome;
 }
 
-const OutcomeSummary* OutcomeBook::Find(const CheckpointKey& key) const {
+const StoredAttempt* OutcomeBook::Find(const CheckpointKey& key) const {
   const std::optional<int64_t> step = key.step.has_value() || key.by_request() ? key.step : last_committed();
-  const OutcomeSummary* found = nullptr;
+  const StoredAttempt* found = nullptr;
   for (const auto& [at, outcome] : outcomes_) {
     const bool named = key.by_request() ? outcome.request_id == key.request_id : at.first == step;
     // An attempt that failed to take the place of a checkpoint has changed nothing about it.
@@ -143,14 +143,16 @@ void OutcomeBook::Begin(int64_t step, Read& read, const JobContext& context) {
   context.Do(ReadStep{step, read.ticket});
 }
 
-bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& result,
+bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& result,
                          const JobContext& context) {
   const auto found = reads_.find(step);
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
     Outcomes& outcomes = Change();
     outcomes.erase(outcomes.lower_bound({step, 0}), outcomes.lower_bound({step + 1, 0}));
-    for (const OutcomeSummary& outcome : result->outcome) Keep(outcome);
+    for (const StoredAttempt& attempt : *result) {
+      if (!attempt.unfinished) Keep(attempt);
+    }
   }
   Read& read = found->second;
   read.ticket = 0;

@@ -24,15 +24,16 @@ namespace cairn {
 class OutcomeBook {
  public:
   // Takes what stands in storage, in the place of what was remembered of the attempt.
-  void Keep(const OutcomeSummary& outcome);
+  void Keep(const StoredAttempt& outcome);
 
   bool empty() const { return outcomes_.empty(); }
+  size_t size() const { return outcomes_.size(); }
   // The latest step on which the training builds.
-  std::optional<int64_t> last_committed() const { return lines().latest(); }
+  std::optional<int64_t> last_committed() const { return lineage().latest(); }
   bool Committed(int64_t step) const;
   // Returns what is committed, and what builds on what. The reference stays valid, and is brought up to date by the
   // next call.
-  const CommittedLines& lines() const;
+  const JobLineage& lineage() const;
   std::shared_ptr<const KnownSteps> known_steps() const;
   // The steps that are committed or damaged, ascending.
   std::vector<int64_t> Checkpoints() const;
@@ -42,9 +43,9 @@ class OutcomeBook {
   static absl::Status CommittedError(int64_t step, const JobContext& context);
   // Each is null if there is none. The second one leaves out an outcome that could not be read: it may stand all the
   // same. The third one finds the newest outcome that the key names; of a step that is committed, its commit.
-  const OutcomeSummary* Find(int64_t step, uint32_t attempt) const;
-  const OutcomeSummary* FindSettled(int64_t step, uint32_t attempt) const;
-  const OutcomeSummary* Find(const CheckpointKey& key) const;
+  const StoredAttempt* Find(int64_t step, uint32_t attempt) const;
+  const StoredAttempt* FindSettled(int64_t step, uint32_t attempt) const;
+  const StoredAttempt* Find(const CheckpointKey& key) const;
   // Returns whether there is an outcome of a later attempt of the step.
   bool HasLater(int64_t step, uint32_t attempt) const;
 
@@ -57,18 +58,18 @@ class OutcomeBook {
   // Reads an outcome again that could not be read. `caller` asks for it.
   void ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, const JobContext& context);
   // Takes the result of a ReadStep. Returns false if it is not the one that was waited for.
-  bool OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& read, const JobContext& context);
+  bool OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& read, const JobContext& context);
   // STORAGE_STALLED if the step has been read for too long; else OK.
   absl::Status ReadStalled(int64_t step, const JobContext& context) const;
   void Forget(absl::Time now);
 
  private:
-  using Outcomes = std::map<std::pair<int64_t, uint32_t>, OutcomeSummary>;  // by step and attempt
+  using Outcomes = std::map<std::pair<int64_t, uint32_t>, StoredAttempt>;  // by step and attempt
 
-  CommittedLines MakeLines() const;
+  JobLineage MakeLineage() const;
   // Returns the outcomes so that they can be changed, and forgets what followed from them.
   Outcomes& Change() {
-    lines_stale_ = true;
+    lineage_stale_ = true;
     return outcomes_;
   }
 
@@ -86,9 +87,9 @@ class OutcomeBook {
 
   Outcomes outcomes_;
   // Followed from the outcomes when it was asked for last.
-  mutable CommittedLines lines_;
+  mutable JobLineage lineage_;
   mutable std::shared_ptr<const KnownSteps> known_steps_ = std::make_shared<const KnownSteps>();
-  mutable bool lines_stale_ = false;
+  mutable bool lineage_stale_ = false;
   std::map<int64_t, Read> reads_;  // by step
   // If an outcome could not be read, it is read again for those who ask, but not before this time.
   absl::Time next_unsettled_read_ = absl::InfinitePast();

@@ -9,13 +9,13 @@ namespace {
 class OutcomeBookTest : public PartTest {
  protected:
   // Storage says this of step 4 to the read that is under way.
-  bool Answer(const absl::StatusOr<Recovered>& recovered) {
+  bool Answer(const absl::StatusOr<StoredAttempts>& recovered) {
     const auto read = Take<ReadStep>();
     return read.has_value() && book_.OnRead(4, read->ticket, recovered, context_);
   }
-  static Recovered Holding(const OutcomeSummary& outcome) { return {{outcome}, {}}; }
-  static OutcomeSummary Damaged(Reason reason) {
-    OutcomeSummary outcome = Outcome(4, 1, false);
+  static StoredAttempts Holding(const StoredAttempt& outcome) { return {outcome}; }
+  static StoredAttempt Damaged(Reason reason) {
+    StoredAttempt outcome = Outcome(4, 1, false);
     outcome.damaged = true;
     outcome.error = MakeError(reason, "cannot be read");
     return outcome;
@@ -26,7 +26,7 @@ class OutcomeBookTest : public PartTest {
 
 TEST_F(OutcomeBookTest, Find_ByStepRequestOrNeither_IsTheNewest) {
   book_.Keep(Outcome(4, 1, false));
-  OutcomeSummary asked_for = Outcome(4, 2, true);
+  StoredAttempt asked_for = Outcome(4, 2, true);
   asked_for.request_id = "r";
   book_.Keep(asked_for);
   book_.Keep(Outcome(6, 1, false));
@@ -50,7 +50,7 @@ TEST_F(OutcomeBookTest, Find_LaterAttemptFailedToReplaceTheCommit_IsTheCommit) {
   book_.Keep(Outcome(6, 1, true));
   EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 3u);
   EXPECT_EQ(book_.Replaced(), std::vector<int64_t>{4});
-  OutcomeSummary deleted = Outcome(4, 1, true);
+  StoredAttempt deleted = Outcome(4, 1, true);
   deleted.deleted = true;
   book_.Keep(deleted);
   EXPECT_EQ(book_.Replaced(), std::vector<int64_t>());
@@ -60,7 +60,7 @@ TEST_F(OutcomeBookTest, LastCommitted_TrainingWentBack_IsTheLatestOfItsLine) {
   book_.Keep(Outcome(40, 1, true));
   book_.Keep(Outcome(60, 1, true));
   EXPECT_EQ(book_.last_committed(), 60);
-  OutcomeSummary back = Outcome(45, 1, true);
+  StoredAttempt back = Outcome(45, 1, true);
   back.lineage = {7, 40, 0, 1};
   book_.Keep(back);
   EXPECT_EQ(book_.last_committed(), 45);
@@ -84,11 +84,11 @@ TEST_F(OutcomeBookTest, StillCommitted_CallerAsksWhileItIsRead_GetsWhatIsReadAft
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(book_.StillCommitted(4, "second", context_), std::nullopt);
   EXPECT_FALSE(Take<ReadStep>().has_value()) << "one at a time";
-  EXPECT_FALSE(book_.OnRead(4, read->ticket + 1, Recovered(), context_)) << "another read's result";
+  EXPECT_FALSE(book_.OnRead(4, read->ticket + 1, StoredAttempts(), context_)) << "another read's result";
   ASSERT_TRUE(book_.OnRead(4, read->ticket, Holding(Outcome(4, 1, true)), context_));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
   EXPECT_FALSE(book_.WasRefused(4, "second"));
-  ASSERT_TRUE(Answer(Recovered())) << "it is read again for the second caller";
+  ASSERT_TRUE(Answer(StoredAttempts())) << "it is read again for the second caller";
   EXPECT_EQ(book_.StillCommitted(4, "second", context_), false) << "people have removed the step";
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), true) << "it stays told";
   EXPECT_EQ(book_.last_committed(), std::nullopt);
@@ -107,7 +107,7 @@ TEST_F(OutcomeBookTest, KnownSteps_OutcomesOfEveryKind_AreToldApart) {
   book_.Keep(Outcome(3, 1, false));
   book_.Keep(Damaged(Reason::kManifestCorrupt));
   book_.Keep(Outcome(6, 1, true));
-  OutcomeSummary deleted = Outcome(8, 1, true);
+  StoredAttempt deleted = Outcome(8, 1, true);
   deleted.deleted = true;
   book_.Keep(deleted);
   const auto known = book_.known_steps();

@@ -96,7 +96,7 @@ TEST_F(OwnershipTest, Attempt_Adopted_GoesOnUnderItsNonce) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
   core().layouts.Add("layout", 1);
-  job().OnRecovered(Recovered(), At());
+  job().OnRecovered(StoredAttempts(), At());
   Report(0, 11);
   Report(1, 11);
   Plan();
@@ -116,7 +116,7 @@ TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
   core().layouts.Add("layout", 1);
-  job().OnRecovered(Recovered(), At());
+  job().OnRecovered(StoredAttempts(), At());
   Report(0, 11);
   Report(1, 12);
   Plan();

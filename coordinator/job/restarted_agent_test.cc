@@ -24,10 +24,10 @@ class RestartedAgentTest : public JobFixture {
     const Job::Woken woken = core_->TakeWoken();
     return woken.all || std::find(woken.ranks.begin(), woken.ranks.end(), rank) != woken.ranks.end();
   }
-  RestartedAgentTest() { Start(Recovered()); }
+  RestartedAgentTest() { Start(StoredAttempts()); }
 
   // A coordinator that finds this in storage, and its agents.
-  void Start(const Recovered& recovered) {
+  void Start(const StoredAttempts& recovered) {
     DecisionOptions options = Options();
     options.coordinator_epoch = ++epoch_;
     StartJob(options);
@@ -62,8 +62,8 @@ class RestartedAgentTest : public JobFixture {
     return {};
   }
   static std::string RanksOf(const v1::SaveOrder& order) { return MetadataOf(StatusFromProto(order.error()))["ranks"]; }
-  static OutcomeSummary Outcome(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
-    OutcomeSummary outcome;
+  static StoredAttempt Outcome(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
+    StoredAttempt outcome;
     outcome.step = kStep;
     outcome.attempt = attempt;
     outcome.committed = committed;
@@ -98,7 +98,7 @@ TEST_F(RestartedAgentTest, Attempt_AgentRestarts_EndsAtOnceAndNamesTheRank) {
 
 TEST_F(RestartedAgentTest, Attempt_DurableRankRestarts_IsNeededAsLongAsAnotherWaitsForItsShards) {
   for (const bool waits : {false, true}) {
-    Start(Recovered());
+    Start(StoredAttempts());
     Number(kStep);
     Report(1, {State(1, v1::SaveState::WRITTEN)});
     v1::SaveState writing = State(0, v1::SaveState::WRITING);
@@ -184,8 +184,8 @@ TEST_F(RestartedAgentTest, AskedSave_ByItsNumber_HearsTheOutcomeOfAll) {
 }
 
 TEST_F(RestartedAgentTest, AskedSave_ByItsNumberOfACoordinatorThatRestarted_IsUnknown) {
-  Recovered recovered;
-  recovered.outcome = {Outcome(1, true)};
+  StoredAttempts recovered;
+  recovered = {Outcome(1, true)};
   Start(recovered);
   Report(1, {AskedByNumber(70)});
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::UNKNOWN) << "nobody can say whether that attempt was its";
@@ -203,8 +203,8 @@ TEST_F(RestartedAgentTest, AskedSave_OthersSave_NeitherOpensNorJoinsNorDelays) {
 }
 
 TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
-  Recovered recovered;
-  recovered.outcome = {Outcome(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Outcome(3, true)};
+  StoredAttempts recovered;
+  recovered = {Outcome(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Outcome(3, true)};
   Start(recovered);
   Report(1, {Asked(1, 11), Asked(2, 12), Asked(3, 13), Asked(4, 14), Asked(0, 15)});
   EXPECT_EQ(AnswerTo(1, 11).action(), v1::SaveOrder::ABORTED);
@@ -218,8 +218,8 @@ TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
 }
 
 TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsAbortRecord) {
-  Recovered recovered;
-  recovered.leftover = {{kStep, 1, false}};
+  StoredAttempts recovered;
+  recovered = {{.step = kStep, .attempt = 1, .unfinished = true, .directory = true}};
   Start(recovered);
   Report(1, {Asked(1)});
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
@@ -240,9 +240,9 @@ TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsAbortRecord) {
 }
 
 TEST_F(RestartedAgentTest, AskedSave_WhoseOutcomeCouldNotBeRead_IsReadAgain) {
-  Recovered recovered;
-  recovered.outcome = {Outcome(1, false, MakeError(Reason::kStorageError, "I/O error"))};
-  recovered.outcome[0].damaged = true;
+  StoredAttempts recovered;
+  recovered = {Outcome(1, false, MakeError(Reason::kStorageError, "I/O error"))};
+  recovered[0].damaged = true;
   Start(recovered);
   Report(1, {Asked(1)});
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT);
@@ -255,7 +255,7 @@ TEST_F(RestartedAgentTest, AskedSave_WhoseOutcomeCouldNotBeRead_IsReadAgain) {
   Report(1, {Asked(1)});
   read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
-  recovered.outcome = {Outcome(1, true)};
+  recovered = {Outcome(1, true)};
   job().OnStepRead(kStep, read->ticket, recovered, At());
   EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::COMMITTED);
 }
@@ -318,7 +318,7 @@ TEST_F(RestartedAgentTest, OpenCall_ComesLate_IsAnsweredWhateverItsNumber) {
 TEST_F(RestartedAgentTest, CallThatComesBackAfterItsAttemptEnded_HearsOfIt) {
   // The coordinator restarted. Rank 1's agent has not come back to it yet when rank 0's restarts as well.
   for (const bool with_trainer : {true, false}) {
-    Start(Recovered());
+    Start(StoredAttempts());
     v1::SaveState staged = State(0, v1::SaveState::STAGED);
     staged.clear_attempt();
     staged.clear_attempt_nonce();

@@ -10,11 +10,11 @@
 namespace cairn {
 namespace {
 
-void TellCommitted(const OutcomeSummary& outcome, v1::SaveOrder& order) {
+void TellCommitted(const StoredAttempt& outcome, v1::SaveOrder& order) {
   order.set_action(v1::SaveOrder::COMMITTED);
   order.set_bytes(outcome.bytes);
   order.set_world_size(outcome.world_size);
-  SetTimestamp(outcome.commit_time, *order.mutable_commit_time());
+  SetTimestamp(outcome.time, *order.mutable_commit_time());
 }
 
 v1::SaveOrder Wait(v1::SaveOrder order, const absl::Status& stalled = absl::OkStatus()) {
@@ -62,7 +62,7 @@ v1::SaveOrder SaveAnswers::OrderFromStorage(const v1::SaveState& state, const Jo
   order.set_attempt(state.attempt());
   order.set_attempt_nonce(state.attempt_nonce());
   if (!recovery_.done() || !CheckStep(state.step()).ok()) return Wait(std::move(order), recovery_.stalled());
-  const OutcomeSummary* outcome = outcomes_.FindSettled(state.step(), state.attempt());
+  const StoredAttempt* outcome = outcomes_.FindSettled(state.step(), state.attempt());
   if (outcome == nullptr) return Wait(std::move(order), outcomes_.ReadStalled(state.step(), context));
   if (outcome->committed) {
     TellCommitted(*outcome, order);
@@ -99,7 +99,7 @@ v1::SaveOrder SaveAnswers::OutcomeFor(const Member& member, const v1::SaveState&
     return order;
   }
   if (!recovery_.done()) return Wait(std::move(order), recovery_.stalled());
-  if (const OutcomeSummary* outcome = outcomes_.Find(step, attempt); outcome != nullptr) {
+  if (const StoredAttempt* outcome = outcomes_.Find(step, attempt); outcome != nullptr) {
     if (outcomes_.FindSettled(step, attempt) == nullptr) return Wait(std::move(order), outcome->error);
     if (!outcome->committed) return Aborted(std::move(order), outcome->error);
     order.set_directory(AttemptDirectory(context.job, step, attempt));

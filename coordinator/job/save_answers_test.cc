@@ -77,7 +77,7 @@ TEST_F(SaveAnswersTest, OrderFor_CallThatWasRefused_StaysRefused) {
   const v1::SaveState call = Call(v1::SaveState::BEGUN);
   ASSERT_EQ(outcomes_.StillCommitted(4, CallerOf(*members_.Find(0), call), context_), std::nullopt);
   EXPECT_EQ(OrderFor(call).action(), v1::SaveOrder::WAIT);
-  outcomes_.OnRead(4, Take<ReadStep>()->ticket, Recovered{{Outcome(4, 1, true)}, {}}, context_);
+  outcomes_.OnRead(4, Take<ReadStep>()->ticket, StoredAttempts{Outcome(4, 1, true)}, context_);
   EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
   saves_.Begin(4, context_);  // people have removed the step, and another rank saves it again
   EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
@@ -96,7 +96,7 @@ TEST_F(SaveAnswersTest, OutcomeFor_AttemptOfWhichNothingIsKnown_IsAbortedOnlyIfN
 
 TEST_F(SaveAnswersTest, OutcomeFor_OutcomeThatCouldNotBeRead_Waits) {
   Recover();
-  OutcomeSummary unread = Outcome(4, 1, false);
+  StoredAttempt unread = Outcome(4, 1, false);
   unread.damaged = true;
   unread.error = MakeError(Reason::kStorageError, "I/O error");
   outcomes_.Keep(unread);

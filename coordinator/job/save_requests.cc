@@ -39,7 +39,7 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
   if (request.has_timeout()) entry.deadline = context.now + DurationOf(request.timeout());
   entry.progress = entry.created = entry.complete = entry.last_checked = context.now;
   entry.created_wall = context.wall;
-  entry.sequence = context.lines->sequence();
+  entry.sequence = context.lineage->sequence();
   if (request.has_step()) {
     entry.step = request.step();
     entry.step_given = true;
@@ -290,12 +290,12 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const OutcomeBook&
     return true;
   }
   // The save may have ended within one event.
-  const OutcomeSummary* outcome = outcomes.Find({step, ""});
+  const StoredAttempt* outcome = outcomes.Find({step, ""});
   if (outcome == nullptr || !outcome->stands()) return false;
   // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
   // behind, though nothing was committed since by which storage would show that.
   const bool left_behind =
-      request.step_given ? context.lines->superseded().contains(step) : outcome->lineage.sequence <= request.sequence;
+      request.step_given ? context.lineage->superseded().contains(step) : outcome->lineage.sequence <= request.sequence;
   if (left_behind) return false;
   End(request, OutcomeBook::CommittedError(step, context), context);
   return true;

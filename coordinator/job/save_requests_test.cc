@@ -337,7 +337,7 @@ TEST_F(SaveRequestsTest, Advance_AgreedStepWasCommittedBeforeTheRequest_WaitsFor
   Agree();
   ASSERT_TRUE(ViewOf("r").has_step());
   EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
-  OutcomeSummary now = Outcome(ViewOf("r").step(), 2, true);
+  StoredAttempt now = Outcome(ViewOf("r").step(), 2, true);
   now.lineage.sequence = 1;
   outcomes_.Keep(now);
   Advance();

@@ -34,11 +34,11 @@ class ExchangeTest : public JobFixture {
       request.mutable_nccl()->set_version(rank == 0 ? 22809 : version);
       ASSERT_TRUE(job().Register(request, At()).ok());
     }
-    OutcomeSummary committed;
+    StoredAttempt committed;
     committed.step = 7;
     committed.attempt = 1;
     committed.committed = true;
-    Recover(Recovered{{committed}, {}});
+    Recover(StoredAttempts{committed});
     for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
   }
   void ReportCall(int rank, LoadState::Phase phase, bool staged = false, const std::string& error = "") {
@@ -390,11 +390,11 @@ TEST_F(LoadExchangeTest, Load_RequiredAndNotToBeHad_FailsOnAllRanks) {
 TEST_F(LoadExchangeTest, Load_NobodyWantsNccl_AsksForNoBytesBetweenMachines) {
   StartJob(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
-  OutcomeSummary committed;
+  StoredAttempt committed;
   committed.step = 7;
   committed.attempt = 1;
   committed.committed = true;
-  Recover(Recovered{{committed}, {}});
+  Recover(StoredAttempts{committed});
   for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
   const std::optional<PlanLoad> asked = Take<PlanLoad>();
   ASSERT_TRUE(asked.has_value());

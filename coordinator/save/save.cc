@@ -246,7 +246,7 @@ void Save::AdvanceForward(const JobContext& context) {
                                               [](const SaveRank& rank) { return rank.state.allow_dropped_names(); });
     reserve.overwrite =
         std::all_of(ranks_.begin(), ranks_.end(), [](const SaveRank& rank) { return rank.state.overwrite(); });
-    reserve.left_behind = context.lines->LeftBehindBy(ResumedFrom(ranks_.front().state));
+    reserve.left_behind = context.lineage->LeftBehindBy(ResumedFrom(ranks_.front().state));
     reserve.ticket = reserve_ticket_;
     context.Do(std::move(reserve));
     return;
@@ -261,7 +261,7 @@ void Save::AdvanceForward(const JobContext& context) {
     make.replica_checksum.emplace_back(rank.state.replica_checksums().begin(), rank.state.replica_checksums().end());
   }
   make.replicas_must_match = check_replicas_;
-  make.lineage = context.lines->Next(ResumedFrom(ranks_.front().state));
+  make.lineage = context.lineage->Next(ResumedFrom(ranks_.front().state));
   for (const v1::Metric& metric : ranks_.front().state.metrics())
     make.metrics.push_back({metric.name(), metric.value()});
   manifest_ticket_ = make.ticket = context.NewTicket();

@@ -103,7 +103,7 @@ class Save {
   const absl::Status& stalled() const { return stalled_; }
   uint32_t attempt() const { return attempt_; }
   // What stands in storage, if it was committed.
-  const OutcomeSummary& outcome() const { return outcome_; }
+  const StoredAttempt& outcome() const { return outcome_; }
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   uint64_t planned_bytes() const { return plan_.bytes; }
   const SaveExchange& exchange() const { return exchange_; }
@@ -145,7 +145,7 @@ class Save {
 
   // Returns what an ended save has left in storage, because storage did not answer. It is to be removed later. Answers
   // once.
-  std::optional<Leftover> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
+  std::optional<StoredAttempt> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
 
   // Returns whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later
   // call.
@@ -232,7 +232,7 @@ class Save {
   std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, const JobContext& context);
   void SetPhase(Phase phase, const JobContext& context);
-  void Commit(const OutcomeSummary& outcome, const JobContext& context);
+  void Commit(const StoredAttempt& outcome, const JobContext& context);
   void End(Phase phase, const JobContext& context);
   // Notes to whom a reply is pending, when the save has been aborted.
   void OpenReplies(const JobContext& context);
@@ -287,8 +287,8 @@ class Save {
   absl::Time next_outcome_try_ = absl::InfinitePast();
   uint64_t remove_ticket_ = 0;
   absl::Time remove_time_ = absl::InfiniteFuture();
-  std::optional<Leftover> leftover_;
-  OutcomeSummary outcome_;
+  std::optional<StoredAttempt> leftover_;
+  StoredAttempt outcome_;
   PendingReplies replies_;
   const std::shared_ptr<OperationTimeline> timeline_;
 };

@@ -33,7 +33,7 @@ void Save::TellOutcome(v1::SaveOrder& order) const {
     order.set_bytes(outcome_.bytes);
     order.set_world_size(outcome_.world_size);
     if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
-    SetTimestamp(outcome_.commit_time, *order.mutable_commit_time());
+    SetTimestamp(outcome_.time, *order.mutable_commit_time());
   } else {
     order.set_action(v1::SaveOrder::ABORTED);
     *order.mutable_error() = StatusToProto(error_);

@@ -68,14 +68,14 @@ void Save::Stall(absl::Status stalled, const JobContext& context) {
               std::move(fields));
 }
 
-void Save::Commit(const OutcomeSummary& outcome, const JobContext& context) {
+void Save::Commit(const StoredAttempt& outcome, const JobContext& context) {
   outcome_ = outcome;
   error_ = absl::OkStatus();
   End(Phase::kCommitted, context);
 }
 
 void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext& context) {
-  const absl::StatusOr<OutcomeSummary>& standing = answer.standing;
+  const absl::StatusOr<StoredAttempt>& standing = answer.standing;
   if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
   const bool newest = ticket != 0 && ticket == outcome_ticket_;
   if (!standing.ok()) {
@@ -182,7 +182,7 @@ void Save::AdvanceAbort(const JobContext& context) {
     if (context.now - abort_time_ >= context.options.phase_timeout) {
       // Storage takes no abort record for now. No later attempt of the step begins before one stands.
       context.Log(LogLevel::kWarn, "abort_record_given_up", {{"step", step_}, {"attempt", attempt_}});
-      leftover_ = {step_, attempt_, /*abort_record=*/false};
+      leftover_ = {.step = step_, .attempt = attempt_, .unfinished = true};
       End(Phase::kAborted, context);
       return;
     }
@@ -192,7 +192,7 @@ void Save::AdvanceAbort(const JobContext& context) {
   if (remove_ticket_ != 0) {
     if (context.now - remove_time_ < context.options.storage_patience()) return;
     context.Log(LogLevel::kWarn, "remove_given_up", {{"step", step_}, {"attempt", attempt_}});
-    leftover_ = {step_, attempt_, /*abort_record=*/true};
+    leftover_ = {.step = step_, .attempt = attempt_};
     End(Phase::kAborted, context);
     return;
   }
@@ -206,7 +206,7 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, const JobConte
   if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
   if (!status.ok()) {
     context.Log(LogLevel::kWarn, "remove_failed", {{"step", step_}, {"attempt", attempt_}, {"error", status}});
-    leftover_ = {step_, attempt_, /*abort_record=*/true};
+    leftover_ = {.step = step_, .attempt = attempt_};
   }
   End(Phase::kAborted, context);
 }

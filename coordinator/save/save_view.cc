@@ -221,7 +221,7 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
   if (save_.phase() == Save::Phase::kCommitted) {
     view.set_bytes(save_.outcome().bytes);
     view.set_world_size(save_.outcome().world_size);
-    SetTimestamp(save_.outcome().commit_time, *view.mutable_commit_time());
+    SetTimestamp(save_.outcome().time, *view.mutable_commit_time());
     if (!save_.warning().ok()) *view.mutable_warning() = StatusToProto(save_.warning());
   }
   SetTimestamp(save_.created_wall(), *view.mutable_create_time());

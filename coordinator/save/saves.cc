@@ -173,8 +173,8 @@ News Saves::Advance(const JobContext& context) {
   return news;
 }
 
-std::vector<Leftover> Saves::TakeLeftovers() {
-  std::vector<Leftover> leftovers;
+std::vector<StoredAttempt> Saves::TakeLeftovers() {
+  std::vector<StoredAttempt> leftovers;
   for (Save& save : saves_) {
     if (const auto leftover = save.TakeLeftover(); leftover.has_value()) leftovers.push_back(*leftover);
   }

@@ -73,7 +73,7 @@ class Saves {
   News Advance(const JobContext& context);
 
   // Returns what ended saves have left in storage, because storage did not answer. Answers each once.
-  std::vector<Leftover> TakeLeftovers();
+  std::vector<StoredAttempt> TakeLeftovers();
   // Forgets saves that have ended and that no agent speaks of any more, but for the last ones.
   void Forget(const Membership& members);
 

@@ -11,12 +11,13 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
-#include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/peer_limits.h"
 #include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
 #include "coordinator/server/server.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 
 namespace cairn {
 namespace {
@@ -34,7 +35,7 @@ class AgentServiceTest : public ::testing::Test {
     ServerOptions options;
     options.decisions.coordinator_epoch = kEpoch;
     options.tokens = TokenSource::Of({kToken});
-    auto server = CoordinatorServer::Start(options, *storage_, Clock::Real());
+    auto server = CoordinatorServer::Start(options, *storage_, lock_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     stub_ = v1::AgentCoordinationService::NewStub(
@@ -81,6 +82,7 @@ class AgentServiceTest : public ::testing::Test {
 
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
+  FakeRootLock lock_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
 };

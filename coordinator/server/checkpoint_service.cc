@@ -85,7 +85,7 @@ absl::Status NoRule(const std::string& job) {
 absl::Status WithDeleted(const ChangedSteps& changed) {
   constexpr size_t kMostNamed = 100;  // the metadata of an error must be small
   std::vector<int64_t> steps;
-  for (const OutcomeSummary& deleted : changed.deleted) steps.push_back(deleted.step);
+  for (const StoredAttempt& deleted : changed.deleted) steps.push_back(deleted.step);
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   const std::string count = absl::StrCat(steps.size());
@@ -228,7 +228,7 @@ grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServ
       [](const Job& job, const Job::Changed& changed,
          const Moment& moment) -> absl::StatusOr<v1::DeleteCheckpointResponse> {
         v1::DeleteCheckpointResponse made;
-        for (const OutcomeSummary& deleted : changed.steps.deleted)
+        for (const StoredAttempt& deleted : changed.steps.deleted)
           *made.add_deleted_attempts() = job.ViewOf(deleted, moment);
         for (const uint32_t attempt : changed.steps.deleted_before) made.add_previously_deleted_attempts(attempt);
         made.set_files_left(changed.files_left);
@@ -310,8 +310,8 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
          const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
         const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
         const int64_t after = PageStart(asked).value_or(-1);
-        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job()));
-        const CommittedLines lines = LinesOf(steps);
+        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.checkpoints_.ReadCheckpoints(asked.job()));
+        const JobLineage lineage = LineageOf(steps);
         v1::ListCheckpointsResponse page;
         for (const StepRecord& step : steps) {
           if (step.step <= after) continue;
@@ -320,7 +320,7 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
             break;
           }
           v1::Checkpoint& entry = *page.add_checkpoints();
-          entry = ListedCheckpoint(asked.job(), step, lines);
+          entry = ListedCheckpoint(asked.job(), step, lineage);
           entry.set_coordinator_epoch(self.options_.coordinator_epoch);
           entry.set_revision(1);
         }
@@ -337,7 +337,8 @@ grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerCon
       *this, *request, response,
       [](CheckpointService& self, const v1::GetManifestRequest& asked) -> absl::StatusOr<v1::GetManifestResponse> {
         const std::optional<int64_t> step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
-        CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestBytes found, self.catalog_.ReadManifestBytes(asked.job(), step));
+        CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestBytes found,
+                               self.checkpoints_.ReadManifestBytes(asked.job(), step));
         if (asked.offset() > found.bytes->size()) {
           return MakeError(Reason::kBadRequest, absl::StrCat("offset ", asked.offset(), " of a manifest of ",
                                                              found.bytes->size(), " bytes"));
@@ -405,7 +406,7 @@ grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerCon
         std::shared_ptr<const Manifest> manifest;
         if (asked.sources_size() == 0) {
           const auto step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
-          CAIRN_ASSIGN_OR_RETURN(manifest, self.catalog_.ReadManifest(asked.job(), step));
+          CAIRN_ASSIGN_OR_RETURN(manifest, self.checkpoints_.SharedManifest(asked.job(), step));
         }
         const Computing computing;
         return PreviewReshard(asked, manifest.get());

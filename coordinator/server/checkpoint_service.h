@@ -1,4 +1,4 @@
-// Serves CheckpointService, in front of the decisions and the catalog.
+// Serves CheckpointService, in front of the decisions and the checkpoints.
 #ifndef CAIRN_COORDINATOR_SERVER_CHECKPOINT_SERVICE_H_
 #define CAIRN_COORDINATOR_SERVER_CHECKPOINT_SERVICE_H_
 
@@ -7,15 +7,16 @@
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "coordinator/server/dispatcher.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
 
 namespace cairn {
 
 // Thread-safe.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(const DecisionOptions& options, std::string root, Dispatcher& dispatcher, Catalog& catalog)
-      : options_(options), root_(std::move(root)), dispatcher_(dispatcher), catalog_(catalog) {}
+  CheckpointService(const DecisionOptions& options, std::string root, Dispatcher& dispatcher,
+                    CheckpointStore& checkpoints)
+      : options_(options), root_(std::move(root)), dispatcher_(dispatcher), checkpoints_(checkpoints) {}
 
   // Refuses new saves from now on.
   void Drain() { draining_ = true; }
@@ -73,7 +74,7 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
   const DecisionOptions options_;
   const std::string root_;
   Dispatcher& dispatcher_;
-  Catalog& catalog_;
+  CheckpointStore& checkpoints_;
   std::atomic<bool> draining_ = false;
 };
 

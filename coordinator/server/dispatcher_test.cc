@@ -17,11 +17,12 @@
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/testing/loopback_server.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 
 namespace cairn {
 namespace {
@@ -139,11 +140,11 @@ class DispatcherTest : public ::testing::Test {
     EXPECT_NE(mkdtemp(root_.data()), nullptr);
     storage_ = *PosixStorage::Open(root_, false);
     EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, Clock::Real());
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
+    attempts_ = std::make_unique<AttemptStore>(*storage_, *checkpoints_, Clock::Real(), lock_);
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
-    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, Clock::Real(), RootHold{});
-    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+    deletions_ = std::make_unique<DeletionStore>(*storage_, *checkpoints_, Clock::Real(), lock_);
+    executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), Clock::Real());
     dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, clock, 2);
     service_ = std::make_unique<Service>(*dispatcher_);
@@ -159,8 +160,9 @@ class DispatcherTest : public ::testing::Test {
 
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
+  FakeRootLock lock_;
   LayoutStore layouts_{1 << 20};
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
   std::unique_ptr<AttemptStore> attempts_;
   std::unique_ptr<DeletionStore> deletions_;
   std::unique_ptr<PlanStore> plans_;

@@ -82,10 +82,12 @@ std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad:
 
 }  // namespace
 
-absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
+absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const RecoverJob&) {
+  return checkpoints_.Recover(job);
+}
 
-absl::StatusOr<Recovered> Executor::Run(const std::string& job, const ReadStep& action) {
-  return catalog_.RecoverStep(job, action.step);
+absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const ReadStep& action) {
+  return checkpoints_.RecoverStep(job, action.step);
 }
 
 absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
@@ -107,8 +109,8 @@ void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {
 absl::Status Executor::CheckNames(const std::string& job, const ReserveAttempt& action, const SavePlan& plan) {
   const int64_t step = action.step;
   // A damaged checkpoint must not keep the job from making a valid one.
-  CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last,
-                         catalog_.ReadNewestReadable(job, plan.digest(), action.left_behind));
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestPtr last,
+                         checkpoints_.ReadNewestReadable(job, plan.digest(), action.left_behind));
   // The names of an import are those that another program chose. What a trainer makes of them is no accident.
   if (last == nullptr || IsImport(last->writer)) return absl::OkStatus();
   const std::vector<std::string> dropped = DroppedNames(*last, plan);
@@ -187,7 +189,7 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   auto planned = Plan(job, action);
   if (planned.ok()) {
     if (planned->IsStep()) {
-      planned->older_step = action.known == nullptr ? catalog_.CommittedBelow(job, planned->step)
+      planned->older_step = action.known == nullptr ? checkpoints_.CommittedBelow(job, planned->step)
                                                     : NewestBelow(action.known->committed, planned->step);
     }
     return planned;
@@ -196,7 +198,7 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   if (!absl::IsDataLoss(planned.status()) || !absl::SimpleAtoi(MetadataOf(planned.status())["step"], &step)) {
     return planned;
   }
-  const std::optional<int64_t> older = catalog_.ValidBelow(job, step);
+  const std::optional<int64_t> older = checkpoints_.ValidBelow(job, step);
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
@@ -205,7 +207,7 @@ void Executor::NoteFirstStart(const std::string& job) {
     MutexLock lock(mutex_);
     if (first_starts_.size() >= kMaxFirstStarts || !first_starts_.insert(job).second) return;
   }
-  PosixStorage& storage = catalog_.storage();
+  Storage& storage = checkpoints_.storage();
   const std::string note = ProgressNote(LookForProgress(storage, job), job, storage.root());
   if (!note.empty()) Log(LogLevel::kWarn, "first_start", {{"job", job}, {"note", note}});
 }
@@ -214,7 +216,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   LoadWish wish;
   PlannedLoad planned;
   std::optional<LoadPlan> made;
-  Catalog::ManifestPtr manifest;  // null for a reshard
+  CheckpointStore::ManifestPtr manifest;  // null for a reshard
   std::string name = absl::StrCat(job, " (the source of the reshard)");
   ErrorMetadata metadata = {{"job", job}};
   if (!action.source_layout.empty()) {
@@ -228,9 +230,10 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     std::vector<int> keepers;
     if (wish.import_directory.empty()) {
       if (action.step.has_value()) {
-        CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
+        CAIRN_ASSIGN_OR_RETURN(manifest, checkpoints_.SharedManifest(job, action.step));
       } else {
-        absl::StatusOr<Catalog::ValidCheckpoint> valid = catalog_.FindValid(job, action.fallback, action.known.get());
+        absl::StatusOr<CheckpointStore::ValidCheckpoint> valid =
+            checkpoints_.FindValid(job, action.fallback, action.known.get());
         if (HasReason(valid.status(), Reason::kNotCommitted)) NoteFirstStart(job);
         CAIRN_RETURN_IF_ERROR(valid.status());
         manifest = std::move(valid->manifest);

@@ -12,7 +12,7 @@
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/plan_store.h"
 #include "coordinator/server/transfer_secret.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
 #include "store/write/attempt_store.h"
 #include "store/write/deletion_store.h"
 
@@ -21,17 +21,17 @@ namespace cairn {
 // Thread-safe. Each method is one action; its errors become the action's result.
 class Executor {
  public:
-  Executor(Catalog& catalog, AttemptStore& attempts, DeletionStore& deletions, PlanStore& plans, TransferSecret secret,
-           const Clock& clock)
-      : catalog_(catalog),
+  Executor(CheckpointStore& checkpoints, AttemptStore& attempts, DeletionStore& deletions, PlanStore& plans,
+           TransferSecret secret, const Clock& clock)
+      : checkpoints_(checkpoints),
         attempts_(attempts),
         deletions_(deletions),
         plans_(plans),
         secret_(std::move(secret)),
         clock_(clock) {}
 
-  absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
-  absl::StatusOr<Recovered> Run(const std::string& job, const ReadStep& action);
+  absl::StatusOr<StoredAttempts> Run(const std::string& job, const RecoverJob& action);
+  absl::StatusOr<StoredAttempts> Run(const std::string& job, const ReadStep& action);
   // Touches no storage.
   absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
   // Keeps what a restarted coordinator needs to make the plan of this action again.
@@ -52,7 +52,7 @@ class Executor {
   // Logs, once for each job, that it has no checkpoint although other jobs have some.
   void NoteFirstStart(const std::string& job);
 
-  Catalog& catalog_;
+  CheckpointStore& checkpoints_;
   AttemptStore& attempts_;
   DeletionStore& deletions_;
   PlanStore& plans_;

@@ -21,6 +21,8 @@
 #include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "planner/layout/layout_description.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 
 namespace cairn {
 namespace {
@@ -36,11 +38,11 @@ class ExecutorTest : public testing::Test {
     EXPECT_NE(mkdtemp(root_.data()), nullptr);
     storage_ = *PosixStorage::Open(root_, false);
     EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, clock_);
-    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, RootHold());
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
+    attempts_ = std::make_unique<AttemptStore>(*storage_, *checkpoints_, clock_, lock_);
+    deletions_ = std::make_unique<DeletionStore>(*storage_, *checkpoints_, clock_, lock_);
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
-    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+    executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_);
   }
   ~ExecutorTest() override { std::filesystem::remove_all(root_); }
@@ -117,16 +119,17 @@ class ExecutorTest : public testing::Test {
   }
   void Damage(int64_t step) {
     std::ofstream(absl::StrCat(root_, "/", OutcomePath(kJob, step, 1)), std::ios::binary) << "garbage";
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
+    executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_);
   }
 
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
+  FakeRootLock lock_;
   FakeClock clock_;
   LayoutStore layouts_{1 << 20};
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
   std::unique_ptr<AttemptStore> attempts_;
   std::unique_ptr<DeletionStore> deletions_;
   std::unique_ptr<PlanStore> plans_;
@@ -147,7 +150,7 @@ TEST_F(ExecutorTest, Save_EveryActionInTurn_CanBeLoaded) {
   EXPECT_TRUE(HasReason(Load({"a", "b"}, 30).status(), Reason::kNotCommitted));
   const auto recovered = executor_->Run(kJob, RecoverJob{});
   ASSERT_TRUE(recovered.ok()) << recovered.status();
-  EXPECT_EQ(recovered->outcome.size(), 2);
+  EXPECT_EQ(recovered->size(), 2);
 }
 
 TEST_F(ExecutorTest, Reserve_TheSaveLacksNames_IsRefusedUnlessThatIsAllowed) {

@@ -51,7 +51,7 @@ absl::StatusOr<v1::ListJobsResponse> MonitoringService::AllJobs() {
   v1::ListJobsResponse response;
   for (auto& [name, job] : jobs) {
     // If one job cannot be read, what is known of the others is worth telling all the same.
-    if (const auto steps = catalog_.Checkpoints(name); steps.ok()) {
+    if (const auto steps = checkpoints_.ReadCheckpoints(name); steps.ok()) {
       DescribeStored(*steps, job);
     } else {
       *job.mutable_error() = StatusToProto(steps.status());

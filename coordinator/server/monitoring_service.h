@@ -6,18 +6,19 @@
 #include <utility>
 
 #include "cairn/v1/monitoring_service.grpc.pb.h"
-#include "common/file/posix.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/operation_log.h"
-#include "store/read/catalog.h"
+#include "store/read/checkpoint_store.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage, Catalog& catalog)
-      : dispatcher_(dispatcher), operations_(operations), storage_(storage), catalog_(catalog) {}
+  MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, Storage& storage,
+                    CheckpointStore& checkpoints)
+      : dispatcher_(dispatcher), operations_(operations), storage_(storage), checkpoints_(checkpoints) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
@@ -30,8 +31,8 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
 
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
-  PosixStorage& storage_;
-  Catalog& catalog_;
+  Storage& storage_;
+  CheckpointStore& checkpoints_;
 };
 
 }  // namespace cairn

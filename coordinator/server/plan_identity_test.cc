@@ -18,11 +18,12 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/digest.h"
 #include "common/base/random_id.h"
-#include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
 #include "coordinator/server/server.h"
 #include "planner/layout/layout_description.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 
 namespace cairn {
 namespace {
@@ -166,7 +167,7 @@ class PlanIdentityTest : public ::testing::Test {
     storage_ = *std::move(storage);
     ServerOptions options;
     options.decisions.coordinator_epoch = ++epoch_;
-    auto server = CoordinatorServer::Start(options, *storage_, Clock::Real());
+    auto server = CoordinatorServer::Start(options, *storage_, lock_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -214,6 +215,7 @@ class PlanIdentityTest : public ::testing::Test {
   std::string root_;
   uint64_t epoch_ = 0;
   std::unique_ptr<PosixStorage> storage_;
+  FakeRootLock lock_;
   std::unique_ptr<CoordinatorServer> server_;
   std::vector<std::unique_ptr<Agent>> agents_;
 };

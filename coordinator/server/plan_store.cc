@@ -1,8 +1,5 @@
 #include "coordinator/server/plan_store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,7 +11,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/file/retry.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/worker_pool.h"
@@ -40,10 +36,9 @@ absl::Status Unknown(std::string_view digest) {
   return MakeError(Reason::kPlanUnknown, absl::StrCat("no plan ", DigestHex(digest), " is known"));
 }
 
-absl::StatusOr<PlanFile> OpenPlan(PosixStorage& storage, std::string_view digest) {
-  const std::string path = PathOf(digest);
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, storage.OpenFile(path, O_RDONLY | O_NONBLOCK));
-  return PlanFile::Open(std::move(fd), absl::StrCat(storage.root(), "/", path));
+absl::StatusOr<PlanFile> OpenPlan(Storage& storage, std::string_view digest) {
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<StoredFile> stored, storage.Open(PathOf(digest)));
+  return PlanFile::Open(std::move(stored));
 }
 
 // About what the plan of a save takes: as much as the distinct layouts that it was made from.
@@ -60,23 +55,21 @@ struct Listed {
 };
 
 // The plans on disk, newest first.
-absl::StatusOr<std::vector<Listed>> ListPlans(PosixStorage& storage) {
+absl::StatusOr<std::vector<Listed>> ListPlans(Storage& storage) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage.List(kDirectory));
-  std::vector<std::tuple<time_t, long, std::string, uint64_t>> plans;  // by time of making
-  for (const PosixStorage::Entry& entry : entries) {
+  std::vector<std::tuple<absl::Time, std::string, uint64_t>> plans;  // by time of making
+  for (const Storage::Entry& entry : entries) {
     if (!entry.name.ends_with(kPlanEnding)) continue;
     const std::string hex = entry.name.substr(0, entry.name.size() - kPlanEnding.size());
     if (hex.size() != 2 * kDigestBytes || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) continue;
-    const auto file = storage.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY | O_NONBLOCK);
-    struct stat status = {};
-    if (!file.ok() || StatOf(file->get(), status) != 0) continue;
-    plans.emplace_back(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, absl::HexStringToBytes(hex),
-                       static_cast<uint64_t>(status.st_size));
+    const auto file = storage.Open(absl::StrCat(kDirectory, "/", entry.name));
+    if (!file.ok()) continue;
+    plans.emplace_back((*file)->modified(), absl::HexStringToBytes(hex), (*file)->bytes());
   }
   std::sort(plans.rbegin(), plans.rend());
   std::vector<Listed> listed;
   listed.reserve(plans.size());
-  for (auto& [seconds, nanos, digest, bytes] : plans) listed.push_back({std::move(digest), bytes});
+  for (auto& [made, digest, bytes] : plans) listed.push_back({std::move(digest), bytes});
   return listed;
 }
 
@@ -110,7 +103,7 @@ absl::StatusOr<std::vector<std::string>> PlanStore::Recover() {
   }
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.List(kDirectory));
   std::vector<std::string> unused;
-  for (const PosixStorage::Entry& entry : entries) {
+  for (const Storage::Entry& entry : entries) {
     if (!used.contains(entry.name)) unused.push_back(entry.name);
   }
   if (!unused.empty()) CAIRN_RETURN_IF_ERROR(storage_.RemoveAllOf(kDirectory, unused));

@@ -15,13 +15,13 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
 #include "coordinator/decision/core_action.h"
 #include "planner/load/load_plan.h"
 #include "planner/load/load_wish.h"
 #include "planner/save/save_plan.h"
 #include "store/plan/layout_store.h"
 #include "store/plan/plan_file.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -39,7 +39,7 @@ class PlanStore {
   // `save`: the options of all save plans.
   // `plan_bytes`: what plans of saves may take in memory, but for the two used last. An older one is made again, from
   // what is held or on disk, when it is asked for.
-  PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save, uint64_t plan_bytes = kPlanBytesKept)
+  PlanStore(Storage& storage, LayoutStore& layouts, SaveOptions save, uint64_t plan_bytes = kPlanBytesKept)
       : storage_(storage), layouts_(layouts), save_options_(std::move(save)), plan_bytes_(plan_bytes) {}
 
   // Trims what is kept on disk, puts the layouts of the newest plans into the layout store and returns their digests.
@@ -127,7 +127,7 @@ class PlanStore {
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
 
-  PosixStorage& storage_;
+  Storage& storage_;
   LayoutStore& layouts_;
   const SaveOptions save_options_;
   const uint64_t plan_bytes_;

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/file/posix.h"
 #include "common/status/reason.h"
 #include "planner/layout/layout_description.h"
+#include "store/posix/posix_storage.h"
 
 namespace {
 

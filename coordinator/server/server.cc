@@ -23,7 +23,6 @@
 #include "coordinator/server/coordinator_metrics.h"
 #include "coordinator/server/monitoring_service.h"
 #include "coordinator/server/operation_log.h"
-#include "store/root/unfinished_files.h"
 
 namespace cairn {
 namespace {
@@ -51,20 +50,19 @@ std::string LoopbackAddress(const std::string& address) {
 
 class CoordinatorServer::Impl {
  public:
-  Impl(ServerOptions options, TransferSecret secret, PosixStorage& storage, const Clock& clock)
+  Impl(ServerOptions options, TransferSecret secret, Storage& storage, const RootLock& root, const Clock& clock)
       : options_(std::move(options)),
-        storage_(storage),
         clock_(clock),
         layouts_(kLayoutCapacity, kJobLayoutCapacity),
         plans_(storage, layouts_, options_.save),
-        catalog_(storage, options_.began),
-        attempts_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
-        deletions_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
-        executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
+        checkpoints_(storage, root.began()),
+        attempts_(storage, checkpoints_, clock, root),
+        deletions_(storage, checkpoints_, clock, root),
+        executor_(checkpoints_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, dispatcher_, layouts_, plans_),
-        people_(options_.decisions, storage.root(), dispatcher_, catalog_),
-        monitoring_(dispatcher_, operations_, storage, catalog_) {
+        people_(options_.decisions, storage.root(), dispatcher_, checkpoints_),
+        monitoring_(dispatcher_, operations_, storage, checkpoints_) {
     dispatcher_.Observe(
         [this](const std::shared_ptr<const OperationTimeline>& timeline) {
           metrics_->Observe(*timeline);
@@ -74,8 +72,6 @@ class CoordinatorServer::Impl {
   }
 
   absl::Status Start() {
-    // A job's own directories follow when it is recovered.
-    RemoveUnfinishedFiles(storage_, options_.began);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.KeepForAWhile(layouts);
     layouts_.OnFull([this](const std::string& job, bool all_jobs) { return dispatcher_.MakeRoom(job, all_jobs); });
@@ -190,11 +186,10 @@ class CoordinatorServer::Impl {
   }
 
   const ServerOptions options_;
-  PosixStorage& storage_;
   const Clock& clock_;
   LayoutStore layouts_;
   PlanStore plans_;
-  Catalog catalog_;
+  CheckpointStore checkpoints_;
   AttemptStore attempts_;
   DeletionStore deletions_;
   Executor executor_;
@@ -231,11 +226,11 @@ CoordinatorServer::~CoordinatorServer() {
   if (!impl_->Drain(absl::ZeroDuration())) (void)impl_.release();
 }
 
-absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options,
-                                                                            PosixStorage& storage, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options, Storage& storage,
+                                                                            const RootLock& root, const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(TransferSecret secret, TransferSecret::Load(storage));
   std::unique_ptr<CoordinatorServer> server(
-      new CoordinatorServer(std::make_unique<Impl>(std::move(options), std::move(secret), storage, clock)));
+      new CoordinatorServer(std::make_unique<Impl>(std::move(options), std::move(secret), storage, root, clock)));
   CAIRN_RETURN_IF_ERROR(server->impl_->Start());
   return server;
 }

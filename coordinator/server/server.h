@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/file/posix.h"
 #include "common/rpc/token_source.h"
 #include "coordinator/decision/job_context.h"
 #include "planner/save/save_plan.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -25,23 +25,17 @@ struct ServerOptions {
   std::shared_ptr<TokenSource> tokens;
   SaveOptions save;           // of all save plans
   DecisionOptions decisions;  // with the coordinator's epoch
-  // This process took the root then, by the clock of the storage: EpochFile::began.
-  absl::Time began = absl::InfinitePast();
-  // Checks whether this process still serves the root. It is asked before everything that is decided in storage:
-  // EpochFile::Check.
-  std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); };
-  // Raises the root's format, so that coordinators which know no deletions refuse it: EpochFile::RaiseFormat.
-  std::function<absl::Status()> raise_format = [] { return absl::OkStatus(); };
 };
 
 // Thread-safe.
 class CoordinatorServer {
  public:
-  // Starts serving. `storage` and `clock` must outlive the server.
+  // Starts serving. `root` is the lock of `storage`, and is checked before everything that is decided there. All three
+  // must outlive the server.
   // UNAVAILABLE (COORDINATOR_UNREACHABLE), INVALID_ARGUMENT (BAD_REQUEST): an address cannot be bound; and the errors
   // of storage.
-  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, PosixStorage& storage,
-                                                                  const Clock& clock);
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, Storage& storage,
+                                                                  const RootLock& root, const Clock& clock);
   // Stops as Drain(0) does. If storage still holds a thread, nothing that this thread may use is ever freed; storage
   // and clock must then stay too.
   ~CoordinatorServer();

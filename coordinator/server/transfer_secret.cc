@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/base/digest.h"
-#include "common/file/secret_file.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -13,8 +12,8 @@ constexpr char kPath[] = ".cairn/transfer.secret";
 
 }  // namespace
 
-absl::StatusOr<TransferSecret> TransferSecret::Load(PosixStorage& storage) {
-  CAIRN_ASSIGN_OR_RETURN(std::string secret, ReadOrMakeSecret(storage, kPath));
+absl::StatusOr<TransferSecret> TransferSecret::Load(Storage& storage) {
+  CAIRN_ASSIGN_OR_RETURN(std::string secret, storage.ReadOrMakeSecret(kPath));
   return TransferSecret(std::move(secret));
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -15,7 +15,7 @@ namespace cairn {
 class TransferSecret {
  public:
   // Reads it, or makes it. It has the errors of storage; DATA_LOSS (FILE_TRUNCATED): the file holds no secret.
-  static absl::StatusOr<TransferSecret> Load(PosixStorage& storage);
+  static absl::StatusOr<TransferSecret> Load(Storage& storage);
 
   // The token by which an agent shows that it takes part in a save with this plan.
   std::string TokenFor(const std::string& plan_digest) const;

@@ -44,7 +44,7 @@ class JobFixture : public testing::Test {
     for (int rank = 0; rank < ranks; ++rank) core_->layouts.Add(Layout(rank), 1);
   }
   // Storage has answered what the job has saved.
-  void Recover(const Recovered& recovered = {}) {
+  void Recover(const StoredAttempts& recovered = {}) {
     Answer<RecoverJob>([&](Job& job, const RecoverJob&, const Moment& at) { job.OnRecovered(recovered, at); });
   }
 
@@ -175,13 +175,13 @@ class JobFixture : public testing::Test {
     return Take<PutOutcome>().value_or(PutOutcome());
   }
   // Returns what stands if the put has taken effect, or another one before it.
-  static OutcomeSummary Standing(const PutOutcome& put, bool committed) {
-    OutcomeSummary outcome;
+  static StoredAttempt Standing(const PutOutcome& put, bool committed) {
+    StoredAttempt outcome;
     outcome.step = put.step;
     outcome.attempt = put.attempt;
     outcome.committed = committed;
     outcome.error = put.error;
-    outcome.commit_time = absl::FromUnixSeconds(1700000000);
+    outcome.time = absl::FromUnixSeconds(1700000000);
     return outcome;
   }
 

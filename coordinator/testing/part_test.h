@@ -59,8 +59,8 @@ class PartTest : public testing::Test {
     if (step.has_value()) state.mutable_trainer()->set_current_step(*step);
     return state;
   }
-  static OutcomeSummary Outcome(int64_t step, uint32_t attempt, bool committed) {
-    OutcomeSummary outcome;
+  static StoredAttempt Outcome(int64_t step, uint32_t attempt, bool committed) {
+    StoredAttempt outcome;
     outcome.step = step;
     outcome.attempt = attempt;
     outcome.committed = committed;
@@ -87,10 +87,10 @@ class PartTest : public testing::Test {
   Membership members_{name_, absl::Hours(1)};
   PlanTable plans_;
   const absl::Time start_ = absl::UnixEpoch() + absl::Hours(1);
-  CommittedLines lines_;
+  JobLineage lineage_;
   uint64_t next_ticket_ = 1;
   JobContext context_{name_,  options_, members_, layouts_, plans_, effects_,     next_ticket_,
-                      start_, nullptr,  start_,   start_,   1,      std::nullopt, &lines_};
+                      start_, nullptr,  start_,   start_,   1,      std::nullopt, &lineage_};
   uint64_t sequence_ = 0;
 };
 

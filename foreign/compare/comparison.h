@@ -9,17 +9,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
 #include "foreign/tensors/whole_tensors.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
 // One of the two checkpoints. `storage` may be null if all files are imported ones. Both must outlive the call.
 struct ComparedCheckpoint {
-  PosixStorage* storage = nullptr;
+  Storage* storage = nullptr;
   const Manifest* manifest = nullptr;
   // Chooses which names take part, and what they are made of.
   TensorChoice choice;

@@ -4,16 +4,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
-#include "common/file/posix.h"
 #include "common/format/item_checksum.h"
 #include "common/format/safetensors_header.h"
 #include "common/resources/aligned_buffer.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -31,9 +32,8 @@ struct BinDescription {
 // One thread at a time uses a stream. Whoever removes the attempt's directory removes what a stream has left there.
 class BinStream {
  public:
-  // Makes the file and takes the room for all of it. The file's name ends in ".partial" until Finish.
-  // RESOURCE_EXHAUSTED (NO_SPACE), and the errors of storage.
-  static absl::StatusOr<BinStream> Create(PosixStorage& storage, BinDescription description);
+  // Makes the file and takes the room for all of it: see Storage::Create.
+  static absl::StatusOr<BinStream> Create(Storage& storage, BinDescription description);
 
   uint64_t written() const { return written_; }
   // Appends data, with direct I/O where the file system has it. All but the last piece must be a multiple of
@@ -44,15 +44,12 @@ class BinStream {
   absl::StatusOr<v1::FileResult> Finish(const std::vector<uint64_t>& object_bytes);
 
  private:
-  BinStream(PosixStorage& storage, BinDescription description);
-  absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size);
-  absl::Status Failed(int error, std::string_view operation) const;
-  std::string Path(std::string_view ending) const;
+  explicit BinStream(BinDescription description);
+  std::string Path() const;
 
-  PosixStorage* storage_;
   BinDescription description_;
   ItemChecksummer checksummer_;
-  UniqueFd fd_;
+  std::unique_ptr<FileWriter> writer_;
   uint64_t written_ = 0;
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;  // in the order of the data
 };

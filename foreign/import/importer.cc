@@ -24,10 +24,8 @@
 #include "foreign/read/foreign_directory.h"
 #include "foreign/tensors/background_task.h"
 #include "foreign/tensors/tensor_reader.h"
-#include "store/read/catalog.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/epoch_file.h"
-#include "store/root/unfinished_files.h"
+#include "store/storage/root_lock.h"
 #include "store/write/attempt_store.h"
 
 namespace cairn {
@@ -42,7 +40,7 @@ constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
 // Writes the bins of an attempt: while one window is written, the next one is filled.
 class BinsWriter {
  public:
-  BinsWriter(PosixStorage& storage, const Manifest& source, const ImportPlan& plan, ItemReader& objects,
+  BinsWriter(Storage& storage, const Manifest& source, const ImportPlan& plan, ItemReader& objects,
              const ImportOptions& options)
       : storage_(storage),
         source_(source),
@@ -176,7 +174,7 @@ class BinsWriter {
 
   AlignedBuffer& window() { return windows_[active_]; }
 
-  PosixStorage& storage_;
+  Storage& storage_;
   const Manifest& source_;
   const ImportPlan& plan_;
   const ImportRank* rank_ = nullptr;  // whose files are being written
@@ -212,7 +210,7 @@ absl::Status CheckUnchanged(const std::string& directory, const Manifest& source
 
 class Attempt {
  public:
-  Attempt(PosixStorage& storage, AttemptStore& attempts, const std::string& job, int64_t step, Reserved reserved)
+  Attempt(Storage& storage, AttemptStore& attempts, const std::string& job, int64_t step, Reserved reserved)
       : storage_(storage), attempts_(attempts), job_(job), step_(step), reserved_(reserved) {}
 
   absl::StatusOr<Manifest> Write(const Manifest& source, const ImportPlan& plan, ItemReader& objects,
@@ -279,7 +277,7 @@ class Attempt {
   }
 
  private:
-  PosixStorage& storage_;
+  Storage& storage_;
   AttemptStore& attempts_;
   const std::string job_;
   const int64_t step_;
@@ -290,24 +288,21 @@ class Attempt {
 
 }  // namespace
 
-absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::string& directory,
-                                              const std::string& job, int64_t step, const Clock& clock,
-                                              const ImportOptions& options) {
+absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::string& directory, const std::string& job,
+                                              int64_t step, const Clock& clock, const ImportOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
-  CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
-                         EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
+  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
-  Catalog catalog(storage, lock.began());
+  CheckpointStore checkpoints(storage, lock->began());
   // What an earlier import left when it was killed.
-  RemoveUnfinishedFiles(storage, lock.began());
-  catalog.RemoveTemporaries(job, {catalog.ReadStep(job, step)});
+  checkpoints.RemoveUnfinished(job, {checkpoints.ReadStep(job, step)});
   ImportReport report;
   CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
-  AttemptStore attempts(storage, catalog, clock, {.held = [&] { return lock.Check(); }});
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, catalog.Checkpoints(job));
+  AttemptStore attempts(storage, checkpoints, clock, *lock);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, checkpoints.ReadCheckpoints(job));
   const absl::StatusOr<Reserved> reserved = attempts.Reserve(job, {.step = step});
   if (HasReason(reserved.status(), Reason::kStepCommitted)) {
     return WithMetadata(reserved.status(),
@@ -318,7 +313,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   CAIRN_RETURN_IF_ERROR(reserved.status());
   Attempt attempt(storage, attempts, job, step, *reserved);
   auto manifest = attempt.Write(source, plan, objects, directory, clock, options);
-  if (manifest.ok()) manifest->lineage = LinesOf(before).Next(std::nullopt);
+  if (manifest.ok()) manifest->lineage = LineageOf(before).Next(std::nullopt);
   absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();
   if (!status.ok()) {
     attempt.Abort(status);

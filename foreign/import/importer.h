@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "foreign/tensors/whole_tensors.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -42,9 +42,8 @@ struct ImportReport {
 // ALREADY_EXISTS (STEP_COMMITTED). FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root. DATA_LOSS
 // (FILE_CHANGED): the source was written anew while it was read. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (NO_SPACE,
 // MEMORY_LIMIT). Else as ReadForeignDirectory, MakeImportPlan, TensorReader and AttemptStore.
-absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::string& directory,
-                                              const std::string& job, int64_t step, const Clock& clock,
-                                              const ImportOptions& options);
+absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::string& directory, const std::string& job,
+                                              int64_t step, const Clock& clock, const ImportOptions& options);
 
 }  // namespace cairn
 

@@ -10,9 +10,10 @@
 #include "common/base/fake_clock.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/verify.h"
-#include "store/root/epoch_file.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn {
 namespace {
@@ -75,7 +76,7 @@ TEST_F(ImporterTest, ImportCheckpoint_SourceIsWrittenMeanwhile_CommitsNothing) {
   EXPECT_TRUE(HasReason(report.status(), Reason::kBadForeignFile)) << report.status();
   EXPECT_EQ(Record().state(), StepRecord::State::kNothing);
   ASSERT_EQ(Record().attempts.size(), 1u);
-  EXPECT_EQ(Record().attempts[0].kind, AttemptRecord::Kind::kAbortRecord);
+  EXPECT_TRUE(Record().attempts[0].aborted());
   EXPECT_FALSE(Record().attempts[0].directory);
 }
 
@@ -86,7 +87,7 @@ TEST_F(ImporterTest, ImportCheckpoint_StepIsCommitted_KeepsTheFirst) {
 }
 
 TEST_F(ImporterTest, ImportCheckpoint_RootIsServed_RefusesAtOnce) {
-  const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
+  const auto lock = storage_->TakeRoot(clock_);
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_TRUE(HasReason(Import().status(), Reason::kRootInUse));
   EXPECT_TRUE(Record().attempts.empty());

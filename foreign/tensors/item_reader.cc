@@ -1,7 +1,5 @@
 #include "foreign/tensors/item_reader.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -9,17 +7,17 @@
 #include "common/base/crc32c.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 
-absl::StatusOr<std::unique_ptr<RangeReader>> ItemReader::OpenReader(const ManifestFile& file) {
-  if (!file.imported()) {
-    return RangeReader::Open(*storage_, absl::StrCat(manifest_.job, "/", manifest_.path_of(file)), file.bytes(),
-                             options_, counters_);
-  }
+absl::StatusOr<std::unique_ptr<StoredFile>> ItemReader::OpenReader(const ManifestFile& file) {
+  OpenOptions options = {.cache = Cache::kSpare, .bytes = file.bytes()};
+  if (!file.imported()) return storage_->Open(absl::StrCat(manifest_.job, "/", manifest_.path_of(file)), options);
+  options.modified_ns = file.modified_ns;
   // Whoever made the manifest has resolved the links in its names.
   CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
-  return RangeReader::Open(*everything, file.name.substr(1), file.bytes(), options_, counters_, file.modified_ns);
+  return everything->Open(file.name.substr(1), options);
 }
 
 absl::StatusOr<ItemReader::File*> ItemReader::Open(uint32_t number) {
@@ -62,8 +60,8 @@ absl::Status ItemReader::Read(const ManifestShard& shard, uint64_t begin, uint64
                               std::byte* scratch) {
   CAIRN_ASSIGN_OR_RETURN(File * file, Open(shard.file));
   const Part part = PartOf(shard, begin, bytes);
-  const RangeReader::Way way = file->reader->Begin(part.offset(), bytes);
-  if (way != RangeReader::Way::kDirect) return ReadPart(*file, part, way, to, /*in_place=*/false, nullptr);
+  const StoredFile::Way way = file->reader->Begin(part.offset(), bytes);
+  if (way != StoredFile::Way::kDirect) return ReadPart(*file, part, way, to, /*in_place=*/false, nullptr);
   const uint64_t rests = part.offset() | bytes | reinterpret_cast<uintptr_t>(to);
   if (rests % kReadAlignment == 0) return ReadPart(*file, part, way, to, /*in_place=*/true, nullptr);
   return ReadPart(*file, part, way, scratch + part.offset() % kReadAlignment, /*in_place=*/true, to);
@@ -74,7 +72,7 @@ absl::StatusOr<const std::byte*> ItemReader::ReadInto(const ManifestShard& shard
   CAIRN_ASSIGN_OR_RETURN(File * file, Open(shard.file));
   const Part part = PartOf(shard, begin, bytes);
   std::byte* const to = scratch + part.offset() % kReadAlignment;
-  const RangeReader::Way way = file->reader->Begin(part.offset(), bytes);
+  const StoredFile::Way way = file->reader->Begin(part.offset(), bytes);
   CAIRN_RETURN_IF_ERROR(ReadPart(*file, part, way, to, /*in_place=*/true, nullptr));
   return to;
 }
@@ -83,16 +81,16 @@ absl::StatusOr<std::string> ItemReader::Read(const ManifestObject& object) {
   CAIRN_ASSIGN_OR_RETURN(File * file, Open(object.file));
   std::string bytes(object.slot_bytes, '\0');
   const Part part = {object.name, object.item, object.file_offset, object.slot_bytes, 0, object.slot_bytes};
-  const RangeReader::Way way = file->reader->Begin(part.offset(), part.bytes);
+  const StoredFile::Way way = file->reader->Begin(part.offset(), part.bytes);
   CAIRN_RETURN_IF_ERROR(
       ReadPart(*file, part, way, reinterpret_cast<std::byte*>(bytes.data()), /*in_place=*/false, nullptr));
   bytes.resize(object.bytes);
   return bytes;
 }
 
-absl::Status ItemReader::ReadPart(File& file, const Part& part, RangeReader::Way way, std::byte* to, bool in_place,
+absl::Status ItemReader::ReadPart(File& file, const Part& part, StoredFile::Way way, std::byte* to, bool in_place,
                                   std::byte* copied) {
-  const bool direct = way == RangeReader::Way::kDirect;
+  const bool direct = way == StoredFile::Way::kDirect;
   const auto read = [&](uint64_t at, uint64_t size) {
     return file.reader->Read(way, part.offset() + at, size, reinterpret_cast<char*>(to + at), in_place);
   };

@@ -10,10 +10,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
-#include "common/file/range_reader.h"
 #include "common/format/manifest.h"
 #include "common/format/safetensors_header.h"
+#include "store/storage/storage.h"
+#include "store/storage/stored_file.h"
 
 namespace cairn {
 
@@ -26,7 +26,7 @@ class ItemReader {
   static constexpr uint64_t ScratchBytes(uint64_t bytes) { return bytes + 2 * kReadAlignment; }
 
   // Both must outlive it. `storage` may be null if all files are imported ones.
-  ItemReader(PosixStorage* storage, const Manifest& manifest) : storage_(storage), manifest_(manifest) {}
+  ItemReader(Storage* storage, const Manifest& manifest) : storage_(storage), manifest_(manifest) {}
 
   // Reads [begin, begin + bytes) of a shard to `to`. `begin` must be a multiple of kChecksumBlockBytes, and so must the
   // end unless it is the shard's end. An imported file has no checksums; only its length is checked. DATA_LOSS
@@ -44,7 +44,7 @@ class ItemReader {
   struct File {
     std::string path;  // for messages
     bool imported = false;
-    std::unique_ptr<RangeReader> reader;
+    std::unique_ptr<StoredFile> reader;
     std::vector<std::vector<uint32_t>> blocks;  // by item
   };
   // A part of an item.
@@ -59,19 +59,17 @@ class ItemReader {
     uint64_t offset() const { return item_offset + begin; }
   };
   absl::StatusOr<File*> Open(uint32_t number);
-  absl::StatusOr<std::unique_ptr<RangeReader>> OpenReader(const ManifestFile& file);
+  absl::StatusOr<std::unique_ptr<StoredFile>> OpenReader(const ManifestFile& file);
   absl::Status ReadHeader(const ManifestFile& file, File& opened);
   Part PartOf(const ManifestShard& shard, uint64_t begin, uint64_t bytes) const;
   // Reads a part to `to`. If `copied` is not null, the part is then copied there, block by block as it is verified.
-  absl::Status ReadPart(File& file, const Part& part, RangeReader::Way way, std::byte* to, bool in_place,
+  absl::Status ReadPart(File& file, const Part& part, StoredFile::Way way, std::byte* to, bool in_place,
                         std::byte* copied);
   // Compares the checksum of a block of an item, at `at` of the part.
   absl::Status Verify(const File& file, const Part& part, uint64_t at, const std::byte* bytes, uint64_t size) const;
 
-  PosixStorage* storage_;
+  Storage* storage_;
   const Manifest& manifest_;
-  const RangeReaderOptions options_;
-  ReadCounters counters_;
   Mutex mutex_;
   std::map<uint32_t, std::unique_ptr<File>> files_ ABSL_GUARDED_BY(mutex_);
 };

@@ -20,6 +20,7 @@
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "foreign/write/testing/manifest_of.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {

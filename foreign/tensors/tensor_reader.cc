@@ -19,7 +19,7 @@ constexpr uint64_t kChunkBytes = 8 * kChecksumBlockBytes;
 
 }  // namespace
 
-TensorReader::TensorReader(PosixStorage* storage, const Manifest& manifest, const TensorReaderOptions& options)
+TensorReader::TensorReader(Storage* storage, const Manifest& manifest, const TensorReaderOptions& options)
     : manifest_(manifest), options_(options), reader_(storage, manifest) {}
 
 uint64_t TensorReader::buffer_bytes() const {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/resources/aligned_buffer.h"
 #include "foreign/tensors/item_reader.h"
 #include "foreign/tensors/whole_tensors.h"
 #include "planner/load/overlap.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -38,7 +38,7 @@ struct TensorReaderOptions {
 class TensorReader {
  public:
   // `storage` may be null if all files are imported ones. It and `manifest` must outlive the reader.
-  TensorReader(PosixStorage* storage, const Manifest& manifest, const TensorReaderOptions& options);
+  TensorReader(Storage* storage, const Manifest& manifest, const TensorReaderOptions& options);
 
   // Returns how much memory the reader itself takes.
   uint64_t buffer_bytes() const;

@@ -5,7 +5,7 @@
 
 namespace cairn {
 
-ExportWriter::ExportWriter(PosixStorage& storage, const Manifest& manifest, const std::string& directory,
+ExportWriter::ExportWriter(Storage& storage, const Manifest& manifest, const std::string& directory,
                            const WriteExportOptions& options)
     : options_(options),
       output_(directory, options.identity),

@@ -10,11 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "foreign/tensors/tensor_reader.h"
 #include "foreign/write/output_directory.h"
 #include "foreign/write/window_stream.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -34,7 +34,7 @@ struct WriteExportOptions {
 class ExportWriter {
  public:
   // All of them must outlive it.
-  ExportWriter(PosixStorage& storage, const Manifest& manifest, const std::string& directory,
+  ExportWriter(Storage& storage, const Manifest& manifest, const std::string& directory,
                const WriteExportOptions& options);
 
   // Opens the directory, as OutputDirectory::Open does, lets `write` write all files, and gives these their names.

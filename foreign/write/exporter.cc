@@ -93,7 +93,7 @@ class Exporter {
 
 }  // namespace
 
-absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+absl::StatusOr<size_t> WriteExport(Storage& storage, const Manifest& manifest, const ExportPlan& plan,
                                    const std::string& directory, const WriteExportOptions& options) {
   ExportWriter writer(storage, manifest, directory, options);
   const auto is_output = [&](std::string_view name) {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "foreign/write/export_plan.h"
 #include "foreign/write/export_writer.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -22,7 +22,7 @@ namespace cairn {
 // ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds safetensors files, an index or one of the files to copy, or another
 // export fills it. RESOURCE_EXHAUSTED (NO_SPACE). CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and
 // storage.
-absl::StatusOr<size_t> WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
+absl::StatusOr<size_t> WriteExport(Storage& storage, const Manifest& manifest, const ExportPlan& plan,
                                    const std::string& directory, const WriteExportOptions& options);
 
 }  // namespace cairn

@@ -19,13 +19,13 @@
 #include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
-#include "common/file/range_reader.h"
 #include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/posix/posix_file.h"
 
 namespace cairn {
 namespace {
@@ -69,11 +69,10 @@ std::optional<FinishedName> ReadFinishedName(std::string_view temporary) {
 }
 
 // Returns the CRC32C of a file, or nothing if it cannot be read. CANCELLED (INTERRUPTED).
-absl::StatusOr<std::optional<uint32_t>> ChecksumOf(PosixStorage& storage, const std::string& name, uint64_t bytes,
+absl::StatusOr<std::optional<uint32_t>> ChecksumOf(ConfinedDirectory& storage, const std::string& name, uint64_t bytes,
                                                    const std::function<bool()>& interrupted) {
-  const RangeReaderOptions options;
-  ReadCounters counters;
-  const auto reader = RangeReader::Open(storage, name, bytes, options, counters);
+  const auto reader = PosixFile::Open(storage, name, absl::StrCat(storage.path(), "/", name),
+                                      {.cache = Cache::kSpare, .bytes = bytes}, PosixCalls());
   if (!reader.ok()) return std::nullopt;
   std::vector<AlignedBuffer> buffers;
   for (int i = 0; i < kThreads; ++i) buffers.emplace_back(kPieceBytes);
@@ -137,7 +136,7 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd_.valid()) return ErrnoError(errno, "open", path_);
   CAIRN_RETURN_IF_ERROR(Lock());
-  CAIRN_ASSIGN_OR_RETURN(storage_, PosixStorage::Open(path_, false));
+  CAIRN_ASSIGN_OR_RETURN(storage_, ConfinedDirectory::Open(path_, false));
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_->List(""));
   std::vector<std::string> temporaries;
   for (const auto& [name, is_directory] : entries) {

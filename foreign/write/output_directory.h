@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 #include "common/file/unique_fd.h"
 
 namespace cairn {
@@ -96,9 +96,9 @@ class OutputDirectory {
   bool made_directory_ = false;
   bool done_ = false;
   bool keep_finished_ = false;
-  std::unique_ptr<PosixStorage> storage_;  // the directory
-  std::map<std::string, Found> found_;     // by the final name; those that nobody has taken yet
-  std::vector<File> files_;                // as they were created or taken
+  std::unique_ptr<ConfinedDirectory> storage_;  // the directory
+  std::map<std::string, Found> found_;          // by the final name; those that nobody has taken yet
+  std::vector<File> files_;                     // as they were created or taken
   std::vector<std::string> published_;
 };
 

@@ -109,14 +109,14 @@ class Watch:
     def _await_outcome(self, deadline: float) -> int:
         """Returns the step that is committed."""
         session = self._client._session
-        request = wire.LOCAL_AGENT["RequestLocalSave"].request(
-            trainer_incarnation=session.incarnation, request_id=secrets.token_hex(16), reason="eviction")
+        request = wire.CHECKPOINTS["CreateCheckpoint"].request(
+            job=session.job, request_id=secrets.token_hex(16), reason="eviction")
         late = Error("TIMED_OUT", f"the save had no outcome {self._grace * (1 - _MARGIN):g} s after the signal",
                      {"job": self._client.job, "rank": str(self._client.rank)})
         while (left := deadline - time.monotonic()) > 0:
             wire.set_duration(request.timeout, max(left - self._grace * _MARGIN, 0.1))
             try:
-                checkpoint = session.call("RequestLocalSave", request).checkpoint
+                checkpoint = session.call("CreateCheckpoint", request)
             except Error as error:
                 if error.reason not in ("COORDINATOR_UNREACHABLE", "AGENT_UNREACHABLE", "SAVE_IN_PROGRESS"):
                     raise

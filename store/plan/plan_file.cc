@@ -1,18 +1,12 @@
 #include "store/plan/plan_file.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <span>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
-#include "common/file/errno_error.h"
-#include "common/file/full_transfer.h"
-#include "common/file/retry.h"
 #include "common/format/wire.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -53,52 +47,39 @@ uint64_t NumberAt(std::string_view bytes, size_t at, size_t size) {
   return number;
 }
 
-absl::Status Damaged(const std::string& path, std::string_view what) {
-  return MakeError(Reason::kPlanUnknown,
-                   absl::StrCat(path, " does not tell what a plan was made from: ", std::string(what)),
-                   {{"file", path}});
-}
-
-// Reads `size` bytes, or fails.
-absl::StatusOr<std::string> ReadPart(int fd, const std::string& path, uint64_t offset, uint64_t size) {
-  std::string bytes;
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", size, " bytes of ", path), [&] {
-    bytes.resize(size);
-    return absl::OkStatus();
-  }));
-  size_t got = 0;
-  if (const int error = ReadFullyAt(fd, bytes.data(), size, offset, got); error != 0) {
-    return ErrnoError(error, "read", path);
-  }
-  if (got < size) return Damaged(path, "it ends too early");
-  return bytes;
-}
-
 }  // namespace
 
-absl::StatusOr<PlanFile> PlanFile::Open(UniqueFd fd, const std::string& path) {
-  struct stat info;
-  if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (size < kHeadBytes) return Damaged(path, "it has no head");
-  CAIRN_ASSIGN_OR_RETURN(const std::string head, ReadPart(fd.get(), path, 0, kHeadBytes));
-  if (!head.starts_with(kMagic)) return Damaged(path, "it does not begin with CAIRNPLN");
-  if (Crc32c(head.data(), 32) != NumberAt(head, 32, 4)) return Damaged(path, "its head is damaged");
-  if (NumberAt(head, 8, 4) != kVersion) return Damaged(path, absl::StrCat("its version is ", NumberAt(head, 8, 4)));
+absl::StatusOr<PlanFile> PlanFile::Open(std::unique_ptr<StoredFile> stored) {
+  PlanFile file(std::move(stored));
+  const uint64_t size = file.stored_->bytes();
+  if (size < kHeadBytes) return file.Damaged("it has no head");
+  CAIRN_ASSIGN_OR_RETURN(const std::string head, file.ReadPart(0, kHeadBytes));
+  if (!head.starts_with(kMagic)) return file.Damaged("it does not begin with CAIRNPLN");
+  if (Crc32c(head.data(), 32) != NumberAt(head, 32, 4)) return file.Damaged("its head is damaged");
+  if (NumberAt(head, 8, 4) != kVersion) return file.Damaged(absl::StrCat("its version is ", NumberAt(head, 8, 4)));
   const uint64_t index_bytes = NumberAt(head, 12, 8);
   const uint64_t layout_bytes = NumberAt(head, 20, 8);
   if (index_bytes > kMaxIndexBytes || index_bytes > size - kHeadBytes ||
       layout_bytes != size - kHeadBytes - index_bytes) {
-    return Damaged(
-        path, absl::StrCat("it has ", size, " bytes, not an index of ", index_bytes, " and layouts of ", layout_bytes));
+    return file.Damaged(
+        absl::StrCat("it has ", size, " bytes, not an index of ", index_bytes, " and layouts of ", layout_bytes));
   }
-  PlanFile file(std::move(fd), path);
-  CAIRN_ASSIGN_OR_RETURN(const std::string index, ReadPart(file.fd_.get(), path, kHeadBytes, index_bytes));
-  if (Crc32c(index.data(), index.size()) != NumberAt(head, 28, 4)) return Damaged(path, "its index is damaged");
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", path),
+  CAIRN_ASSIGN_OR_RETURN(const std::string index, file.ReadPart(kHeadBytes, index_bytes));
+  if (Crc32c(index.data(), index.size()) != NumberAt(head, 28, 4)) return file.Damaged("its index is damaged");
+  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", file.stored_->path()),
                                    [&] { return file.ReadIndex(index, kHeadBytes + index_bytes, layout_bytes); }));
   return file;
+}
+
+absl::Status PlanFile::Damaged(std::string_view what) const {
+  return MakeError(Reason::kPlanUnknown,
+                   absl::StrCat(stored_->path(), " does not tell what a plan was made from: ", std::string(what)),
+                   {{"file", stored_->path()}});
+}
+
+absl::StatusOr<std::string> PlanFile::ReadPart(uint64_t offset, uint64_t size) const {
+  auto bytes = cairn::ReadPart(*stored_, offset, size);
+  return HasReason(bytes.status(), Reason::kFileTruncated) ? Damaged("it ends too early") : bytes;
 }
 
 absl::Status PlanFile::ReadIndex(std::string_view index, uint64_t first, uint64_t layout_bytes) {
@@ -126,29 +107,29 @@ absl::Status PlanFile::ReadIndex(std::string_view index, uint64_t first, uint64_
   if (!reader.ok() || !valid || bins < 1 || bins > 99 || moves > 1 || digests.size() != count * kDigestBytes ||
       checksums.size() != count * 4 || rank_layouts.empty() || rank_layouts.size() > kMaxRanks ||
       rank_nodes.size() != rank_layouts.size()) {
-    return Damaged(path_, "its index is not whole");
+    return Damaged("its index is not whole");
   }
   uint64_t offset = 0;
   for (size_t i = 0; i < count; ++i) {
     if (lengths[i] > kMaxLayoutBytes || lengths[i] > layout_bytes - offset) {
-      return Damaged(path_, absl::StrCat("layout ", i, " is longer than it can be"));
+      return Damaged(absl::StrCat("layout ", i, " is longer than it can be"));
     }
     std::string digest(digests.substr(i * kDigestBytes, kDigestBytes));
-    if (i > 0 && digest <= layouts_.back().digest) return Damaged(path_, "its layouts are not in their order");
+    if (i > 0 && digest <= layouts_.back().digest) return Damaged("its layouts are not in their order");
     layouts_.push_back(
         {std::move(digest), first + offset, lengths[i], static_cast<uint32_t>(NumberAt(checksums, i * 4, 4))});
     offset += lengths[i];
   }
-  if (offset != layout_bytes) return Damaged(path_, "its layouts have other lengths");
+  if (offset != layout_bytes) return Damaged("its layouts have other lengths");
   inputs_.bins = static_cast<int>(bins);
   inputs_.moves = moves == 1 ? MovePolicy::kAuto : MovePolicy::kNever;
   uint64_t node_bytes = 0;
   for (size_t rank = 0; rank < rank_layouts.size(); ++rank) {
     if (rank_layouts[rank] >= count || rank_nodes[rank] >= nodes.size()) {
-      return Damaged(path_, absl::StrCat("rank ", rank, " has no layout or no node"));
+      return Damaged(absl::StrCat("rank ", rank, " has no layout or no node"));
     }
     node_bytes += nodes[rank_nodes[rank]].size();
-    if (node_bytes > kMaxNodeBytes) return Damaged(path_, "the names of its nodes are too long");
+    if (node_bytes > kMaxNodeBytes) return Damaged("the names of its nodes are too long");
     inputs_.layout.push_back(layouts_[rank_layouts[rank]].digest);
     inputs_.node.push_back(nodes[rank_nodes[rank]]);
   }
@@ -162,14 +143,14 @@ const PlanFile::Layout* PlanFile::Find(std::string_view digest) const {
 }
 
 absl::StatusOr<std::string> PlanFile::ReadLayout(const Layout& layout) const {
-  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadPart(fd_.get(), path_, layout.offset, layout.bytes));
+  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadPart(layout.offset, layout.bytes));
   if (Crc32c(bytes.data(), bytes.size()) != layout.crc32c) {
-    return Damaged(path_, absl::StrCat("the layout ", DigestHex(layout.digest), " is damaged"));
+    return Damaged(absl::StrCat("the layout ", DigestHex(layout.digest), " is damaged"));
   }
   return bytes;
 }
 
-absl::StatusOr<uint64_t> WritePlanFile(PosixStorage& storage, std::string_view path, const PlanInputs& inputs,
+absl::StatusOr<uint64_t> WritePlanFile(Storage& storage, std::string_view path, const PlanInputs& inputs,
                                        const std::vector<std::shared_ptr<const std::string>>& bytes) {
   struct Distinct {
     std::string_view bytes;

@@ -23,9 +23,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
-#include "common/file/unique_fd.h"
 #include "planner/save/save_options.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -46,9 +45,9 @@ class PlanFile {
     uint32_t crc32c = 0;
   };
 
-  // Reads the head and the index; takes memory for no more than the file has. `path` is for messages.
-  // NOT_FOUND (PLAN_UNKNOWN): it is no such file, is damaged or has another version; the errors of errno_error.h.
-  static absl::StatusOr<PlanFile> Open(UniqueFd fd, const std::string& path);
+  // Reads the head and the index; takes memory for no more than the file has. NOT_FOUND (PLAN_UNKNOWN): it is no such
+  // file, is damaged or has another version; and the errors of storage.
+  static absl::StatusOr<PlanFile> Open(std::unique_ptr<StoredFile> stored);
 
   const PlanInputs& inputs() const { return inputs_; }
   // Returns the distinct ones, sorted by digest.
@@ -56,23 +55,24 @@ class PlanFile {
   // Returns null if there is no layout of this digest.
   const Layout* Find(std::string_view digest) const;
   // Reads the bytes of one of layouts(). They have its CRC32C; the caller checks the digest. NOT_FOUND (PLAN_UNKNOWN):
-  // they have another one; and the errors of errno_error.h.
+  // they have another one; and the errors of storage.
   absl::StatusOr<std::string> ReadLayout(const Layout& layout) const;
 
  private:
-  PlanFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  explicit PlanFile(std::unique_ptr<StoredFile> stored) : stored_(std::move(stored)) {}
+  absl::Status Damaged(std::string_view what) const;
+  absl::StatusOr<std::string> ReadPart(uint64_t offset, uint64_t size) const;
   absl::Status ReadIndex(std::string_view index, uint64_t first, uint64_t layout_bytes);
 
-  UniqueFd fd_;
-  std::string path_;
+  std::unique_ptr<StoredFile> stored_;
   PlanInputs inputs_;
   std::vector<Layout> layouts_;
 };
 
 // Writes such a file durably in place of what stands there, and returns its length. `bytes` are the layouts, parallel
 // to inputs.layout; the memory of none is taken a second time. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more ranks or
-// longer names than Open takes; the errors of errno_error.h.
-absl::StatusOr<uint64_t> WritePlanFile(PosixStorage& storage, std::string_view path, const PlanInputs& inputs,
+// longer names than Open takes; the errors of storage.
+absl::StatusOr<uint64_t> WritePlanFile(Storage& storage, std::string_view path, const PlanInputs& inputs,
                                        const std::vector<std::shared_ptr<const std::string>>& bytes);
 
 }  // namespace cairn

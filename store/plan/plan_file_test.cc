@@ -1,10 +1,7 @@
 #include "store/plan/plan_file.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -13,22 +10,17 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
-#include "common/file/full_transfer.h"
 #include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/memory_file.h"
 
 namespace cairn {
 namespace {
 
 constexpr size_t kHead = 36;
 
-UniqueFd FileOf(const std::string& bytes) {
-  UniqueFd fd(memfd_create("plan", MFD_CLOEXEC));
-  EXPECT_EQ(WriteFully(fd.get(), bytes), 0);
-  return fd;
-}
-
-absl::StatusOr<PlanFile> Open(const std::string& bytes) { return PlanFile::Open(FileOf(bytes), "plan"); }
+absl::StatusOr<PlanFile> Open(const std::string& bytes) { return PlanFile::Open(std::make_unique<MemoryFile>(bytes)); }
 
 uint64_t NumberAt(const std::string& bytes, size_t at, size_t size) {
   uint64_t number = 0;
@@ -68,7 +60,7 @@ class PlanFileTest : public testing::Test {
   std::string Written() {
     const auto size = WritePlanFile(*storage_, "p", inputs_, bytes_);
     EXPECT_TRUE(size.ok()) << size.status();
-    std::string bytes = *storage_->ReadFile("p", 1 << 20);
+    std::string bytes = *storage_->Read("p", 1 << 20);
     EXPECT_EQ(bytes.size(), *size);
     return bytes;
   }
@@ -138,11 +130,6 @@ TEST_F(PlanFileTest, Open_AnotherVersion_IsRefused) {
   const auto file = Open(Signed(newer));
   EXPECT_TRUE(HasReason(file.status(), Reason::kPlanUnknown)) << file.status();
   EXPECT_NE(file.status().message().find("version is 2"), std::string::npos) << file.status();
-}
-
-TEST_F(PlanFileTest, Open_DirectoryInItsPlace_IsAStorageError) {
-  UniqueFd fd(open(root_.c_str(), O_RDONLY | O_DIRECTORY));
-  EXPECT_TRUE(HasReason(PlanFile::Open(std::move(fd), "plan").status(), Reason::kStorageError));
 }
 
 TEST_F(PlanFileTest, Open_LengthsBeyondTheFile_TakeNoMemory) {

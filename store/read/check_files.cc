@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::span<const FileSize> files) {
+absl::Status CheckFiles(Storage& storage, std::string_view directory, std::span<const FileSize> files) {
   std::vector<std::string> names;
   names.reserve(files.size());
   for (const FileSize& file : files) names.push_back(file.name);
@@ -24,7 +24,7 @@ absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::
     ++damaged;
   }
   if (!first.has_value()) return absl::OkStatus();
-  const std::string path = absl::StrCat(storage.root(), "/", std::string(directory), "/", names[*first]);
+  const std::string path = storage.FullPath(absl::StrCat(std::string(directory), "/", names[*first]));
   std::string text = sizes[*first].has_value()
                          ? absl::StrCat(path, " has ", *sizes[*first], " bytes and should have ", files[*first].bytes)
                          : absl::StrCat(path, " is missing");
@@ -36,7 +36,7 @@ absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::
                    {{"file", path}, {"root", storage.root()}});
 }
 
-absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest) {
+absl::Status CheckFilesOf(Storage& storage, const Manifest& manifest) {
   std::vector<FileSize> files;
   files.reserve(manifest.files.size());
   for (const ManifestFile& file : manifest.files) {

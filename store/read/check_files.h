@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -23,10 +23,10 @@ struct FileSize {
 // if they are many, because a network file system answers one question after the other. DATA_LOSS (FILE_MISSING,
 // FILE_TRUNCATED): names the first file in order that is absent or has another length, and counts the others. Other
 // errors are no proof of damage and come before it: the errors of errno_error.h, PATH_ESCAPE for a link.
-absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::span<const FileSize> files);
+absl::Status CheckFiles(Storage& storage, std::string_view directory, std::span<const FileSize> files);
 
 // Does the same for all files that `manifest` names; the error says whose checkpoint they belong to.
-absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest);
+absl::Status CheckFilesOf(Storage& storage, const Manifest& manifest);
 
 }  // namespace cairn
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {

@@ -1,8 +1,5 @@
 #include "store/read/checkpoint_store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -10,9 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
-#include "common/file/full_transfer.h"
-#include "common/file/retry.h"
-#include "common/file/uncached_file.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -26,16 +20,6 @@ constexpr size_t kMaxKnown = 100'000;
 
 bool IsGone(const absl::Status& status) { return HasReason(status, Reason::kFileMissing); }
 
-int64_t Nanoseconds(const struct timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
-
-// Tells an open file from others; nothing if the system does not say.
-std::optional<FileIdentity> IdentityOf(int fd) {
-  struct stat info = {};
-  if (StatOf(fd, info) != 0) return std::nullopt;
-  return FileIdentity{info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size), Nanoseconds(info.st_mtim),
-                      Nanoseconds(info.st_ctim)};
-}
-
 // A record says which attempt it ends, and must stand at that place: a copied or restored one would commit another's
 // files.
 absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Outcome& outcome) {
@@ -48,55 +32,60 @@ absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, co
       outcome);
 }
 
-// Decodes the bytes that stand at `path` below `root`.
-absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& root,
-                               const std::string& path, std::string_view bytes) {
+// Decodes the bytes that stand in `file`.
+absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const Storage& storage,
+                               const std::string& file, std::string_view bytes) {
   auto outcome = DecodeOutcome(bytes);
   absl::Status status = outcome.ok() ? CheckPlace(job, step, attempt, *outcome) : outcome.status();
   if (status.ok()) return outcome;
-  const std::string file = absl::StrCat(root, "/", path);
   return Annotate(status, file,
                   {{"job", std::string(job)},
                    {"step", absl::StrCat(step)},
                    {"attempt", absl::StrCat(attempt)},
                    {"file", file},
-                   {"root", root}});
+                   {"root", storage.root()}});
 }
 
-AttemptRecord Summarize(int64_t step, uint32_t attempt, const Outcome& outcome) {
-  AttemptRecord record;
-  record.attempt = attempt;
+StoredAttempt Unfinished(int64_t step, uint32_t attempt) {
+  return {.step = step, .attempt = attempt, .unfinished = true};
+}
+
+StoredAttempt Damaged(int64_t step, uint32_t attempt, absl::Status error) {
+  return {.step = step, .attempt = attempt, .damaged = true, .error = std::move(error)};
+}
+
+StoredAttempt Ended(int64_t step, uint32_t attempt, const Outcome& outcome) {
+  StoredAttempt found = {.step = step, .attempt = attempt};
   if (const auto* manifest = std::get_if<Manifest>(&outcome)) {
-    record.kind = AttemptRecord::Kind::kManifest;
-    record.request_id = manifest->request_id;
-    record.time = manifest->commit_time;
-    record.bytes = manifest->total_bytes();
-    record.world_size = manifest->world_size;
-    record.plan_digest = manifest->plan_digest;
-    record.lineage = manifest->lineage;
-    record.metrics = manifest->metrics;
-    record.replica_mismatch = manifest->replica_mismatch;
-    return record;
+    found.committed = true;
+    found.request_id = manifest->request_id;
+    found.time = manifest->commit_time;
+    found.bytes = manifest->total_bytes();
+    found.world_size = manifest->world_size;
+    found.plan_digest = manifest->plan_digest;
+    found.lineage = manifest->lineage;
+    found.metrics = manifest->metrics;
+    found.replica_mismatch = manifest->replica_mismatch;
+    return found;
   }
   const auto& abort_record = std::get<AbortRecord>(outcome);
-  record.kind = AttemptRecord::Kind::kAbortRecord;
-  record.request_id = abort_record.request_id;
-  record.time = abort_record.time;
-  record.error =
+  found.request_id = abort_record.request_id;
+  found.time = abort_record.time;
+  found.error =
       MakeError(ReasonFromName(abort_record.reason).value_or(Reason::kInternal), abort_record.message,
                 {{"job", abort_record.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
-  return record;
+  return found;
 }
 
 // Says what there is of a step that is not committed: "; attempt 1 was aborted: ...". Empty if there is nothing.
 std::string WhatStands(const StepRecord& step) {
   std::string text;
-  for (const AttemptRecord& record : step.attempts) {
-    if (record.kind == AttemptRecord::Kind::kAbortRecord) {
+  for (const StoredAttempt& record : step.attempts) {
+    if (record.aborted()) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was aborted: ", record.error.message());
-    } else if (record.kind == AttemptRecord::Kind::kDeleted) {
+    } else if (record.deleted) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was committed once: ", record.error.message());
-    } else if (record.kind == AttemptRecord::Kind::kNone) {
+    } else if (record.unfinished) {
       absl::StrAppend(&text, "; the files of attempt ", record.attempt,
                       " stand there without an outcome: its save goes on, or it never ended, or its outcome is lost");
     }
@@ -107,7 +96,7 @@ std::string WhatStands(const StepRecord& step) {
 // Says what to do about such a step. Empty if the table of reasons knows it.
 std::string NextForWhatStands(std::string_view job, const StepRecord& step, const std::string& directory) {
   if (std::none_of(step.attempts.begin(), step.attempts.end(),
-                   [](const AttemptRecord& record) { return record.kind == AttemptRecord::Kind::kNone; })) {
+                   [](const StoredAttempt& record) { return record.unfinished; })) {
     return "";
   }
   // Whoever has lost an outcome must learn it here: when a coordinator starts again it is too late.
@@ -122,26 +111,25 @@ constexpr std::string_view kNoCheckpointAction =
 
 std::string UtcTime(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone()); }
 
-AttemptRecord Summarize(int64_t step, const Deletion& deletion) {
-  AttemptRecord record;
-  record.attempt = deletion.attempt;
-  record.kind = AttemptRecord::Kind::kDeleted;
-  record.request_id = deletion.request_id;
-  record.time = deletion.commit_time;
-  record.bytes = deletion.bytes;
-  record.world_size = deletion.world_size;
-  record.error =
-      MakeError(Reason::kNotCommitted,
-                absl::StrCat(deletion.job, "@", step, " was deleted at ", UtcTime(deletion.time),
-                             deletion.cause.empty() ? "" : absl::StrCat(" (", deletion.cause, ")"), "; step ",
-                             deletion.remaining_step, " remained"),
-                {{"job", deletion.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(deletion.attempt)}});
-  return record;
+StoredAttempt Deleted(const Deletion& deletion) {
+  StoredAttempt found = {.step = deletion.step, .attempt = deletion.attempt, .deleted = true};
+  found.committed = deletion.of_a_commit();
+  found.request_id = deletion.request_id;
+  found.time = deletion.commit_time;
+  found.bytes = deletion.bytes;
+  found.world_size = deletion.world_size;
+  found.error = MakeError(
+      Reason::kNotCommitted,
+      absl::StrCat(deletion.job, "@", deletion.step, " was deleted at ", UtcTime(deletion.time),
+                   deletion.cause.empty() ? "" : absl::StrCat(" (", deletion.cause, ")"), "; step ",
+                   deletion.remaining_step, " remained"),
+      {{"job", deletion.job}, {"step", absl::StrCat(deletion.step)}, {"attempt", absl::StrCat(deletion.attempt)}});
+  return found;
 }
 
 // Returns the record, or its error if it is damaged.
-absl::StatusOr<AttemptRecord> Readable(AttemptRecord record) {
-  if (record.kind == AttemptRecord::Kind::kDamaged) return record.error;
+absl::StatusOr<StoredAttempt> Readable(StoredAttempt record) {
+  if (record.damaged) return record.error;
   return record;
 }
 
@@ -161,24 +149,22 @@ bool IsReadFailure(const absl::Status& status) {
   return MetadataOf(status)["errno"] != absl::StrCat(EISDIR);
 }
 
-const AttemptRecord* StepRecord::deciding() const {
-  const AttemptRecord* found = nullptr;
-  for (const AttemptRecord& record : attempts) {
-    const bool manifest = record.kind == AttemptRecord::Kind::kManifest;
+const StoredAttempt* StepRecord::deciding() const {
+  const StoredAttempt* found = nullptr;
+  for (const StoredAttempt& record : attempts) {
     // What cannot be read above a manifest may be the commit that took its place, unless its files are gone: those of
     // an aborted attempt go soon.
-    const bool damaged = record.kind == AttemptRecord::Kind::kDamaged;
-    const bool hides = record.directory || found == nullptr || found->kind == AttemptRecord::Kind::kDamaged;
-    if (manifest || (damaged && hides)) found = &record;
+    const bool hides = record.directory || found == nullptr || found->damaged;
+    if (record.stands() || (record.damaged && hides)) found = &record;
   }
   return found;
 }
 
 StepRecord::State StepRecord::state() const {
   if (!unlisted.ok()) return State::kDamaged;
-  const AttemptRecord* record = deciding();
+  const StoredAttempt* record = deciding();
   if (record == nullptr) return State::kNothing;
-  return record->kind == AttemptRecord::Kind::kManifest ? State::kCommitted : State::kDamaged;
+  return record->stands() ? State::kCommitted : State::kDamaged;
 }
 
 absl::Status StepRecord::damage() const {
@@ -207,12 +193,12 @@ absl::Status StepRecord::Protection(std::string_view job) const {
         absl::StrCat("If nobody needs the tag, run `cairn untag ", std::string(job), "@", tags.front(), "` first.")}});
 }
 
-CommittedLines LinesOf(const std::vector<StepRecord>& steps) {
-  std::vector<CommittedLines::Commit> commits;
+JobLineage LineageOf(const std::vector<StepRecord>& steps) {
+  std::vector<JobLineage::Commit> commits;
   for (const StepRecord& step : steps) {
     if (step.state() == StepRecord::State::kCommitted) commits.push_back({step.step, step.deciding()->lineage});
   }
-  return CommittedLines(std::move(commits));
+  return JobLineage(std::move(commits));
 }
 
 absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job) {
@@ -224,93 +210,85 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
     return entries.status();
   }
   // Everything that has a step's name counts, so that a link or a file there is reported and not passed over.
-  for (const PosixStorage::Entry& entry : *entries) {
+  for (const Storage::Entry& entry : *entries) {
     if (const auto step = ParseStepName(entry.name)) steps.push_back(*step);
   }
   return steps;  // names sort as numbers do
 }
 
-absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
+std::optional<StoredAttempt> CheckpointStore::Known(const std::string& path, const std::string& identity) {
+  MutexLock lock(mutex_);
+  const auto found = known_.find(path);
+  if (found == known_.end() || found->second.identity != identity) return std::nullopt;
+  return found->second;
+}
+
+void CheckpointStore::Remember(const std::string& path, const StoredAttempt& record) {
+  MutexLock lock(mutex_);
+  if (known_.size() >= kMaxKnown) known_.clear();
+  known_[path] = record;
+}
+
+absl::StatusOr<StoredAttempt> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                                           const std::string& path) {
-  // O_NONBLOCK keeps the open from waiting if this is no regular file.
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(path, O_RDONLY | O_NONBLOCK));
-  const std::optional<FileIdentity> identity = IdentityOf(fd.get());
-  if (identity.has_value()) {
-    MutexLock lock(mutex_);
-    const auto found = known_.find(path);
-    if (found != known_.end() && found->second.identity == *identity) return Readable(found->second);
-  }
-  const auto outcome = ReadOutcome(job, step, attempt, path, fd.get());
-  AttemptRecord record;
+  CAIRN_ASSIGN_OR_RETURN(const auto file, storage_.Open(path));
+  if (auto known = Known(path, file->identity())) return Readable(*std::move(known));
+  const auto outcome = ReadOutcome(job, step, attempt, path, *file);
+  StoredAttempt record;
   if (outcome.ok()) {
-    record = Summarize(step, attempt, *outcome);
+    record = Ended(step, attempt, *outcome);
   } else if (HasReason(outcome.status(), Reason::kManifestCorrupt) ||
              HasReason(outcome.status(), Reason::kFormatTooNew)) {
-    record.attempt = attempt;
-    record.kind = AttemptRecord::Kind::kDamaged;
-    record.error = outcome.status();
+    record = Damaged(step, attempt, outcome.status());
   } else {
     return outcome.status();  // another try may succeed
   }
-  record.identity = identity.value_or(FileIdentity{});
-  MutexLock lock(mutex_);
-  if (known_.size() >= kMaxKnown) known_.clear();
-  if (identity.has_value()) known_[path] = record;
+  record.identity = file->identity();
+  Remember(path, record);
   return Readable(std::move(record));
 }
 
 absl::StatusOr<std::string> CheckpointStore::ReadSurely(
-    const std::string& path, int fd, const std::function<absl::Status(const std::string& bytes)>& take) {
-  const std::string file = absl::StrCat(storage_.root(), "/", path);
-  uint32_t crc32c = 0;
-  size_t size = 0;
+    const std::string& path, StoredFile& file, const std::function<absl::Status(const std::string& bytes)>& take) {
+  std::optional<std::pair<size_t, uint32_t>> found;  // length and CRC32C
+  absl::Status taken;
   {
-    CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(fd, file, kMaxOutcomeBytes));
-    const absl::Status taken = take(bytes);
+    auto bytes = ReadAll(file, kMaxOutcomeBytes);
+    taken = bytes.ok() ? take(*bytes) : bytes.status();
     if (taken.ok()) return bytes;
-    if (!HasReason(taken, Reason::kManifestCorrupt)) return taken;
-    crc32c = Crc32c(bytes.data(), bytes.size());
-    size = bytes.size();
+    const bool cut_off = HasReason(bytes.status(), Reason::kFileTruncated);
+    if (!cut_off && !HasReason(taken, Reason::kManifestCorrupt)) return taken;
+    if (bytes.ok()) found.emplace(bytes->size(), Crc32c(bytes->data(), bytes->size()));
   }
   // The bytes may have been spoiled on their way here, so they are read once more.
-  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadUncached(storage_, path, kMaxOutcomeBytes));
-  const absl::Status taken = take(bytes);
+  CAIRN_ASSIGN_OR_RETURN(std::string bytes, storage_.Read(path, kMaxOutcomeBytes, Cache::kBypass));
+  taken = take(bytes);
   if (taken.ok()) return bytes;
-  if (bytes.size() == size && Crc32c(bytes.data(), size) == crc32c) return taken;
-  return GaveOtherBytes(file, "whether it is damaged");
+  if (found == std::pair(bytes.size(), Crc32c(bytes.data(), bytes.size()))) return taken;
+  return GaveOtherBytes(file.path(), "whether it is damaged");
 }
 
 absl::StatusOr<Outcome> CheckpointStore::ReadOutcome(std::string_view job, int64_t step, uint32_t attempt,
-                                                     const std::string& path, int fd) {
+                                                     const std::string& path, StoredFile& file) {
   std::optional<Outcome> found;
-  CAIRN_RETURN_IF_ERROR(ReadSurely(path, fd, [&](const std::string& bytes) {
-                          auto outcome = Decode(job, step, attempt, storage_.root(), path, bytes);
+  CAIRN_RETURN_IF_ERROR(ReadSurely(path, file, [&](const std::string& bytes) {
+                          auto outcome = Decode(job, step, attempt, storage_, file.path(), bytes);
                           if (outcome.ok()) found = *std::move(outcome);
                           return outcome.status();
                         }).status());
   return *std::move(found);
 }
 
-std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt) {
+std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt) {
   const std::string path = DeletionPath(job, step, attempt);
-  AttemptRecord damaged;
-  damaged.attempt = attempt;
-  damaged.kind = AttemptRecord::Kind::kDamaged;
-  const auto fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK);
-  if (!fd.ok()) {
-    if (IsGone(fd.status())) return std::nullopt;
-    damaged.error = fd.status();
-    return damaged;
+  const auto file = storage_.Open(path);
+  if (!file.ok()) {
+    if (IsGone(file.status())) return std::nullopt;
+    return Damaged(step, attempt, file.status());
   }
-  const std::optional<FileIdentity> identity = IdentityOf(fd->get());
-  if (identity.has_value()) {
-    MutexLock lock(mutex_);
-    const auto known = known_.find(path);
-    if (known != known_.end() && known->second.identity == *identity) return known->second;
-  }
+  if (auto known = Known(path, (*file)->identity())) return known;
   std::optional<Deletion> found;
-  const std::string file = absl::StrCat(storage_.root(), "/", path);
-  const auto read = ReadSurely(path, fd->get(), [&](const std::string& bytes) -> absl::Status {
+  const auto read = ReadSurely(path, **file, [&](const std::string& bytes) -> absl::Status {
     CAIRN_ASSIGN_OR_RETURN(Deletion deletion, DecodeDeletion(bytes));
     if (deletion.job != job || deletion.step != step || deletion.attempt != attempt) {
       return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the deletion of ", deletion.job, "@",
@@ -320,44 +298,39 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     return absl::OkStatus();
   });
   if (found.has_value() && read.ok()) {
-    AttemptRecord record = Summarize(step, *found);
-    record.identity = identity.value_or(FileIdentity{});
+    StoredAttempt record = Deleted(*found);
+    record.identity = (*file)->identity();
+    Remember(path, record);
     MutexLock lock(mutex_);
-    if (known_.size() >= kMaxKnown) known_.clear();
-    if (identity.has_value()) known_[path] = record;
     known_.erase(OutcomePath(job, step, attempt));  // it is not asked for any more
     return record;
   }
-  damaged.error = Annotate(read.status(), file,
-                           {{"job", std::string(job)},
-                            {"step", absl::StrCat(step)},
-                            {"attempt", absl::StrCat(attempt)},
-                            {"file", file},
-                            {"root", storage_.root()},
-                            {"next", absl::StrCat("The attempt was deleted, and its files may be gone. If all of them "
-                                                  "are there, move ",
-                                                  file, " away; else load another step.")}});
-  return damaged;
+  const std::string& name = (*file)->path();
+  return Damaged(step, attempt,
+                 Annotate(read.status(), name,
+                          {{"job", std::string(job)},
+                           {"step", absl::StrCat(step)},
+                           {"attempt", absl::StrCat(attempt)},
+                           {"file", name},
+                           {"root", storage_.root()},
+                           {"next", absl::StrCat("The attempt was deleted, and its files may be gone. If all of them "
+                                                 "are there, move ",
+                                                 name, " away; else load another step.")}}));
 }
 
-AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
+StoredAttempt CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
   if (const auto deletion = ReadDeletion(job, step, attempt)) return *deletion;
   auto record = ReadRecord(job, step, attempt, OutcomePath(job, step, attempt));
   if (record.ok()) return *record;
-  AttemptRecord none;
-  none.attempt = attempt;
   // A rebuilt manifest takes the place of a damaged outcome, also of one that has been removed since; never of one that
   // can be read.
   const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
-  if (repaired.ok() && repaired->kind == AttemptRecord::Kind::kManifest) {
-    AttemptRecord found = *repaired;
+  if (repaired.ok() && repaired->stands()) {
+    StoredAttempt found = *repaired;
     found.repaired = true;
     return found;
   }
-  if (IsGone(record.status())) return none;
-  none.kind = AttemptRecord::Kind::kDamaged;
-  none.error = record.status();
-  return none;
+  return IsGone(record.status()) ? Unfinished(step, attempt) : Damaged(step, attempt, record.status());
 }
 
 StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
@@ -376,28 +349,28 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     bool outcome = false, deletion = false, directory = false;
   };
   std::map<uint32_t, Names> attempts;
-  for (const PosixStorage::Entry& entry : *entries) {
+  for (const Storage::Entry& entry : *entries) {
     if (const auto number = ParseOutcomeName(entry.name)) attempts[*number].outcome = true;
     if (const auto number = ParseDeletionName(entry.name)) attempts[*number].deletion = true;
     found.pinned |= entry.name == kPinName;
     if (auto tag = ParseTagName(entry.name)) found.tags.push_back(*std::move(tag));
-    found.temporaries |= IsTemporaryName(entry.name);
+    found.unfinished |= entry.unfinished;
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
       attempts[*number].directory = true;
     }
   }
   for (const auto& [number, names] : attempts) {
-    AttemptRecord record = ReadAttempt(job, step, number);
+    StoredAttempt record = ReadAttempt(job, step, number);
     record.directory = names.directory;
     // A record that was there when the names were listed and cannot be opened now was deleted, or storage hides it.
     std::string hidden;
-    if (names.deletion && record.kind != AttemptRecord::Kind::kDeleted) hidden = DeletionPath(job, step, number);
-    if (names.outcome && record.kind == AttemptRecord::Kind::kNone) hidden = OutcomePath(job, step, number);
-    if (!hidden.empty() && record.kind != AttemptRecord::Kind::kDamaged && IsListed(hidden)) {
-      record.kind = AttemptRecord::Kind::kDamaged;
-      record.error = Hidden(job, step, hidden);
+    if (names.deletion && !record.deleted) hidden = DeletionPath(job, step, number);
+    if (names.outcome && record.unfinished) hidden = OutcomePath(job, step, number);
+    if (!hidden.empty() && !record.damaged && IsListed(hidden)) {
+      record = Damaged(step, number, Hidden(job, step, hidden));
+      record.directory = names.directory;
     }
-    if (record.kind != AttemptRecord::Kind::kNone || names.directory) found.attempts.push_back(std::move(record));
+    if (!record.unfinished || names.directory) found.attempts.push_back(std::move(record));
   }
   return found;
 }
@@ -407,19 +380,19 @@ bool CheckpointStore::IsListed(const std::string& path) {
   const auto entries = storage_.List(path.substr(0, slash));
   if (!entries.ok()) return !IsGone(entries.status());  // nobody knows
   return std::any_of(entries->begin(), entries->end(),
-                     [&](const PosixStorage::Entry& entry) { return entry.name == path.substr(slash + 1); });
+                     [&](const Storage::Entry& entry) { return entry.name == path.substr(slash + 1); });
 }
 
 absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const std::string& path) const {
-  return MakeError(Reason::kStorageError,
-                   absl::StrCat(storage_.root(), "/", path,
-                                " is listed in its directory, and storage says that there is no such file"),
-                   {{"job", std::string(job)},
-                    {"step", absl::StrCat(step)},
-                    {"file", path},
-                    {"next",
-                     "Try again. If it stays so, look at the file system: a client of a network file system may "
-                     "keep an old answer, which ends when it is mounted anew."}});
+  return MakeError(
+      Reason::kStorageError,
+      absl::StrCat(storage_.FullPath(path), " is listed in its directory, and storage says that there is no such file"),
+      {{"job", std::string(job)},
+       {"step", absl::StrCat(step)},
+       {"file", path},
+       {"next",
+        "Try again. If it stays so, look at the file system: a client of a network file system may "
+        "keep an old answer, which ends when it is mounted anew."}});
 }
 
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
@@ -430,13 +403,19 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
     if (record.gone && IsListed(StepDirectory(job, step))) {
       record.unlisted = Hidden(job, step, StepDirectory(job, step));
     }
-    if (!record.attempts.empty() || record.temporaries || !record.unlisted.ok()) records.push_back(std::move(record));
+    if (!record.attempts.empty() || record.unfinished || !record.unlisted.ok()) records.push_back(std::move(record));
   }
   return records;
 }
 
-absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job) {
-  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> records, ReadJob(job));
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(
+    std::string_view job, const std::optional<std::vector<int64_t>>& among) {
+  std::vector<StepRecord> records;
+  if (!among.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(records, ReadJob(job));
+  } else {
+    for (const int64_t step : *among) records.push_back(ReadStep(job, step));
+  }
   std::erase_if(records, [](const StepRecord& record) { return record.state() == StepRecord::State::kNothing; });
   return records;
 }
@@ -461,7 +440,7 @@ absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<i
 }
 
 CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view job, const StepRecord& committed) {
-  const AttemptRecord& record = *committed.deciding();
+  const StoredAttempt& record = *committed.deciding();
   const auto path = record.repaired ? RepairedPath : OutcomePath;
   return {committed.step, record.attempt, path(job, committed.step, record.attempt), record.identity};
 }
@@ -475,29 +454,24 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() == StepRecord::State::kCommitted) return ManifestFileOf(job, record);
     stands = WhatStands(record);
-    next = NextForWhatStands(job, record, absl::StrCat(storage_.root(), "/", StepDirectory(job, *step)));
+    next = NextForWhatStands(job, record, storage_.FullPath(StepDirectory(job, *step)));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCheckpoints(job));
-  const CommittedLines lines = LinesOf(records);
-  if (step) return NotCommitted(job, step, lines.latest(), stands, next);
+  const JobLineage lineage = LineageOf(records);
+  if (step) return NotCommitted(job, step, lineage.latest(), stands, next);
   for (size_t i = records.size(); i-- > 0;) {
     CAIRN_RETURN_IF_ERROR(records[i].damage());
-    if (!lines.superseded().contains(records[i].step)) return ManifestFileOf(job, records[i]);
+    if (!lineage.superseded().contains(records[i].step)) return ManifestFileOf(job, records[i]);
   }
   return NotCommitted(job, step, std::nullopt, stands, next);
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
-  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(job, file.step, file.attempt, file.path, fd.get()));
+  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
+  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(job, file.step, file.attempt, file.path, *opened));
   if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
-}
-
-absl::StatusOr<std::string> CheckpointStore::ReadBytes(const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
-  return ReadSurely(file.path, fd.get(), CheckOutcome);
 }
 
 absl::StatusOr<std::optional<int64_t>> CheckpointStore::StepOf(const CheckpointName& name) {

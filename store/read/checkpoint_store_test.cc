@@ -12,6 +12,7 @@
 #include "common/format/checkpoint_path.h"
 #include "common/format/testing/newer_outcome.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/listed_checkpoint.h"
 
 namespace cairn {
@@ -74,7 +75,7 @@ TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndAbortRecords_CountsManif
   EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
   const StepRecord twenty = store.ReadStep("a/b", 20);
   ASSERT_EQ(twenty.attempts.size(), 2u);
-  EXPECT_EQ(twenty.attempts[0].kind, AttemptRecord::Kind::kAbortRecord);
+  EXPECT_TRUE(twenty.attempts[0].aborted());
   EXPECT_TRUE(HasReason(twenty.attempts[0].error, Reason::kRankLate));
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
 }
@@ -98,7 +99,7 @@ TEST_F(CheckpointStoreTest, ReadJob_StorageHidesWhatItLists_IsUnread) {
     EXPECT_TRUE(HasReason(step.unread(), Reason::kStorageError)) << step.unread();
   }
   FailOpens("0001.verdict", ENOENT, 1);
-  EXPECT_TRUE(HasReason(store.Find("a/b", 10).status(), Reason::kStorageError));
+  EXPECT_TRUE(HasReason(store.ReadManifest("a/b", 10).status(), Reason::kStorageError));
   FailOpens("000000000020", ENOENT, 1);
   const auto job = store.ReadJob("a/b");
   ASSERT_TRUE(job.ok()) << job.status();
@@ -115,7 +116,7 @@ TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
       FailOpens(name, error);
       const StepRecord step = store.ReadStep("a/b", 10);
       EXPECT_FALSE(step.unread().ok()) << error;
-      const v1::Checkpoint listed = ListedCheckpoint("a/b", step, LinesOf({step}));
+      const v1::Checkpoint listed = ListedCheckpoint("a/b", step, LineageOf({step}));
       EXPECT_EQ(listed.state(), v1::Checkpoint::DAMAGED) << error;
       EXPECT_TRUE(listed.unread()) << error;
       EXPECT_EQ(listed.attempt(), 1u) << "its tags are known";
@@ -123,10 +124,10 @@ TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
     FailOpens("000000000010", error);
     const StepRecord unlisted = store.ReadStep("a/b", 10);
     EXPECT_FALSE(unlisted.unread().ok()) << error;
-    EXPECT_EQ(ListedCheckpoint("a/b", unlisted, LinesOf({unlisted})).attempt(), 0u);
+    EXPECT_EQ(ListedCheckpoint("a/b", unlisted, LineageOf({unlisted})).attempt(), 0u);
     const StepRecord again = store.ReadStep("a/b", 10);
     EXPECT_TRUE(again.unread().ok()) << again.unread();
-    EXPECT_FALSE(ListedCheckpoint("a/b", again, LinesOf({again})).unread());
+    EXPECT_FALSE(ListedCheckpoint("a/b", again, LineageOf({again})).unread());
     EXPECT_EQ(again.state(), StepRecord::State::kCommitted);
   }
 }
@@ -326,7 +327,7 @@ TEST_F(CheckpointStoreTest, ReadStep_BitsFlipWhileRead_IsNoProvenDamage) {
     watched_pread.to_spoil = 1;
     EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
     watched_pread.to_spoil = 1;
-    EXPECT_EQ(*store.ReadBytes(*store.Find("a/b", 10)), Commit(10, 1));
+    EXPECT_EQ(*store.ReadManifestBytes("a/b", 10)->bytes, Commit(10, 1));
     EXPECT_EQ(watched_pread.to_spoil, 0);
   }
   // Both reads are spoiled, each in another way: that is no proof, and the next call reads anew.

@@ -7,26 +7,26 @@
 
 namespace cairn {
 
-CommittedLines::CommittedLines(std::vector<Commit> commits) : commits_(std::move(commits)) {
+JobLineage::JobLineage(std::vector<Commit> commits) : commits_(std::move(commits)) {
   if (const Commit* newest = Newest(); newest != nullptr) superseded_ = NotBelow(newest->lineage);
   for (const Commit& commit : commits_) {
     if (!superseded_.contains(commit.step)) latest_ = std::max(latest_.value_or(commit.step), commit.step);
   }
 }
 
-const CommittedLines::Commit* CommittedLines::Newest() const {
+const JobLineage::Commit* JobLineage::Newest() const {
   const auto newest = std::max_element(commits_.begin(), commits_.end(), [](const Commit& a, const Commit& b) {
     return std::tuple(a.lineage.sequence, a.step) < std::tuple(b.lineage.sequence, b.step);
   });
   return newest == commits_.end() ? nullptr : &*newest;
 }
 
-uint64_t CommittedLines::sequence() const {
+uint64_t JobLineage::sequence() const {
   const Commit* newest = Newest();
   return newest == nullptr ? 0 : newest->lineage.sequence;
 }
 
-Lineage CommittedLines::Next(const std::optional<ResumePoint>& resumed) const {
+Lineage JobLineage::Next(const std::optional<ResumePoint>& resumed) const {
   const Commit* newest = Newest();
   Lineage next = newest == nullptr ? Lineage() : newest->lineage;
   ++next.sequence;
@@ -45,7 +45,7 @@ Lineage CommittedLines::Next(const std::optional<ResumePoint>& resumed) const {
   return next;
 }
 
-std::set<int64_t> CommittedLines::NotBelow(const Lineage& lineage) const {
+std::set<int64_t> JobLineage::NotBelow(const Lineage& lineage) const {
   struct Origin {
     std::optional<int64_t> step;
     uint64_t line = 0;
@@ -78,11 +78,11 @@ std::set<int64_t> CommittedLines::NotBelow(const Lineage& lineage) const {
   return steps;
 }
 
-std::set<int64_t> CommittedLines::LeftBehindBy(const std::optional<ResumePoint>& resumed) const {
+std::set<int64_t> JobLineage::LeftBehindBy(const std::optional<ResumePoint>& resumed) const {
   return NotBelow(Next(resumed));
 }
 
-std::optional<Lineage> CommittedLines::Recover(int64_t step) const {
+std::optional<Lineage> JobLineage::Recover(int64_t step) const {
   const Commit* newest = Newest();
   if (newest == nullptr) return std::nullopt;
   // Each line is known by the commit that came first.
@@ -109,7 +109,7 @@ std::optional<Lineage> CommittedLines::Recover(int64_t step) const {
   return std::nullopt;
 }
 
-bool CommittedLines::LeavesBehind(const std::optional<ResumePoint>& resumed, int64_t step) const {
+bool JobLineage::LeavesBehind(const std::optional<ResumePoint>& resumed, int64_t step) const {
   return LeftBehindBy(resumed).contains(step);
 }
 

@@ -30,16 +30,16 @@ struct ResumePoint {
 };
 
 // The lineage of a job's committed steps. It is an immutable value.
-class CommittedLines {
+class JobLineage {
  public:
   struct Commit {
     int64_t step = 0;
     Lineage lineage;
   };
 
-  CommittedLines() = default;
+  JobLineage() = default;
   // `commits`: one of each committed step, in any order. Takes O(n log n).
-  explicit CommittedLines(std::vector<Commit> commits);
+  explicit JobLineage(std::vector<Commit> commits);
 
   // The steps that the newest commit does not build on, ascending.
   const std::set<int64_t>& superseded() const { return superseded_; }

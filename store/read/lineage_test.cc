@@ -13,7 +13,7 @@ using Steps = std::set<int64_t>;
 // A job that commits one step after the other.
 class LineageTest : public testing::Test {
  protected:
-  CommittedLines Lines() const { return CommittedLines(commits_); }
+  JobLineage Lines() const { return JobLineage(commits_); }
   // A later commit of a step takes the place of the earlier one.
   void Commit(int64_t step, const std::optional<ResumePoint>& resumed = std::nullopt) {
     const Lineage lineage = Lines().Next(resumed);
@@ -21,10 +21,10 @@ class LineageTest : public testing::Test {
     commits_.push_back({step, lineage});
   }
   void Remove(int64_t step) {
-    std::erase_if(commits_, [&](const CommittedLines::Commit& commit) { return commit.step == step; });
+    std::erase_if(commits_, [&](const JobLineage::Commit& commit) { return commit.step == step; });
   }
 
-  std::vector<CommittedLines::Commit> commits_;
+  std::vector<JobLineage::Commit> commits_;
 };
 
 TEST_F(LineageTest, NoCommit_HasNoLatest) {
@@ -156,7 +156,7 @@ TEST_F(LineageTest, Recover_StepThatIsBuiltUpon_IsSoAgain) {
   for (int64_t step : {10, 20, 40, 50, 60}) Commit(step);
   for (int64_t step : {45, 55}) Commit(step, ResumePoint{7, 40});
   for (int64_t step : {58, 70}) Commit(step, ResumePoint{8, 55});
-  const std::vector<CommittedLines::Commit> whole = commits_;
+  const std::vector<JobLineage::Commit> whole = commits_;
   for (const int64_t lost : {10, 20, 40, 45, 55, 58}) {
     commits_ = whole;
     Remove(lost);

@@ -8,13 +8,13 @@
 
 namespace cairn {
 
-v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const CommittedLines& lines) {
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const JobLineage& lineage) {
   v1::Checkpoint listed;
   listed.set_job(job);
   listed.set_step(step.step);
   listed.set_pinned(step.pinned);
   for (const std::string& tag : step.tags) listed.add_tags(tag);
-  const AttemptRecord* attempt = step.deciding();
+  const StoredAttempt* attempt = step.deciding();
   if (attempt != nullptr) {
     listed.set_attempt(attempt->attempt);
     listed.set_request_id(attempt->request_id);
@@ -26,7 +26,7 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, 
     listed.set_unread(!step.unread().ok());
     return listed;
   }
-  listed.set_state(lines.superseded().contains(step.step) ? v1::Checkpoint::SUPERSEDED : v1::Checkpoint::COMMITTED);
+  listed.set_state(lineage.superseded().contains(step.step) ? v1::Checkpoint::SUPERSEDED : v1::Checkpoint::COMMITTED);
   if (attempt->lineage.continues_step.has_value()) listed.set_continues_step(*attempt->lineage.continues_step);
   for (const Metric& metric : attempt->metrics) {
     v1::Metric& entry = *listed.add_metrics();

@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// Returns COMMITTED, SUPERSEDED if `lines` says so, or DAMAGED with its error; `step` must be committed or damaged.
-v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const CommittedLines& lines);
+// Returns COMMITTED, SUPERSEDED if `lineage` says so, or DAMAGED with its error; `step` must be committed or damaged.
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const JobLineage& lineage);
 
 }  // namespace cairn
 

@@ -19,7 +19,7 @@ constexpr size_t kMaxDirectories = 10'000;
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
+absl::StatusOr<std::vector<std::string>> FindJobs(Storage& storage) {
   std::vector<std::string> jobs;
   // Directories to look at, and their depth; "" is the root itself.
   std::vector<std::pair<std::string, int>> open = {{"", 0}};
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage) {
     // A root within this one has jobs of its own, under other names.
     if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn/epoch"))) continue;
     bool is_job = false;
-    for (const PosixStorage::Entry& entry : *entries) {
+    for (const Storage::Entry& entry : *entries) {
       if (ParseStepName(entry.name).has_value() || entry.name == ".retention") {
         is_job = true;
         continue;
@@ -63,11 +63,11 @@ void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job) {
                                {{"job", job.job()}, {"step", absl::StrCat(step.step)}}));
     if (job.has_last_committed_step()) return;
   }
-  const std::optional<int64_t> latest = LinesOf(steps).latest();
+  const std::optional<int64_t> latest = LineageOf(steps).latest();
   job.clear_last_committed_step();
   for (const StepRecord& step : steps) {
     if (step.step != latest) continue;
-    const AttemptRecord& attempt = *step.deciding();
+    const StoredAttempt& attempt = *step.deciding();
     job.set_last_committed_step(step.step);
     SetTimestamp(attempt.time, *job.mutable_last_commit_time());
     if (job.world_size() == 0) job.set_world_size(attempt.world_size);

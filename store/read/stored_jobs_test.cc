@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {
@@ -77,9 +78,9 @@ TEST_F(StoredJobsTest, FindJobs_ALinkToADirectory_IsNotFollowed) {
 TEST(DescribeStoredTest, StorageFailsToTellOfAStep_SaysSoAndKeepsWhatTheCoordinatorKnows) {
   StepRecord committed;
   committed.step = 10;
-  AttemptRecord& manifest = committed.attempts.emplace_back();
+  StoredAttempt& manifest = committed.attempts.emplace_back();
   manifest.attempt = 1;
-  manifest.kind = AttemptRecord::Kind::kManifest;
+  manifest.committed = true;
   StepRecord unread;
   unread.step = 20;
   unread.unlisted = MakeError(Reason::kStorageError, "list 20: Input/output error");

@@ -26,7 +26,7 @@ absl::StatusOr<bool> HasCheckpoint(CheckpointStore& store, const std::string& jo
 
 }  // namespace
 
-absl::StatusOr<StoredProgress> LookForProgress(PosixStorage& storage, const std::string& job) {
+absl::StatusOr<StoredProgress> LookForProgress(Storage& storage, const std::string& job) {
   CheckpointStore store(storage);
   StoredProgress found;
   CAIRN_ASSIGN_OR_RETURN(found.has_checkpoint, HasCheckpoint(store, job, SIZE_MAX));

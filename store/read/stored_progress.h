@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -21,7 +21,7 @@ struct StoredProgress {
 
 // Looks for them. It reads few files, however many checkpoints there are: of the job one manifest if its newest step
 // is committed, and of each other job its 16 newest steps at most. Fails as CheckpointStore::Steps and FindJobs.
-absl::StatusOr<StoredProgress> LookForProgress(PosixStorage& storage, const std::string& job);
+absl::StatusOr<StoredProgress> LookForProgress(Storage& storage, const std::string& job);
 
 // Returns the line for a person whose job has no checkpoint although others have; empty if there is nothing to say.
 std::string ProgressNote(const absl::StatusOr<StoredProgress>& found, const std::string& job, const std::string& root);

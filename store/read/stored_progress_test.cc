@@ -10,6 +10,7 @@
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {

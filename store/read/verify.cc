@@ -1,21 +1,13 @@
 #include "store/read/verify.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/mutex.h"
-#include "common/file/errno_error.h"
-#include "common/file/retry.h"
 #include "common/format/safetensors_header.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
@@ -37,7 +29,7 @@ struct Expected {
 
 class Verifier {
  public:
-  Verifier(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options)
+  Verifier(Storage& storage, const Manifest& manifest, const VerifyOptions& options)
       : storage_(storage), manifest_(manifest), options_(options), expected_(manifest.files.size()) {
     for (const ManifestShard& shard : manifest.shards) {
       expected_[shard.file].push_back({manifest.item_of(shard), shard.file_offset, shard.crc32c});
@@ -91,34 +83,26 @@ class Verifier {
       MutexLock lock(mutex_);
       ++report_.files;
     }
-    // O_NONBLOCK keeps the open from waiting if this is a pipe.
-    auto fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK | O_DIRECT);
-    bool direct = fd.ok();
-    if (!fd.ok()) fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK);
-    if (!fd.ok()) {
-      Add(ReasonOf(fd.status()).value_or(Reason::kStorageError), path, 0, "", std::string(fd.status().message()));
+    const auto opened = storage_.Open(path, {.cache = Cache::kBypass});
+    if (!opened.ok()) {
+      Add(ReasonOf(opened.status()).value_or(Reason::kStorageError), path, 0, "",
+          std::string(opened.status().message()));
       return;
     }
-    struct stat info;
-    if (StatOf(fd->get(), info) != 0) {
-      Add(Reason::kStorageError, path, 0, "", std::string(ErrnoError(errno, "stat", path).message()));
-      return;
-    }
-    const uint64_t size = static_cast<uint64_t>(info.st_size);
+    const uint64_t size = (*opened)->bytes();
     if (size != file.bytes()) {
       Add(Reason::kFileTruncated, path, std::min(size, file.bytes()), "",
           absl::StrCat("the file has ", size, " bytes, the manifest says ", file.bytes()));
       if (size < file.header_bytes) return;
     }
-    Read(fd->get(), direct, path, size, index);
+    Read(**opened, path, size, index);
   }
 
   // Reads the header, then the data in chunks.
-  void Read(int fd, bool direct, const std::string& path, uint64_t size, size_t index) {
+  void Read(StoredFile& stored, const std::string& path, uint64_t size, size_t index) {
     const ManifestFile& file = manifest_.files[index];
-    const uint64_t buffer_bytes = std::max<uint64_t>(kChunkBytes, file.header_bytes);
-    AlignedBuffer buffer(buffer_bytes);
-    if (!ReadAt(fd, direct, path, buffer.data(), 0, file.header_bytes)) return;
+    AlignedBuffer buffer(RoundUpToIo(std::max<uint64_t>(kChunkBytes, file.header_bytes)));
+    if (!ReadAt(stored, path, buffer.data(), 0, file.header_bytes)) return;
     const std::string_view header(buffer.data(), file.header_bytes);
     std::optional<ParsedHeader> parsed;
     if (Crc32c(header.data(), header.size()) != file.header_crc32c) {
@@ -137,7 +121,7 @@ class Verifier {
     size_t item = 0;
     for (uint64_t at = file.header_bytes; at < end && !Stopped(); at += kChunkBytes) {
       const uint64_t length = std::min(kChunkBytes, end - at);
-      if (!ReadAt(fd, direct, path, buffer.data(), at, length)) return;
+      if (!ReadAt(stored, path, buffer.data(), at, length)) return;
       // The chunk is cut where items and their blocks end.
       for (uint64_t done = 0; done < length;) {
         while (item < expected_[index].size() &&
@@ -185,32 +169,19 @@ class Verifier {
     if (!same) Add(Reason::kBadSafetensors, path, 0, "", "the header lists other items than the manifest");
   }
 
-  // Reads [at, at + length). The buffer must have room for that in whole blocks of 4 KiB.
-  bool ReadAt(int fd, bool& direct, const std::string& path, char* buffer, uint64_t at, uint64_t length) {
-    uint64_t done = 0;
-    while (done < length) {
-      uint64_t want = length - done;
-      if (direct) want = (want + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
-      const ssize_t got = pread(fd, buffer + done, want, static_cast<off_t>(at + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0 && errno == EINVAL && direct) {
-        direct = false;
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
-        continue;
-      }
-      if (got <= 0) {
-        Add(got < 0 ? Reason::kStorageError : Reason::kFileTruncated, path, at + done, "",
-            got < 0 ? std::string(ErrnoError(errno, "read", path).message()) : "the file ends");
-        return false;
-      }
-      done += static_cast<uint64_t>(got);
+  // Reads [at, at + length). The buffer has room for that in whole blocks.
+  bool ReadAt(StoredFile& stored, const std::string& path, char* buffer, uint64_t at, uint64_t length) {
+    const absl::Status read = stored.Read(at, length, buffer, /*in_place=*/at % kReadAlignment == 0);
+    if (!read.ok()) {
+      Add(ReasonOf(read).value_or(Reason::kStorageError), path, at, "", std::string(read.message()));
+      return false;
     }
     const uint64_t total = bytes_ += length;
     if (options_.progress) options_.progress(total);
     return true;
   }
 
-  PosixStorage& storage_;
+  Storage& storage_;
   const Manifest& manifest_;
   const VerifyOptions& options_;
   std::vector<std::vector<Expected>> expected_;  // per file, by position
@@ -222,7 +193,7 @@ class Verifier {
 
 }  // namespace
 
-VerifyReport VerifyCheckpoint(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options) {
+VerifyReport VerifyCheckpoint(Storage& storage, const Manifest& manifest, const VerifyOptions& options) {
   return Verifier(storage, manifest, options).Run();
 }
 

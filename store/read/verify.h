@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/status/reason.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -39,7 +39,7 @@ struct VerifyOptions {
 
 // Data is read past the page cache where the file system allows it, so that the disk itself is checked. Each thread
 // takes 8 MiB and the header of a file.
-VerifyReport VerifyCheckpoint(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options);
+VerifyReport VerifyCheckpoint(Storage& storage, const Manifest& manifest, const VerifyOptions& options);
 
 }  // namespace cairn
 

@@ -11,6 +11,7 @@
 #include "common/base/crc32c.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/safetensors_header.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {

@@ -1,19 +1,12 @@
 #include "store/repair/bin_headers.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/file/errno_error.h"
-#include "common/file/full_transfer.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -34,32 +27,19 @@ std::optional<int> RankOf(std::string_view name) {
   return rank;
 }
 
-absl::Status ReadExactly(int fd, const std::string& path, std::string& bytes) {
-  size_t got = 0;
-  if (const int error = ReadFullyAt(fd, bytes.data(), bytes.size(), 0, got); error != 0) {
-    return ErrnoError(error, "read", path);
-  }
-  if (got == bytes.size()) return absl::OkStatus();
-  return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", got, " within its header"),
-                   {{"file", path}});
-}
-
-absl::StatusOr<BinHeader> ReadBinHeader(PosixStorage& storage, const std::string& path, absl::Time& written) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage.OpenFile(path, O_RDONLY | O_NONBLOCK));
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
+absl::StatusOr<BinHeader> ReadBinHeader(Storage& storage, const std::string& path, absl::Time& written) {
+  CAIRN_ASSIGN_OR_RETURN(const auto file, storage.Open(path));
   std::string bytes(8, '\0');
-  CAIRN_RETURN_IF_ERROR(ReadExactly(fd.get(), path, bytes));
+  CAIRN_RETURN_IF_ERROR(file->Read(0, bytes.size(), bytes.data()));
   const auto length = HeaderBytesFrom(bytes);
   if (!length.ok()) return Annotate(length.status(), path, {{"file", path}});
-  const auto size = static_cast<uint64_t>(info.st_size);
+  const uint64_t size = file->bytes();
   if (size < *length) {
     return MakeError(Reason::kFileTruncated, absl::StrCat(path, " has ", size, " bytes, its header alone ", *length),
                      {{"file", path}});
   }
   bytes.resize(*length);
-  CAIRN_RETURN_IF_ERROR(ReadExactly(fd.get(), path, bytes));
+  CAIRN_RETURN_IF_ERROR(file->Read(0, bytes.size(), bytes.data()));
   auto header = ParseHeader(bytes);
   if (!header.ok()) return Annotate(header.status(), path, {{"file", path}});
   if (size != header->header_bytes + header->data_bytes) {
@@ -68,7 +48,7 @@ absl::StatusOr<BinHeader> ReadBinHeader(PosixStorage& storage, const std::string
         absl::StrCat(path, " has ", size, " bytes, its header says ", header->header_bytes + header->data_bytes),
         {{"file", path}});
   }
-  written = std::max(written, absl::TimeFromTimespec(info.st_mtim));
+  written = std::max(written, file->modified());
   BinHeader bin;
   bin.header_crc32c = Crc32c(bytes.data(), bytes.size());
   bin.header = *std::move(header);
@@ -77,12 +57,11 @@ absl::StatusOr<BinHeader> ReadBinHeader(PosixStorage& storage, const std::string
 
 }  // namespace
 
-absl::StatusOr<BinHeaders> ReadBinHeaders(PosixStorage& storage, const std::string& job, int64_t step,
-                                          uint32_t attempt) {
+absl::StatusOr<BinHeaders> ReadBinHeaders(Storage& storage, const std::string& job, int64_t step, uint32_t attempt) {
   const std::string directory = AttemptDirectory(job, step, attempt);
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage.List(directory));
   BinHeaders headers;
-  for (const PosixStorage::Entry& entry : entries) {
+  for (const Storage::Entry& entry : entries) {
     if (!entry.name.ends_with(kEnding)) continue;
     const std::string path = absl::StrCat(directory, "/", entry.name);
     const std::string name = entry.name.substr(0, entry.name.size() - kEnding.size());
@@ -96,7 +75,7 @@ absl::StatusOr<BinHeaders> ReadBinHeaders(PosixStorage& storage, const std::stri
     headers.bins.push_back(std::move(bin));
   }
   if (!headers.bins.empty()) return headers;
-  return MakeError(Reason::kFileMissing, absl::StrCat(storage.root(), "/", directory, " holds no file of a checkpoint"),
+  return MakeError(Reason::kFileMissing, absl::StrCat(storage.FullPath(directory), " holds no file of a checkpoint"),
                    {{"job", job}, {"step", absl::StrCat(step)}, {"file", directory}});
 }
 

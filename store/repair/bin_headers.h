@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/file/posix.h"
 #include "common/format/safetensors_header.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -30,8 +30,7 @@ struct BinHeaders {
 // (FILE_MISSING): there is no bin; (FILE_TRUNCATED): a bin has another length than its header says; (BAD_SAFETENSORS):
 // a header was not written so, or a file has a name that no bin has. FAILED_PRECONDITION (FORMAT_TOO_NEW). Else
 // the errors of storage. The message names the file.
-absl::StatusOr<BinHeaders> ReadBinHeaders(PosixStorage& storage, const std::string& job, int64_t step,
-                                          uint32_t attempt);
+absl::StatusOr<BinHeaders> ReadBinHeaders(Storage& storage, const std::string& job, int64_t step, uint32_t attempt);
 
 }  // namespace cairn
 

@@ -10,18 +10,17 @@
 #include "store/read/checkpoint_store.h"
 #include "store/repair/bin_headers.h"
 #include "store/repair/rebuild.h"
-#include "store/root/epoch_file.h"
-#include "store/root/unfinished_files.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn {
 namespace {
 
-absl::Status CheckCommit(PosixStorage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
+absl::Status CheckCommit(Storage& storage, const std::string& job, int64_t step, const StoredAttempt& damaged,
                          bool assume_committed) {
   // A newer version may have written this outcome, which this version must not overrule.
   if (HasReason(damaged.error, Reason::kFormatTooNew)) return damaged.error;
   const std::string path = OutcomePath(job, step, damaged.attempt);
-  const auto bytes = storage.ReadFile(path, kMaxOutcomeBytes);
+  const auto bytes = storage.Read(path, kMaxOutcomeBytes);
   if (assume_committed || (bytes.ok() && ShowsManifestOf(*bytes, job, step, damaged.attempt))) return absl::OkStatus();
   return MakeError(
       Reason::kCommitUnproven,
@@ -50,10 +49,10 @@ absl::Status Verified(const RepairOptions& options, const std::string& job, int6
 absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store.ReadJob(report.manifest.job));
   std::erase_if(steps, [&](const StepRecord& each) { return each.step == report.manifest.step; });
-  const CommittedLines lines = LinesOf(steps);
-  if (const std::optional<Lineage> lineage = lines.Recover(report.manifest.step)) {
-    report.manifest.lineage = *lineage;
-  } else if (lines.latest().has_value()) {
+  const JobLineage lineage = LineageOf(steps);
+  if (const std::optional<Lineage> found = lineage.Recover(report.manifest.step)) {
+    report.manifest.lineage = *found;
+  } else if (lineage.latest().has_value()) {
     report.unknown.push_back("whether a training has gone back behind this step; it counts as superseded");
   }
   return absl::OkStatus();
@@ -61,14 +60,14 @@ absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
 
 }  // namespace
 
-absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int64_t step, const Clock& clock,
+absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t step, const Clock& clock,
                               const RepairOptions& options, RepairReport& report) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
   CheckpointStore store(storage);
   StepRecord record = store.ReadStep(job, step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.Find(job, step).status());
+  if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.ReadManifest(job, step).status());
   const bool readable = record.state() == StepRecord::State::kCommitted;
   if (readable) {
     // The manifest reads, and no repair can mend files: a coordinator may go on while they are read.
@@ -77,22 +76,20 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
     CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
     if (!record.deciding()->repaired) return absl::OkStatus();
   }
-  CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
-                         EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
+  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   // What an earlier repair left when it was killed.
-  RemoveUnfinishedFiles(storage, lock.began());
-  storage.RemoveTemporaries(StepDirectory(job, step), lock.began()).IgnoreError();
+  storage.RemoveUnfinished(StepDirectory(job, step), lock->began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
     // An earlier repair may have ended before its fsync, or its fsync may have failed.
-    CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(StepDirectory(job, step)));
+    CAIRN_RETURN_IF_ERROR(storage.Sync(StepDirectory(job, step)));
     if (readable) return absl::OkStatus();
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
     report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
     return Verified(options, job, step, report.verified);
   }
-  const AttemptRecord* damaged = record.deciding();
-  if (damaged == nullptr) return store.Find(job, step).status();
+  const StoredAttempt* damaged = record.deciding();
+  if (damaged == nullptr) return store.ReadManifest(job, step).status();
   const uint32_t attempt = damaged->attempt;
   CAIRN_RETURN_IF_ERROR(CheckCommit(storage, job, step, *damaged, options.assume_committed));
   CAIRN_ASSIGN_OR_RETURN(const BinHeaders headers, ReadBinHeaders(storage, job, step, attempt));
@@ -110,10 +107,10 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
   CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
   const std::string path = RepairedPath(job, step, attempt);
-  CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put put, storage.PutIfAbsent(path, bytes));
-  if (put == PosixStorage::Put::kExists) {
+  CAIRN_ASSIGN_OR_RETURN(const Put put, storage.PutIfAbsent(path, bytes));
+  if (put == Put::kExists) {
     return MakeError(Reason::kManifestCorrupt,
-                     absl::StrCat(storage.root(), "/", path,
+                     absl::StrCat(storage.FullPath(path),
                                   " stands there already and cannot be read: move it away, then repair again"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
   }

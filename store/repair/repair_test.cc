@@ -17,8 +17,9 @@
 #include "common/format/safetensors_header.h"
 #include "common/format/testing/newer_outcome.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/checkpoint_store.h"
-#include "store/root/epoch_file.h"
+#include "store/storage/root_lock.h"
 
 namespace cairn {
 namespace {
@@ -183,7 +184,7 @@ TEST_F(RepairTest, Repair_ServedRootAndManifestReads_VerifiesTheFilesAllTheSame)
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
   std::filesystem::rename(root_ + "/" + RepairedPath("demo", kStep, 1), root_ + "/" + OutcomePath("demo", kStep, 1));
-  const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
+  const auto lock = storage_->TakeRoot(clock_);
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(Repair().ok()) << Repair();
   EXPECT_FALSE(report_.repaired);
@@ -212,8 +213,8 @@ TEST_F(RepairTest, Repair_StepBelowALaterOneOfItsLine_IsNotSuperseded) {
   ASSERT_TRUE(Repair().ok()) << Repair();
   const auto steps = CheckpointStore(*storage_).ReadJob("demo");
   ASSERT_TRUE(steps.ok());
-  EXPECT_TRUE(LinesOf(*steps).superseded().empty());
-  EXPECT_EQ(LinesOf(*steps).latest(), kStep + 1);
+  EXPECT_TRUE(LineageOf(*steps).superseded().empty());
+  EXPECT_EQ(LineageOf(*steps).latest(), kStep + 1);
 }
 
 // The earlier repair may have been killed between the manifest's name and its fsync.
@@ -262,7 +263,7 @@ TEST_F(RepairTest, Repair_WhatWasNeverCommitted_IsNotRepaired) {
 TEST_F(RepairTest, Repair_ServedRoot_IsRefused) {
   WriteBins();
   DamageManifest();
-  const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
+  const auto lock = storage_->TakeRoot(clock_);
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(HasReason(Repair(), Reason::kRootInUse)) << Repair();
   EXPECT_FALSE(IsRepaired());

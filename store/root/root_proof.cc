@@ -11,13 +11,13 @@ constexpr uint64_t kMaxBytes = 4096;
 
 }  // namespace
 
-absl::StatusOr<std::string> PutRootProof(PosixStorage& storage) {
+absl::StatusOr<std::string> PutRootProof(Storage& storage) {
   CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
   const std::string proof = RandomToken();
   CAIRN_RETURN_IF_ERROR(storage.PutReplacing(kPath, proof));
   return proof;
 }
 
-absl::StatusOr<std::string> ReadRootProof(PosixStorage& storage) { return storage.ReadFile(kPath, kMaxBytes); }
+absl::StatusOr<std::string> ReadRootProof(Storage& storage) { return storage.Read(kPath, kMaxBytes); }
 
 }  // namespace cairn

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
 // Puts a new word and returns it.
-absl::StatusOr<std::string> PutRootProof(PosixStorage& storage);
+absl::StatusOr<std::string> PutRootProof(Storage& storage);
 // Returns the word that stands there now. DATA_LOSS (FILE_MISSING). Else the errors of storage.
-absl::StatusOr<std::string> ReadRootProof(PosixStorage& storage);
+absl::StatusOr<std::string> ReadRootProof(Storage& storage);
 
 }  // namespace cairn
 

@@ -1,7 +1,6 @@
 #include "store/write/attempt_owner.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/file/uncached_file.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -17,30 +16,30 @@ bool Names(std::string_view text, uint64_t nonce) { return text.substr(0, text.f
 
 }  // namespace
 
-absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
-                                                       uint64_t nonce, std::string_view what) {
-  return storage.MakeDirectoryExclusive(directory, kName, absl::StrCat(Hex(nonce), "\n", std::string(what), "\n"));
+absl::StatusOr<Put> MakeAttemptDirectory(Storage& storage, std::string_view directory, uint64_t nonce,
+                                         std::string_view what) {
+  return storage.ClaimDirectory(directory, kName, absl::StrCat(Hex(nonce), "\n", std::string(what), "\n"));
 }
 
-absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce) {
+absl::Status CheckAttemptOwner(Storage& storage, std::string_view directory, uint64_t nonce) {
   const std::string path = absl::StrCat(std::string(directory), "/", kName);
-  const auto text = storage.ReadFile(path, kMaxBytes);
+  const auto text = storage.Read(path, kMaxBytes);
   const bool missing = HasReason(text.status(), Reason::kFileMissing);
-  if (!text.ok() && !missing) return text.status();
+  if (!text.ok() && !missing && !HasReason(text.status(), Reason::kFileTruncated)) return text.status();
   if (!missing) {
-    if (Names(*text, nonce)) return absl::OkStatus();
+    if (text.ok() && Names(*text, nonce)) return absl::OkStatus();
     // Bits may have flipped on their way here, so it is read once more.
-    CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadUncached(storage, path, kMaxBytes));
+    CAIRN_ASSIGN_OR_RETURN(const std::string again, storage.Read(path, kMaxBytes, Cache::kBypass));
     if (Names(again, nonce)) return absl::OkStatus();
-    if (again != *text) return GaveOtherBytes(absl::StrCat(storage.root(), "/", path), "whose attempt it is");
+    if (again != text.value_or("")) return GaveOtherBytes(storage.FullPath(path), "whose attempt it is");
   }
   return MakeError(
       Reason::kRootMismatch,
-      absl::StrCat(storage.root(), "/", path,
+      absl::StrCat(storage.FullPath(path),
                    missing ? " is not there: below this root is other storage than below the coordinator's, "
                              "or another coordinator has ended the attempt"
                            : " holds another number: the attempt is another coordinator's"),
-      {{"root", storage.root()}, {"file", absl::StrCat(storage.root(), "/", path)}});
+      {{"root", storage.root()}, {"file", storage.FullPath(path)}});
 }
 
 }  // namespace cairn

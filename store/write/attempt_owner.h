@@ -11,20 +11,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
-// Makes an attempt's directory, which must not exist, with its owner. kExists: see MakeDirectoryExclusive. It does not
+// Makes an attempt's directory, which must not exist, with its owner. kExists: see Storage::ClaimDirectory. It does not
 // wait for the disk: the put of the outcome makes the directory's name durable, and after a power cut nobody goes on
 // with an attempt that has no outcome. `what` is for messages.
-absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
-                                                       uint64_t nonce, std::string_view what);
+absl::StatusOr<Put> MakeAttemptDirectory(Storage& storage, std::string_view directory, uint64_t nonce,
+                                         std::string_view what);
 
 // FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one; another number is
 // only believed if it was read twice, the second time past the page cache. UNAVAILABLE (STORAGE_ERROR): the two differ.
 // Else the other errors of storage.
-absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce);
+absl::Status CheckAttemptOwner(Storage& storage, std::string_view directory, uint64_t nonce);
 
 }  // namespace cairn
 

@@ -10,6 +10,7 @@
 
 #include "common/file/testing/watched_pread.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {
@@ -33,8 +34,8 @@ class AttemptOwnerTest : public testing::Test {
 };
 
 TEST_F(AttemptOwnerTest, Make_DirectoryStands_IsLeftToItsOwner) {
-  ASSERT_EQ(*MakeAttemptDirectory(*storage_, kDirectory, kNonce, "demo@1"), PosixStorage::Put::kCreated);
-  EXPECT_EQ(*MakeAttemptDirectory(*storage_, kDirectory, kNonce + 1, "demo@1"), PosixStorage::Put::kExists);
+  ASSERT_EQ(*MakeAttemptDirectory(*storage_, kDirectory, kNonce, "demo@1"), Put::kCreated);
+  EXPECT_EQ(*MakeAttemptDirectory(*storage_, kDirectory, kNonce + 1, "demo@1"), Put::kExists);
   EXPECT_TRUE(Check().ok());
   EXPECT_TRUE(HasReason(Check(kNonce + 1), Reason::kRootMismatch));
 }

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "store/read/attempt_summary.h"
+#include "store/read/stored_attempt.h"
 
 namespace cairn {
 
@@ -58,7 +58,7 @@ struct Reserved {
 // The result of a PutOutcome.
 struct PutAnswer {
   // The record that stands there now, durably.
-  absl::StatusOr<OutcomeSummary> standing;
+  absl::StatusOr<StoredAttempt> standing;
   // True: `standing` is an error, but the record may stand there all the same, or may come to stand there later. False:
   // it does not stand there.
   bool in_doubt = false;

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-constexpr char kReservePath[] = ".cairn/abort_record-room";
+constexpr char kReservePath[] = ".cairn/tombstone-room";
 constexpr size_t kReserveBytes = 64 << 10;
 constexpr size_t kFaultsTold = 4;
 
@@ -32,53 +32,52 @@ void AttemptStore::KeepReserve() {
   }
 }
 
-void AttemptStore::ReleaseReserve(PosixStorage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
+void AttemptStore::ReleaseReserve(Storage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
 
 absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt) {
   // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
   if (action.left_behind.contains(action.step)) return absl::OkStatus();
   if (!action.overwrite) return StepCommitted(job, action.step, attempt);
-  return Annotate(catalog_.ReadStep(job, action.step).Protection(job), "not overwritten");
+  return Annotate(checkpoints_.ReadStep(job, action.step).Protection(job), "not overwritten");
 }
 
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {
   const int64_t step = action.step;
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  const StepRecord record = checkpoints_.ReadStep(job, step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
   uint32_t highest = action.above;
-  std::set<uint32_t> kept;
-  for (uint32_t attempt : listed.outcome) {
-    highest = std::max(highest, attempt);
-    const auto outcome = ReadBack(job, step, attempt);
-    if (!outcome.ok()) {
-      return Annotate(outcome.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
-                                                     " ended, so no other one is begun"));
+  for (const StoredAttempt& found : record.attempts) {
+    highest = std::max(highest, found.attempt);
+    if (found.damaged && !HasReason(found.error, Reason::kManifestCorrupt)) {
+      return Annotate(found.error, absl::StrCat("nobody knows how attempt ", found.attempt, " of ", job, "@", step,
+                                                " ended, so no other one is begun"));
     }
-    if (outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
-    if (outcome->stands() || outcome->damaged || outcome->deleted) kept.insert(attempt);
+    if (found.stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, found.attempt));
   }
-  for (uint32_t attempt : listed.directory) {
-    highest = std::max(highest, attempt);
-    if (std::find(listed.outcome.begin(), listed.outcome.end(), attempt) == listed.outcome.end()) {
-      const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
-                                           absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
-                                           {{"job", job}, {"step", absl::StrCat(step)}});
-      const PutAnswer put = PutAbortRecord(job, step, attempt, error, "");
+  for (const StoredAttempt& found : record.attempts) {
+    if (!found.directory) continue;
+    if (found.unfinished) {
+      const absl::Status error =
+          MakeError(Reason::kCoordinatorRestarted,
+                    absl::StrCat(job, "@", step, " attempt ", found.attempt, " was left unfinished"),
+                    {{"job", job}, {"step", absl::StrCat(step)}});
+      const PutAnswer put = PutAbortRecord(job, step, found.attempt, error, "");
       if (!put.standing.ok()) return put.standing.status();
-      if (put.standing->committed) return StepCommitted(job, step, attempt);
+      if (put.standing->committed) return StepCommitted(job, step, found.attempt);
     }
     // The files of a damaged outcome are kept, because a person may still rescue them, and those of a deleted attempt
     // until no load reads them.
-    if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
+    if (found.unfinished || found.aborted()) CAIRN_RETURN_IF_ERROR(Remove(job, step, found.attempt));
   }
-  if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.raise_format());
+  if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   KeepReserve();
   for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
     const uint64_t nonce = RandomId();
-    CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made,
+    CAIRN_ASSIGN_OR_RETURN(const cairn::Put made,
                            MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
                                                 absl::StrCat(job, "@", step, " attempt ", attempt)));
-    if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
+    if (made == cairn::Put::kCreated) return Reserved{attempt, nonce};
     // Another coordinator has made it since we looked, or the list did not tell of it. It may be a checkpoint.
     const auto outcome = ReadBack(job, step, attempt);
     if (outcome.ok() && outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
@@ -88,20 +87,20 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
-absl::StatusOr<OutcomeSummary> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
-  auto outcome = catalog_.Read(job, step, attempt);
-  if (!HasReason(outcome.status(), Reason::kManifestCorrupt)) return outcome;
-  OutcomeSummary summary;
-  summary.step = step;
-  summary.attempt = attempt;
-  summary.damaged = true;
-  summary.error = outcome.status();
-  return summary;
+absl::StatusOr<StoredAttempt> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
+  StoredAttempt found = checkpoints_.ReadAttempt(job, step, attempt);
+  if (found.unfinished) {
+    const std::string path = OutcomePath(job, step, attempt);
+    return MakeError(Reason::kFileMissing, absl::StrCat(path, " is not there"),
+                     {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
+  }
+  if (found.damaged && !HasReason(found.error, Reason::kManifestCorrupt)) return found.error;
+  return found;
 }
 
-std::optional<OutcomeSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
+std::optional<StoredAttempt> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
   auto outcome = ReadBack(job, step, attempt);
-  if (!outcome.ok() || !storage_.SettleDirectory(StepDirectory(job, step)).ok()) return std::nullopt;
+  if (!outcome.ok() || !storage_.Sync(StepDirectory(job, step)).ok()) return std::nullopt;
   return *std::move(outcome);
 }
 
@@ -120,7 +119,7 @@ PutAnswer AttemptStore::WithDoubt(const std::string& path, PutAnswer answer) {
 PutAnswer AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
                                   bool manifest) {
   const std::string path = OutcomePath(job, step, attempt);
-  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  PutResult result = storage_.TryPutIfAbsent(path, bytes);
   // Somebody has deleted the step, and the bins of a commit with it. So only an abort record makes the directory anew.
   if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
@@ -181,7 +180,7 @@ PutAnswer AttemptStore::Put(const std::string& job, const PutOutcome& action) {
 
 PutAnswer AttemptStore::PutNow(const std::string& job, const PutOutcome& action) {
   const std::string path = OutcomePath(job, action.step, action.attempt);
-  if (absl::Status held = root_.held(); !held.ok()) return WithDoubt(path, {std::move(held)});
+  if (absl::Status held = root_.Check(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {
     return PutAbortRecord(job, action.step, action.attempt, action.error, action.request_id);
   }
@@ -213,7 +212,7 @@ PutAnswer AttemptStore::PutAbortRecord(const std::string& job, int64_t step, uin
 }
 
 absl::Status AttemptStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
-  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary outcome, ReadBack(job, step, attempt));
+  CAIRN_ASSIGN_OR_RETURN(const StoredAttempt outcome, ReadBack(job, step, attempt));
   if (outcome.stands()) return StepCommitted(job, step, attempt);
   if (outcome.damaged || outcome.deleted) return outcome.error;
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));

@@ -1,5 +1,5 @@
 // Writes attempts in storage: their directories, and the one record that ends each. No other part of the coordinator
-// writes below a job's directory; catalog.h reads.
+// writes below a job's directory; checkpoint_store.h reads.
 #ifndef CAIRN_STORE_WRITE_ATTEMPT_STORE_H_
 #define CAIRN_STORE_WRITE_ATTEMPT_STORE_H_
 
@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/file/posix.h"
-#include "store/read/catalog.h"
-#include "store/root/root_hold.h"
+#include "store/read/checkpoint_store.h"
+#include "store/storage/root_lock.h"
+#include "store/storage/storage.h"
 #include "store/write/attempt_requests.h"
 
 namespace cairn {
@@ -22,11 +22,11 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class AttemptStore {
  public:
-  // `root.held` is asked before everything that another coordinator would do too. The format is raised before the first
-  // attempt at a step while others are left behind: coordinators that know no lines would take those for the latest.
+  // `root` is checked before everything that another coordinator would do too. The format is raised before the first
+  // attempt at a step while others are left behind: coordinators that know no lineage would take those for the latest.
   // All arguments must outlive the store.
-  AttemptStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, RootHold root = {})
-      : storage_(storage), catalog_(catalog), clock_(clock), root_(std::move(root)) {}
+  AttemptStore(Storage& storage, CheckpointStore& checkpoints, const Clock& clock, const RootLock& root)
+      : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root) {}
 
   // Takes a free number for an attempt: see ReserveAttempt. When this returns, the attempt's directory was made by this
   // call, and holds the nonce (store/write/attempt_owner.h). The files of a commit that will be replaced stay.
@@ -40,7 +40,7 @@ class AttemptStore {
   // attempt's directory is another coordinator's, or a file of a manifest is not there in its size.
   PutAnswer Put(const std::string& job, const PutOutcome& action);
   // Frees the room that is kept for abort records on a full disk. It is the root's, whoever serves it.
-  static void ReleaseReserve(PosixStorage& storage);
+  static void ReleaseReserve(Storage& storage);
   // Removes an attempt's directory: its files several at a time, then one sync. Only where an abort record is read now;
   // else an error, and nothing is removed.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
@@ -55,17 +55,18 @@ class AttemptStore {
   PutAnswer PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                            const std::string& request_id);
   // The record that stands there durably; nothing if there is none, or if nobody can tell.
-  std::optional<OutcomeSummary> Standing(const std::string& job, int64_t step, uint32_t attempt);
-  // As Catalog::Read, but a record that is proven to be damaged is an answer too.
-  absl::StatusOr<OutcomeSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
+  std::optional<StoredAttempt> Standing(const std::string& job, int64_t step, uint32_t attempt);
+  // The record that ends the attempt, also one that is proven to be damaged. DATA_LOSS (FILE_MISSING): none does. Else
+  // why it cannot be read.
+  absl::StatusOr<StoredAttempt> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
   // Adds the doubt of earlier calls to `outcome`.
   PutAnswer WithDoubt(const std::string& path, PutAnswer outcome);
   void KeepReserve();
 
-  PosixStorage& storage_;
-  Catalog& catalog_;
+  Storage& storage_;
+  CheckpointStore& checkpoints_;
   const Clock& clock_;
-  const RootHold root_;
+  const RootLock& root_;
   Mutex mutex_;
   // The paths of records that may stand there although putting them has failed.
   std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);

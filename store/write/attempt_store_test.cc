@@ -18,6 +18,8 @@
 #include "common/base/fake_clock.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 #include "store/write/attempt_owner.h"
 
 namespace {
@@ -83,17 +85,12 @@ class Coordinator {
  public:
   Coordinator(const std::string& root, const Clock& clock)
       : storage_(*PosixStorage::Open(root, false)),
-        catalog_(*storage_),
-        store_(*storage_, catalog_, clock,
-               {[this] { return held_; },
-                [this] {
-                  ++raised_;
-                  return absl::OkStatus();
-                }}) {}
+        checkpoints_(*storage_),
+        store_(*storage_, checkpoints_, clock, lock_) {}
 
   absl::StatusOr<Reserved> Reserve(int64_t step, uint32_t above = 0) { return Reserve({.step = step, .above = above}); }
   absl::StatusOr<Reserved> Reserve(const ReserveAttempt& action) { return store_.Reserve("demo", action); }
-  int raised() const { return raised_; }
+  int raised() const { return lock_.raised; }
   PutAnswer Commit(int64_t step, const Reserved& reserved, std::vector<BinFile> bins = {}) {
     Manifest manifest;
     manifest.job = "demo";
@@ -108,13 +105,12 @@ class Coordinator {
     return store_.Put("demo", {step, attempt, 0, nullptr, nullptr, kLate, request_id});
   }
   absl::Status Remove(int64_t step, uint32_t attempt) { return store_.Remove("demo", step, attempt); }
-  void LoseRoot() { held_ = MakeError(Reason::kRootInUse, "another one serves the root"); }
+  void LoseRoot() { lock_.held = MakeError(Reason::kRootInUse, "another one serves the root"); }
 
  private:
   std::unique_ptr<PosixStorage> storage_;
-  Catalog catalog_;
-  absl::Status held_;
-  int raised_ = 0;
+  CheckpointStore checkpoints_;
+  FakeRootLock lock_;
   AttemptStore store_;
 };
 
@@ -233,7 +229,7 @@ TEST_F(AttemptStoreTest, Put_RefusedAfterOneInDoubt_IsInDoubt) {
 
 TEST_F(AttemptStoreTest, Bury_DiskIsFull_TakesTheRoomThatWasKeptForIt) {
   ASSERT_TRUE(first_->Reserve(5).ok());
-  takes_all_room = root_ + "/.cairn/abort_record-room";
+  takes_all_room = root_ + "/.cairn/tombstone-room";
   ASSERT_TRUE(std::filesystem::exists(takes_all_room));
   const PutAnswer buried = first_->Bury(5, 1);
   takes_all_room.clear();

@@ -37,13 +37,13 @@ bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).co
 
 std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::optional<int64_t> latest,
                                                 std::optional<int64_t> except) {
-  if (latest.has_value() && latest != except && catalog_.IsValid(job, *latest)) return latest;
-  return catalog_.NewestValid(job, except);
+  if (latest.has_value() && latest != except && checkpoints_.IsValid(job, *latest)) return latest;
+  return checkpoints_.NewestValid(job, except);
 }
 
 absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
                                                               std::optional<int64_t> remaining) {
-  if (remaining.has_value()) CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, *remaining)));
+  if (remaining.has_value()) CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, *remaining)));
   return remaining;
 }
 
@@ -56,71 +56,67 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
                                                           const Remains& remains) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  const StepRecord record = catalog_.ReadStep(job, action.step);
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
-  std::vector<const AttemptRecord*> doomed;
-  for (const AttemptRecord& attempt : record.attempts) {
-    if (attempt.kind == AttemptRecord::Kind::kDeleted) {
-      CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, catalog_.Read(job, action.step, attempt.attempt));
-      changed.deleted.push_back(std::move(summary));
+  std::vector<const StoredAttempt*> doomed;
+  for (const StoredAttempt& attempt : record.attempts) {
+    if (attempt.deleted) {
+      changed.deleted.push_back(attempt);
       changed.deleted_before.push_back(attempt.attempt);
     }
     // An attempt that cannot be read today may be a checkpoint tomorrow.
-    if (attempt.kind == AttemptRecord::Kind::kDamaged && !IsProvenDamage(attempt.error)) return attempt.error;
-    if (attempt.kind == AttemptRecord::Kind::kManifest || attempt.kind == AttemptRecord::Kind::kDamaged) {
+    if (attempt.damaged && !IsProvenDamage(attempt.error)) return attempt.error;
+    if (attempt.stands() || attempt.damaged) {
       doomed.push_back(&attempt);
     }
   }
   if (doomed.empty() && changed.deleted.empty()) {
-    const auto manifest = catalog_.ReadManifest(job, action.step);
+    const auto manifest = checkpoints_.SharedManifest(job, action.step);
     return manifest.ok() ? MakeError(Reason::kStorageError,
                                      absl::StrCat(job, "@", action.step, " was committed while it was looked at"),
                                      {{"job", job}, {"step", absl::StrCat(action.step)}})
                          : manifest.status();
   }
   // An earlier coordinator may have ended between a record's name and its fsync.
-  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
+  CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
   if (!remaining.has_value() || *remaining == action.step) return LastCheckpoint(job, action.step);
-  CAIRN_RETURN_IF_ERROR(root_.raise_format());
+  CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   // Attempts ascend, so until the last one is deleted the step is what it was.
-  for (const AttemptRecord* attempt : doomed) {
-    CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
+  for (const StoredAttempt* attempt : doomed) {
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteReplaced& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  const StepRecord record = catalog_.ReadStep(job, action.step);
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
-  const AttemptRecord* standing = record.deciding();
-  if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsValid(job, action.step)) return changed;
-  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
+  const StoredAttempt* standing = record.deciding();
+  if (standing == nullptr || !record.Protection(job).ok() || !checkpoints_.IsValid(job, action.step)) return changed;
+  CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
-  for (const AttemptRecord& attempt : record.attempts) {
+  for (const StoredAttempt& attempt : record.attempts) {
     if (attempt.attempt >= standing->attempt) break;
-    if (attempt.kind == AttemptRecord::Kind::kDeleted && attempt.directory) {
-      CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, catalog_.Read(job, action.step, attempt.attempt));
-      changed.deleted.push_back(std::move(summary));
-    }
-    if (attempt.kind != AttemptRecord::Kind::kManifest) continue;
-    CAIRN_RETURN_IF_ERROR(root_.raise_format());
-    CAIRN_ASSIGN_OR_RETURN(OutcomeSummary summary, PutDeletion(job, action.step, attempt, action.step, cause));
+    if (attempt.deleted && attempt.directory) changed.deleted.push_back(attempt);
+    if (!attempt.stands()) continue;
+    CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, attempt, action.step, cause));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
 
-absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job, int64_t step,
-                                                          const AttemptRecord& attempt, int64_t remaining,
-                                                          const std::string& cause) {
+absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job, int64_t step,
+                                                         const StoredAttempt& attempt, int64_t remaining,
+                                                         const std::string& cause) {
   Deletion deletion;
   deletion.job = job;
   deletion.step = step;
@@ -128,7 +124,7 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
   deletion.cause = cause.substr(0, kMaxCauseBytes);
   deletion.time = clock_.WallNow();
   deletion.remaining_step = remaining;
-  if (attempt.kind == AttemptRecord::Kind::kManifest) {
+  if (attempt.stands()) {
     deletion.request_id = attempt.request_id;
     deletion.bytes = attempt.bytes;
     deletion.world_size = attempt.world_size;
@@ -136,21 +132,25 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
   }
   const std::string bytes = EncodeDeletion(deletion);
   const std::string path = DeletionPath(job, step, attempt.attempt);
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  PutResult result = storage_.TryPutIfAbsent(path, bytes);
   if (HasReason(result.put.status(), Reason::kNoSpace) && !result.in_doubt) {
     // Whoever deletes wants room: a full disk must not keep them from it.
     AttemptStore::ReleaseReserve(storage_);
     result = storage_.TryPutIfAbsent(path, bytes);
   }
   // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
-  auto standing = catalog_.Read(job, step, attempt.attempt);
+  const StoredAttempt standing = checkpoints_.ReadAttempt(job, step, attempt.attempt);
   if (result.put.ok()) {
-    if (standing.ok() && standing->damaged) return UnknownOutcome(standing->error);
-    return standing.ok() ? standing : UnknownOutcome(standing.status());
+    if (standing.deleted) return standing;
+    return UnknownOutcome(standing.damaged
+                              ? standing.error
+                              : MakeError(Reason::kStorageError,
+                                          absl::StrCat(storage_.FullPath(path), " was put and is not there"),
+                                          {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}}));
   }
-  if (standing.ok() && !standing->deleted && !result.in_doubt) return result.put.status();
-  if (!standing.ok() || !standing->deleted) return UnknownOutcome(result.put.status());
+  if (!standing.deleted && !standing.damaged && !standing.unfinished && !result.in_doubt) return result.put.status();
+  if (!standing.deleted) return UnknownOutcome(result.put.status());
   CAIRN_RETURN_IF_ERROR(SettleChange(path, result.put.status()));
   return standing;
 }
@@ -158,7 +158,7 @@ absl::StatusOr<OutcomeSummary> DeletionStore::PutDeletion(const std::string& job
 absl::Status DeletionStore::PutRecord(const std::string& path, const std::string& bytes, bool replace) {
   absl::Status put = replace ? storage_.PutReplacing(path, bytes) : storage_.PutIfAbsent(path, bytes).status();
   if (put.ok()) return put;
-  const auto standing = storage_.ReadFile(path, bytes.size() + 1);
+  const auto standing = storage_.Read(path, bytes.size() + 1);
   if (standing.ok() && *standing == bytes) return SettleChange(path, put);
   const bool refused = standing.ok() || HasReason(standing.status(), Reason::kFileMissing) ||
                        HasReason(standing.status(), Reason::kMessageTooLarge);
@@ -168,21 +168,21 @@ absl::Status DeletionStore::PutRecord(const std::string& path, const std::string
 absl::Status DeletionStore::RemoveRecord(const std::string& path) {
   absl::Status removed = storage_.RemoveAll(path);
   if (removed.ok()) return removed;
-  const absl::Status standing = storage_.ReadFile(path, kMaxRetentionBytes).status();
+  const absl::Status standing = storage_.Read(path, kMaxRetentionBytes).status();
   if (standing.ok()) return removed;
   return HasReason(standing, Reason::kFileMissing) ? SettleChange(path, removed) : UnknownOutcome(removed);
 }
 
 absl::Status DeletionStore::SettleChange(const std::string& path, const absl::Status& failed) {
-  const absl::Status settled = storage_.SettleDirectory(path.substr(0, path.rfind('/')));
+  const absl::Status settled = storage_.Sync(path.substr(0, path.rfind('/')));
   return settled.ok() ? settled : UnknownOutcome(failed);
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  const StepRecord record = catalog_.ReadStep(job, action.step);
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, action.step).status();
+  if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, action.step).status();
   const std::string path = PinPath(job, action.step);
   if (!action.pinned) {
     CAIRN_RETURN_IF_ERROR(RemoveRecord(path));
@@ -196,11 +196,11 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
 absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const TagStep& action) {
   CAIRN_RETURN_IF_ERROR(CheckTag(action.tag));
   if (!action.step.has_value()) return Untag(job, action.tag);
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  const StepRecord record = catalog_.ReadStep(job, *action.step);
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  const StepRecord record = checkpoints_.ReadStep(job, *action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, *action.step).status();
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, *action.step).status();
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job));
   for (const StepRecord& step : steps) {
     if (step.step == *action.step || std::find(step.tags.begin(), step.tags.end(), action.tag) == step.tags.end()) {
       continue;
@@ -212,7 +212,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
                       {"tag", action.tag},
                       {"next", absl::StrCat("Run `cairn untag ", name, "` first, or choose another name.")}});
   }
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   const std::string text =
       absl::StrCat(absl::FormatTime(absl::RFC3339_sec, clock_.WallNow(), absl::UTCTimeZone()), "\n");
   CAIRN_RETURN_IF_ERROR(PutRecord(TagPath(job, *action.step, action.tag), text, false));
@@ -220,8 +220,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const std::string& tag) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job));
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   ChangedSteps changed;
   for (const StepRecord& step : steps) {
     if (std::find(step.tags.begin(), step.tags.end(), tag) == step.tags.end()) continue;
@@ -232,7 +232,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const 
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, const SetRetention& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   if (action.policy.empty()) {
     CAIRN_RETURN_IF_ERROR(RemoveRecord(RetentionPath(job)));
   } else {
@@ -245,17 +245,17 @@ absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, co
 }
 
 absl::StatusOr<PrunePolicy> DeletionStore::ReadPolicy(const std::string& job) {
-  const auto text = storage_.ReadFile(RetentionPath(job), kMaxRetentionBytes);
+  const auto text = storage_.Read(RetentionPath(job), kMaxRetentionBytes);
   if (HasReason(text.status(), Reason::kFileMissing)) return PrunePolicy{};
   CAIRN_RETURN_IF_ERROR(text.status());
   auto policy = DecodeRetention(*text);
   if (policy.ok()) return policy;
-  const std::string file = absl::StrCat(storage_.root(), "/", RetentionPath(job));
+  const std::string file = storage_.FullPath(RetentionPath(job));
   return Annotate(policy.status(), file, {{"job", job}, {"file", file}});
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const PruneSteps& action) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_RETURN_IF_ERROR(root_.Check());
   ChangedSteps changed;
   if (action.policy.has_value()) {
     changed.policy = *action.policy;
@@ -264,17 +264,18 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   }
   if (changed.policy.empty()) return changed;
   const absl::Time end = clock_.SteadyNow() + kPruneTime;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job, action.steps));
-  const CommittedLines lines = LinesOf(steps);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job, action.steps));
+  const JobLineage lineage = LineageOf(steps);
   std::vector<PruneCandidate> candidates;
   for (const StepRecord& step : steps) {
     const bool in_use = std::find(action.in_use.begin(), action.in_use.end(), step.step) != action.in_use.end();
     const bool damaged = step.state() == StepRecord::State::kDamaged;
     candidates.push_back({step.step, damaged, step.pinned, !step.tags.empty(), in_use,
-                          lines.superseded().contains(step.step),
+                          lineage.superseded().contains(step.step),
                           damaged ? std::vector<Metric>() : step.deciding()->metrics});
   }
-  changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsValid(job, step); });
+  changed.choices =
+      ChoosePruned(candidates, changed.policy, [&](int64_t step) { return checkpoints_.IsValid(job, step); });
   const std::string cause = absl::StrCat(
       action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
       ", keep every ", changed.policy.keep_every,
@@ -282,7 +283,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   // It is looked for once: what the training builds on stays, and nothing of the job is deleted beside this.
   std::optional<absl::StatusOr<std::optional<int64_t>>> remaining;
   const Remains remains = [&] {
-    if (!remaining.has_value()) remaining = Settled(job, FindValid(job, lines.latest()));
+    if (!remaining.has_value()) remaining = Settled(job, FindValid(job, lineage.latest()));
     return *remaining;
   };
   std::optional<int64_t> tried = action.after;
@@ -293,7 +294,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       break;
     }
     tried = choice.step;
-    if (!catalog_.IsValid(job, choice.step)) {
+    if (!checkpoints_.IsValid(job, choice.step)) {
       choice.prune = false;
       choice.why = "damaged";
       continue;
@@ -315,16 +316,17 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       choice.why = std::string(deleted.status().message());
       continue;
     }
-    for (OutcomeSummary& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
+    for (StoredAttempt& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
-  CAIRN_RETURN_IF_ERROR(root_.held());
-  CAIRN_ASSIGN_OR_RETURN(const OutcomeSummary summary, catalog_.Read(job, step, attempt));
-  if (!summary.deleted) {
+  CAIRN_RETURN_IF_ERROR(root_.Check());
+  const StoredAttempt found = checkpoints_.ReadAttempt(job, step, attempt);
+  if (found.damaged) return found.error;
+  if (!found.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   }

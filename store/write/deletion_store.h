@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
-#include "common/file/posix.h"
-#include "store/read/catalog.h"
-#include "store/root/root_hold.h"
+#include "store/read/checkpoint_store.h"
+#include "store/storage/root_lock.h"
+#include "store/storage/storage.h"
 #include "store/write/step_requests.h"
 
 namespace cairn {
@@ -24,9 +24,9 @@ namespace cairn {
 // reasons.
 class DeletionStore {
  public:
-  // `root.held` is asked right before every record and every removal. All arguments must outlive the store.
-  DeletionStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, RootHold root)
-      : storage_(storage), catalog_(catalog), clock_(clock), root_(std::move(root)) {}
+  // `root` is checked right before every record and every removal. All arguments must outlive the store.
+  DeletionStore(Storage& storage, CheckpointStore& checkpoints, const Clock& clock, const RootLock& root)
+      : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root) {}
 
   // Deletes all attempts of a step that are committed, or whose outcome is proven to be damaged. When it returns, their
   // deletions are durable, and their files are there still. It tells the attempts that are deleted now, also those that
@@ -87,13 +87,13 @@ class DeletionStore {
   absl::Status SettleChange(const std::string& path, const absl::Status& failed);
   // The job's policy; an empty one if there is none.
   absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
-  absl::StatusOr<OutcomeSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,
-                                             int64_t remaining, const std::string& cause);
+  absl::StatusOr<StoredAttempt> PutDeletion(const std::string& job, int64_t step, const StoredAttempt& attempt,
+                                            int64_t remaining, const std::string& cause);
 
-  PosixStorage& storage_;
-  Catalog& catalog_;
+  Storage& storage_;
+  CheckpointStore& checkpoints_;
   const Clock& clock_;
-  const RootHold root_;
+  const RootLock& root_;
 };
 
 }  // namespace cairn

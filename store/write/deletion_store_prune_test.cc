@@ -90,8 +90,7 @@ TEST_F(DeletionStorePruneTest, Prune_DryRunOnSlowStorage_StopsAndGoesOnAndDelete
   const auto whole = store_->Prune(kJob, {policy, /*dry_run=*/true});
   ASSERT_TRUE(whole.ok() && !whole->stopped_after.has_value()) << whole.status();
   const SlowClock clock;
-  const auto fine = [] { return absl::OkStatus(); };
-  DeletionStore slow(*storage_, *catalog_, clock, RootHold{fine, fine});
+  DeletionStore slow(*storage_, *checkpoints_, clock, lock_);
   PruneSteps prune{policy, /*dry_run=*/true};
   std::vector<PruneChoice> told;
   int actions = 1;

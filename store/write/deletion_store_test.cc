@@ -31,8 +31,8 @@ TEST_F(DeletionStoreTest, Delete_AnotherValidOneRemains_IsNoCheckpointAnyMoreAnd
   EXPECT_EQ(changed->deleted[0].request_id, "request");
   EXPECT_EQ(Listed(), std::vector<int64_t>{2});
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
-  EXPECT_EQ(raised_, 1);
-  const auto told = catalog_->ReadManifest(kJob, 1).status();
+  EXPECT_EQ(lock_.raised, 1);
+  const auto told = checkpoints_->SharedManifest(kJob, 1).status();
   EXPECT_TRUE(HasReason(told, Reason::kNotCommitted)) << told;
   EXPECT_NE(told.message().find("a test"), std::string::npos) << told;
   EXPECT_NE(told.message().find("step 2 remained"), std::string::npos) << told;
@@ -48,7 +48,7 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsValid_DeletesTheEarlierOn
   EXPECT_EQ(changed->deleted[0].attempt, 1u);
   EXPECT_EQ(changed->deleted[1].attempt, 2u);
   EXPECT_EQ(Listed(), std::vector<int64_t>{1});
-  EXPECT_GT(raised_, 0);
+  EXPECT_GT(lock_.raised, 0);
   EXPECT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
   EXPECT_FALSE(std::filesystem::exists(Bin(1, 1)));
   EXPECT_EQ(store_->Delete(kJob, DeleteReplaced{1})->deleted.size(), 1u) << "the files of attempt 2 are there still";
@@ -66,8 +66,8 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterOneIsNotValidOrTheStepIsPinned_Kee
   ASSERT_TRUE(store_->Pin(kJob, {1, true, ""}).ok());
   EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "pinned";
   EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{7})->deleted.empty()) << "no such step";
-  EXPECT_EQ(raised_, 0);
-  held_ = MakeError(Reason::kRootInUse, "another one serves the root");
+  EXPECT_EQ(lock_.raised, 0);
+  lock_.held = MakeError(Reason::kRootInUse, "another one serves the root");
   EXPECT_TRUE(HasReason(store_->Delete(kJob, DeleteReplaced{1}).status(), Reason::kRootInUse));
 }
 
@@ -79,7 +79,7 @@ TEST_F(DeletionStoreTest, Delete_WasDeletedBefore_ChangesNothing) {
   const auto again = Delete(1);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->deleted.size(), 1u);
-  EXPECT_EQ(raised_, 1);
+  EXPECT_EQ(lock_.raised, 1);
 }
 
 TEST_F(DeletionStoreTest, Delete_TheLastValidOne_IsRefused) {
@@ -121,7 +121,7 @@ TEST_F(DeletionStoreTest, Delete_ManifestIsDamaged_IsDeletedOnDemand) {
   const auto changed = Delete(1);
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_FALSE(changed->deleted[0].committed) << "nobody knows what it was";
-  EXPECT_EQ(catalog_->ReadStep(kJob, 1).state(), StepRecord::State::kNothing);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).state(), StepRecord::State::kNothing);
 }
 
 TEST_F(DeletionStoreTest, Delete_StorageSaysNotWhatStands_IsRefused) {
@@ -137,16 +137,16 @@ TEST_F(DeletionStoreTest, Delete_StorageSaysNotWhatStands_IsRefused) {
 TEST_F(DeletionStoreTest, Delete_RootIsAnothers_PutsNothing) {
   Commit(1);
   Commit(2);
-  held_ = MakeError(Reason::kRootInUse, "another coordinator's");
+  lock_.held = MakeError(Reason::kRootInUse, "another coordinator's");
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kRootInUse));
-  EXPECT_EQ(raised_, 0);
+  EXPECT_EQ(lock_.raised, 0);
   EXPECT_FALSE(std::filesystem::exists(Deletion(1)));
 }
 
 TEST_F(DeletionStoreTest, Delete_FormatCannotBeRaised_PutsNothing) {
   Commit(1);
   Commit(2);
-  raise_ = MakeError(Reason::kStorageError, "I/O error");
+  lock_.raise = MakeError(Reason::kStorageError, "I/O error");
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kStorageError));
   EXPECT_FALSE(std::filesystem::exists(Deletion(1))) << "an older coordinator would not understand it";
 }
@@ -167,7 +167,7 @@ TEST_F(DeletionStoreTest, ReadStep_DeletionCannotBeRead_IsDamagedAndKeepsItsFile
   ASSERT_TRUE(Delete(1).ok());
   Damage(Deletion(1));
   Open();
-  const StepRecord step = catalog_->ReadStep(kJob, 1);
+  const StepRecord step = checkpoints_->ReadStep(kJob, 1);
   EXPECT_EQ(step.state(), StepRecord::State::kDamaged);
   EXPECT_TRUE(HasReason(step.damage(), Reason::kManifestCorrupt));
   EXPECT_FALSE(store_->Remove(kJob, 1, 1, latest_).ok());
@@ -180,7 +180,7 @@ TEST_F(DeletionStoreTest, ReadStep_DeletionOfAnotherStep_IsDamage) {
   ASSERT_TRUE(Delete(1).ok());
   std::filesystem::copy(Deletion(1), Deletion(2));
   Open();
-  EXPECT_EQ(catalog_->ReadStep(kJob, 2).state(), StepRecord::State::kDamaged);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 2).state(), StepRecord::State::kDamaged);
   EXPECT_FALSE(store_->Remove(kJob, 2, 1, latest_).ok());
 }
 
@@ -222,7 +222,7 @@ TEST_F(DeletionStoreTest, Remove_RootIsAnothers_RemovesNothing) {
   Commit(1);
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
-  held_ = MakeError(Reason::kRootInUse, "another coordinator's");
+  lock_.held = MakeError(Reason::kRootInUse, "another coordinator's");
   EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1, latest_), Reason::kRootInUse));
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
@@ -232,10 +232,10 @@ TEST_F(DeletionStoreTest, Pin_PinnedAndUnpinned_ProtectsBetween) {
   Commit(2);
   ASSERT_TRUE(store_->Pin(kJob, {1, true, "in the paper"}).ok());
   ASSERT_TRUE(store_->Pin(kJob, {1, true, "again"}).ok());
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 1).pinned);
   EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned));
   ASSERT_TRUE(store_->Pin(kJob, {1, false, ""}).ok());
-  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_FALSE(checkpoints_->ReadStep(kJob, 1).pinned);
   EXPECT_TRUE(Delete(1).ok());
   EXPECT_TRUE(HasReason(store_->Pin(kJob, {1, true, ""}).status(), Reason::kNotCommitted)) << "it is deleted";
 }
@@ -246,7 +246,7 @@ TEST_F(DeletionStoreTest, Tag_TaggedAndUntagged_ProtectsBetween) {
   ASSERT_TRUE(store_->Tag(kJob, {"paper", 1}).ok());
   ASSERT_TRUE(store_->Tag(kJob, {"paper", 1}).ok()) << "again";
   ASSERT_TRUE(store_->Tag(kJob, {"best", 1}).ok());
-  EXPECT_EQ(catalog_->ReadStep(kJob, 1).tags, (std::vector<std::string>{"best", "paper"}));
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).tags, (std::vector<std::string>{"best", "paper"}));
   const absl::Status refused = Delete(1).status();
   EXPECT_TRUE(HasReason(refused, Reason::kCheckpointPinned)) << refused;
   EXPECT_NE(refused.message().find("best, paper"), std::string::npos) << refused;
@@ -267,15 +267,15 @@ TEST_F(DeletionStoreTest, AnyChange_SyncOfItsDirectoryFailsOnce_IsDone) {
   once();
   EXPECT_TRUE(store_->Pin(kJob, {3, true, "note"}).ok());
   EXPECT_EQ(failing_calls.directory_syncs, 0);
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 3).pinned);
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 3).pinned);
   once();
   EXPECT_TRUE(store_->Pin(kJob, {1, false, ""}).ok());
   EXPECT_EQ(failing_calls.directory_syncs, 0);
-  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_FALSE(checkpoints_->ReadStep(kJob, 1).pinned);
   once();
   EXPECT_TRUE(store_->Tag(kJob, {"paper", std::nullopt}).ok());
   EXPECT_EQ(failing_calls.directory_syncs, 0);
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 2).tags.empty());
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 2).tags.empty());
   PrunePolicy policy;
   policy.keep_last = 2;
   once();
@@ -296,7 +296,7 @@ TEST_F(DeletionStoreTest, AnyChange_NoSyncSucceeds_IsUnknown) {
     EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
   }
   failing_calls.directory_syncs = 0;
-  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_FALSE(checkpoints_->ReadStep(kJob, 1).pinned);
 }
 
 TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
@@ -309,7 +309,7 @@ TEST_F(DeletionStoreTest, Delete_SyncOfTheRecordFails_IsSettledOrUnknown) {
       failing_calls.directory_syncs_to_pass = syncs;
       failing_calls.directory_syncs = step == 1 ? 1 : 1000;
       const absl::Status told = Delete(step).status();
-      const bool deleted = catalog_->ReadStep(kJob, step).state() == StepRecord::State::kNothing;
+      const bool deleted = checkpoints_->ReadStep(kJob, step).state() == StepRecord::State::kNothing;
       failing_calls.directory_syncs = 0;
       if (!deleted) {
         EXPECT_FALSE(told.ok()) << syncs;
@@ -332,7 +332,7 @@ TEST_F(DeletionStoreTest, Delete_LinkOfTheRecordFails_IsUnknownThoughNothingStan
   failing_calls.links = 0;
   EXPECT_FALSE(told.ok());
   EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
-  EXPECT_EQ(catalog_->ReadStep(kJob, 1).state(), StepRecord::State::kCommitted);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).state(), StepRecord::State::kCommitted);
   EXPECT_TRUE(Delete(1).ok()) << "it may be repeated";
 }
 
@@ -348,7 +348,7 @@ TEST_F(DeletionStoreTest, Delete_RecordCannotBeReadBack_IsUnknown) {
     failing_calls.opens_that_miss_it = 100;
     const absl::Status told = Delete(1).status();
     failing_calls.opens_to_pass = failing_calls.opens_that_miss_it = 0;
-    if (catalog_->ReadStep(kJob, 1).state() == StepRecord::State::kCommitted) continue;
+    if (checkpoints_->ReadStep(kJob, 1).state() == StepRecord::State::kCommitted) continue;
     told_so = true;
     EXPECT_EQ(MetadataOf(told)["outcome"], "unknown") << told;
   }
@@ -369,7 +369,7 @@ TEST_F(DeletionStoreTest, Prune_AnOutcomeIsUnknownOnTheWay_TellsWhatWasDeletedBe
     ASSERT_FALSE(pruned->deleted.empty());
     for (const PruneChoice& choice : pruned->choices) {
       const bool deleted = std::any_of(pruned->deleted.begin(), pruned->deleted.end(),
-                                       [&](const OutcomeSummary& each) { return each.step == choice.step; });
+                                       [&](const StoredAttempt& each) { return each.step == choice.step; });
       EXPECT_EQ(choice.prune, deleted) << choice.step << " " << choice.why;
       EXPECT_EQ(choice.why.empty(), deleted) << choice.step;
     }
@@ -383,7 +383,7 @@ TEST_F(DeletionStoreTest, Tag_AnotherStepHasIt_IsRefused) {
   ASSERT_TRUE(store_->Tag(kJob, {"best", 1}).ok());
   const absl::Status refused = store_->Tag(kJob, {"best", 2}).status();
   EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 2).tags.empty());
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 2).tags.empty());
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"../../x", 2}).status(), Reason::kBadRequest));
 }
 
@@ -407,20 +407,22 @@ TEST_F(DeletionStoreTest, Tag_CannotBeRead_Protects) {
 
 TEST_F(DeletionStoreTest, Tag_RootIsLost_PutsNothing) {
   Commit(1);
-  held_ = MakeError(Reason::kRootInUse, "another one");
+  lock_.held = MakeError(Reason::kRootInUse, "another one");
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"best", 1}).status(), Reason::kRootInUse));
-  EXPECT_TRUE(catalog_->ReadStep(kJob, 1).tags.empty());
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 1).tags.empty());
 }
 
 TEST_F(DeletionStoreTest, Delete_TheLatestIsKnown_IsLookedAtFirstAndNotBelieved) {
   for (int64_t step = 1; step <= 4; ++step) Commit(step);
   latest_ = 3;
   ASSERT_TRUE(Delete(1).ok());
-  EXPECT_NE(std::string(catalog_->Read(kJob, 1, 1)->error.message()).find("step 3 remained"), std::string::npos)
-      << catalog_->Read(kJob, 1, 1)->error;
+  EXPECT_NE(std::string(checkpoints_->ReadAttempt(kJob, 1, 1).error.message()).find("step 3 remained"),
+            std::string::npos)
+      << checkpoints_->ReadAttempt(kJob, 1, 1).error;
   std::filesystem::remove(Bin(3));
   ASSERT_TRUE(Delete(2).ok());
-  EXPECT_NE(std::string(catalog_->Read(kJob, 2, 1)->error.message()).find("step 4 remained"), std::string::npos);
+  EXPECT_NE(std::string(checkpoints_->ReadAttempt(kJob, 2, 1).error.message()).find("step 4 remained"),
+            std::string::npos);
   latest_ = 4;
   EXPECT_TRUE(HasReason(Delete(4).status(), Reason::kLastCheckpoint)) << "3 lacks a file";
 }
@@ -430,15 +432,14 @@ TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftov
   Commit(2);
   ASSERT_TRUE(Delete(1).ok());
   Open();
-  const auto recovered = catalog_->Recover(kJob);
+  const auto recovered = checkpoints_->Recover(kJob);
   ASSERT_TRUE(recovered.ok());
-  ASSERT_EQ(recovered->leftover.size(), 1u);
-  EXPECT_EQ(recovered->leftover[0].step, 1);
-  EXPECT_TRUE(recovered->leftover[0].deleted);
-  ASSERT_EQ(recovered->outcome.size(), 2u);
-  EXPECT_TRUE(recovered->outcome[0].deleted);
+  ASSERT_EQ(recovered->size(), 2u);
+  EXPECT_EQ((*recovered)[0].step, 1);
+  EXPECT_TRUE((*recovered)[0].deleted && (*recovered)[0].left_over());
+  EXPECT_FALSE((*recovered)[1].left_over());
   ASSERT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());
-  EXPECT_TRUE(catalog_->Recover(kJob)->leftover.empty());
+  EXPECT_FALSE((*checkpoints_->Recover(kJob))[0].left_over());
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "store/read/attempt_summary.h"
+#include "store/read/stored_attempt.h"
 #include "store/write/prune_policy.h"
 
 namespace cairn {
@@ -63,7 +63,7 @@ struct ChangeSteps {
 // The result of a ChangeSteps.
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
-  std::vector<OutcomeSummary> deleted;
+  std::vector<StoredAttempt> deleted;
   // A DeleteStep sets this: the numbers of those attempts that were deleted before. They ascend.
   std::vector<uint32_t> deleted_before;
   // A PruneSteps sets these: what becomes, or became, of every checkpoint; the policy that said so; and, if it has

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
-#include "common/file/posix.h"
 #include "common/status/status_proto.h"
+#include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 #include "tests/fault/coordinator_fixture.h"
 
@@ -89,8 +89,7 @@ TEST_F(CoordinatorEndTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNot
   abort_record.attempt = 1;
   abort_record.reason = "RANK_LOST";
   abort_record.message = "aborted by another coordinator";
-  ASSERT_EQ(*(*storage)->PutIfAbsent(OutcomePath("demo", 8, 1), EncodeOutcome(abort_record)),
-            PosixStorage::Put::kCreated);
+  ASSERT_EQ(*(*storage)->PutIfAbsent(OutcomePath("demo", 8, 1), EncodeOutcome(abort_record)), Put::kCreated);
   agents_[1]->Release();  // it writes once it is answered, and then everything is there for a commit
   coordinator_.Signal(SIGCONT);
   const absl::Status outcome = Outcome(8);

@@ -14,11 +14,11 @@
 #include "absl/strings/str_split.h"
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
-#include "common/file/posix.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
+#include "store/posix/posix_storage.h"
 #include "store/read/verify.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
@@ -233,7 +233,7 @@ TEST_F(StorageFaultTest, Commit_FsyncOfTheOutcomeFails_IsToldAfterAnotherOne) {
 }
 
 TEST_F(StorageFaultTest, Start_DiskIsFull_GivesUpTheRoomOfAbortRecords) {
-  const std::string room = root_ + "/.cairn/abort_record-room";
+  const std::string room = root_ + "/.cairn/tombstone-room";
   std::filesystem::create_directory(root_ + "/.cairn");
   std::ofstream(room) << std::string(64 << 10, '\0');
   const Service coordinator = StartCoordinator({"FAULT_FULL=" + room});

@@ -1,12 +1,10 @@
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "common/base/crc32c.h"
-#include "common/file/full_transfer.h"
 #include "store/plan/plan_file.h"
+#include "store/storage/testing/memory_file.h"
 
 namespace {
 
@@ -14,9 +12,7 @@ constexpr size_t kHead = 36;
 
 // An index that is accepted lies within the file, and every rank has a layout.
 void Check(const std::string& bytes) {
-  cairn::UniqueFd fd(memfd_create("plan", MFD_CLOEXEC));
-  if (!fd.valid() || cairn::WriteFully(fd.get(), bytes) != 0) std::abort();
-  const auto file = cairn::PlanFile::Open(std::move(fd), "plan");
+  const auto file = cairn::PlanFile::Open(std::make_unique<cairn::MemoryFile>(bytes));
   if (!file.ok()) return;
   for (const cairn::PlanFile::Layout& layout : file->layouts()) {
     if (layout.offset > bytes.size() || layout.bytes > bytes.size() - layout.offset) std::abort();

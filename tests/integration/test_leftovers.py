@@ -52,7 +52,7 @@ int unlinkat(int directory, const char *name, int flags) {
 }
 """
 # All that may stand in a root of one job.
-KNOWN = re.compile(r"\.cairn(/(epoch|address|root-proof|token|transfer\.secret|abort_record-room|plans(/\w+\.plan)?))?|"
+KNOWN = re.compile(r"\.cairn(/(epoch|address|root-proof|token|transfer\.secret|tombstone-room|plans(/\w+\.plan)?))?|"
                    r"demo|demo/\d{12}(/\d{4}(/\.owner|/rank\d{5}-bin\d\d\.safetensors)?|/\d{4}\.outcome)?")
 
 
@@ -106,9 +106,8 @@ def test_a_name_of_a_bin_that_cannot_be_removed_does_not_stay(tmp_path, shim, mo
     save(root, 2)
 
 
-def test_files_of_a_probe_that_earlier_versions_have_left_are_removed(tmp_path):
+def test_file_of_a_probe_that_a_killed_coordinator_has_left_is_removed(tmp_path):
     root = tmp_path / "root"
     save(root, 1)
-    for name in (".cairn/probe-0123456789abcdef", ".cairn/.tmp-0123456789abcdef"):
-        (root / name).write_text("1")
+    (root / ".cairn/.tmp-0123456789abcdef").write_text("1")
     save(root, 2)

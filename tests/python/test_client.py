@@ -283,6 +283,8 @@ def test_list_without_a_step_of_which_storage_does_not_tell_is_an_error(agent, c
     agent.committed.update({1: (), 2: ()})
     agent.tags = {1: ["old"], 2: ["paper"]}
     assert client.checkpoints() == [1, 2] and client.tags() == {"old": 1, "paper": 2}
+    agent.page_size = 1
+    assert client.checkpoints() == [1, 2], "all pages are asked for"
     agent.unread = {2: 1}
     with pytest.raises(cairn.Error, match=r"demo@2: whether it is committed is not known, because storage did not "
                        r"tell: open 0001\.deleted: EIO") as unknown:

@@ -227,7 +227,7 @@ def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, clien
     saving = client.save(1, STATE)
     restart(agent)
     # Its coordinator is away, which makes no difference, because it could not say more.
-    agent.refuse["ListLocalCheckpoints"] = [Refusal(grpc.StatusCode.UNAVAILABLE, "COORDINATOR_UNREACHABLE", "away")]
+    agent.refuse["ListCheckpoints"] = [Refusal(grpc.StatusCode.UNAVAILABLE, "COORDINATOR_UNREACHABLE", "away")]
     error = refusal(saving.wait, timeout=60)
     assert error.reason == "RANK_LOST" and "restarted during the save of step 1" in error.message
     assert error.metadata["outcome"] == "unknown"

@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
-#include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/testing/proven_peer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
+#include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 #include "tests/testing/process.h"
 

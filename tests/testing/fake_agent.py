@@ -90,6 +90,7 @@ class FakeAgent:
         ] = {}  # by attempt: of saves that this process does not know; None: committed
         self.unread: dict[int, int] = {}  # steps of which storage does not tell, and the attempt; 0: nor their tags
         self.tags: dict[int, list[str]] = {}  # by step
+        self.page_size = 1000           # so many checkpoints are listed at once
         self.saved_world = world_size
         self.per_rank_objects: dict[str, dict[int, bytes]] = {}
         # These record what was seen.
@@ -124,11 +125,12 @@ class FakeAgent:
         self.page = page
         self._serve_descriptors()
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
-        handlers = {name: grpc.unary_unary_rpc_method_handler(self._wrap(name), method.request.FromString,
-                                                              method.response.SerializeToString)
-                    for name, method in wire.LOCAL_AGENT.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cairn.v1.LocalAgentService",
-                                                                                    handlers),))
+        for service, methods in (("LocalAgentService", wire.LOCAL_AGENT), ("CheckpointService", wire.CHECKPOINTS)):
+            handlers = {name: grpc.unary_unary_rpc_method_handler(self._wrap(name), method.request.FromString,
+                                                                  method.response.SerializeToString)
+                        for name, method in methods.items()}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"cairn.v1.{service}",
+                                                                                        handlers),))
         if not self._server.add_insecure_port(self.address):
             raise OSError(self.address)
         self._server.start()
@@ -201,7 +203,10 @@ class FakeAgent:
             try:
                 if self.refuse.get(name):
                     raise self.refuse[name].pop(0)
-                if name != "Attach" and request.trainer_incarnation not in self._attached:
+                if name in wire.CHECKPOINTS:
+                    if request.job != "demo":
+                        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST", "another job")
+                elif name != "Attach" and request.trainer_incarnation not in self._attached:
                     raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "NOT_REGISTERED", "not attached")
                 if name in self.replies:
                     if name == "EndLoad":
@@ -341,15 +346,19 @@ class FakeAgent:
                 objects[entry.name] = (data[:length], entry.per_rank)
         self.committed[save["step"]] = (shards, objects)
 
-    def ListLocalCheckpoints(self, request):
-        return self._response("ListLocalCheckpoints", checkpoints=[
+    def ListCheckpoints(self, request):
+        steps = sorted({*self.committed, *self.unread})
+        begin = int(request.page_token or 0)
+        end = begin + self.page_size
+        return wire.CHECKPOINTS["ListCheckpoints"].response(
+            next_page_token=str(end) if end < len(steps) else "", checkpoints=[
             {"job": "demo", "step": step, "state": wire.CHECKPOINT_STATES["COMMITTED"],
              "world_size": self.saved_world, "tags": self.tags.get(step, [])}
             if step not in self.unread else
             {"job": "demo", "step": step, "state": wire.CHECKPOINT_STATES["DAMAGED"], "unread": True,
              "attempt": self.unread[step], "tags": self.tags.get(step, []) if self.unread[step] else [],
              "error": Refusal(grpc.StatusCode.UNAVAILABLE, "STORAGE_ERROR", "open 0001.deleted: EIO").status}
-            for step in sorted({*self.committed, *self.unread})])
+            for step in steps[begin:end]])
 
     def BeginLoad(self, request):
         layout = self._layout(request.layout)

@@ -9,10 +9,10 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
-#include "common/file/posix.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/posix/posix_storage.h"
 #include "store/write/attempt_owner.h"
 
 namespace cairn::testing {

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "agent/transport/nccl/round_gate.h"
 #include "agent/transport/round_fetcher.h"
-#include "agent/transport/round_gate.h"
 
 namespace cairn::testing {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "agent/transport/round_pace.h"
+#include "agent/transport/nccl/round_pace.h"
 #include "agent/transport/testing/far_gate.h"
 #include "agent/transport/testing/need.h"
 

@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/save_image.h"
-#include "agent/transport/exchanged_shards.h"
-#include "agent/transport/moved_exchange.h"
-#include "agent/transport/round_gate.h"
+#include "agent/transport/nccl/exchanged_shards.h"
+#include "agent/transport/nccl/moved_exchange.h"
+#include "agent/transport/nccl/round_gate.h"
 #include "common/base/mutex.h"
 #include "gpu/nccl/group_keeper.h"
 

@@ -11,7 +11,7 @@ std::string Name(AttemptKey attempt) { return absl::StrCat("step ", attempt.firs
 
 }  // namespace
 
-std::string SaveInvariants::AfterPut(const OutcomeSummary& outcome) {
+std::string SaveInvariants::AfterPut(const StoredAttempt& outcome) {
   if (!outcome.committed) return "";
   const AttemptKey key{outcome.step, outcome.attempt};
   const bool again = !committed_steps_.insert(outcome.step).second;
@@ -26,7 +26,7 @@ std::string SaveInvariants::AfterPut(const OutcomeSummary& outcome) {
 
 std::string SaveInvariants::BeforeRemove(const RemoveFiles& remove) const {
   const AttemptKey key{remove.step, remove.attempt};
-  const OutcomeSummary* outcome = storage_.Outcome(key);
+  const StoredAttempt* outcome = storage_.Outcome(key);
   if (outcome == nullptr || outcome->stands()) {
     return absl::StrCat("files of ", Name(key), " removed without an abort record");
   }
@@ -44,7 +44,7 @@ std::string SaveInvariants::Readable() const {
 
 std::string SaveInvariants::Told(int rank, const v1::SaveOrder& order) {
   const AttemptKey key{order.step(), order.attempt()};
-  const OutcomeSummary* outcome = storage_.Outcome(key);
+  const StoredAttempt* outcome = storage_.Outcome(key);
   const bool committed = outcome != nullptr && outcome->committed;
   if (order.action() == v1::SaveOrder::COMMITTED) {
     return committed ? "" : absl::StrCat("rank ", rank, " was told that step ", order.step(), " was committed");
@@ -64,7 +64,7 @@ std::string SaveInvariants::Told(int rank, const v1::SaveOrder& order) {
 
 std::string SaveInvariants::Tidy() const {
   for (const AttemptKey& key : storage_.directories()) {
-    const OutcomeSummary* outcome = storage_.Outcome(key);
+    const StoredAttempt* outcome = storage_.Outcome(key);
     const bool stands = outcome != nullptr && outcome->stands();
     if (!stands && !orphans_.contains(key)) return absl::StrCat("files of ", Name(key), " were never removed");
   }

@@ -20,7 +20,7 @@ class SaveInvariants {
 
   // An outcome was put and is the first one of its attempt. A commit has the files of all ranks, is the only one of its
   // step unless it may replace another, and contradicts nothing that a rank was told.
-  std::string AfterPut(const OutcomeSummary& outcome);
+  std::string AfterPut(const StoredAttempt& outcome);
   // Files are about to be removed. Their attempt has an abort record, or was deleted because somebody asked for it.
   std::string BeforeRemove(const RemoveFiles& remove) const;
   // Whoever reads now finds only whole checkpoints, and one at least if there ever was one.

@@ -26,21 +26,23 @@ bool SimulatedStorage::WrittenBy(AttemptKey attempt, const std::string& plan) co
   return true;
 }
 
-Recovered SimulatedStorage::ReadAll() const {
-  Recovered recovered;
-  for (const auto& [key, outcome] : outcomes_) recovered.outcome.push_back(outcome);
-  for (const AttemptKey& key : directories_) {
-    const OutcomeSummary* outcome = Outcome(key);
-    if (outcome != nullptr && outcome->stands()) continue;
-    recovered.leftover.push_back({key.first, key.second, outcome != nullptr, outcome != nullptr && outcome->deleted});
+StoredAttempts SimulatedStorage::ReadAll() const {
+  StoredAttempts recovered;
+  for (const auto& [key, outcome] : outcomes_) {
+    recovered.push_back(outcome);
+    recovered.back().directory = directories_.contains(key);
+  }
+  for (const auto& [step, attempt] : directories_) {
+    if (outcomes_.contains({step, attempt})) continue;
+    recovered.push_back({.step = step, .attempt = attempt, .unfinished = true, .directory = true});
   }
   return recovered;
 }
 
-Recovered SimulatedStorage::ReadStep(int64_t step) const {
-  Recovered recovered;
+StoredAttempts SimulatedStorage::ReadStep(int64_t step) const {
+  StoredAttempts recovered;
   for (const auto& [key, outcome] : outcomes_) {
-    if (key.first == step) recovered.outcome.push_back(outcome);
+    if (key.first == step) recovered.push_back(outcome);
   }
   return recovered;
 }
@@ -77,7 +79,7 @@ absl::StatusOr<Reserved> SimulatedStorage::Reserve(const ReserveAttempt& reserve
 SimulatedStorage::Put SimulatedStorage::PutIfAbsent(const PutOutcome& put) {
   const AttemptKey key{put.step, put.attempt};
   if (outcomes_.contains(key) && !overwrites_outcomes_) return {outcomes_.at(key), false};
-  OutcomeSummary outcome;
+  StoredAttempt outcome;
   outcome.step = put.step;
   outcome.attempt = put.attempt;
   outcome.request_id = put.request_id;
@@ -94,7 +96,7 @@ void SimulatedStorage::Remove(AttemptKey attempt) {
 }
 
 void SimulatedStorage::Delete(AttemptKey attempt, ChangedSteps& changed) {
-  OutcomeSummary& outcome = outcomes_.at(attempt);
+  StoredAttempt& outcome = outcomes_.at(attempt);
   outcome.deleted = true;
   outcome.error = MakeError(Reason::kNotCommitted, "deleted");
   changed.deleted.push_back(outcome);
@@ -106,14 +108,14 @@ ChangedSteps SimulatedStorage::Prune(const PruneSteps& prune) {
   if (!prune.policy.has_value()) return changed;
   changed.policy = *prune.policy;
   const auto standing = Standing();
-  std::vector<CommittedLines::Commit> commits;
+  std::vector<JobLineage::Commit> commits;
   for (const auto& [step, attempt] : standing) commits.push_back({step, outcomes_.at({step, attempt}).lineage});
-  const CommittedLines lines(std::move(commits));
+  const JobLineage lineage(std::move(commits));
   std::vector<PruneCandidate> candidates;
   for (const auto& [step, attempt] : standing) {
     PruneCandidate& candidate = candidates.emplace_back();
     candidate.step = step;
-    candidate.superseded = lines.superseded().contains(step);
+    candidate.superseded = lineage.superseded().contains(step);
     candidate.in_use = std::find(prune.in_use.begin(), prune.in_use.end(), step) != prune.in_use.end();
   }
   changed.choices = ChoosePruned(candidates, *prune.policy, [](int64_t) { return true; });
@@ -125,7 +127,7 @@ ChangedSteps SimulatedStorage::Prune(const PruneSteps& prune) {
       break;
     }
     for (uint32_t attempt = 1; attempt <= standing.at(choice.step); ++attempt) {
-      const OutcomeSummary* outcome = Outcome({choice.step, attempt});
+      const StoredAttempt* outcome = Outcome({choice.step, attempt});
       if (outcome != nullptr && outcome->stands()) Delete({choice.step, attempt}, changed);
     }
     deleted = choice.step;
@@ -152,7 +154,7 @@ ChangedSteps SimulatedStorage::Change(const ChangeSteps& change) {
   return changed;
 }
 
-const OutcomeSummary* SimulatedStorage::Outcome(AttemptKey attempt) const {
+const StoredAttempt* SimulatedStorage::Outcome(AttemptKey attempt) const {
   const auto found = outcomes_.find(attempt);
   return found == outcomes_.end() ? nullptr : &found->second;
 }

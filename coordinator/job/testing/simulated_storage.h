@@ -32,15 +32,15 @@ class SimulatedStorage {
   bool WrittenBy(AttemptKey attempt, const std::string& plan) const;
 
   // Returns what stands there of a step, or of all. Only the latter says what is left over.
-  Recovered ReadAll() const;
-  Recovered ReadStep(int64_t step) const;
+  StoredAttempts ReadAll() const;
+  StoredAttempts ReadStep(int64_t step) const;
 
   // Takes a number, as ReserveAttempt says. If it fails, what was left over is cleared all the same, but no directory
   // is made. STEP_COMMITTED: the step is committed, and the action does not overwrite.
   absl::StatusOr<Reserved> Reserve(const ReserveAttempt& reserve, const absl::Status& failure = absl::OkStatus());
   // Returns what stands now, and whether it is this record.
   struct Put {
-    OutcomeSummary standing;
+    StoredAttempt standing;
     bool taken = false;
   };
   Put PutIfAbsent(const PutOutcome& put);
@@ -49,9 +49,9 @@ class SimulatedStorage {
   // job has no rules of its own, and one action of a prune deletes one step.
   ChangedSteps Change(const ChangeSteps& change);
 
-  const std::map<AttemptKey, OutcomeSummary>& outcomes() const { return outcomes_; }
+  const std::map<AttemptKey, StoredAttempt>& outcomes() const { return outcomes_; }
   // Null if none stands.
-  const OutcomeSummary* Outcome(AttemptKey attempt) const;
+  const StoredAttempt* Outcome(AttemptKey attempt) const;
   // The attempts that readers find: the highest one of each step that stands.
   std::map<int64_t, uint32_t> Standing() const;
   // The attempts that have a directory.
@@ -67,7 +67,7 @@ class SimulatedStorage {
 
   const int world_size_;
   bool overwrites_outcomes_ = false;
-  std::map<AttemptKey, OutcomeSummary> outcomes_;
+  std::map<AttemptKey, StoredAttempt> outcomes_;
   std::set<AttemptKey> directories_;
   std::map<std::pair<AttemptKey, int>, std::string> files_;  // the plan by which each was written
   std::set<AttemptKey> overwrites_;

@@ -94,12 +94,12 @@ TEST(SimulatedStorageTest, ReadAll_DirectoriesOfEveryKind_SaysWhatIsLeftOver) {
   storage.PutIfAbsent(Manifest(2, 1));
   storage.PutIfAbsent(AbortRecord(3, 1));
   storage.Change({DeleteStep{2, "test"}});
-  const Recovered recovered = storage.ReadAll();
-  EXPECT_EQ(recovered.outcome.size(), 3);
-  ASSERT_EQ(recovered.leftover.size(), 3);
-  EXPECT_TRUE(recovered.leftover[0].deleted);
-  EXPECT_TRUE(recovered.leftover[1].abort_record);
-  EXPECT_FALSE(recovered.leftover[2].abort_record);
+  const StoredAttempts recovered = storage.ReadAll();
+  ASSERT_EQ(recovered.size(), 4);
+  EXPECT_TRUE(recovered[0].stands() && !recovered[0].left_over());
+  EXPECT_TRUE(recovered[1].deleted && recovered[1].left_over());
+  EXPECT_TRUE(recovered[2].aborted() && recovered[2].left_over());
+  EXPECT_TRUE(recovered[3].unfinished && recovered[3].left_over());
 }
 
 }  // namespace

@@ -127,8 +127,8 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
   const bool fails = stormy() && (now_ < outage_until_ || Chance(0.03));
   const absl::Status failure = fails ? MakeError(Reason::kStorageError, "the storage failed") : absl::OkStatus();
   const bool orphaned = generation != generation_;
-  const auto or_failure = [&](Recovered recovered) {
-    return fails ? absl::StatusOr<Recovered>(failure) : std::move(recovered);
+  const auto or_failure = [&](StoredAttempts recovered) {
+    return fails ? absl::StatusOr<StoredAttempts>(failure) : std::move(recovered);
   };
   Answer answer;
   if (std::get_if<RecoverJob>(&action) != nullptr) {
@@ -170,7 +170,7 @@ SimulatedWorld::Answer SimulatedWorld::Reserve(const ReserveAttempt& reserve, co
   };
 }
 
-OutcomeSummary SimulatedWorld::PutInStorage(const PutOutcome& put) {
+StoredAttempt SimulatedWorld::PutInStorage(const PutOutcome& put) {
   const auto [standing, taken] = storage_.PutIfAbsent(put);
   if (taken) Check(invariants_.AfterPut(standing));
   if (taken && put.manifest != nullptr && !storage_.WrittenBy({put.step, put.attempt}, *put.manifest)) {
@@ -184,7 +184,7 @@ SimulatedWorld::Answer SimulatedWorld::Put(const PutOutcome& put, const absl::St
   // only that it does not know.
   enum { kNone, kBefore, kAfter, kLate };
   const int kind = failure.ok() ? kNone : kBefore + Pick(3);
-  PutAnswer answer{OutcomeSummary(), kind > kBefore};
+  PutAnswer answer{StoredAttempt(), kind > kBefore};
   if (kind != kNone) answer.standing = failure;
   if (answer.in_doubt && put.manifest != nullptr) ++tally_.doubts;
   if (planted_ == PlantedFault::kDoubtConcealed) answer.in_doubt = false;
@@ -215,7 +215,7 @@ SimulatedWorld::Answer SimulatedWorld::Change(const ChangeSteps& change, const a
   if (failure.ok() || std::holds_alternative<DeleteReplaced>(change.change)) changed = storage_.Change(change);
   if (orphaned) {
     // The next coordinator may have read storage before, so only the one after it hears of these.
-    for (const OutcomeSummary& deleted : changed->deleted) invariants_.Orphan({deleted.step, deleted.attempt});
+    for (const StoredAttempt& deleted : changed->deleted) invariants_.Orphan({deleted.step, deleted.attempt});
   }
   Check(invariants_.Readable());
   if (!failure.ok()) changed = failure;

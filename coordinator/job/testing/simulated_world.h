@@ -77,7 +77,7 @@ class SimulatedWorld : private Simulation {
   Answer Put(const PutOutcome& put, const absl::Status& failure);
   Answer Remove(const RemoveFiles& remove);
   Answer Change(const ChangeSteps& change, const absl::Status& failure, bool orphaned);
-  OutcomeSummary PutInStorage(const PutOutcome& put);
+  StoredAttempt PutInStorage(const PutOutcome& put);
 
   // These are of agents and trainers.
   void Send(std::function<void()> deliver);

@@ -108,11 +108,11 @@ void LoadWorld::StartCoordinator() {
 void LoadWorld::Execute(const CoreAction& action) {
   InCore([&](const Moment& moment) {
     if (std::holds_alternative<RecoverJob>(action)) {
-      OutcomeSummary outcome;
+      StoredAttempt outcome;
       outcome.step = 7;
       outcome.attempt = 1;
       outcome.committed = true;
-      core_->job.OnRecovered(Recovered{{outcome}, {}}, moment);
+      core_->job.OnRecovered(StoredAttempts{outcome}, moment);
     } else if (const auto* plan = std::get_if<PlanLoad>(&action); plan != nullptr) {
       if (plan->layout.size() != ranks_.size()) Violation("a plan for some of the ranks");
       PlannedLoad planned;

@@ -23,13 +23,13 @@ class LoadsFixture : public JobFixture {
   void Start(int ranks) {
     StartJob(Options(), ranks);
     for (int rank = 0; rank < ranks; ++rank) Register(rank);
-    Recovered recovered;
+    StoredAttempts recovered;
     for (int64_t step : {3, 5, 7}) {
-      OutcomeSummary outcome;
+      StoredAttempt outcome;
       outcome.step = step;
       outcome.attempt = 1;
       outcome.committed = true;
-      recovered.outcome.push_back(outcome);
+      recovered.push_back(outcome);
     }
     Recover(recovered);
   }

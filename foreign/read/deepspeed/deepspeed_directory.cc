@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/deepspeed/deepspeed_files.h"
@@ -42,19 +42,19 @@ constexpr uint64_t kMostComparedBytes = uint64_t{1} << 30;  // of the buffers of
 constexpr char kConvert[] =
     "Make a universal checkpoint of it (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
 
-using Entries = std::vector<PosixStorage::Entry>;
+using Entries = std::vector<ConfinedDirectory::Entry>;
 
 // The entries of a directory; none if it is not there. A link to a directory counts as one, so that nothing that lies
 // there is left out: whoever opens a file in it looks where the link leads.
 absl::StatusOr<Entries> List(const std::string& directory) {
-  CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
+  CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
   const absl::StatusOr<std::string> real = ResolvePath(directory);
   if (HasReason(real.status(), Reason::kFileMissing)) return Entries();
   CAIRN_RETURN_IF_ERROR(real.status());
   auto entries = root->List(real->substr(1));
   if (HasReason(entries.status(), Reason::kFileMissing)) return Entries();
   CAIRN_RETURN_IF_ERROR(entries.status());
-  for (PosixStorage::Entry& entry : *entries) {
+  for (ConfinedDirectory::Entry& entry : *entries) {
     std::error_code unreadable;
     entry.directory =
         entry.directory || std::filesystem::is_directory(absl::StrCat(directory, "/", entry.name), unreadable);
@@ -409,14 +409,14 @@ absl::StatusOr<bool> DirectoryReader::AreEqual(const StoredSlice& a, const Store
 absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& directory) {
   std::vector<std::string> found;
   CAIRN_ASSIGN_OR_RETURN(const Entries weights, List(absl::StrCat(directory, "/", kParameters)));
-  for (const PosixStorage::Entry& weight : weights) {
+  for (const ConfinedDirectory::Entry& weight : weights) {
     const std::string path = absl::StrCat(kParameters, "/", weight.name);
     if (!weight.directory) {
       if (weight.name.ends_with(".pt")) found.push_back(path);
       continue;
     }
     CAIRN_ASSIGN_OR_RETURN(const Entries keys, List(absl::StrCat(directory, "/", path)));
-    for (const PosixStorage::Entry& key : keys) {
+    for (const ConfinedDirectory::Entry& key : keys) {
       if (!key.directory && key.name.ends_with(".pt")) found.push_back(absl::StrCat(path, "/", key.name));
     }
   }
@@ -425,8 +425,9 @@ absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& direc
 }
 
 bool HoldsDeepSpeed(const Entries& entries) {
-  return std::any_of(entries.begin(), entries.end(),
-                     [](const PosixStorage::Entry& entry) { return !entry.directory && IsDeepSpeedName(entry.name); });
+  return std::any_of(entries.begin(), entries.end(), [](const ConfinedDirectory::Entry& entry) {
+    return !entry.directory && IsDeepSpeedName(entry.name);
+  });
 }
 
 }  // namespace
@@ -436,7 +437,7 @@ absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory
   if (HoldsDeepSpeed(entries)) return directory;
   const auto has = [&](const std::function<bool(const std::string&)>& is_meant) {
     return std::any_of(entries.begin(), entries.end(),
-                       [&](const PosixStorage::Entry& entry) { return !entry.directory && is_meant(entry.name); });
+                       [&](const ConfinedDirectory::Entry& entry) { return !entry.directory && is_meant(entry.name); });
   };
   if (!has([](const std::string& name) { return name == kLatest; }) ||
       has([](const std::string& name) { return name.ends_with(".safetensors"); })) {
@@ -462,7 +463,7 @@ absl::StatusOr<Manifest> ReadDeepSpeedDirectory(const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const Entries entries, List(directory));
   std::vector<std::string> names;
   bool is_universal = false;
-  for (const PosixStorage::Entry& entry : entries) {
+  for (const ConfinedDirectory::Entry& entry : entries) {
     if (!entry.directory) names.push_back(entry.name);
     is_universal = is_universal || (entry.directory && entry.name == kParameters);
   }

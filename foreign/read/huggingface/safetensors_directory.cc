@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/huggingface/numbered_files.h"
@@ -166,10 +166,10 @@ class Importer {
 
   // Returns the names of all safetensors files of the directory, in order.
   absl::StatusOr<std::vector<std::string>> FilesThere() const {
-    CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
+    CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
     CAIRN_ASSIGN_OR_RETURN(const auto entries, root->List(directory_.substr(1)));
     std::vector<std::string> names;
-    for (const PosixStorage::Entry& entry : entries) {
+    for (const ConfinedDirectory::Entry& entry : entries) {
       if (!entry.directory && entry.name.ends_with(".safetensors") && !entry.name.starts_with(".")) {
         names.push_back(entry.name);
       }

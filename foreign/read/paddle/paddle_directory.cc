@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/file/posix.h"
+#include "common/file/confined_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/paddle/paddle_file.h"
@@ -179,12 +179,12 @@ absl::StatusOr<DirectoryReader::Pieces> DirectoryReader::PiecesOf(const PaddleSh
 }  // namespace
 
 absl::StatusOr<std::string> FindPaddleMetadata(const std::string& directory) {
-  CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
+  CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
   const auto entries = root->List(directory.substr(1));
   if (HasReason(entries.status(), Reason::kFileMissing)) return "";
   CAIRN_RETURN_IF_ERROR(entries.status());
   std::vector<std::string> names;
-  for (const PosixStorage::Entry& entry : *entries) {
+  for (const ConfinedDirectory::Entry& entry : *entries) {
     if (entry.directory || !entry.name.ends_with(kMetadataEnding)) continue;
     const std::string number = entry.name.substr(0, entry.name.size() - kMetadataEnding.size());
     if (!number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit)) names.push_back(entry.name);

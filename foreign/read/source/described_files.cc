@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/format/stored_item.h"
-#include "common/resources/helper_threads.h"
 #include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "foreign/read/pickle/pickle.h"
 
@@ -88,8 +88,8 @@ absl::StatusOr<uint32_t> FileNumbers::Of(PickleValue path) {
 absl::Status ReadEachFile(size_t files, const std::function<absl::Status(size_t file)>& read) {
   Mutex mutex;
   std::optional<std::pair<size_t, absl::Status>> error;  // of the first file that failed
-  HelperThreads readers(kReaders);
-  const auto failed = readers.ForEach(files, 1, [&](size_t file) {
+  Helpers readers(kReaders);
+  const auto failed = ForEachOnThreads(files, 1, readers, [&](size_t file) {
     const absl::Status status = WithMemory("to read a file of another library", [&] { return read(file); });
     if (status.ok()) return 0;
     MutexLock lock(mutex);

@@ -128,7 +128,7 @@ class DcpExporter {
 
 }  // namespace
 
-absl::StatusOr<size_t> WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+absl::StatusOr<size_t> WriteDcpExport(Storage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                       const std::string& directory, const WriteExportOptions& options) {
   ExportWriter writer(storage, manifest, directory, options);
   const auto is_output = [&](std::string_view name) {

@@ -6,17 +6,17 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "foreign/write/dcp/dcp_plan.h"
 #include "foreign/write/export_writer.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
 // Writes the files of a plan into `directory`, as WriteExport does; `.metadata` gets its name last, and to PyTorch a
 // directory without it is no checkpoint. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds such files. Else as
 // WriteExport.
-absl::StatusOr<size_t> WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+absl::StatusOr<size_t> WriteDcpExport(Storage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                       const std::string& directory, const WriteExportOptions& options);
 
 }  // namespace cairn

@@ -135,12 +135,12 @@ class AgentConnection:
         self._answered = False
         self._calls = {
             name: self.channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-            for name, method in wire.LOCAL_AGENT.items()
+            for name, method in (wire.LOCAL_AGENT | wire.CHECKPOINTS).items()
         }
 
     def call(self, name: str, request: wire.Message, max_wait: float | None = None,
              timeout: float | None = None) -> wire.Message:
-        """One call. Raises Error.
+        """One call of LocalAgentService, or of CheckpointService, which the agent passes on. Raises Error.
 
         Args:
           max_wait: what the request lets the agent wait; None for a request without it.

@@ -13,35 +13,29 @@ from cairn._session.session import Session
 def request_save(session: Session, request_id: str | None, timeout: float) -> str:
     """See Client.request_save."""
     number = request_id or f"trainer-{secrets.token_hex(12)}"
-    request = wire.LOCAL_AGENT["RequestLocalSave"].request(trainer_incarnation=session.incarnation, request_id=number)
+    request = wire.CHECKPOINTS["CreateCheckpoint"].request(job=session.job, request_id=number)
     wire.set_duration(request.timeout, timeout)
-    checkpoint = session.call("RequestLocalSave", request).checkpoint
+    checkpoint = session.call("CreateCheckpoint", request)
     if checkpoint.state == wire.CHECKPOINT_STATES["ABORTED"]:
         raise wire.error_from_status(checkpoint.error)
     return number
 
 
-# The agent's call for each of CheckpointService's that changes what is kept.
-_LOCAL = {
-    "DeleteCheckpoint": "DeleteLocalCheckpoint",
-    "PinCheckpoint": "PinLocalCheckpoint",
-    "PruneCheckpoints": "PruneLocalCheckpoints",
-    "TagCheckpoint": "TagLocalCheckpoint",
-}
-
-
 def change(session: Session, name: str, request: wire.Message) -> wire.Message:
     """Asks for a change of what the job keeps; see retention.RetentionCalls."""
-    if name == "SetRetention":
-        return session.call("SetLocalRetention", wire.LOCAL_AGENT["SetLocalRetention"].request(
-            trainer_incarnation=session.incarnation, policy=request.policy))
-    wrapped = wire.LOCAL_AGENT[_LOCAL[name]].request(trainer_incarnation=session.incarnation, request=request)
-    return session.call(_LOCAL[name], wrapped).response
+    request.job = session.job
+    return session.call(name, request)
 
 
 def _listed(session: Session) -> list[wire.Message]:
-    request = wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
-    return list(session.call("ListLocalCheckpoints", request).checkpoints)
+    request = wire.CHECKPOINTS["ListCheckpoints"].request(job=session.job)
+    listed: list[wire.Message] = []
+    while True:
+        page = session.call("ListCheckpoints", request)
+        listed.extend(page.checkpoints)
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            return listed
 
 
 def _unread(session: Session, listed: wire.Message, what: str) -> Error:

@@ -324,8 +324,8 @@ class Session:
         return StragglerReporter(self._job, what, self.rank, self.world_size, step, self._lease_ttl or _DEFAULT_LEASE)
 
     def _job(self) -> wire.Message:
-        request = wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)
-        return self.agent.call("GetLocalJob", request, timeout=stragglers.ANSWER).job
+        request = wire.CHECKPOINTS["GetJob"].request(job=self.job)
+        return self.agent.call("GetJob", request, timeout=stragglers.ANSWER)
 
     def _late(self, late: str, stalled: Error | None, reporter: StragglerReporter) -> Error:
         """`reporter` says for which ranks the call has waited."""

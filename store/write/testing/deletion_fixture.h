@@ -17,6 +17,8 @@
 #include "common/base/fake_clock.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
+#include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 #include "store/write/deletion_store.h"
 
 namespace cairn {
@@ -35,16 +37,9 @@ class DeletionFixture : public testing::Test {
 
   // A coordinator that has just started.
   void Open() {
-    catalog_ = std::make_unique<Catalog>(*storage_);
-    store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
-                                             RootHold{[this] {
-                                                        clock_.Advance(storage_time_);
-                                                        return held_;
-                                                      },
-                                                      [this] {
-                                                        ++raised_;
-                                                        return raise_;
-                                                      }});
+    checkpoints_ = std::make_unique<CheckpointStore>(*storage_);
+    lock_.before_check = [this] { clock_.Advance(storage_time_); };
+    store_ = std::make_unique<DeletionStore>(*storage_, *checkpoints_, clock_, lock_);
   }
   // Commits a checkpoint with one file.
   void Commit(int64_t step, uint32_t attempt = 1, std::vector<Metric> metrics = {}) {
@@ -77,7 +72,7 @@ class DeletionFixture : public testing::Test {
   absl::StatusOr<ChangedSteps> Delete(int64_t step) { return store_->Delete(kJob, {step, "a test"}, latest_); }
   std::vector<int64_t> Listed() {
     std::vector<int64_t> steps;
-    const auto listed = catalog_->Checkpoints(kJob);
+    const auto listed = checkpoints_->ReadCheckpoints(kJob);
     for (const StepRecord& step : *listed) {
       if (step.state() == StepRecord::State::kCommitted) steps.push_back(step.step);
     }
@@ -89,10 +84,8 @@ class DeletionFixture : public testing::Test {
   FakeClock clock_;
   absl::Duration storage_time_;    // what a look at the root takes
   std::optional<int64_t> latest_;  // what the job takes for the latest
-  absl::Status held_;
-  absl::Status raise_;
-  int raised_ = 0;
-  std::unique_ptr<Catalog> catalog_;
+  FakeRootLock lock_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
   std::unique_ptr<DeletionStore> store_;
 };
 

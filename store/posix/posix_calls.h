@@ -1,0 +1,21 @@
+// How a PosixStorage calls the system.
+#ifndef CAIRN_STORE_POSIX_POSIX_CALLS_H_
+#define CAIRN_STORE_POSIX_POSIX_CALLS_H_
+
+#include <sys/types.h>
+
+#include <functional>
+
+namespace cairn {
+
+struct PosixCalls {
+  // False: O_DIRECT is never used, so all bytes go through the page cache. So they do where it is refused.
+  bool direct = true;
+  // The system calls, for tests that make them fail, or read or write less. Empty: those of the C library.
+  std::function<ssize_t(int, void*, size_t, off_t)> pread = nullptr;
+  std::function<ssize_t(int, const void*, size_t, off_t)> pwrite = nullptr;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_POSIX_POSIX_CALLS_H_
