@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/job/job.h"
 
 namespace cairn {
 namespace {
@@ -49,31 +49,27 @@ absl::Duration TimeOf(Function function) {
 
 class CoreUnderTest::Core {
  public:
-  explicit Core(absl::Time now) : decisions_(DecisionOptions()) {
-    InCore(now, [&](const Moment& moment) { job_ = *decisions_.JobFor(kJob, moment); });
-    actions_ = decisions_.TakeActions();
-  }
+  explicit Core(absl::Time now) : job_(kJob, options_, layouts_, now) {}
 
   template <typename Function>
   void InCore(absl::Time now, Function function) {
-    function(decisions_.At(now, now));
-    for (CoreAction& action : decisions_.TakeActions()) actions_.push_back(std::move(action));
-    (void)decisions_.TakeLog();
+    function(Moment{now, now});
+    for (CoreAction& action : job_.TakeEffects().actions) actions_.push_back(std::move(action));
   }
 
-  Decisions& decisions() { return decisions_; }
-  Job& job() { return *job_; }
+  LayoutTable& layouts() { return layouts_; }
+  Job& job() { return job_; }
   std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
 
   // Hands back the result of an action that succeeds.
   void Answer(absl::Time now, const CoreAction& action) {
-    InCore(now, [&](const Moment& moment) { std::visit([&](const auto& what) { Give(what, moment); }, action.what); });
+    InCore(now, [&](const Moment& moment) { std::visit([&](const auto& what) { Give(what, moment); }, action); });
   }
 
  private:
-  void Give(const RecoverJob&, const Moment& moment) { job_->OnRecovered(StoredAttempts(), moment); }
+  void Give(const RecoverJob&, const Moment& moment) { job_.OnRecovered(StoredAttempts(), moment); }
   void Give(const ReadStep& read, const Moment& moment) {
-    job_->OnStepRead(read.step, read.ticket, StoredAttempts(), moment);
+    job_.OnStepRead(read.step, read.ticket, StoredAttempts(), moment);
   }
   void Give(const PlanSave& plan, const Moment& moment) {
     PlannedSave planned;
@@ -81,17 +77,17 @@ class CoreUnderTest::Core {
     planned.plan_digest.resize(kDigestBytes, '.');
     planned.bytes = 1;
     planned.transfer_token = "token";
-    job_->OnSavePlanned(plan.key, planned, moment);
+    job_.OnSavePlanned(plan.key, planned, moment);
   }
   void Give(const ReserveAttempt& reserve, const Moment& moment) {
-    job_->OnReserved(reserve.step, reserve.ticket, Reserved{reserve.above + 1, reserve.above + 1}, moment);
+    job_.OnReserved(reserve.step, reserve.ticket, Reserved{reserve.above + 1, reserve.above + 1}, moment);
   }
   void Give(const MakeManifest& make, const Moment& moment) {
     MadeManifest made;
     made.manifest = std::make_shared<const std::string>("manifest");
     made.bytes = 1;
     made.bins = std::make_shared<const std::vector<BinFile>>();
-    job_->OnManifest(make.step, make.ticket, made, moment);
+    job_.OnManifest(make.step, make.ticket, made, moment);
   }
   void Give(const PutOutcome& put, const Moment& moment) {
     StoredAttempt outcome;
@@ -99,18 +95,19 @@ class CoreUnderTest::Core {
     outcome.attempt = put.attempt;
     outcome.committed = put.manifest != nullptr;
     outcome.error = put.error;
-    job_->OnOutcome(put.step, put.ticket, PutAnswer{outcome, false}, moment);
+    job_.OnOutcome(put.step, put.ticket, PutAnswer{outcome, false}, moment);
   }
   void Give(const RemoveFiles& remove, const Moment& moment) {
-    job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);
+    job_.OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);
   }
   void Give(const PlanLoad&, const Moment&) {}
   void Give(const ChangeSteps& change, const Moment& moment) {
-    job_->OnStepsChanged(change.ticket, ChangedSteps(), moment);
+    job_.OnStepsChanged(change.ticket, ChangedSteps(), moment);
   }
 
-  Decisions decisions_;
-  Job* job_ = nullptr;
+  const DecisionOptions options_;
+  LayoutTable layouts_;
+  Job job_;
   std::vector<CoreAction> actions_;
 };
 
@@ -177,7 +174,7 @@ absl::Duration CoreUnderTest::TellOrders(int rank) {
   v1::SynchronizeAgentResponse orders;
   const absl::Duration time = TimeOf(
       [&] { core_->InCore(now_, [&](const Moment& moment) { orders = core_->job().OrdersFor(rank, moment); }); });
-  for (const std::string& digest : orders.wanted_layouts()) core_->decisions().layouts().Add(digest, kLayoutBytes);
+  for (const std::string& digest : orders.wanted_layouts()) core_->layouts().Add(digest, kLayoutBytes);
   action_[static_cast<size_t>(rank)] = v1::SaveOrder::ACTION_UNSPECIFIED;
   if (orders.saves_size() > 0) {
     order_[static_cast<size_t>(rank)] = orders.saves(0);
@@ -187,10 +184,8 @@ absl::Duration CoreUnderTest::TellOrders(int rank) {
 }
 
 absl::Duration CoreUnderTest::Tick() {
-  return TimeOf([&] {
-    core_->decisions().Tick(now_, now_);
-    core_->InCore(now_, [](const Moment&) {});
-  });
+  return TimeOf(
+      [&] { core_->InCore(now_, [&](const Moment& moment) { core_->job().Tick(moment, absl::ZeroDuration()); }); });
 }
 
 absl::Duration CoreUnderTest::CarryOut() {

@@ -92,12 +92,8 @@ struct PlanLoad {
   uint64_t ticket = 0;
 };
 
-struct CoreAction {
-  std::string job;
-  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutOutcome, RemoveFiles, PlanLoad,
-               ChangeSteps>
-      what;
-};
+using CoreAction = std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutOutcome, RemoveFiles,
+                                PlanLoad, ChangeSteps>;
 
 struct PlannedSave {
   std::string plan_digest;

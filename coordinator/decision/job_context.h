@@ -2,7 +2,6 @@
 #ifndef CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 #define CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,20 +51,17 @@ struct Moment {
   absl::Time wall;  // for people
 };
 
-// Holds what the decisions leave for the server around them.
+// Holds what the decisions about a job leave for the server around them.
 struct Effects {
   std::vector<CoreAction> actions;
   // One per change of state.
   std::vector<LogEvent> log;
   // The operations that have ended.
   std::vector<std::shared_ptr<const OperationTimeline>> timelines;
-  // Counts the leases that have ended, by job.
-  std::map<std::string, uint64_t> leases_ended;
-  // No ticket is given twice, also not to a job that was forgotten and made again.
-  uint64_t next_ticket = 1;
+  uint64_t leases_ended = 0;
 };
 
-// A job has one of these for life, and all of its parts are given it with every event.
+// What the parts of a job are given with an event. It is made for each one, and nobody changes it.
 struct JobContext {
   const std::string& job;
   const DecisionOptions& options;
@@ -73,39 +69,25 @@ struct JobContext {
   LayoutTable& layouts;
   PlanTable& plans;
   Effects& effects;
+  uint64_t& next_ticket;     // no ticket is given twice
   const absl::Time started;  // when the job was first heard of
+  // The job's group for exchanges over NCCL. It is null where nothing is exchanged: in tests of single parts.
+  Groups* groups = nullptr;
 
-  // These are set at the beginning of every event.
   absl::Time now;
   absl::Time wall;  // for people
+  // The revision of what people see after this event.
+  uint64_t revision = 1;
   std::optional<int64_t> last_committed;
   // Say what is committed, and what builds on what.
   const JobLineage* lineage = nullptr;
   std::shared_ptr<const KnownSteps> known_steps;
-  // The smallest step of those saves in flight that began before the one that takes its step. If it is smaller than
-  // that one's, it commits first.
-  std::optional<int64_t> earlier_step;
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;
 
-  // Grows whenever what people see of the job may have changed.
-  uint64_t revision = 1;
-  // Set by whatever changes the orders of ranks for another reason than their own reports: all agents hear of it at
-  // once.
-  bool orders_changed = false;
-  // The orders of all ranks may have changed, and those of these ranks must hear of it at once. The others lose nothing
-  // if they hear of it in the answer to their next report.
-  bool orders_outdated = false;
-  std::vector<int> waking;
-  // The job's group for exchanges over NCCL. It is null where nothing is exchanged: in tests of single parts.
-  Groups* groups = nullptr;
-
-  uint64_t NewTicket() { return effects.next_ticket++; }
-  template <typename What>
-  void Do(What what) {
-    effects.actions.push_back({job, std::move(what)});
-  }
-  void Log(LogLevel level, std::string_view event, std::vector<LogField> fields) {
+  uint64_t NewTicket() const { return next_ticket++; }
+  void Do(CoreAction action) const { effects.actions.push_back(std::move(action)); }
+  void Log(LogLevel level, std::string_view event, std::vector<LogField> fields) const {
     fields.insert(fields.begin(), LogField("job", job));
     effects.log.push_back({level, std::string(event), std::move(fields)});
   }

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, JobContext& context) {
+SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, const JobContext& context) {
   ++keys_made_;
   Digester digester;
   std::vector<std::string> node;

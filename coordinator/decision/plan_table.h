@@ -28,7 +28,7 @@ class PlanTable {
  public:
   // Returns the entry of these layouts (by rank). If there is none yet, makes it and asks for its plan. Null while the
   // bytes of a layout are missing.
-  SavePlanEntry* Request(const std::vector<std::string>& layout, JobContext& context);
+  SavePlanEntry* Request(const std::vector<std::string>& layout, const JobContext& context);
   void OnPlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan);
   // The newest entry with this plan digest, if any.
   SavePlanEntry* Find(const std::string& plan_digest);

@@ -61,7 +61,7 @@ class GroupsTest : public testing::Test {
     agent.set_job("demo");
     agent.set_rank(static_cast<uint32_t>(rank));
     agent.set_incarnation(incarnation_[rank]);
-    Member& member = **members_->Authenticate(agent, now_);
+    const Member& member = **members_->Authenticate(agent, now_);
     members_->Report(member, state, 0, layouts_, now_);
     return groups_->Apply(member, now_);
   }

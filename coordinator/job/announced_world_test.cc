@@ -45,7 +45,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 class AnnouncedWorldTest : public JobFixture {
  protected:
   AnnouncedWorldTest() {
-    StartDecisions(Options(), 1);
+    StartJob(Options(), 1);
     ranks_ = kLargestWorld;
   }
 
@@ -72,16 +72,16 @@ TEST_F(AnnouncedWorldTest, OneAgentOfTheLargestWorld_OpensEverything_HoldsLittle
   load.set_phase(v1::LoadState::BEGUN);
   load.set_trainer_incarnation(Trainer(rank));
   Synchronize(rank, state);
-  decisions_->Tick(now_, now_);
+  core_->Tick({now_, now_});
   job().OrdersFor(rank, At());
   ASSERT_EQ(job().Summary(At()).saves_running(), kSaves);
   EXPECT_LT(Held(), 4 * kMiB) << "a page of ranks and the list of pages for each save";
   now_ += absl::Seconds(25);
-  decisions_->Tick(now_, now_);
-  decisions_->Tick(now_, now_);
+  core_->Tick({now_, now_});
+  core_->Tick({now_, now_});
   ASSERT_EQ(job().Summary(At()).saves_running(), 0u) << "the others never came";
-  decisions_->TakeLog();
-  decisions_->TakeTimelines();
+  core_->TakeLog();
+  core_->TakeTimelines();
   EXPECT_LT(Held(), 4 * kMiB) << "who is owed their outcomes";
 }
 

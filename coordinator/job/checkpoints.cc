@@ -8,6 +8,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/save/save_view.h"
 
 namespace cairn {
 
@@ -21,7 +22,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
   // A save that failed to take the place of a checkpoint has changed nothing about it.
   const bool stands = key.step.has_value() && outcomes_.Committed(*key.step);
   if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == Save::Phase::kAborted)) {
-    v1::Checkpoint view = save->View(context);
+    v1::Checkpoint view = SaveView(*save).Checkpoint(context);
     if (key.by_request()) view.set_request_id(key.request_id);
     return view;
   }
@@ -38,17 +39,17 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
 
 std::optional<v1::Checkpoint> Checkpoints::Shown(const JobContext& context, const ShownRanks& shown) const {
   const Save* save = saves_.Shown();
-  if (save != nullptr && !save->ended()) return save->View(context, shown);
+  if (save != nullptr && !save->ended()) return SaveView(*save).Checkpoint(context, shown);
   // A request that waits, or that has failed since, must not be hidden by an older commit.
   if (const SaveRequest* request = requests_.Shown(); request != nullptr) {
     return requests_.View(*request, context, shown);
   }
-  if (save != nullptr) return save->View(context, shown);
+  if (save != nullptr) return SaveView(*save).Checkpoint(context, shown);
   return std::nullopt;
 }
 
 NoteworthyRanks Checkpoints::Noteworthy(const JobContext& context) const {
-  if (const Save* save = saves_.Shown(); save != nullptr && !save->ended()) return save->Noteworthy(context);
+  if (const Save* save = saves_.Shown(); save != nullptr && !save->ended()) return SaveView(*save).Noteworthy(context);
   if (const SaveRequest* request = requests_.Shown(); request != nullptr) {
     return requests_.Noteworthy(*request, context);
   }

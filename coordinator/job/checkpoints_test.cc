@@ -14,7 +14,7 @@ class CheckpointsTest : public PartTest {
     RegisterAll(2);
   }
 
-  void Recover() { recovery_.OnRead(absl::OkStatus(), context_); }
+  void Recover() { (void)recovery_.OnRead(absl::OkStatus(), context_); }
   void Ask(const std::string& id) {
     v1::CreateCheckpointRequest request;
     request.set_request_id(id);
@@ -31,7 +31,7 @@ class CheckpointsTest : public PartTest {
 
 TEST_F(CheckpointsTest, Find_StorageHasNotAnswered_WaitsOrTellsWhy) {
   EXPECT_FALSE(checkpoints_.Find(CheckpointKey{4, ""}, 0, context_).has_value());
-  recovery_.OnRead(MakeError(Reason::kStorageError, "I/O error"), context_);
+  (void)recovery_.OnRead(MakeError(Reason::kStorageError, "I/O error"), context_);
   EXPECT_TRUE(HasReason(checkpoints_.Find(CheckpointKey{4, ""}, 0, context_)->status(), Reason::kStorageError));
   saves_.Begin(4, context_);
   EXPECT_TRUE(checkpoints_.Find(CheckpointKey{4, ""}, 0, context_)->ok()) << "a save needs no storage to be shown";
@@ -87,14 +87,14 @@ TEST_F(CheckpointsTest, Shown_SaveUnderWay_ThenRequest_ThenTheLastSave) {
   Ask("r");
   EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->step(), 4);
   saves_.Cancel(CheckpointKey{4, ""}, context_);
-  saves_.Advance(context_);
+  (void)saves_.Advance(context_);
   EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->request_id(), "r");
   requests_.Cancel(OfRequest("r"), context_);
   EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->request_id(), "r")
       << "it failed after the last save had begun";
-  requests_.OnSaveBegun(saves_.Begin(5, context_), context_);
+  (void)requests_.OnSaveBegun(saves_.Begin(5, context_), context_);
   saves_.Cancel(CheckpointKey{5, ""}, context_);
-  saves_.Advance(context_);
+  (void)saves_.Advance(context_);
   EXPECT_EQ(checkpoints_.Shown(context_, ShownRanks::All())->step(), 5);
 }
 

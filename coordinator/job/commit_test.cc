@@ -167,7 +167,7 @@ TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganLater_DoesNotHoldItUp) {
   const auto put = Take<PutOutcome>();
   ASSERT_TRUE(put.has_value()) << "else each of the two waits for the other";
   EXPECT_EQ(put->step, 8);
-  EXPECT_EQ(job().Inconsistency(), "");
+  EXPECT_EQ(core_->Missed(), "");
 }
 
 TEST_F(CommitTest, Commit_SaveOfAnEarlierStepBeganFirst_IsWaitedFor) {
@@ -226,7 +226,7 @@ TEST_F(CommitTest, Reserve_IsRefused_NamesTheStepOnce) {
       {MakeError(Reason::kNoSpace, "mkdir /ckpt: full"), "demo@1: mkdir /ckpt: full"},
   };
   for (const auto& [refused, told] : refusals) {
-    StartDecisions(Options());
+    StartJob(Options());
     for (int rank = 0; rank < 2; ++rank) Register(rank);
     Recover(StoredAttempts());
     Plan(1);
@@ -255,7 +255,7 @@ TEST_F(CommitTest, Remove_NotAnswered_HoldsNobodyUp) {
 }
 
 TEST_F(CommitTest, Recover_StorageHangs_IsToldToTheRanks) {
-  StartDecisions(Options());
+  StartJob(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Report(0, Trainer(0), {Begun(0, 1)});
   EXPECT_FALSE(OrderOf(0, 1).has_stalled());

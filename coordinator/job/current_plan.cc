@@ -37,11 +37,7 @@ void CurrentPlan::OnReport(const Member& member, bool changed) {
   inputs_changed_ = inputs_changed_ || changed || waits;
 }
 
-bool CurrentPlan::restless(const Membership& members) const {
-  return waiting() || (inputs_changed_ && members.with_layout() > 0);
-}
-
-void CurrentPlan::Advance(JobContext& context) {
+News CurrentPlan::Advance(const JobContext& context) {
   const auto seen = [&] {
     return std::tuple(digest_, check_replicas_, std::string(error_.message()), contradiction_.ok(), answers_.version());
   };
@@ -49,10 +45,10 @@ void CurrentPlan::Advance(JobContext& context) {
   // One plan at a time: while all ranks change their layouts, every set between the first and the last is another one.
   if (inputs_changed_ && (!under_way_ || IsPartial(context.members))) Look(context);
   if (waiting() && context.now - waiting_since_ >= context.options.phase_timeout) GiveUp(context);
-  if (before != seen()) context.orders_changed = true;
+  return News::Urgent(before != seen());
 }
 
-void CurrentPlan::Look(JobContext& context) {
+void CurrentPlan::Look(const JobContext& context) {
   digest_.clear();
   contradiction_ = absl::OkStatus();
   // An agent may follow a plan that it has while none is known here.
@@ -67,7 +63,7 @@ void CurrentPlan::Look(JobContext& context) {
   waiting_since_ = waits ? std::min(waiting_since_, context.now) : absl::InfiniteFuture();
 }
 
-void CurrentPlan::Request(JobContext& context) {
+void CurrentPlan::Request(const JobContext& context) {
   std::vector<std::string> layout;
   for (const auto& [rank, member] : context.members.members()) {
     layout.push_back(member.state.trainer().layout_digest());
@@ -114,7 +110,7 @@ std::vector<int> CurrentPlan::Awaited(const Membership& members) const {
   return awaited;
 }
 
-void CurrentPlan::GiveUp(JobContext& context) {
+void CurrentPlan::GiveUp(const JobContext& context) {
   waiting_since_ = absl::InfiniteFuture();
   std::vector<NamedRank> late;
   for (const int rank : Awaited(context.members)) {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 #include "coordinator/decision/plan_table.h"
 #include "coordinator/job/prepare_answers.h"
 #include "coordinator/membership/membership.h"
@@ -30,9 +31,7 @@ class CurrentPlan {
   // A plan has come into the table.
   void OnPlanned();
   // Asks for the plan and takes it up, as far as that is possible now. Looks at every rank if the inputs have changed.
-  void Advance(JobContext& context);
-  // Returns whether time alone may bring a step.
-  bool restless(const Membership& members) const;
+  News Advance(const JobContext& context);
 
   // Empty while there is none.
   const std::string& digest() const { return digest_; }
@@ -49,12 +48,12 @@ class CurrentPlan {
  private:
   bool waiting() const { return waiting_since_ != absl::InfiniteFuture(); }
   // Finds out anew what plan there is.
-  void Look(JobContext& context);
-  void Request(JobContext& context);
+  void Look(const JobContext& context);
+  void Request(const JobContext& context);
   // The layouts of all ranks cannot be planned together.
   void Contradict(const absl::Status& error, const Membership& members);
   // Ends the wait for ranks that have not called `prepare`, with an error that names them.
-  void GiveUp(JobContext& context);
+  void GiveUp(const JobContext& context);
   // The calls of `prepare` that wait end with this error.
   void Refuse(const absl::Status& error, const Membership& members);
 

@@ -1,7 +1,6 @@
 #include "coordinator/job/job.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +18,11 @@ namespace {
 
 // The time at which agents were last heard is brought up to date for people so often.
 constexpr absl::Duration kHeardInterval = absl::Seconds(1);
+constexpr absl::Duration kReviewInterval = absl::Seconds(10);
 constexpr absl::Duration kForgetInterval = absl::Seconds(1);
+// A job without agents is forgotten after this; what it saved is found again in storage.
+constexpr absl::Duration kForgetAfter = absl::Minutes(10);
+constexpr absl::Duration kForgetUnknownAfter = absl::Seconds(1);
 
 absl::Status RootMismatch(const v1::RegisterAgentRequest& request, const JobContext& context) {
   const std::string rank = absl::StrCat(request.agent().rank());
@@ -40,7 +43,7 @@ bool AllHaveLayouts(const Membership& members) {
   return members.complete() && members.with_layout() == static_cast<size_t>(members.world_size());
 }
 
-void WarnOfFewConnections(int world_size, JobContext& context) {
+void WarnOfFewConnections(int world_size, const JobContext& context) {
   const auto agents = static_cast<uint64_t>(world_size);
   if (context.options.open_files == 0 || PeersWithin(context.options.open_files) >= agents) return;
   const uint64_t wanted = LimitForPeers(agents);
@@ -56,55 +59,61 @@ void WarnOfFewConnections(int world_size, JobContext& context) {
 
 }  // namespace
 
-Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now)
+Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, absl::Time now)
     : name_(std::move(name)),
       options_(options),
       members_(name_, options.lease_ttl),
       groups_(options.coordinator_epoch, std::min(Groups::kBuildTimeout, options.phase_timeout / 2)),
-      context_{name_, options_, members_, layouts, plans_, effects, now, now, now},
-      settled_{now, now},
-      last_used_(now) {
-  context_.groups = &groups_;
-}
+      base_{name_, options_, members_, layouts, plans_, effects_, next_ticket_, now, &groups_},
+      last_used_(now) {}
 
-void Job::SetMoment(const Moment& moment, JobContext& context) const {
+JobContext Job::At(const Moment& moment) const {
+  JobContext context = base_;
   context.now = moment.now;
   context.wall = moment.wall;
+  context.revision = revision_;
   context.lineage = &outcomes_.lineage();
   context.known_steps = outcomes_.known_steps();
   context.last_committed = context.lineage->latest();
   context.stalled_step = saves_.StalledStep();
-}
-
-JobContext& Job::Begin(const Moment& moment) {
-  SetMoment(moment, context_);
-  return context_;
-}
-
-JobContext Job::At(const Moment& moment) const {
-  JobContext context = context_;
-  SetMoment(moment, context);
   return context;
+}
+
+JobContext Job::Begin(const Moment& moment) const {
+  JobContext context = At(moment);
+  ++context.revision;
+  return context;
+}
+
+void Job::Finish(News news, const JobContext& context) {
+  if (news.step) news += Advance(context);
+  Tell(news, context);
+}
+
+void Job::Tell(const News& news, const JobContext& context) {
+  revision_ = context.revision;
+  orders_.Take(news);
+  woken_.all = woken_.all || news.orders == News::Orders::kUrgent;
+  woken_.ranks.insert(woken_.ranks.end(), news.ranks.begin(), news.ranks.end());
 }
 
 bool Job::busy() const { return saves_.busy() || loads_.busy() || requests_.waiting(); }
 
-bool Job::idle() const {
-  return members_.empty() && !recovery_.under_way() && !busy() && leftovers_.empty() && step_changes_.empty();
-}
-
-bool Job::attention() const { return attention_ || saves_.attention() || loads_.attention(); }
-
-bool Job::restless() const {
-  return attention() || !recovery_.done() || busy() || !leftovers_.empty() || !step_changes_.empty() ||
-         outcomes_.restless() || requests_.agreeing() || !groups_.empty() || current_plan_.restless(members_) ||
-         saves_.restless();
+bool Job::forgettable(absl::Time now) const {
+  const bool idle =
+      members_.empty() && !recovery_.under_way() && !busy() && leftovers_.empty() && step_changes_.empty();
+  // A name that was only asked for is no job. It stays for as long as somebody may be asking.
+  const absl::Duration after = known()                  ? kForgetAfter
+                               : recovered()            ? kForgetUnknownAfter
+                               : recovery_.error().ok() ? absl::ZeroDuration()
+                                                        : options_.lease_ttl;
+  return idle && now - last_used_ > after;
 }
 
 // These are the calls of agents.
 
 absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request, const Moment& moment) {
-  JobContext& context = Begin(moment);
+  const JobContext context = Begin(moment);
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) {
     return RootMismatch(request, context);
@@ -115,15 +124,15 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   const int world_size = members_.world_size();
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();
-  if (restarted) OnLost({rank}, "restarted", context);
+  News news;
+  if (restarted) news += OnLost({rank}, "restarted", context);
   if (members_.world_size() != world_size) {
-    attention_ = true;
+    news.step = true;
     WarnOfFewConnections(members_.world_size(), context);
   }
   if (*changed) {
-    ++context.revision;
     current_plan_.InputsChanged();
-    OnMember(rank, context);
+    news += OnMember(rank, context);
     context.Log(LogLevel::kInfo, "registered",
                 {{"rank", request.agent().rank()},
                  {"incarnation", ShortId(request.agent().incarnation())},
@@ -132,8 +141,7 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
                  {"world_size", members_.world_size()}});
   }
   recovery_.Begin(context);
-  if (attention()) Advance(context);
-  RefreshOrders(context);
+  Finish(std::move(news), context);
   v1::RegisterAgentResponse response;
   response.set_coordinator_epoch(options_.coordinator_epoch);
   response.set_membership_epoch(members_.epoch());
@@ -146,16 +154,15 @@ absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, const Mom
   last_used_ = moment.now;
   const auto member = members_.Authenticate(agent, moment.now);
   if (!member.ok()) return member.status();
-  if (uploaded) (*member)->uploaded = moment.now;
+  if (uploaded) members_.Uploaded(**member, moment.now);
   return absl::OkStatus();
 }
 
 absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  last_used_ = context.now;
-  const auto found = members_.Authenticate(request.agent(), context.now);
+  last_used_ = moment.now;
+  const auto found = members_.Authenticate(request.agent(), moment.now);
   if (!found.ok()) return found.status();
-  Member& member = **found;
+  const Member& member = **found;
   const bool all_had_layouts = AllHaveLayouts(members_);
   absl::StatusOr<v1::AgentState> completed;
   if (request.base_sequence() != 0) {
@@ -163,90 +170,92 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
     if (!completed.ok()) return completed.status();
   }
   const v1::AgentState& state = request.base_sequence() == 0 ? request.state() : *completed;
-  const ReportChange change = members_.Report(member, state, request.sequence(), context.layouts, context.now);
-  if (context.now >= next_revision_) {
-    next_revision_ = context.now + kHeardInterval;
-    ++context.revision;
+  const ReportChange change = members_.Report(member, state, request.sequence(), base_.layouts, moment.now);
+  if (moment.now >= next_heard_) {
+    next_heard_ = moment.now + kHeardInterval;
+    ++revision_;
   }
   // A member that asks for an outcome may have it read again.
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
-  ++context.revision;
-  wanted_layouts_.Apply(member, context.layouts, orders_);
-  if (groups_.Apply(member, context.now)) attention_ = context.orders_changed = true;
+  const JobContext context = Begin(moment);
+  News news = wanted_layouts_.Apply(member, context.layouts);
+  if (groups_.Apply(member, context.now)) news += News::Urgent();
   if (recovery_.done()) {
-    Apply(member, context);
-    if (apply_all_) ApplyAll(context);
-    Watch(member, change, context);
+    const uint64_t begun = saves_.begun();
+    news += Apply(member, context);
+    // Calls that found no save when they were reported may belong to one that has begun now.
+    if (saves_.begun() != begun) news += ApplyAll(context);
+    news += Watch(member, change, context);
     // If all had one before, what follows waits for the next tick: all may be changing theirs, one after the other.
-    attention_ = attention_ || (!all_had_layouts && AllHaveLayouts(members_));
+    news += News::Step(!all_had_layouts && AllHaveLayouts(members_));
   }
-  if (attention()) Advance(context);
-  RefreshOrders(context);
+  Finish(std::move(news), context);
   return absl::OkStatus();
 }
 
-void Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
-  if (change.trainer || change.first) OnMember(member.rank, context);
+News Job::Watch(const Member& member, const ReportChange& change, const JobContext& context) {
+  News news;
+  if (change.trainer || change.first) news += OnMember(member.rank, context);
   if (change.layout || change.prepare || change.first) {
     current_plan_.OnReport(member, change.layout || change.first);
   }
-  const bool answered = requests_.OnReport(member, context);
-  attention_ = attention_ || answered || !member.asked.empty() || (change.first && members_.all_reported());
+  news += requests_.OnReport(member, context);
+  return news += News::Step(!member.asked.empty() || (change.first && members_.all_reported()));
 }
 
-void Job::OnMember(int rank, JobContext& context) {
-  saves_.OnMember(rank, context);
-  loads_.OnMember(rank, context);
-  attention_ = requests_.OnMember(rank, context) || !groups_.empty() || attention_;
+News Job::OnMember(int rank, const JobContext& context) {
+  News news = saves_.OnMember(rank, context);
+  news += loads_.OnMember(rank, context);
+  news += requests_.OnMember(rank, context);
+  return news += News::Step(!groups_.empty());
 }
 
 absl::Status Job::Unregister(const v1::AgentIdentity& agent, const Moment& moment) {
-  JobContext& context = Begin(moment);
+  const JobContext context = Begin(moment);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
   const int rank = (*member)->rank;
   members_.Remove(rank);
   context.Log(LogLevel::kInfo, "unregistered", {{"rank", rank}});
-  OnLost({rank}, "unregistered", context);
-  if (attention()) Advance(context);
-  RefreshOrders(context);
+  Finish(OnLost({rank}, "unregistered", context), context);
   return absl::OkStatus();
 }
 
-void Job::OnLost(const std::vector<int>& ranks, std::string_view cause, JobContext& context) {
-  if (ranks.empty()) return;
-  ++context.revision;
+News Job::OnLost(const std::vector<int>& ranks, std::string_view cause, const JobContext& context) {
+  News news;
+  if (ranks.empty()) return news;
   for (int rank : ranks) {
     context.Log(LogLevel::kWarn, "lost", {{"rank", rank}, {"cause", cause}});
-    wanted_layouts_.OnLost(rank, orders_);
-    orders_.Wake(rank);  // its agent's held call has no member any more
+    news += wanted_layouts_.OnLost(rank);
+    news.ranks.push_back(rank);  // its agent's held call has no member any more
   }
   current_plan_.InputsChanged();
   requests_.OnLost(ranks, context);
-  attention_ = attention_ || requests_.agreeing() || current_plan_.told();
-  for (int rank : ranks) OnMember(rank, context);
+  for (int rank : ranks) news += OnMember(rank, context);
+  return news += News::Step(requests_.agreeing() || current_plan_.told());
 }
 
-void Job::Apply(const Member& member, JobContext& context) {
-  saves_.NoteTold(member, context);
+News Job::Apply(const Member& member, const JobContext& context) {
+  News news;
+  saves_.NoteTold(member, context.now);
   for (const v1::SaveState& state : member.state.saves()) {
     if (!CheckStep(state.step()).ok() || saves_.EndedOf(member, state) != nullptr) continue;
     Save* save = saves_.Active(state.step());
     if (save != nullptr && save_answers_.IsOfEarlierAttempt(state, *save)) continue;
-    if (save == nullptr) save = BeginSave(member, state, context);
+    if (save == nullptr) save = BeginSave(member, state, context, news);
     if (save == nullptr || outcomes_.WasRefused(state.step(), CallerOf(member, state))) continue;
-    save->Report(member, state, context);
+    news += save->Report(member, state, context);
   }
   for (const v1::SaveState& asked : member.asked) {
     saves_.Heard(member.rank, asked);
     outcomes_.ReadUnsettled(asked.step(), asked.attempt(), CallerOf(member, asked), context);
   }
-  loads_.Apply(member, context);
+  return news += loads_.Apply(member, context);
 }
 
-Save* Job::BeginSave(const Member& member, const v1::SaveState& state, JobContext& context) {
+Save* Job::BeginSave(const Member& member, const v1::SaveState& state, const JobContext& context, News& news) {
   const int64_t step = state.step();
-  if (Save* last = saves_.Last(step); last != nullptr) last->HoldOwed(member, state, context.now);
+  if (Save* last = saves_.Last(step); last != nullptr) last->HoldForReply(member, state, context.now);
   if (state.attempt() > 0 && outcomes_.FindSettled(step, state.attempt()) != nullptr) return nullptr;
   if (saves_.EndedFor(member, state) != nullptr) return nullptr;
   // A checkpoint may be replaced that the trainers say they want replaced, or from before which they have gone on.
@@ -255,55 +264,51 @@ Save* Job::BeginSave(const Member& member, const v1::SaveState& state, JobContex
   if (!replaces && outcomes_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
   if (saves_.full()) return nullptr;
   Save& save = saves_.Begin(step, context);
-  // Calls of this step that found no save when they were reported belong to this one.
-  apply_all_ = members_.reporting(step) > 1;
-  requests_.OnSaveBegun(save, context);
+  news += News::Step();
+  // Other ranks whose calls of this step wait hear that they are in a save now.
+  news += News::Urgent(members_.Reporting(step) > 1);
+  news += requests_.OnSaveBegun(save, context);
   return &save;
 }
 
-void Job::ApplyAll(JobContext& context) {
-  apply_all_ = false;
+News Job::ApplyAll(const JobContext& context) {
+  News news;
   for (const auto& [rank, member] : members_.members()) {
-    if (member.reported) Apply(member, context);
+    if (member.reported) news += Apply(member, context);
   }
+  return news;
 }
 
 // Steps.
 
-void Job::Advance(JobContext& context) {
-  attention_ = false;
-  settled_ = {context.now, context.wall};
-  if (groups_.Advance(members_, context.now)) context.orders_changed = true;
-  if (recovery_.done()) {
-    do {
-      while (AdvanceOperations(context)) {
-      }
-      requests_.Advance(saves_, outcomes_, context);
-    } while (saves_.attention());  // the timeout of a request that has come to a save may be over
-    current_plan_.Advance(context);
-    step_changes_.Advance(loads_, outcomes_, context);
-    leftovers_.Advance(saves_, loads_, outcomes_, context);
-    if (context.now >= next_forget_) Forget(context.now);
-    // An outcome may have to be made of other things now.
-    context.waking.insert(context.waking.end(), members_.asking().begin(), members_.asking().end());
+News Job::Advance(JobContext context) {
+  News news;
+  if (groups_.Advance(members_, context.now)) news += News::Urgent();
+  if (!recovery_.done()) return news;
+  for (bool again = true; again;) {
+    context.stalled_step = saves_.StalledStep();
+    News round = AdvanceOperations(context);
+    round += requests_.Advance(saves_, outcomes_, context);
+    again = round.step;
+    news += round;
   }
-  RefreshOrders(context);
+  news += current_plan_.Advance(context);
+  step_changes_.Advance(loads_, outcomes_, context);
+  leftovers_.Advance(saves_, loads_, outcomes_, context);
+  if (context.now >= next_forget_) Forget(context.now);
+  // An outcome may have to be made of other things now.
+  return news += News{false, News::Orders::kSame, members_.Asking()};
 }
 
-bool Job::AdvanceOperations(JobContext& context) {
-  const std::optional<int64_t> earliest = saves_.EarliestUndecided();
-  context.stalled_step = saves_.StalledStep();
-  bool moved = saves_.Advance(context);
+News Job::AdvanceOperations(const JobContext& context) {
+  News news = saves_.Advance(context);
   KeepLeftovers(context);
-  moved = loads_.Advance(context) || moved;
-  if (moved) {
-    ++context.revision;
-    next_forget_ = absl::InfinitePast();
-    // A call that came meanwhile begins the next attempt.
-    ApplyAll(context);
-  }
-  // The end of one save may let another go on: a later step may commit, or it waits for what has stalled.
-  return moved || earliest != saves_.EarliestUndecided() || context.stalled_step != saves_.StalledStep();
+  news += loads_.Advance(context);
+  const uint64_t ended = saves_.ended() + loads_.ended();
+  if (std::exchange(ended_applied_, ended) == ended) return news;
+  next_forget_ = absl::InfinitePast();
+  // A call that came meanwhile begins the next attempt.
+  return news += ApplyAll(context);
 }
 
 void Job::KeepLeftovers(const JobContext& context) {
@@ -322,40 +327,44 @@ void Job::Forget(absl::Time now) {
 }
 
 void Job::Tick(const Moment& moment, absl::Duration deaf) {
-  JobContext& context = Begin(moment);
+  const JobContext context = Begin(moment);
+  const auto left = [this] { return effects_.actions.size() + effects_.log.size(); };
+  const size_t left_before = left();
   if (!members_.empty()) recovery_.Begin(context);
   // Leases end here and nowhere else: an agent that is heard before that has kept its own.
   members_.set_deaf(deaf);
   const std::vector<int> expired = members_.Expire(context.now);
-  if (!expired.empty()) context.effects.leases_ended[name_] += expired.size();
-  OnLost(expired, "lease-ended", context);
-  recovery_.Tick(context);
-  if (restless()) Advance(context);
-  RefreshOrders(context);
-  settled_ = moment;
+  effects_.leases_ended += expired.size();
+  News news = OnLost(expired, "lease-ended", context);
+  news += recovery_.Tick(context);
+  if (context.now >= next_review_) {
+    next_review_ = context.now + kReviewInterval;
+    if (recovery_.done()) news += ApplyAll(context);
+  }
+  news += Advance(context);
+  if (!news.empty() || left() != left_before) Tell(news, context);
+}
+
+void Job::Review(const Moment& moment) {
+  const JobContext context = Begin(moment);
+  News news = recovery_.done() ? ApplyAll(context) : News();
+  news += Advance(context);
+  Tell(news, context);
 }
 
 void Job::OnLayout(const std::string& digest, const Moment& moment) {
-  if (!wanted_layouts_.OnLayout(digest, orders_)) return;
-  JobContext& context = Begin(moment);
-  if (wanted_layouts_.empty()) Advance(context);
-  RefreshOrders(context);
+  News news = wanted_layouts_.OnLayout(digest);
+  if (news.empty()) return;
+  news.step = wanted_layouts_.empty();
+  Finish(std::move(news), Begin(moment));
 }
 
 // Orders.
 
-void Job::RefreshOrders(JobContext& context) {
-  const std::vector<int> waking = std::exchange(context.waking, {});
-  const bool outdated = std::exchange(context.orders_outdated, false);
-  if (std::exchange(context.orders_changed, false)) return orders_.WakeAll();
-  if (outdated) orders_.ChangeAll();
-  for (const int rank : waking) orders_.Wake(rank);
-}
-
 v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobContext& context) const {
   v1::SynchronizeAgentResponse response;
   wanted_layouts_.AddTo(member.rank, response);
-  if (const auto arm = requests_.OrderFor(member.rank); arm.has_value()) *response.mutable_arm() = *arm;
+  if (const auto arm = requests_.Order(); arm.has_value()) *response.mutable_arm() = *arm;
   for (const v1::SaveState& state : member.state.saves()) {
     *response.add_saves() = save_answers_.OrderFor(member, state, context);
   }
@@ -384,12 +393,9 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
 v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment, uint64_t known) {
   const Member* member = members_.Find(rank);
   if (member == nullptr) return {};
-  JobContext& context = Begin(moment);
-  v1::SynchronizeAgentResponse response = MakeOrders(*member, context);
+  v1::SynchronizeAgentResponse response = MakeOrders(*member, At(moment));
   const bool same_plan = orders_.KnowsPlan(*member, known, response.current_plan_digest());
-  const uint64_t revision = orders_.Keep(
-      *member, {response.SerializeAsString(), response.current_plan_digest(), NewsIn(response, member->state)},
-      context.revision);
+  const uint64_t revision = orders_.Keep(*member, response.current_plan_digest(), NewsIn(response, member->state));
   if (member->short_orders) ShortenOrders(name_, same_plan, response);
   // It only dates what the agent knows of others: nobody is woken for it.
   response.set_membership_epoch(members_.epoch());
@@ -402,47 +408,6 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment, uint
 bool Job::KnowsOrders(int rank, uint64_t known) const {
   const Member* member = members_.Find(rank);
   return member != nullptr && orders_.Knows(*member, known);
-}
-
-std::string Job::MiscountedPart(const JobContext& context) const {
-  if (std::string missed = members_.Inconsistency(); !missed.empty()) return missed;
-  if (std::string missed = saves_.Inconsistency(); !missed.empty()) return missed;
-  if (!loads_.IsConsistent()) return "the ranks of a load are not counted as they are";
-  if (!requests_.IsConsistent(members_)) return "the answers of ranks that agree on a step are not counted as they are";
-  if (!outcomes_.IsConsistent()) return "the lineage of checkpoints is not that of the outcomes";
-  if (!wanted_layouts_.IsConsistent(members_, context.layouts))
-    return "the missing layouts are not those that are wanted";
-  return "";
-}
-
-std::string Job::Inconsistency() {
-  JobContext& context = Begin(settled_);
-  if (std::string missed = MiscountedPart(context); !missed.empty()) return absl::StrCat(name_, ": ", missed);
-  const auto seen = [&] {
-    return std::tuple(context.effects.actions.size(), context.effects.log.size(), orders_.version());
-  };
-  const auto before = seen();
-  if (recovery_.done()) ApplyAll(context);
-  Advance(context);
-  if (seen() != before) {
-    return absl::StrCat(name_, ": a step was possible and not taken: ",
-                        context.effects.log.size() > std::get<1>(before)       ? context.effects.log.back().Text()
-                        : context.effects.actions.size() > std::get<0>(before) ? "an action follows"
-                                                                               : "orders change");
-  }
-  for (const auto& [rank, member] : members_.members()) {
-    const v1::SynchronizeAgentResponse orders = MakeOrders(member, context);
-    const std::string* kept = orders_.Current(member);
-    if (kept != nullptr && orders.SerializeAsString() != *kept) {
-      return absl::StrCat(name_, ": the orders of rank ", rank, " have changed unseen: ", orders.ShortDebugString());
-    }
-    const std::vector<uint64_t>* told = orders_.NewsToldTo(member);
-    const std::vector<uint64_t> news = NewsIn(orders, member.state);
-    if (told != nullptr && !std::includes(told->begin(), told->end(), news.begin(), news.end())) {
-      return absl::StrCat(name_, ": rank ", rank, " is not told what is new to it: ", orders.ShortDebugString());
-    }
-  }
-  return "";
 }
 
 }  // namespace cairn

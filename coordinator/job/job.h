@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@
 #include "cairn/v1/monitoring_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 #include "coordinator/decision/plan_table.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
@@ -38,22 +40,28 @@ namespace cairn {
 // It is a function of events and time. Not thread-safe.
 class Job {
  public:
-  // All arguments but the name must outlive it.
-  Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now);
+  // All ranks, or these.
+  struct Woken {
+    bool all = false;
+    std::vector<int> ranks;
+  };
+
+  // `options` and `layouts` must outlive it. `layouts` are those of all jobs.
+  Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, absl::Time now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   const std::string& name() const { return name_; }
-  uint64_t revision() const { return context_.revision; }
+  // Grows whenever what people see of the job may have changed. When agents were last heard counts once a second.
+  uint64_t revision() const { return revision_; }
   const Membership& members() const { return members_; }
-  // This number grows whenever the orders of `rank` may have changed for another reason than its agent's own report.
-  uint64_t orders_version(int rank) const { return orders_.version(rank); }
-  // The ranks whose orders may have changed since the last call, for another reason than their own reports.
-  OrderBook::Woken TakeWoken() { return orders_.TakeWoken(); }
-  // True if nothing would be lost by forgetting the job.
-  bool idle() const;
   bool busy() const;
-  absl::Time last_used() const { return last_used_; }
+  // Returns whether nothing would be lost by forgetting the job, and nobody has asked about it for a while.
+  bool forgettable(absl::Time now) const;
+  // Returns what the events since the last call want done and told.
+  Effects TakeEffects() { return std::exchange(effects_, {}); }
+  // Returns whose agents hear at once of what has changed since the last call, other than by their own reports.
+  Woken TakeWoken() { return std::exchange(woken_, {}); }
 
   // Calls of agents. The errors are those of the RPCs of AgentCoordinationService.
   absl::StatusOr<v1::RegisterAgentResponse> Register(const v1::RegisterAgentRequest& request, const Moment& moment);
@@ -113,10 +121,9 @@ class Job {
   void OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& changed, const Moment& moment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
 
-  // Returns what the incremental bookkeeping has missed; empty if nothing. It is compared with a look at everything, at
-  // the time of the last tick or step, because later changes by time wait for the next one. Only tests call it: it
-  // costs much.
-  std::string Inconsistency();
+  // Applies again what all agents have reported, and takes every step that is possible. Nothing follows from it, unless
+  // an event was not taken for what it is: then this makes up for it. Tick does it every few seconds.
+  void Review(const Moment& moment);
 
   // Lets go of the oldest save plan that is kept for saves to come, and of its layouts. False if there is none.
   bool ReleaseOldestPlan() { return plans_.ReleaseOldest(); }
@@ -127,47 +134,38 @@ class Job {
   bool known() const { return members_.world_size() > 0 || !outcomes_.empty(); }
 
  private:
-  friend struct BookkeepingFault;  // of tests
-
-  // Returns the job's context, set for an event.
-  JobContext& Begin(const Moment& moment);
-  // Returns a copy of it for whoever only looks.
+  // Returns what the parts are given to look at, and with an event.
   JobContext At(const Moment& moment) const;
-  void SetMoment(const Moment& moment, JobContext& context) const;
-
-  // Returns whether Advance may have a step to take.
-  bool attention() const;
-  // Returns whether time alone may bring a step.
-  bool restless() const;
+  JobContext Begin(const Moment& moment) const;
+  // Ends an event: takes the step that may have become possible, and lets those hear who must.
+  void Finish(News news, const JobContext& context);
+  void Tell(const News& news, const JobContext& context);
 
   // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
-  void OnMember(int rank, JobContext& context);
+  News OnMember(int rank, const JobContext& context);
   // `cause`: a word for the log.
-  void OnLost(const std::vector<int>& ranks, std::string_view cause, JobContext& context);
+  News OnLost(const std::vector<int>& ranks, std::string_view cause, const JobContext& context);
   // Looks at what a report has changed.
-  void Watch(const Member& member, const ReportChange& change, JobContext& context);
+  News Watch(const Member& member, const ReportChange& change, const JobContext& context);
   // Brings the calls that the member has reported to their saves and loads.
-  void Apply(const Member& member, JobContext& context);
-  // Does so for all members, after a save has ended: calls that came meanwhile begin the next one.
-  void ApplyAll(JobContext& context);
+  News Apply(const Member& member, const JobContext& context);
+  // Does so for all members, after a save or load has ended: calls that came meanwhile begin the next one.
+  News ApplyAll(const JobContext& context);
   // Begins the save of a call that finds none under way. Null if the call is answered otherwise, or has to wait.
-  Save* BeginSave(const Member& member, const v1::SaveState& state, JobContext& context);
+  Save* BeginSave(const Member& member, const v1::SaveState& state, const JobContext& context, News& news);
 
   // Takes every step that is possible now.
-  void Advance(JobContext& context);
-  // Takes one step of each save and load that can. Returns whether another one may be possible now.
-  bool AdvanceOperations(JobContext& context);
+  News Advance(JobContext context);
+  // Takes the steps of saves and loads. There is a step in its news if another one may be possible now.
+  News AdvanceOperations(const JobContext& context);
   // Takes over the files that saves have left in storage, to remove them later.
   void KeepLeftovers(const JobContext& context);
   void Forget(absl::Time now);
 
   // Returns what the rank's agent should do, without the revision and what dates the answer.
   v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
-  void RefreshOrders(JobContext& context);
   // Returns what is shown of a job that is too large to be shown whole.
   ShownRanks Noteworthy(const JobContext& context) const;
-  // Returns the part whose own bookkeeping is not what a look at everything gives; empty if there is none.
-  std::string MiscountedPart(const JobContext& context) const;
 
   const std::string name_;
   const DecisionOptions& options_;
@@ -175,7 +173,9 @@ class Job {
   Membership members_;
   PlanTable plans_;
   Groups groups_;
-  JobContext context_;
+  Effects effects_;
+  uint64_t next_ticket_ = 1;
+  const JobContext base_;  // of every event
 
   Recovery recovery_;
   OutcomeBook outcomes_;
@@ -190,11 +190,12 @@ class Job {
   const SaveAnswers save_answers_{recovery_, outcomes_, saves_, leftovers_};
   const Checkpoints checkpoints_{recovery_, outcomes_, saves_, requests_};
 
-  bool attention_ = true;   // for another reason than a save's or a load's own
-  bool apply_all_ = false;  // Apply may have something to do for other members than the one that reported
-  absl::Time next_revision_ = absl::InfinitePast();  // for what changes without end: when agents were last heard
+  Woken woken_;
+  uint64_t revision_ = 1;
+  uint64_t ended_applied_ = 0;  // the saves and loads that had ended when ApplyAll was called for them
+  absl::Time next_heard_ = absl::InfinitePast();
   absl::Time next_forget_ = absl::InfinitePast();
-  Moment settled_;  // when every step was taken that time had made possible
+  absl::Time next_review_ = absl::InfinitePast();
   absl::Time last_used_;
   std::shared_ptr<const v1::Job> view_;  // the last SharedView
   absl::Time viewed_ = absl::InfinitePast();

@@ -59,7 +59,7 @@ absl::Status CheckTrainers(const JobContext& context) {
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckpointRequest& request, bool patient,
                                                           const Moment& moment) {
-  JobContext& context = Begin(moment);
+  const JobContext context = Begin(moment);
   recovery_.Begin(context);
   last_used_ = context.now;
   if (absl::Status status = CheckRequest(request, context); !status.ok()) return status;
@@ -69,7 +69,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   }
   // The request may be a repeated one: in flight, ended since the start, or ended before.
   const CheckpointKey key{std::nullopt, request.request_id()};
-  if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, context);
+  if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, At(moment));
   if (request.has_step() && !context.lineage->superseded().contains(request.step())) {
     const auto still =
         outcomes_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
@@ -86,13 +86,13 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (absl::Status status = CheckTrainers(context); !status.ok()) return status;
   }
   if (absl::Status status = requests_.Add(request, saves_, context); !status.ok()) return status;
-  Advance(context);
-  return checkpoints_.Find(key, 0, context);
+  Finish(News::Step(), context);
+  return checkpoints_.Find(key, 0, At(moment));
 }
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key, uint64_t known_epoch,
                                                        const Moment& moment) {
-  JobContext& context = Begin(moment);
+  const JobContext context = At(moment);
   recovery_.Begin(context);
   last_used_ = context.now;
   if (key.step.has_value()) {
@@ -102,17 +102,16 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
 }
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& key, const Moment& moment) {
-  JobContext& context = Begin(moment);
+  const JobContext context = Begin(moment);
   saves_.Cancel(key, context);
   requests_.Cancel(key, context);
-  ++context.revision;
-  Advance(context);
+  Finish(News::Step(), context);
   return Get(key, 0, moment);
 }
 
 std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& change, uint64_t& number, bool patient,
                                                         bool partly, const Moment& moment) {
-  JobContext& context = Begin(moment);
+  const JobContext context = Begin(moment);
   recovery_.Begin(context);
   last_used_ = context.now;
   if (!recovery_.done()) {
@@ -123,7 +122,7 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
     const absl::StatusOr<uint64_t> asked = step_changes_.Ask(change, context);
     if (!asked.ok()) return asked.status();
     number = *asked;
-    Advance(context);
+    Finish(News::Step(), context);
   }
   const absl::StatusOr<ChangedSteps>* result = step_changes_.Find(number);
   if (result == nullptr) {
@@ -243,7 +242,7 @@ std::shared_ptr<const v1::Job> Job::SharedView(const Moment& moment, int stalled
   const auto stalled = static_cast<uint32_t>(stalled_storage_calls);
   const absl::Duration age = moment.now - viewed_;
   const bool usable = view_ != nullptr && view_->stalled_storage_calls() == stalled;
-  const bool same = usable && view_->revision() == context_.revision && age < kSharedFor;
+  const bool same = usable && view_->revision() == revision_ && age < kSharedFor;
   const bool recent = usable && view_->ranks_left_out() && view_->revision() > known &&
                       age < members_.world_size() * kSharedForEachRank;
   if (same || recent) return view_;

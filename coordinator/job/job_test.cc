@@ -32,7 +32,7 @@ class JobTest : public TwoRankFixture {
 // hashes and n plans of which all but the last are for nothing.
 TEST_F(JobTest, CurrentPlan_LayoutsChangeOneByOne_IsAskedForOnceAtATime) {
   const auto declare = [&](int rank, const std::string& layout) {
-    decisions_->layouts().Add(layout, 1);
+    core_->layouts.Add(layout, 1);
     v1::AgentState state = StateWith(Trainer(rank));
     state.mutable_trainer()->set_layout_digest(layout);
     Synchronize(rank, state);
@@ -90,7 +90,7 @@ TEST_F(JobTest, Create_ForATrainerThatNoReportHasNamed_IsTaken) {
       << "a trainer that comes now is none that was lost";
 }
 
-TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
+TEST_F(JobTest, Missed_TimeoutPassesBetweenTwoTicks_IsNothing) {
   v1::AgentState state = StateWith(Trainer(0));
   state.mutable_trainer()->set_layout_digest(Layout(0));
   state.mutable_trainer()->set_prepare_calls(1);
@@ -100,7 +100,7 @@ TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
   now_ += absl::Milliseconds(200);
   Request("asked for", std::nullopt);  // takes the step that time has made possible: rank 1 holds up the plan
   EXPECT_TRUE(job().OrdersFor(0, At()).has_current_plan_error());
-  EXPECT_EQ(job().Inconsistency(), "");
+  EXPECT_EQ(core_->Missed(), "");
   EXPECT_TRUE(job().OrdersFor(0, At()).has_current_plan_error());
 }
 
@@ -140,7 +140,7 @@ TEST_F(JobTest, Register_MoreRanksThanConnections_SaysHowManyAreNeeded) {
     options.open_files = static_cast<uint64_t>(open_files);
     Start(options);
     std::string text;
-    for (const LogEvent& event : decisions_->TakeLog()) absl::StrAppend(&text, event.Text(), "\n");
+    for (const LogEvent& event : core_->TakeLog()) absl::StrAppend(&text, event.Text(), "\n");
     EXPECT_EQ(text.find("open_files_too_few job=demo world_size=2 open_files=161 wanted=164") != std::string::npos,
               warned)
         << text;
@@ -247,7 +247,7 @@ TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
 }
 
 TEST_F(JobTest, Recover_AnAttemptTookAnothersPlace_DeletesTheReplacedOne) {
-  StartDecisions(Options());
+  StartJob(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   StoredAttempts recovered;
   for (uint32_t attempt : {1, 2}) {
@@ -334,7 +334,7 @@ TEST_F(JobTest, Save_TrainingThatWentBack_TakesTheStepThatItLeftBehind) {
     stood.attempt = 1;
     recovered.push_back(stood);
   }
-  StartDecisions(Options());
+  StartJob(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Recover(recovered);
   const auto resumed = [](v1::SaveState state, int64_t step) {
@@ -389,30 +389,51 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
     load.set_trainer_incarnation(Trainer(0));
     load.set_phase(v1::LoadState::FAILED);
     Synchronize(0, state);
-    decisions_->layouts().Add(digest, 100);
-    decisions_->layouts().TakeDropped();
-    decisions_->TakeActions();
-    decisions_->TakeLog();
+    core_->layouts.Add(digest, 100);
+    core_->layouts.TakeDropped();
+    core_->TakeActions();
+    core_->TakeLog();
     now_ += absl::Seconds(1);
-    decisions_->Tick(now_, now_);
-    ASSERT_LE(decisions_->layouts().size(), LayoutTable::kUnheldKept + 4);
+    core_->Tick({now_, now_});
+    ASSERT_LE(core_->layouts.size(), LayoutTable::kUnheldKept + 4);
     ASSERT_LE(job().View(At()).loads_size(), 32);
   }
 }
 
-// Somebody asks for 1,000 names. Nothing is left of them, and nothing is done about them.
-TEST_F(JobTest, Get_NamesThatDoNotExist_LeaveNoState) {
-  Decisions decisions(Options());
-  for (int i = 0; i < 1000; ++i) {
-    Job& ghost = **decisions.JobFor(absl::StrCat("ghost", i), At());
-    ghost.EnsureRecovered(At());
-  }
-  EXPECT_EQ(decisions.TakeActions().size(), 1000u) << "storage is asked";
-  for (int i = 0; i < 1000; ++i) decisions.Find(absl::StrCat("ghost", i))->OnRecovered(StoredAttempts(), At());
-  EXPECT_TRUE(decisions.TakeActions().empty()) << "there is nothing to prune";
-  now_ += absl::Milliseconds(1100);
-  decisions.Tick(now_, now_);
-  EXPECT_TRUE(decisions.empty());
+// Somebody asks for a name. Nothing is done about it, and soon nothing has to be left of it.
+TEST_F(JobTest, Forgettable_NameThatDoesNotExist_SoonAfterStorageHasSaidSo) {
+  TestJob ghost("ghost", Options(), now_);
+  ghost.job.EnsureRecovered(At());
+  EXPECT_EQ(ghost.TakeActions().size(), 1u) << "storage is asked";
+  now_ += absl::Seconds(1);
+  EXPECT_FALSE(ghost.job.forgettable(now_)) << "storage has not answered";
+  ghost.job.OnRecovered(StoredAttempts(), At());
+  EXPECT_TRUE(ghost.TakeActions().empty()) << "there is nothing to prune";
+  now_ += absl::Milliseconds(100);
+  EXPECT_TRUE(ghost.job.forgettable(now_));
+}
+
+// An agent that was never registered speaks of it.
+TEST_F(JobTest, Forgettable_NobodyHasAskedForIt_AtOnce) {
+  TestJob ghost("ghost", Options(), now_);
+  EXPECT_TRUE(HasReason(ghost.job.Touch(Identity(0), /*uploaded=*/false, At()), Reason::kNotRegistered));
+  now_ += absl::Milliseconds(1);
+  EXPECT_TRUE(ghost.job.forgettable(now_));
+}
+
+TEST_F(JobTest, Forgettable_StorageFails_StaysWhileSomebodyMayBeAsking) {
+  TestJob ghost("ghost", Options(), now_);
+  ghost.job.EnsureRecovered(At());
+  ghost.job.OnRecovered(MakeError(Reason::kStorageError, "the storage failed"), At());
+  now_ += Options().lease_ttl;
+  EXPECT_FALSE(ghost.job.forgettable(now_));
+  now_ += absl::Milliseconds(1);
+  EXPECT_TRUE(ghost.job.forgettable(now_));
+}
+
+TEST_F(JobTest, Forgettable_ItHasAgents_Never) {
+  now_ += absl::Hours(1);
+  EXPECT_FALSE(job().forgettable(now_));
 }
 
 // The job's trainers take one set of layouts after the other.
@@ -421,7 +442,7 @@ TEST_F(JobTest, ReleaseOldestPlan_OldSetsOfLayouts_AreLetGoOldestFirst) {
   const auto declare = [&](const std::string& set) {
     for (int rank = 0; rank < 2; ++rank) {
       const std::string layout = absl::StrCat(set, rank);
-      decisions_->layouts().Add(layout, LayoutTable::kUnheldBytesKept);
+      core_->layouts.Add(layout, LayoutTable::kUnheldBytesKept);
       v1::AgentState state = StateWith(Trainer(rank));
       state.mutable_trainer()->set_layout_digest(layout);
       Synchronize(rank, state);
@@ -432,19 +453,19 @@ TEST_F(JobTest, ReleaseOldestPlan_OldSetsOfLayouts_AreLetGoOldestFirst) {
     job().OnSavePlanned(plan->key, PlannedSave{"plan " + set, 1}, At());
   };
   const auto release = [&] {
-    EXPECT_TRUE(decisions_->ReleaseOldestPlan());
-    decisions_->layouts().DropUnheld();
-    std::vector<std::string> gone = decisions_->layouts().TakeDropped();
+    EXPECT_TRUE(job().ReleaseOldestPlan());
+    core_->layouts.DropUnheld();
+    std::vector<std::string> gone = core_->layouts.TakeDropped();
     std::sort(gone.begin(), gone.end());
     return gone;
   };
   for (const char* set : {"a", "b", "c"}) declare(set);
-  decisions_->layouts().DropUnheld();
-  decisions_->layouts().TakeDropped();
+  core_->layouts.DropUnheld();
+  core_->layouts.TakeDropped();
   EXPECT_EQ(release(), (std::vector<std::string>{"a0", "a1"}));
   EXPECT_EQ(release(), (std::vector<std::string>{"b0", "b1"}));
   EXPECT_EQ(release(), std::vector<std::string>()) << "trainers have these";
-  EXPECT_FALSE(decisions_->ReleaseOldestPlan());
+  EXPECT_FALSE(job().ReleaseOldestPlan());
   declare("d");
   EXPECT_EQ(job().OrdersFor(0, At()).current_plan_digest(), "plan d");
 }

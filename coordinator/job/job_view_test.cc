@@ -20,7 +20,7 @@ class JobViewTest : public JobFixture {
   void Start(int ranks, const std::set<int>& waiting, const std::set<int>& without_agent = {}) {
     DecisionOptions options = Options();
     options.lease_ttl = absl::Hours(3);
-    StartDecisions(options, 0);
+    StartJob(options, 0);
     ranks_ = ranks;
     for (int rank = 0; rank < ranks; ++rank) {
       if (without_agent.contains(rank)) continue;

@@ -36,7 +36,8 @@ Leftovers::Due Leftovers::DueRemovals(const JobContext& context) const {
   return due;
 }
 
-void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes, JobContext& context) {
+void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes,
+                        const JobContext& context) {
   if (context.now < FirstRemoval(context)) return;
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
   auto removals = std::count_if(sweeps_.begin(), sweeps_.end(), [](const auto& entry) {
@@ -71,7 +72,7 @@ void Leftovers::Advance(const Saves& saves, const Loads& loads, const OutcomeBoo
   std::erase_if(sweeps_, [](const auto& entry) { return entry.second.done; });
 }
 
-void Leftovers::Begin(Sweep& sweep, JobContext& context) {
+void Leftovers::Begin(Sweep& sweep, const JobContext& context) {
   const int64_t step = sweep.leftover.step;
   const uint32_t attempt = sweep.leftover.attempt;
   sweep.ticket = context.NewTicket();
@@ -95,7 +96,7 @@ void Leftovers::OnOutcome(uint64_t ticket, const absl::StatusOr<StoredAttempt>& 
   }
 }
 
-void Leftovers::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
+void Leftovers::OnRemoved(uint64_t ticket, const absl::Status& status, const JobContext& context) {
   for (auto& [place, sweep] : sweeps_) {
     if (sweep.ticket != ticket) continue;
     // The next coordinator tries what has failed again. People who deleted a checkpoint want its room before.

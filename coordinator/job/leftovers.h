@@ -38,10 +38,10 @@ class Leftovers {
   bool Removing(int64_t step, uint32_t attempt) const;
 
   // Takes every step that is possible now. It leaves alone what a save under way or a member speaks of.
-  void Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes, JobContext& context);
+  void Advance(const Saves& saves, const Loads& loads, const OutcomeBook& outcomes, const JobContext& context);
   // The results of its actions. Those of others are ignored.
   void OnOutcome(uint64_t ticket, const absl::StatusOr<StoredAttempt>& standing, const JobContext& context);
-  void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
+  void OnRemoved(uint64_t ticket, const absl::Status& status, const JobContext& context);
 
  private:
   struct Sweep {
@@ -52,7 +52,7 @@ class Leftovers {
     bool refused = false;  // storage did not remove its files when it was asked last
   };
 
-  static void Begin(Sweep& sweep, JobContext& context);
+  static void Begin(Sweep& sweep, const JobContext& context);
 
   std::multimap<std::pair<int64_t, uint32_t>, Sweep> sweeps_;  // by step and attempt
 };

@@ -91,7 +91,7 @@ TEST_F(LeftoversTest, Advance_ASaveHasTakenItUp_IsLeftToTheSave) {
   PassTheStart();
   const Member& member = Report(0, InTheAttempt());
   Save& save = saves_.Begin(4, context_);
-  save.Report(member, InTheAttempt().saves(0), context_);
+  (void)save.Report(member, InTheAttempt().saves(0), context_);
   ASSERT_EQ(save.attempt(), 1u);
   Report(0, v1::AgentState());
   Pass(2 * options_.lease_ttl);
@@ -138,7 +138,7 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
   load.set_number(1);
   load.set_trainer_incarnation(100);
   load.set_step(4);
-  loads_.Apply(Report(0, state), context_);
+  (void)loads_.Apply(Report(0, state), context_);
   leftovers_.Add({.step = 4, .attempt = 1, .deleted = true});
   leftovers_.Add({.step = 5, .attempt = 1, .deleted = true});
   Advance();
@@ -151,10 +151,10 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
   EXPECT_TRUE(remove->deleted);
   EXPECT_FALSE(Take<RemoveFiles>().has_value());
   state.mutable_loads(0)->set_phase(v1::LoadState::FAILED);
-  loads_.Apply(Report(0, state), context_);
+  (void)loads_.Apply(Report(0, state), context_);
   while (loads_.busy()) {
     Pass(absl::Seconds(1));
-    loads_.Advance(context_);
+    (void)loads_.Advance(context_);
   }
   Advance();
   remove = Take<RemoveFiles>();

@@ -17,10 +17,7 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 }  // namespace
 
-void OutcomeBook::Keep(const StoredAttempt& outcome) {
-  outcomes_[{outcome.step, outcome.attempt}] = outcome;
-  lineage_stale_ = true;
-}
+void OutcomeBook::Keep(const StoredAttempt& outcome) { Change()[{outcome.step, outcome.attempt}] = outcome; }
 
 const JobLineage& OutcomeBook::lineage() const {
   if (std::exchange(lineage_stale_, false)) {
@@ -41,12 +38,6 @@ const JobLineage& OutcomeBook::lineage() const {
 std::shared_ptr<const KnownSteps> OutcomeBook::known_steps() const {
   lineage();
   return known_steps_;
-}
-
-bool OutcomeBook::IsConsistent() const {
-  const JobLineage made = MakeLineage();
-  return lineage().superseded() == made.superseded() && lineage().latest() == made.latest() &&
-         lineage().sequence() == made.sequence();
 }
 
 JobLineage OutcomeBook::MakeLineage() const {
@@ -121,7 +112,7 @@ bool OutcomeBook::HasLater(int64_t step, uint32_t attempt) const {
   return later != outcomes_.end() && later->first.first == step;
 }
 
-std::optional<bool> OutcomeBook::StillCommitted(int64_t step, const std::string& caller, JobContext& context) {
+std::optional<bool> OutcomeBook::StillCommitted(int64_t step, const std::string& caller, const JobContext& context) {
   if (WasRefused(step, caller)) return true;
   if (!Committed(step)) return false;
   Read& read = reads_[step];
@@ -135,7 +126,7 @@ bool OutcomeBook::WasRefused(int64_t step, const std::string& caller) const {
   return read != reads_.end() && read->second.answered.contains(caller);
 }
 
-void OutcomeBook::ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, JobContext& context) {
+void OutcomeBook::ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, const JobContext& context) {
   const bool unsettled = Find(step, attempt) != nullptr && FindSettled(step, attempt) == nullptr;
   if (!unsettled || context.now < next_unsettled_read_) return;
   next_unsettled_read_ = context.now + kReadAgain;
@@ -144,7 +135,7 @@ void OutcomeBook::ReadUnsettled(int64_t step, uint32_t attempt, const std::strin
   Begin(step, read, context);
 }
 
-void OutcomeBook::Begin(int64_t step, Read& read, JobContext& context) {
+void OutcomeBook::Begin(int64_t step, Read& read, const JobContext& context) {
   if (read.ticket != 0 || read.waiting.empty()) return;
   read.ticket = context.NewTicket();
   read.begun = context.now;
@@ -153,12 +144,12 @@ void OutcomeBook::Begin(int64_t step, Read& read, JobContext& context) {
 }
 
 bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& result,
-                         JobContext& context) {
+                         const JobContext& context) {
   const auto found = reads_.find(step);
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
-    outcomes_.erase(outcomes_.lower_bound({step, 0}), outcomes_.lower_bound({step + 1, 0}));
-    lineage_stale_ = true;
+    Outcomes& outcomes = Change();
+    outcomes.erase(outcomes.lower_bound({step, 0}), outcomes.lower_bound({step + 1, 0}));
     for (const StoredAttempt& attempt : *result) {
       if (!attempt.unfinished) Keep(attempt);
     }
@@ -175,7 +166,6 @@ bool OutcomeBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Sto
     read.asking.clear();
     read.waiting.clear();
   }
-  context.orders_changed = true;
   return true;
 }
 

@@ -51,26 +51,27 @@ class OutcomeBook {
 
   // It is remembered that the step is committed. Does storage still say so? Answers nothing while the step is being
   // read. `caller` asks again until it is answered, and gets what was read after it had first asked.
-  std::optional<bool> StillCommitted(int64_t step, const std::string& caller, JobContext& context);
+  std::optional<bool> StillCommitted(int64_t step, const std::string& caller, const JobContext& context);
   // Returns whether `caller` was told that the step is committed. It stays told so, though the step may have gone
   // since.
   bool WasRefused(int64_t step, const std::string& caller) const;
   // Reads an outcome again that could not be read. `caller` asks for it.
-  void ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, JobContext& context);
+  void ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, const JobContext& context);
   // Takes the result of a ReadStep. Returns false if it is not the one that was waited for.
-  bool OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& read, JobContext& context);
+  bool OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<StoredAttempts>& read, const JobContext& context);
   // STORAGE_STALLED if the step has been read for too long; else OK.
   absl::Status ReadStalled(int64_t step, const JobContext& context) const;
-  // Returns whether steps were asked about that are not forgotten yet.
-  bool restless() const { return !reads_.empty(); }
   void Forget(absl::Time now);
-  // Returns whether lineage() is what follows from the outcomes. Only tests call it.
-  bool IsConsistent() const;
 
  private:
-  friend struct BookkeepingFault;  // of tests
+  using Outcomes = std::map<std::pair<int64_t, uint32_t>, StoredAttempt>;  // by step and attempt
 
   JobLineage MakeLineage() const;
+  // Returns the outcomes so that they can be changed, and forgets what followed from them.
+  Outcomes& Change() {
+    lineage_stale_ = true;
+    return outcomes_;
+  }
 
   // Reads one step again.
   struct Read {
@@ -82,9 +83,9 @@ class OutcomeBook {
     absl::Time answered_time = absl::InfinitePast();
   };
 
-  static void Begin(int64_t step, Read& read, JobContext& context);
+  static void Begin(int64_t step, Read& read, const JobContext& context);
 
-  std::map<std::pair<int64_t, uint32_t>, StoredAttempt> outcomes_;  // by step and attempt
+  Outcomes outcomes_;
   // Followed from the outcomes when it was asked for last.
   mutable JobLineage lineage_;
   mutable std::shared_ptr<const KnownSteps> known_steps_ = std::make_shared<const KnownSteps>();

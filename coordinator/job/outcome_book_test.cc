@@ -149,14 +149,12 @@ TEST_F(OutcomeBookTest, Forget_LongAfterTheAnswer_AsksStorageAnew) {
   book_.Keep(Outcome(4, 1, true));
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
   book_.Forget(context_.now + absl::Hours(1));
-  EXPECT_TRUE(book_.restless()) << "the read is under way";
   ASSERT_TRUE(Answer(Holding(Outcome(4, 1, true))));
   Pass(absl::Minutes(1));
   book_.Forget(context_.now);
   EXPECT_TRUE(book_.WasRefused(4, "first"));
   Pass(absl::Seconds(1));
   book_.Forget(context_.now);
-  EXPECT_FALSE(book_.restless());
   EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
 }
 

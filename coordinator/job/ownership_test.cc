@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/testing/test_job.h"
 
 namespace cairn {
 namespace {
@@ -20,12 +20,12 @@ class OwnershipTest : public testing::Test {
     options_.root_proof = "proof";
   }
 
-  Decisions& decisions() {
-    if (decisions_ == nullptr) decisions_ = std::make_unique<Decisions>(options_);
-    return *decisions_;
+  TestJob& core() {
+    if (core_ == nullptr) core_ = std::make_unique<TestJob>("demo", options_, now_);
+    return *core_;
   }
-  Job& job() { return **decisions().JobFor("demo", At()); }
-  Moment At() { return decisions().At(now_, now_); }
+  Job& job() { return core().job; }
+  Moment At() { return Moment{now_, now_}; }
 
   v1::AgentIdentity Identity(uint32_t rank) {
     v1::AgentIdentity identity;
@@ -65,8 +65,8 @@ class OwnershipTest : public testing::Test {
   }
   // The plan comes out as it was.
   void Plan() {
-    for (const CoreAction& action : decisions().TakeActions()) {
-      if (const auto* plan = std::get_if<PlanSave>(&action.what)) {
+    for (const CoreAction& action : core().TakeActions()) {
+      if (const auto* plan = std::get_if<PlanSave>(&action)) {
         job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
       }
     }
@@ -74,7 +74,7 @@ class OwnershipTest : public testing::Test {
   v1::SaveOrder OrderOf(int rank) { return job().OrdersFor(rank, At()).saves(0); }
 
   DecisionOptions options_;
-  std::unique_ptr<Decisions> decisions_;
+  std::unique_ptr<TestJob> core_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   uint64_t sequence_ = 0;
 };
@@ -95,7 +95,7 @@ TEST_F(OwnershipTest, AgentThatReadsAnotherProof_IsNotRegistered_AndHearsWhoSees
 TEST_F(OwnershipTest, Attempt_Adopted_GoesOnUnderItsNonce) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
-  decisions().layouts().Add("layout", 1);
+  core().layouts.Add("layout", 1);
   job().OnRecovered(StoredAttempts(), At());
   Report(0, 11);
   Report(1, 11);
@@ -115,7 +115,7 @@ TEST_F(OwnershipTest, Attempt_ReportedBeforeStorageWasRead_KeepsItsNonce) {
 TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_IsAborted) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
-  decisions().layouts().Add("layout", 1);
+  core().layouts.Add("layout", 1);
   job().OnRecovered(StoredAttempts(), At());
   Report(0, 11);
   Report(1, 12);

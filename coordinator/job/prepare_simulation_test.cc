@@ -31,7 +31,7 @@ class PrepareSimulationTest : public JobFixture, public testing::WithParamInterf
  protected:
   PrepareSimulationTest() : random_(static_cast<uint64_t>(GetParam())) {
     const int ranks = Choose(1, 4);
-    StartDecisions(Options(), ranks);
+    StartJob(Options(), ranks);
     for (int rank = 0; rank < ranks; ++rank) Register(rank);
     Recover();
     program_.resize(static_cast<size_t>(ranks));
@@ -52,7 +52,7 @@ class PrepareSimulationTest : public JobFixture, public testing::WithParamInterf
     v1::AgentState state = StateWith(Trainer(rank));
     state.mutable_trainer()->set_layout_digest(layout);
     state.mutable_trainer()->set_prepare_calls(program_[static_cast<size_t>(rank)].calls);
-    if (!layout.empty()) decisions_->layouts().Add(layout, 1);
+    if (!layout.empty()) core_->layouts.Add(layout, 1);
     Synchronize(rank, state);
   }
 
@@ -102,7 +102,7 @@ class PrepareSimulationTest : public JobFixture, public testing::WithParamInterf
         case 1:
           Pass(absl::Milliseconds(100));
           // Between two ticks the plan may be one for which more layouts are waited.
-          ASSERT_EQ(job().Inconsistency(), "");
+          ASSERT_EQ(core_->Missed(), "");
           break;
         default:
           Step(Choose(0, ranks_ - 1));

@@ -17,26 +17,26 @@ constexpr absl::Duration kPatienceWithErrors = absl::Seconds(5);
 
 }  // namespace
 
-void Recovery::Begin(JobContext& context) {
+void Recovery::Begin(const JobContext& context) {
   if (done_ || under_way_ || context.now < next_try_) return;
   under_way_ = true;
   begun_ = std::min(begun_, context.now);
   context.Do(RecoverJob{});
 }
 
-bool Recovery::OnRead(const absl::Status& status, JobContext& context) {
+News Recovery::OnRead(const absl::Status& status, const JobContext& context) {
   under_way_ = false;
   error_ = status;
   if (!status.ok()) {
     next_try_ = context.now + kRetry;
     context.Log(LogLevel::kWarn, "recovery_failed", {{"error", status}});
-    return false;
+    return {};
   }
-  done_ = context.orders_changed = true;
-  return true;
+  done_ = true;
+  return News::Urgent();
 }
 
-void Recovery::Tick(JobContext& context) {
+News Recovery::Tick(const JobContext& context) {
   absl::Status stalled;
   const absl::Duration silent = context.options.storage_timeout;
   const absl::Duration patience = error_.ok() ? silent : std::min(silent, kPatienceWithErrors);
@@ -46,9 +46,9 @@ void Recovery::Tick(JobContext& context) {
                                      " what the job has saved", error_.ok() ? "" : ": ", error_.message()),
                         {{"job", context.job}});
   }
-  if (stalled == stalled_) return;
+  if (stalled == stalled_) return {};
   stalled_ = std::move(stalled);
-  context.orders_changed = true;
+  return News::Urgent();
 }
 
 }  // namespace cairn

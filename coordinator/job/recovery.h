@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 
 namespace cairn {
 
@@ -12,11 +13,11 @@ namespace cairn {
 class Recovery {
  public:
   // Asks storage, unless it has answered or is asked already. After an error it is asked again, but not at once.
-  void Begin(JobContext& context);
-  // Storage has answered, or failed to. Returns whether it has answered.
-  bool OnRead(const absl::Status& status, JobContext& context);
+  void Begin(const JobContext& context);
+  // Storage has answered, or failed to.
+  News OnRead(const absl::Status& status, const JobContext& context);
   // Notes whether storage has stalled. The caller does this with every tick.
-  void Tick(JobContext& context);
+  News Tick(const JobContext& context);
 
   bool done() const { return done_; }
   bool under_way() const { return under_way_; }

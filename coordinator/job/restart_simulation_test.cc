@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "coordinator/job/decisions.h"
 #include "coordinator/job/testing/simulated_storage.h"
 #include "coordinator/testing/simulation.h"
+#include "coordinator/testing/test_job.h"
 
 namespace cairn {
 namespace {
@@ -97,24 +97,22 @@ class World : private Simulation {
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = absl::Seconds(4);
     options.storage_timeout = absl::Seconds(12);
-    decisions_ = std::make_unique<Decisions>(options);
+    core_ = std::make_unique<TestJob>(kJob, options, now_);
   }
 
   template <typename Function>
   void InCore(Function function) {
-    function(decisions_->At(now_, now_));
+    function(Moment{now_, now_});
     // The bookkeeping of every event must be what follows from looking at everything.
-    if (Job* job = decisions_->Find(kJob); job != nullptr) {
-      if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
-    }
-    for (const LogEvent& line : decisions_->TakeLog()) Log(line.Text());
-    for (CoreAction& action : decisions_->TakeActions()) {
+    if (const std::string missed = core_->Missed(); !missed.empty()) Violation(missed);
+    for (const LogEvent& line : core_->TakeLog()) Log(line.Text());
+    for (CoreAction& action : core_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] { Execute(epoch, action); });
     }
   }
 
   void Tick() {
-    decisions_->Tick(now_, now_);
+    core_->Tick({now_, now_});
     InCore([](const Moment&) {});
     for (const Rank& rank : ranks_) {
       if (rank.outcome || now_ - std::max(rank.started, last_event_) <= Longest()) continue;
@@ -128,36 +126,34 @@ class World : private Simulation {
 
   void Execute(uint64_t epoch, const CoreAction& action) {
     std::function<void(Job&, const Moment&)> reply = [](Job&, const Moment&) {};
-    if (std::get_if<RecoverJob>(&action.what) != nullptr) {
+    if (std::get_if<RecoverJob>(&action) != nullptr) {
       reply = [all = storage_.ReadAll()](Job& job, const Moment& at) { job.OnRecovered(all, at); };
-    } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
+    } else if (const auto* read = std::get_if<ReadStep>(&action); read != nullptr) {
       reply = [read = *read, step = storage_.ReadStep(read->step)](Job& job, const Moment& at) {
         job.OnStepRead(read.step, read.ticket, step, at);
       };
-    } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
+    } else if (const auto* plan = std::get_if<PlanSave>(&action); plan != nullptr) {
       reply = [key = plan->key](Job& job, const Moment& at) { job.OnSavePlanned(key, PlannedSave{"plan", 1}, at); };
-    } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
+    } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action); reserve != nullptr) {
       reply = [reserve = *reserve, reserved = storage_.Reserve(*reserve)](Job& job, const Moment& at) {
         job.OnReserved(reserve.step, reserve.ticket, reserved, at);
       };
-    } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
+    } else if (const auto* make = std::get_if<MakeManifest>(&action); make != nullptr) {
       reply = [step = make->step, ticket = make->ticket](Job& job, const Moment& at) {
         job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
       };
-    } else if (const auto* put = std::get_if<PutOutcome>(&action.what); put != nullptr) {
+    } else if (const auto* put = std::get_if<PutOutcome>(&action); put != nullptr) {
       reply = [put = *put, standing = storage_.PutIfAbsent(*put).standing](Job& job, const Moment& at) {
         job.OnOutcome(put.step, put.ticket, PutAnswer{standing}, at);
       };
-    } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
+    } else if (const auto* remove = std::get_if<RemoveFiles>(&action); remove != nullptr) {
       storage_.Remove({remove->step, remove->attempt});
       reply = [remove = *remove](Job& job, const Moment& at) {
         job.OnRemoved(remove.step, remove.ticket, absl::OkStatus(), at);
       };
     }
     if (epoch != epoch_) return;
-    InCore([&](const Moment& moment) {
-      if (Job* job = decisions_->Find(kJob); job != nullptr) reply(*job, moment);
-    });
+    InCore([&](const Moment& moment) { reply(core_->job, moment); });
   }
 
   // These are moves of agents.
@@ -183,8 +179,8 @@ class World : private Simulation {
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
       request.set_predecessor(rank.registered_last);
       InCore([&](const Moment& moment) {
-        if (!(*decisions_->JobFor(kJob, moment))->Register(request, moment).ok()) return;
-        for (const Rank& other : ranks_) decisions_->layouts().Add(Layout(other.number), 1);
+        if (!core_->job.Register(request, moment).ok()) return;
+        for (const Rank& other : ranks_) core_->layouts.Add(Layout(other.number), 1);
         agent.registered = true;
         rank.registered_last = agent.incarnation;
         agent.epoch = epoch_;
@@ -207,9 +203,8 @@ class World : private Simulation {
         return;
       }
       InCore([&](const Moment& moment) {
-        Job* job = decisions_->Find(kJob);
-        if (job == nullptr || !job->Synchronize(request, moment).ok()) return;
-        After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = job->OrdersFor(rank.number, moment)] {
+        if (!core_->job.Synchronize(request, moment).ok()) return;
+        After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = core_->job.OrdersFor(rank.number, moment)] {
           if (rank.agent.incarnation != incarnation || epoch != epoch_ || Chance(0.02)) return;
           for (const v1::SaveOrder& order : orders.saves()) Obey(rank, order);
         });
@@ -404,7 +399,7 @@ class World : private Simulation {
   absl::Time last_event_;
   uint64_t next_id_ = 100;
   uint64_t epoch_ = 0;
-  std::unique_ptr<Decisions> decisions_;
+  std::unique_ptr<TestJob> core_;
   std::map<AttemptKey, bool> told_;  // whether it was committed
   std::vector<Rank> ranks_;
   SimulatedStorage storage_{static_cast<int>(ranks_.size())};

@@ -11,7 +11,7 @@ class SaveAnswersTest : public PartTest {
  protected:
   SaveAnswersTest() { RegisterAll(1); }
 
-  void Recover() { recovery_.OnRead(absl::OkStatus(), context_); }
+  void Recover() { (void)recovery_.OnRead(absl::OkStatus(), context_); }
   static v1::SaveState Call(v1::SaveState::Phase phase, uint32_t attempt = 0) {
     v1::SaveState state;
     state.set_step(4);
@@ -38,7 +38,7 @@ TEST_F(SaveAnswersTest, OrderFor_StorageHasNotAnswered_WaitsAndTellsOfTheStall) 
   EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN)).action(), v1::SaveOrder::WAIT);
   EXPECT_FALSE(OrderFor(Call(v1::SaveState::BEGUN)).has_stalled());
   Pass(options_.storage_timeout);
-  recovery_.Tick(context_);
+  (void)recovery_.Tick(context_);
   const v1::SaveOrder order = OrderFor(Call(v1::SaveState::BEGUN));
   EXPECT_EQ(order.action(), v1::SaveOrder::WAIT);
   EXPECT_EQ(ReasonOf(StatusFromProto(order.stalled())), Reason::kStorageStalled);

@@ -35,7 +35,7 @@ struct SaveRequest {
   absl::Duration blocked = absl::ZeroDuration();
   std::optional<int64_t> blocking_step;  // the last one of them; nothing if that had been decided already
   absl::Time created_wall;
-  uint64_t revision = 1;
+  uint64_t end_revision = 0;  // of what people see when the request ended
   // The highest sequence number of the job's commits when the request came.
   uint64_t sequence = 0;
   // The number of the job's saves that had begun when the request ended.

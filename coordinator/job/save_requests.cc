@@ -32,13 +32,13 @@ std::string BlockingSave(const SaveRequest& request) {
 
 }  // namespace
 
-absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const Saves& saves, JobContext& context) {
+absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const Saves& saves,
+                               const JobContext& context) {
   SaveRequest entry;
   entry.id = request.request_id();
   if (request.has_timeout()) entry.deadline = context.now + DurationOf(request.timeout());
   entry.progress = entry.created = entry.complete = entry.last_checked = context.now;
   entry.created_wall = context.wall;
-  entry.revision = ++context.revision;
   entry.sequence = context.lineage->sequence();
   if (request.has_step()) {
     entry.step = request.step();
@@ -63,15 +63,14 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
   if (!request.reason().empty()) fields.emplace_back("reason", request.reason());
   fields.emplace_back("state", "PREPARING");
   context.Log(LogLevel::kInfo, "request_state", std::move(fields));
-  ++context.revision;
   return absl::OkStatus();
 }
 
-void SaveRequests::End(SaveRequest& request, absl::Status error, JobContext& context) {
+void SaveRequests::End(SaveRequest& request, absl::Status error, const JobContext& context) {
   if (request.state == SaveRequest::State::kEnded) return;
   request.state = SaveRequest::State::kEnded;
   request.error = std::move(error);
-  request.revision = ++context.revision;
+  request.end_revision = context.revision;
   request.saves_begun = saves_begun_;
   context.Log(LogLevel::kWarn, "request_state",
               {{"request", request.id}, {"state", "ABORTED"}, {"error", request.error}});
@@ -83,7 +82,7 @@ void SaveRequests::End(SaveRequest& request, absl::Status error, JobContext& con
   context.effects.timelines.push_back(std::move(timeline));
 }
 
-void SaveRequests::Cancel(const CheckpointKey& key, JobContext& context) {
+void SaveRequests::Cancel(const CheckpointKey& key, const JobContext& context) {
   const auto named = std::find_if(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
     return Waits(request) && key.by_request() && request.id == key.request_id;
   });
@@ -99,18 +98,18 @@ void SaveRequests::Cancel(const CheckpointKey& key, JobContext& context) {
   }
 }
 
-bool SaveRequests::OnReport(const Member& member, const JobContext& context) {
-  return agreement_.Report(member, context);
+News SaveRequests::OnReport(const Member& member, const JobContext& context) {
+  return News::Step(agreement_.Report(member, context));
 }
 
-bool SaveRequests::OnMember(int rank, const JobContext& context) {
+News SaveRequests::OnMember(int rank, const JobContext& context) {
   const Member* member = context.members.Find(rank);
-  return std::any_of(requests_.begin(), requests_.end(), [&](SaveRequest& request) {
+  return News::Step(std::any_of(requests_.begin(), requests_.end(), [&](SaveRequest& request) {
     return Waits(request) && (member == nullptr || HasLostTrainer(request, *member));
-  });
+  }));
 }
 
-void SaveRequests::OnLost(const std::vector<int>& ranks, JobContext& context) {
+void SaveRequests::OnLost(const std::vector<int>& ranks, const JobContext& context) {
   std::vector<NamedRank> lost;
   for (int rank : ranks) {
     agreement_.OnLost(rank);
@@ -122,27 +121,28 @@ void SaveRequests::OnLost(const std::vector<int>& ranks, JobContext& context) {
   }
 }
 
-void SaveRequests::OnSaveBegun(Save& save, JobContext& context) {
+News SaveRequests::OnSaveBegun(Save& save, const JobContext& context) {
   ++saves_begun_;
   save_of_agreement_begun_ = save_of_agreement_begun_ || save.step() == agreement_.step();
   bool wanted = false;
   for (SaveRequest& request : requests_) {
     if (!Waits(request) || request.step != save.step()) continue;
-    Attach(request, save, context);
+    Attach(request, save);
     wanted = true;
   }
+  bool unwanted = false;
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kEnded || !request.agreed || request.step != save.step()) continue;
-    if (!wanted) save.Abort(request.error, context);
+    unwanted = !wanted;
+    if (unwanted) save.Abort(request.error, context);
     request.agreed = false;
   }
+  return News::Step(wanted || unwanted);
 }
 
-void SaveRequests::Attach(SaveRequest& request, Save& save, JobContext& context) {
+void SaveRequests::Attach(SaveRequest& request, Save& save) {
   save.AddRequest(request.id, request.deadline);
   request.state = SaveRequest::State::kAttached;
-  context.orders_changed = true;
-  ++context.revision;
 }
 
 bool SaveRequests::HasLostTrainer(SaveRequest& request, const Member& member) {
@@ -154,7 +154,7 @@ bool SaveRequests::HasLostTrainer(SaveRequest& request, const Member& member) {
   return false;
 }
 
-void SaveRequests::CheckTrainers(SaveRequest& request, JobContext& context) {
+void SaveRequests::CheckTrainers(SaveRequest& request, const JobContext& context) {
   std::vector<NamedRank> lost;
   for (const auto& [rank, member] : context.members.members()) {
     if (!HasLostTrainer(request, member)) continue;
@@ -165,7 +165,7 @@ void SaveRequests::CheckTrainers(SaveRequest& request, JobContext& context) {
       context);
 }
 
-void SaveRequests::EndAsIncomplete(SaveRequest& request, JobContext& context) {
+void SaveRequests::EndAsIncomplete(SaveRequest& request, const JobContext& context) {
   std::vector<NamedRank> absent;
   for (int rank : context.members.Absent()) {
     absent.push_back({rank, v1::RankProgress::WAITING, "no agent registered"});
@@ -175,7 +175,7 @@ void SaveRequests::EndAsIncomplete(SaveRequest& request, JobContext& context) {
       context);
 }
 
-bool SaveRequests::EndAsStalled(SaveRequest& request, JobContext& context) {
+bool SaveRequests::EndAsStalled(SaveRequest& request, const JobContext& context) {
   if (!context.stalled_step.has_value()) return false;
   End(request,
       OperationError(Reason::kStorageStalled, context, {"save", request.step},
@@ -185,7 +185,7 @@ bool SaveRequests::EndAsStalled(SaveRequest& request, JobContext& context) {
   return true;
 }
 
-void SaveRequests::CheckTime(SaveRequest& request, bool blocked, JobContext& context) {
+void SaveRequests::CheckTime(SaveRequest& request, bool blocked, const JobContext& context) {
   const absl::Duration phase_timeout = context.options.phase_timeout;
   if (context.now >= request.deadline && blocked) {
     if (EndAsStalled(request, context)) return;
@@ -234,7 +234,7 @@ SaveRequests::Awaited SaveRequests::LookAtRanks(SaveRequest& request, const JobC
   return awaited;
 }
 
-void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobContext& context) {
+void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, const JobContext& context) {
   const Operation operation{"save", request.step};
   if (!context.members.complete()) {
     EndAsIncomplete(request, context);
@@ -259,13 +259,12 @@ void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobCo
   }
 }
 
-void SaveRequests::TakeAgreedStep(SaveRequest& request, const Saves& saves, JobContext& context) {
+void SaveRequests::TakeAgreedStep(SaveRequest& request, const Saves& saves, const JobContext& context) {
   if (request.agreed || agreement_.state() != StepAgreement::State::kAgreed || SaveOfAgreementEnded(saves)) return;
   if (!request.step_given) {
     // Somebody has asked for a save of a later step. This one is wanted now.
     if (agreement_.IsFar(context) && IsGiven(agreement_.step())) return;
     request.step = agreement_.step();
-    request.revision = ++context.revision;
   } else if (request.step != agreement_.step()) {
     return;
   }
@@ -283,11 +282,11 @@ bool SaveRequests::SaveOfAgreementEnded(const Saves& saves) const {
   return save_of_agreement_begun_ && saves.Active(agreement_.step()) == nullptr;
 }
 
-bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const OutcomeBook& outcomes, JobContext& context) {
+bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const OutcomeBook& outcomes, const JobContext& context) {
   if (!request.step.has_value()) return false;
   const int64_t step = *request.step;
   if (Save* save = saves.Active(step); save != nullptr) {
-    Attach(request, *save, context);
+    Attach(request, *save);
     return true;
   }
   // The save may have ended within one event.
@@ -302,7 +301,9 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const OutcomeBook&
   return true;
 }
 
-void SaveRequests::Advance(Saves& saves, const OutcomeBook& outcomes, JobContext& context) {
+News SaveRequests::Advance(Saves& saves, const OutcomeBook& outcomes, const JobContext& context) {
+  const auto told = agreement_.told();
+  News news;
   if (!agreement_recovered_ && context.members.all_reported()) {
     agreement_recovered_ = true;
     agreement_.Recover(context);
@@ -315,7 +316,10 @@ void SaveRequests::Advance(Saves& saves, const OutcomeBook& outcomes, JobContext
     for (SaveRequest& request : requests_) {
       if (!Waits(request)) continue;
       TakeAgreedStep(request, saves, context);
-      if (Settle(request, saves, outcomes, context)) continue;
+      if (Settle(request, saves, outcomes, context)) {
+        news.step = true;
+        continue;
+      }
       CheckTrainers(request, context);
       if (!Waits(request)) continue;
       const bool blocked = saves.busy() && !request.agreed;
@@ -326,10 +330,12 @@ void SaveRequests::Advance(Saves& saves, const OutcomeBook& outcomes, JobContext
     AdvanceAgreement(first, saves, outcomes, context);
     moved = agreement_.state() != before;
   }
+  if (agreement_.told() != told) news.orders = News::Orders::kUrgent;
+  return news;
 }
 
 void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, const OutcomeBook& outcomes,
-                                    JobContext& context) {
+                                    const JobContext& context) {
   switch (agreement_.state()) {
     case StepAgreement::State::kIdle:
       if (first != nullptr && !saves.busy()) {
@@ -350,15 +356,10 @@ void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, cons
 }
 
 void SaveRequests::CheckAgreement(const SaveRequest* first, const Saves& saves, const OutcomeBook& outcomes,
-                                  JobContext& context) {
+                                  const JobContext& context) {
   const int64_t step = agreement_.step();
   // The agreement stands in the control pages until every trainer has acted on it or gone past it.
-  bool over = true;
-  for (const auto& [rank, member] : context.members.members()) {
-    const bool begun = std::any_of(member.state.saves().begin(), member.state.saves().end(),
-                                   [&](const v1::SaveState& save) { return save.step() == step; });
-    over = over && (begun || member.current_step().value_or(-1) > step);
-  }
+  const bool over = agreement_.over(context.members);
   // An agreement of an earlier coordinator may have been acted upon before this one knew of it.
   const bool settled = SaveOfAgreementEnded(saves) || (agreement_.inherited() && outcomes.Committed(step));
   const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
@@ -400,7 +401,7 @@ const SaveRequest* SaveRequests::Shown() const {
   const SaveRequest* failed = nullptr;
   for (const SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kEnded || request.saves_begun != saves_begun_) continue;
-    if (failed == nullptr || request.revision > failed->revision) failed = &request;
+    if (failed == nullptr || request.end_revision >= failed->end_revision) failed = &request;
   }
   return failed;
 }
@@ -436,7 +437,7 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
   view.set_request_id(request.id);
   if (request.step.has_value()) view.set_step(*request.step);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
-  view.set_revision(request.revision);
+  view.set_revision(request.state == SaveRequest::State::kEnded ? request.end_revision : context.revision);
   view.set_world_size(static_cast<uint32_t>(context.members.world_size()));
   SetTimestamp(request.created_wall, *view.mutable_create_time());
   view.set_state(request.state == SaveRequest::State::kEnded ? v1::Checkpoint::ABORTED : v1::Checkpoint::PREPARING);

@@ -16,7 +16,7 @@ class SaveRequestsTest : public PartTest {
 
   // The rank's trainer is at this step.
   void Step(int rank, int64_t step, uint64_t trainer = 50) {
-    requests_.OnReport(Report(rank, Trainer(trainer, "", step)), context_);
+    (void)requests_.OnReport(Report(rank, Trainer(trainer, "", step)), context_);
   }
   absl::Status Ask(const std::string& id, std::optional<int64_t> step = std::nullopt,
                    std::optional<int64_t> timeout = std::nullopt) {
@@ -30,7 +30,7 @@ class SaveRequestsTest : public PartTest {
   }
   void Advance() {
     context_.stalled_step = saves_.StalledStep();
-    requests_.Advance(saves_, outcomes_, context_);
+    (void)requests_.Advance(saves_, outcomes_, context_);
   }
   // Lets time pass as the job's ticks do.
   void PassSlowly(absl::Duration time) {
@@ -43,10 +43,10 @@ class SaveRequestsTest : public PartTest {
   void Answer(v1::ArmState::Status answer, int64_t at = 10) {
     for (int rank = 0; rank < 2; ++rank) {
       v1::AgentState state = Trainer(50, "", at);
-      state.mutable_arm()->set_number(requests_.OrderFor(rank)->number());
-      state.mutable_arm()->set_step(requests_.OrderFor(rank)->step());
+      state.mutable_arm()->set_number(requests_.Order()->number());
+      state.mutable_arm()->set_step(requests_.Order()->step());
       state.mutable_arm()->set_status(answer);
-      requests_.OnReport(Report(rank, state), context_);
+      (void)requests_.OnReport(Report(rank, state), context_);
     }
   }
   // Both ranks do what they are ordered: they arm, and then agree.
@@ -74,7 +74,7 @@ TEST_F(SaveRequestsTest, Advance_RanksAgree_TheSaveOfThatStepAnswersIt) {
   Agree();
   ASSERT_TRUE(ViewOf("r").has_step()) << "the ranks have agreed";
   Save& save = saves_.Begin(ViewOf("r").step(), context_);
-  requests_.OnSaveBegun(save, context_);
+  (void)requests_.OnSaveBegun(save, context_);
   Advance();
   EXPECT_TRUE(save.HasRequest("r"));
   EXPECT_EQ(requests_.Find(CheckpointKey{std::nullopt, "r"}), nullptr) << "the save answers now";
@@ -116,7 +116,7 @@ TEST_F(SaveRequestsTest, Advance_AnotherSaveIsUnderWay_WaitsForItsEnd) {
   ASSERT_TRUE(Ask("r").ok());
   EXPECT_FALSE(requests_.agreeing());
   saves_.Cancel(CheckpointKey{}, context_);
-  saves_.Advance(context_);
+  (void)saves_.Advance(context_);
   Advance();
   EXPECT_TRUE(requests_.agreeing());
 }
@@ -148,9 +148,9 @@ TEST_F(SaveRequestsTest, Advance_WorldIsNotComplete_EndsWithTheAbsentRanks) {
 
 TEST_F(SaveRequestsTest, OnMember_TrainerEnded_MakesAStepPossible) {
   ASSERT_TRUE(Ask("r").ok());
-  EXPECT_FALSE(requests_.OnMember(1, context_));
+  EXPECT_FALSE(requests_.OnMember(1, context_).step);
   Step(1, 10, /*trainer=*/51);
-  EXPECT_TRUE(requests_.OnMember(1, context_));
+  EXPECT_TRUE(requests_.OnMember(1, context_).step);
   Advance();
   EXPECT_EQ(Why("r"), Reason::kTrainerLost);
 }
@@ -158,7 +158,7 @@ TEST_F(SaveRequestsTest, OnMember_TrainerEnded_MakesAStepPossible) {
 TEST_F(SaveRequestsTest, OnLost_RequestWaits_EndsWithIt) {
   ASSERT_TRUE(Ask("r").ok());
   members_.Remove(1);
-  requests_.OnLost({1}, context_);
+  (void)requests_.OnLost({1}, context_);
   EXPECT_EQ(Why("r"), Reason::kRankLost);
 }
 
@@ -169,10 +169,10 @@ TEST_F(SaveRequestsTest, OnSaveBegun_RequestWasCancelledAfterTheAgreement_TakesT
   requests_.Cancel(CheckpointKey{std::nullopt, "r"}, context_);
   EXPECT_EQ(Why("r"), Reason::kSaveCancelled);
   Save& other = saves_.Begin(step + 1, context_);
-  requests_.OnSaveBegun(other, context_);
+  (void)requests_.OnSaveBegun(other, context_);
   EXPECT_EQ(other.phase(), Save::Phase::kCollecting);
   Save& save = saves_.Begin(step, context_);
-  requests_.OnSaveBegun(save, context_);
+  (void)requests_.OnSaveBegun(save, context_);
   EXPECT_EQ(save.phase(), Save::Phase::kAborting);
 }
 
@@ -185,7 +185,7 @@ TEST_F(SaveRequestsTest, OnSaveBegun_AnotherAskerHasEnded_TheSaveAnswersTheOneTh
   PassSlowly(absl::Seconds(5));
   EXPECT_EQ(Why("hasty"), Reason::kRankLate);
   Save& save = saves_.Begin(step, context_);
-  requests_.OnSaveBegun(save, context_);
+  (void)requests_.OnSaveBegun(save, context_);
   EXPECT_EQ(save.phase(), Save::Phase::kCollecting) << "somebody still wants it";
   EXPECT_TRUE(save.HasRequest("patient"));
   EXPECT_FALSE(save.HasRequest("hasty"));
@@ -196,9 +196,9 @@ TEST_F(SaveRequestsTest, OnSaveBegun_TheSaveEndsAtOnce_ItsOutcomeAnswersTheReque
   ASSERT_TRUE(Ask("r").ok());
   Agree();
   Save& save = saves_.Begin(ViewOf("r").step(), context_);
-  requests_.OnSaveBegun(save, context_);
+  (void)requests_.OnSaveBegun(save, context_);
   saves_.Cancel(CheckpointKey{}, context_);
-  saves_.Advance(context_);
+  (void)saves_.Advance(context_);
   ASSERT_TRUE(save.ended());
   Advance();
   EXPECT_FALSE(requests_.waiting());
@@ -208,20 +208,20 @@ TEST_F(SaveRequestsTest, OnSaveBegun_TheSaveEndsAtOnce_ItsOutcomeAnswersTheReque
 // The ranks may act on the step before the coordinator knows that all have agreed.
 TEST_F(SaveRequestsTest, Advance_SaveOfTheStepEndedBeforeAllHadAgreed_AgreesOnALaterStep) {
   ASSERT_TRUE(Ask("r").ok());
-  const int64_t step = requests_.OrderFor(0)->step();
+  const int64_t step = requests_.Order()->step();
   Answer(v1::ArmState::ARMED);
   Advance();
   Save& save = saves_.Begin(step, context_);
-  requests_.OnSaveBegun(save, context_);
+  (void)requests_.OnSaveBegun(save, context_);
   saves_.Cancel(CheckpointKey{}, context_);
-  saves_.Advance(context_);
+  (void)saves_.Advance(context_);
   ASSERT_TRUE(save.ended());
   Answer(v1::ArmState::AGREED, step);
   Advance();
   EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
   EXPECT_FALSE(ViewOf("r").has_step()) << "nobody begins step " << ViewOf("r").step() << " again";
-  ASSERT_TRUE(requests_.OrderFor(0).has_value());
-  EXPECT_GT(requests_.OrderFor(0)->step(), step);
+  ASSERT_TRUE(requests_.Order().has_value());
+  EXPECT_GT(requests_.Order()->step(), step);
 }
 
 TEST_F(SaveRequestsTest, Advance_TrainersPassTheAgreedStepWithoutASave_EndsAfterThePhaseTimeout) {
@@ -242,12 +242,12 @@ TEST_F(SaveRequestsTest, Advance_AgreementOfAnEarlierCoordinatorIsOver_AgreesOnA
     state.mutable_arm()->set_number((uint64_t{77} << 32) | 1);
     state.mutable_arm()->set_step(13);
     state.mutable_arm()->set_status(v1::ArmState::AGREED);
-    requests_.OnReport(Report(rank, state), context_);
+    (void)requests_.OnReport(Report(rank, state), context_);
   }
   ASSERT_TRUE(Ask("r").ok());
-  ASSERT_TRUE(requests_.OrderFor(0).has_value());
-  EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::ARM);
-  EXPECT_GT(requests_.OrderFor(0)->step(), 55);
+  ASSERT_TRUE(requests_.Order().has_value());
+  EXPECT_EQ(requests_.Order()->action(), v1::ArmOrder::ARM);
+  EXPECT_GT(requests_.Order()->step(), 55);
   EXPECT_FALSE(ViewOf("r").has_step());
 }
 
@@ -256,26 +256,26 @@ TEST_F(SaveRequestsTest, Advance_AFarStepIsAgreedOn_AnEarlierSaveComesFirst) {
     requests_ = SaveRequests();
     ASSERT_TRUE(Ask("far", 5000).ok());
     Agree();
-    EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::AGREE);
+    EXPECT_EQ(requests_.Order()->action(), v1::ArmOrder::AGREE);
     ASSERT_TRUE(Ask("now", wanted).ok());
-    EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::DISARM);
-    EXPECT_EQ(requests_.OrderFor(0)->step(), 5000);
+    EXPECT_EQ(requests_.Order()->action(), v1::ArmOrder::DISARM);
+    EXPECT_EQ(requests_.Order()->step(), 5000);
     Answer(v1::ArmState::DISARMED);
     Advance();
-    ASSERT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::ARM);
-    EXPECT_LE(requests_.OrderFor(0)->step(), 40);
+    ASSERT_EQ(requests_.Order()->action(), v1::ArmOrder::ARM);
+    EXPECT_LE(requests_.Order()->step(), 40);
     Agree();
     const int64_t step = ViewOf("now").step();
     EXPECT_LE(step, 40);
-    requests_.OnSaveBegun(saves_.Begin(step, context_), context_);
+    (void)requests_.OnSaveBegun(saves_.Begin(step, context_), context_);
     Advance();
     EXPECT_TRUE(saves_.Active(step)->HasRequest("now"));
     saves_.Cancel(CheckpointKey{}, context_);
-    saves_.Advance(context_);
+    (void)saves_.Advance(context_);
     for (int rank = 0; rank < 2; ++rank) Step(rank, step + 1);
     Advance();
-    EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::ARM) << "now it is the far one's turn";
-    EXPECT_EQ(requests_.OrderFor(0)->step(), 5000);
+    EXPECT_EQ(requests_.Order()->action(), v1::ArmOrder::ARM) << "now it is the far one's turn";
+    EXPECT_EQ(requests_.Order()->step(), 5000);
     EXPECT_EQ(ViewOf("far").state(), v1::Checkpoint::PREPARING);
     for (int rank = 0; rank < 2; ++rank) Step(rank, 10, 50);
   }
@@ -285,7 +285,7 @@ TEST_F(SaveRequestsTest, Advance_ANearStepIsAgreedOn_ItsSaveAnswersAll) {
   ASSERT_TRUE(Ask("near", 11).ok());
   Agree();
   ASSERT_TRUE(Ask("now").ok());
-  EXPECT_EQ(requests_.OrderFor(0)->action(), v1::ArmOrder::AGREE);
+  EXPECT_EQ(requests_.Order()->action(), v1::ArmOrder::AGREE);
   EXPECT_EQ(ViewOf("now").step(), 11);
 }
 
@@ -311,7 +311,7 @@ TEST_F(SaveRequestsTest, Cancel_SeveralAskBeforeTheRanksAgree_EndsThemAll) {
 }
 
 TEST_F(SaveRequestsTest, Shown_RequestFailed_IsShownUntilASaveBegins) {
-  requests_.OnSaveBegun(saves_.Begin(98, context_), context_);
+  (void)requests_.OnSaveBegun(saves_.Begin(98, context_), context_);
   ASSERT_TRUE(Ask("first").ok());
   requests_.Cancel(CheckpointKey{}, context_);
   ASSERT_NE(requests_.Shown(), nullptr);
@@ -320,7 +320,7 @@ TEST_F(SaveRequestsTest, Shown_RequestFailed_IsShownUntilASaveBegins) {
   EXPECT_EQ(requests_.Shown()->id, "second") << "it waits";
   requests_.Cancel(CheckpointKey{}, context_);
   EXPECT_EQ(requests_.Shown()->id, "second") << "it ended last";
-  requests_.OnSaveBegun(saves_.Begin(99, context_), context_);
+  (void)requests_.OnSaveBegun(saves_.Begin(99, context_), context_);
   EXPECT_EQ(requests_.Shown(), nullptr);
 }
 

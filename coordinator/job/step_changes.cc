@@ -83,7 +83,7 @@ const ChangedSteps* StepChanges::SoFar(uint64_t number) const {
   return &*found->result;
 }
 
-void StepChanges::Advance(const Loads& loads, const OutcomeBook& outcomes, JobContext& context) {
+void StepChanges::Advance(const Loads& loads, const OutcomeBook& outcomes, const JobContext& context) {
   for (Change& change : changes_) {
     if (change.ended) continue;
     if (change.action.ticket != 0) return;  // under way

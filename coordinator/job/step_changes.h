@@ -30,7 +30,7 @@ class StepChanges {
   const ChangedSteps* SoFar(uint64_t number) const;
 
   // Begins the next change. A step that a load reads is refused: FAILED_PRECONDITION (CHECKPOINT_IN_USE).
-  void Advance(const Loads& loads, const OutcomeBook& outcomes, JobContext& context);
+  void Advance(const Loads& loads, const OutcomeBook& outcomes, const JobContext& context);
   // Takes the result of an action. Returns false if it is not the one that was waited for. A prune that has stopped
   // before its end goes on when the changes that wait now have had their turn.
   bool OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& result, const JobContext& context);

@@ -26,7 +26,7 @@ class StepChangesTest : public PartTest {
     load.set_trainer_incarnation(100);
     load.set_layout_digest("layout");
     load.set_step(step);
-    loads_.Apply(Report(0, state), context_);
+    (void)loads_.Apply(Report(0, state), context_);
   }
 
   Loads loads_;

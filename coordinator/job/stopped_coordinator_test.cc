@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/decision/listening_clock.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/testing/test_job.h"
 
 namespace cairn {
 namespace {
@@ -16,7 +16,7 @@ constexpr absl::Duration kLease = absl::Seconds(10);
 
 class StoppedCoordinatorTest : public ::testing::Test {
  protected:
-  StoppedCoordinatorTest() : decisions_(Options()) {}
+  StoppedCoordinatorTest() : core_("demo", Options(), now_) {}
 
   static DecisionOptions Options() {
     DecisionOptions options;
@@ -25,9 +25,9 @@ class StoppedCoordinatorTest : public ::testing::Test {
   }
   Moment Now() {
     listening_.Pass(now_);
-    return decisions_.At(listening_.Running(now_), now_);
+    return {listening_.Running(now_), now_};
   }
-  Job& job() { return **decisions_.JobFor("demo", Now()); }
+  Job& job() { return core_.job; }
   static v1::AgentIdentity Agent(int rank) {
     v1::AgentIdentity agent;
     agent.set_job("demo");
@@ -41,10 +41,7 @@ class StoppedCoordinatorTest : public ::testing::Test {
     request.set_world_size(kRanks);
     ASSERT_TRUE(job().Register(request, Now()).ok());
   }
-  void Tick() {
-    const Moment moment = Now();
-    decisions_.Tick(moment.now, moment.wall);
-  }
+  void Tick() { job().Tick(Now(), absl::ZeroDuration()); }
   // The process runs for so long.
   void RunFor(absl::Duration duration) {
     for (const absl::Time end = now_ + duration; now_ < end;) {
@@ -59,7 +56,7 @@ class StoppedCoordinatorTest : public ::testing::Test {
 
   absl::Time now_ = absl::UnixEpoch();
   ListeningClock listening_;
-  Decisions decisions_;
+  TestJob core_;
 };
 
 // A tenth of each second is left to it, so that it hears each agent only every 30 seconds. It is no agent's fault.

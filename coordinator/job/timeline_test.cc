@@ -17,7 +17,7 @@ class TimelineTest : public TwoRankFixture {
  protected:
   // The one operation that has ended since the last call.
   v1::Timeline Ended() {
-    const auto timelines = decisions_->TakeTimelines();
+    const auto timelines = core_->TakeTimelines();
     EXPECT_EQ(timelines.size(), 1U);
     return timelines.empty() ? v1::Timeline() : timelines.front()->View();
   }
@@ -78,7 +78,7 @@ TEST_F(TimelineTest, Save_Committed_SaysWhoWaitedForWhom) {
   });
   const PutOutcome put = *Take<PutOutcome>();
   Pass(absl::Seconds(1));
-  EXPECT_TRUE(decisions_->TakeTimelines().empty()) << "it has not ended";
+  EXPECT_TRUE(core_->TakeTimelines().empty()) << "it has not ended";
   job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
 
   const v1::Timeline save = Ended();
@@ -139,13 +139,12 @@ TEST_F(TimelineTest, Summary_SaveUnderWay_CountsItAndItsAge) {
   Report(0, Trainer(0), {Begun(0, 1)});
   Report(1, 0);
   Pass(absl::Seconds(3));
-  const std::vector<v1::JobSummary> summaries = decisions_->Summaries(At());
-  ASSERT_EQ(summaries.size(), 1U);
-  EXPECT_EQ(summaries[0].job(), kJob);
-  EXPECT_EQ(summaries[0].agents(), 2U);
-  EXPECT_EQ(summaries[0].trainers(), 1U);
-  EXPECT_EQ(summaries[0].saves_running(), 1U);
-  EXPECT_EQ(DurationOf(summaries[0].oldest_running()), absl::Seconds(3));
+  const v1::JobSummary summary = job().Summary(At());
+  EXPECT_EQ(summary.job(), kJob);
+  EXPECT_EQ(summary.agents(), 2U);
+  EXPECT_EQ(summary.trainers(), 1U);
+  EXPECT_EQ(summary.saves_running(), 1U);
+  EXPECT_EQ(DurationOf(summary.oldest_running()), absl::Seconds(3));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr int kRanks = 16;  // as many layouts that nobody holds yet are kept
 class WakesTest : public JobFixture {
  protected:
   WakesTest() {
-    StartDecisions(Options(), kRanks);
+    StartJob(Options(), kRanks);
     for (int rank = 0; rank < kRanks; ++rank) Register(rank);
     Recover();
     for (int rank = 0; rank < kRanks; ++rank) Say(rank, {});
@@ -44,14 +44,14 @@ class WakesTest : public JobFixture {
   }
   // As the dispatcher does after every event.
   void AskWoken() {
-    const OrderBook::Woken woken = job().TakeWoken();
+    const Job::Woken woken = core_->TakeWoken();
     asked_ += woken.all ? kRanks : static_cast<int>(woken.ranks.size());
     if (woken.all) {
       for (int rank = 0; rank < kRanks; ++rank) job().OrdersFor(rank, At());
     } else {
       for (const int rank : woken.ranks) job().OrdersFor(rank, At());
     }
-    EXPECT_EQ(job().Inconsistency(), "");
+    EXPECT_EQ(core_->Missed(), "");
   }
   static v1::SaveState Staging(int rank) {
     v1::SaveState save = Begun(rank, 100);

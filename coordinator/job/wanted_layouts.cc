@@ -4,26 +4,27 @@
 
 namespace cairn {
 
-void WantedLayouts::Apply(const Member& member, const LayoutTable& layouts, OrderBook& orders) {
+News WantedLayouts::Apply(const Member& member, const LayoutTable& layouts) {
   const auto at = static_cast<size_t>(member.rank);
   std::vector<std::string> missing;
   for (const LayoutHold& hold : member.layouts) {
     if (!layouts.contains(hold.digest())) missing.push_back(hold.digest());
   }
-  if (named_[at] == missing) return;
-  OnLost(member.rank, orders);
+  if (named_[at] == missing) return {};
+  News news = OnLost(member.rank);
   for (const std::string& digest : missing) {
     std::set<int>& ranks = wanted_[digest];
-    const int asked = ranks.empty() ? -1 : *ranks.begin();
+    if (!ranks.empty() && *ranks.begin() > member.rank) news.ranks.push_back(*ranks.begin());
     ranks.insert(member.rank);
-    if (asked > member.rank) orders.Wake(asked);
   }
   named_.At(at) = std::move(missing);
+  return news;
 }
 
-void WantedLayouts::OnLost(int rank, OrderBook& orders) {
+News WantedLayouts::OnLost(int rank) {
   const auto at = static_cast<size_t>(rank);
-  if (named_[at].empty()) return;
+  News news;
+  if (named_[at].empty()) return news;
   for (const std::string& digest : std::exchange(named_.At(at), {})) {
     const auto wanted = wanted_.find(digest);
     if (wanted == wanted_.end()) continue;
@@ -32,17 +33,19 @@ void WantedLayouts::OnLost(int rank, OrderBook& orders) {
     if (wanted->second.empty()) {
       wanted_.erase(wanted);
     } else if (asked) {
-      orders.Wake(*wanted->second.begin());
+      news.ranks.push_back(*wanted->second.begin());
     }
   }
+  return news;
 }
 
-bool WantedLayouts::OnLayout(const std::string& digest, OrderBook& orders) {
+News WantedLayouts::OnLayout(const std::string& digest) {
+  News news;
   const auto wanted = wanted_.find(digest);
-  if (wanted == wanted_.end()) return false;
-  orders.Wake(*wanted->second.begin());
+  if (wanted == wanted_.end()) return news;
+  news.ranks.push_back(*wanted->second.begin());
   wanted_.erase(wanted);
-  return true;
+  return news;
 }
 
 void WantedLayouts::AddTo(int rank, v1::SynchronizeAgentResponse& response) const {
@@ -50,16 +53,6 @@ void WantedLayouts::AddTo(int rank, v1::SynchronizeAgentResponse& response) cons
     const auto wanted = wanted_.find(digest);
     if (wanted != wanted_.end() && *wanted->second.begin() == rank) response.add_wanted_layouts(digest);
   }
-}
-
-bool WantedLayouts::IsConsistent(const Membership& members, const LayoutTable& layouts) const {
-  std::map<std::string, std::set<int>> wanted;
-  for (const auto& [rank, member] : members.members()) {
-    for (const LayoutHold& hold : member.layouts) {
-      if (!layouts.contains(hold.digest())) wanted[hold.digest()].insert(rank);
-    }
-  }
-  return wanted == wanted_;
 }
 
 }  // namespace cairn

@@ -24,7 +24,7 @@ class ExchangeTest : public JobFixture {
 
   // Two ranks whose agents share no memory. Rank 1 has this policy and version.
   void Start(v1::NcclSupport::Policy policy, int version) {
-    StartDecisions(Options(), 2);
+    StartJob(Options(), 2);
     for (int rank = 0; rank < 2; ++rank) {
       v1::RegisterAgentRequest request;
       *request.mutable_agent() = Identity(rank);
@@ -61,7 +61,7 @@ class ExchangeTest : public JobFixture {
     if (group_[rank].number() != 0) *state.add_groups() = group_[rank];
     said_[rank] = state;
     Synchronize(rank, state);
-    EXPECT_EQ(job().Inconsistency(), "");
+    EXPECT_EQ(core_->Missed(), "");
   }
   void Plan(uint64_t transport_bytes = uint64_t{1} << 30) {
     Answer<PlanLoad>([transport_bytes](Job& job, const PlanLoad& what, const Moment& at) {
@@ -252,7 +252,7 @@ TEST_F(ExchangeTest, Reshard_ARankHasNoRoomAndNcclIsRequired_FailsOnAllRanks) {
 }
 
 TEST_F(ExchangeTest, Reshard_NobodyWantsNccl_HasNothingToDecide) {
-  StartDecisions(Options(), 2);
+  StartJob(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Recover();
   for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
@@ -388,7 +388,7 @@ TEST_F(LoadExchangeTest, Load_RequiredAndNotToBeHad_FailsOnAllRanks) {
 }
 
 TEST_F(LoadExchangeTest, Load_NobodyWantsNccl_AsksForNoBytesBetweenMachines) {
-  StartDecisions(Options(), 2);
+  StartJob(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   StoredAttempt committed;
   committed.step = 7;

@@ -43,7 +43,7 @@ int SlownessOf(v1::IoPath path) {
 std::optional<int64_t> Load::wanted_step() const {
   if (IsReshard()) return std::nullopt;
   if (has_plan()) return plan_.IsStep() ? std::optional(plan_.step) : std::nullopt;
-  if (counts_.with_step == 0) return std::nullopt;
+  if (ranks_.count(Rank::kWithStep) == 0) return std::nullopt;
   for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
     if (ranks_[i].begun && ranks_[i].state.has_step()) return ranks_[i].state.step();
   }
@@ -58,14 +58,13 @@ bool Load::MayRead(int64_t step) const {
 
 bool Load::AllBegun(const JobContext& context) const {
   return context.members.world_size() > 0 && ranks_.size() == static_cast<size_t>(context.members.world_size()) &&
-         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.begun; });
+         ranks_.all(Rank::kBegun);
 }
 
-void Load::SetPhase(Phase phase, JobContext& context) {
+void Load::SetPhase(Phase phase, const JobContext& context) {
   static constexpr std::array<const char*, 4> kNames = {"COLLECTING", "READING", "DONE", "FAILED"};
   if (phase_ == phase) return;
   phase_ = phase;
-  attention_ = context.orders_changed = true;
   // Nobody knows which bytes of it are still under way.
   if (phase == Phase::kFailed && way_.kind == ExchangeWay::Kind::kGroup) {
     context.groups->Break(way_.group, absl::StrCat(group_user(), " failed: ", error_.message()), context.now);
@@ -128,54 +127,41 @@ bool Load::Takes(const Member& member, const v1::LoadState& state) const {
   });
 }
 
-void Load::Join(const Member& member, const v1::LoadState& state, JobContext& context) {
+News Load::Join(const Member& member, const v1::LoadState& state, const JobContext& context) {
   const auto size = static_cast<size_t>(context.members.world_size());
-  if (ranks_.size() < size) ranks_.resize(size);
-  Rank& rank = ranks_.At(static_cast<size_t>(member.rank));
-  rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
+  ranks_.Grow(size);
   may_be_inherited_ = may_be_inherited_ && member.changes == 1;
   if (inherited_plan_.empty()) inherited_plan_ = state.plan_digest();
-  Count(rank, -1);
-  rank.begun = true;
-  rank.agent = member.incarnation;
-  rank.progress = context.now;
-  rank.state = state;
-  Count(rank, +1);
+  ranks_.Change(static_cast<size_t>(member.rank), [&](Rank& rank) {
+    rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
+    rank.begun = true;
+    rank.agent = member.incarnation;
+    rank.progress = context.now;
+    rank.state = state;
+  });
   Record(member.rank, state, context.now);
-  attention_ = attention_ || counts_.begun == ranks_.size() || HasFailed(state);
-  OnMember(member.rank, context);
+  News news = OnMember(member.rank, context);
+  return news += News::Step(ranks_.all(Rank::kBegun) || HasFailed(state));
 }
 
-void Load::OnMember(int rank, JobContext& context) {
-  if (ended() || static_cast<size_t>(rank) >= ranks_.size()) return;
-  attention_ = attention_ || LookAt(rank, context).has_value();
+News Load::OnMember(int rank, const JobContext& context) {
+  if (ended() || static_cast<size_t>(rank) >= ranks_.size()) return {};
+  return News::Step(LookAt(rank, context).has_value());
 }
 
-void Load::Count(const Rank& rank, int sign, Counts& counts) {
-  if (!rank.begun) return;
-  counts.begun += static_cast<size_t>(sign);
-  if (rank.state.phase() == v1::LoadState::DONE) counts.done += static_cast<size_t>(sign);
-  if (HasFailed(rank.state)) counts.failed += static_cast<size_t>(sign);
-  if (rank.state.source_staged()) counts.staged += static_cast<size_t>(sign);
-  if (rank.state.phase() == v1::LoadState::READING || rank.state.phase() == v1::LoadState::DONE) {
-    counts.reading += static_cast<size_t>(sign);
-  }
-  if (!rank.state.source_layout_digest().empty()) counts.resharding += static_cast<size_t>(sign);
-  if (rank.state.has_step()) counts.with_step += static_cast<size_t>(sign);
+uint32_t Load::Rank::marks() const {
+  if (!begun) return 0;
+  const bool done = state.phase() == v1::LoadState::DONE;
+  return 1u << kBegun | uint32_t{done} << kDone | uint32_t{HasFailed(state)} << kFailed |
+         uint32_t{state.source_staged()} << kStaged |
+         uint32_t{done || state.phase() == v1::LoadState::READING} << kReading |
+         uint32_t{!state.source_layout_digest().empty()} << kResharding | uint32_t{state.has_step()} << kWithStep;
 }
 
-bool Load::IsConsistent() const {
-  if (ended()) return true;
-  Counts counts;
-  for (const Rank& rank : ranks_) Count(rank, +1, counts);
-  return counts == counts_;
-}
-
-void Load::Follow(const Member& member, JobContext& context) {
+News Load::Follow(const Member& member, const JobContext& context) {
   const auto at = static_cast<size_t>(member.rank);
-  if (ended() || !ranks_[at].begun) return;
-  Rank& rank = ranks_.At(at);
-  if (rank.agent != member.incarnation || HasFailed(rank.state)) return;
+  const Rank& rank = ranks_[at];
+  if (ended() || !rank.begun || rank.agent != member.incarnation || HasFailed(rank.state)) return {};
   const v1::LoadState* found = nullptr;
   bool followed = false;
   for (const v1::LoadState& state : member.state.loads()) {
@@ -186,14 +172,15 @@ void Load::Follow(const Member& member, JobContext& context) {
   if (found != nullptr && (!followed || HasFailed(*found))) return Update(member.rank, *found, context);
   const v1::TrainerState& trainer = member.state.trainer();
   const bool alive = trainer.attached() && trainer.incarnation() == rank.state.trainer_incarnation();
-  Count(rank, -1);
-  rank.state.set_phase(v1::LoadState::FAILED);
-  Count(rank, +1);
-  attention_ = true;
-  *rank.state.mutable_error() = StatusToProto(
+  const absl::Status error =
       alive ? MakeError(Reason::kInterrupted, followed ? "its trainer gave this call up and has begun another"
                                                        : "its trainer gave the call up")
-            : MakeError(Reason::kTrainerLost, "its trainer ended"));
+            : MakeError(Reason::kTrainerLost, "its trainer ended");
+  ranks_.Change(at, [&](Rank& given_up) {
+    given_up.state.set_phase(v1::LoadState::FAILED);
+    *given_up.state.mutable_error() = StatusToProto(error);
+  });
+  return News::Step();
 }
 
 void Load::Record(int rank, const v1::LoadState& state, absl::Time now) {
@@ -207,25 +194,26 @@ void Load::Record(int rank, const v1::LoadState& state, absl::Time now) {
   if (state.phase() == v1::LoadState::DONE) timeline_->Mark(rank, RankMark::kDone, now);
 }
 
-void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
-  Rank& rank = ranks_.At(static_cast<size_t>(index));
-  const bool moved = rank.state.phase() != state.phase() || rank.state.bytes_done() != state.bytes_done() ||
-                     rank.state.storage_bytes() != state.storage_bytes() ||
-                     rank.state.plan_digest() != state.plan_digest() ||
-                     rank.state.source_staged() != state.source_staged();
-  if (!moved || (rank.state.phase() == v1::LoadState::DONE && !HasFailed(state))) return;
-  const auto counts = counts_;
-  Count(rank, -1);
-  rank.progress = context.now;
-  rank.state = state;
-  Count(rank, +1);
+News Load::Update(int index, const v1::LoadState& state, const JobContext& context) {
+  const auto at = static_cast<size_t>(index);
+  const v1::LoadState& before = ranks_[at].state;
+  const bool moved = before.phase() != state.phase() || before.bytes_done() != state.bytes_done() ||
+                     before.storage_bytes() != state.storage_bytes() || before.plan_digest() != state.plan_digest() ||
+                     before.source_staged() != state.source_staged();
+  if (!moved || (before.phase() == v1::LoadState::DONE && !HasFailed(state))) return {};
+  const size_t failed = ranks_.count(Rank::kFailed), done = ranks_.count(Rank::kDone);
+  const size_t staged = ranks_.count(Rank::kStaged), reading = ranks_.count(Rank::kReading);
+  ranks_.Change(at, [&](Rank& rank) {
+    rank.progress = context.now;
+    rank.state = state;
+  });
   Record(index, state, context.now);
-  const bool all_staged = counts_.staged > counts.staged && counts_.staged == ranks_.size();
-  if (all_staged) progress_base_ = context.now;                          // those that have waited for it begin only now
-  const bool all_over = counts_.done + counts_.failed == counts_.begun;  // an error waits for nobody who has not begun
-  attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
-               (counts_.done > counts.done && all_over) || all_staged ||
-               (counts_.reading > counts.reading && counts_.reading == ranks_.size());
+  const bool all_staged = ranks_.count(Rank::kStaged) > staged && ranks_.all(Rank::kStaged);
+  if (all_staged) progress_base_ = context.now;  // those that have waited for it begin only now
+  const size_t failed_now = ranks_.count(Rank::kFailed), done_now = ranks_.count(Rank::kDone);
+  const bool all_over = done_now + failed_now == ranks_.count(Rank::kBegun);  // an error waits for no other to begin
+  return News::Step((failed_now > failed && (failed == 0 || all_over)) || (done_now > done && all_over) || all_staged ||
+                    (ranks_.count(Rank::kReading) > reading && ranks_.all(Rank::kReading)));
 }
 
 v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
@@ -268,7 +256,7 @@ std::vector<int> Load::Awaited(const JobContext& context) const {
   return ranks;
 }
 
-void Load::Fail(absl::Status error, JobContext& context) {
+void Load::Fail(absl::Status error, const JobContext& context) {
   if (ended()) return;
   error_ = std::move(error);
   if (way_.kind == ExchangeWay::Kind::kGroup && HasReason(error_, Reason::kTransportFailed)) {
@@ -304,9 +292,20 @@ std::string Load::CallsDigest() const {
   return digester.Finish();
 }
 
-void Load::Advance(JobContext& context) {
-  attention_ = false;
-  if (ended() || !CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
+News Load::Advance(const JobContext& context) {
+  // One step makes the next one possible.
+  for (Told last = told(); !ended(); last = told()) {
+    AdvanceOnce(context);
+    if (told() == last) break;
+  }
+  const Told before = std::exchange(told_, told());
+  News news = News::Urgent(before != told_);
+  news.step = before.phase != told_.phase;
+  return news;
+}
+
+void Load::AdvanceOnce(const JobContext& context) {
+  if (!CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
   const std::vector<int> awaited = Awaited(context);
   std::vector<int> late;
   for (int rank : awaited) {
@@ -330,33 +329,11 @@ void Load::Advance(JobContext& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) {
     if (ticket_ != 0 || !awaited.empty() || !CheckAgreement(context)) return;
-    PlanLoad make;
-    make.number = id_;
-    make.step = wanted_step();
-    make.strict = ranks_.front().state.strict();
-    make.fallback = ranks_.front().state.fallback();
-    make.known = context.known_steps;
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      make.layout.push_back(ranks_[i].state.layout_digest());
-      if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
-      const Member& member = *context.members.Find(static_cast<int>(i));
-      make.node.push_back(member.node);
-      make.kept.push_back({ranks_[i].state.kept_step(), ranks_[i].state.kept_attempt()});
-      const uint64_t wish = member.state.round_bytes();
-      if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
-    }
-    if (context.groups != nullptr && !IsReshard()) make.memory = Groups::MemoryOf(context.members);
-    make.calls_digest = CallsDigest();
-    ticket_ = make.ticket = context.NewTicket();
-    progress_base_ = context.now;
-    context.Do(std::move(make));
+    Plan(context);
     return;
   }
   if (!CheckExchange(context)) return;
-  if (!std::all_of(ranks_.begin(), ranks_.end(),
-                   [](const Rank& rank) { return rank.state.phase() == v1::LoadState::DONE; })) {
-    return;
-  }
+  if (!ranks_.all(Rank::kDone)) return;
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
     if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
@@ -364,7 +341,30 @@ void Load::Advance(JobContext& context) {
   SetPhase(Phase::kDone, context);
 }
 
-void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
+void Load::Plan(const JobContext& context) {
+  PlanLoad make;
+  make.number = id_;
+  make.step = wanted_step();
+  make.strict = ranks_.front().state.strict();
+  make.fallback = ranks_.front().state.fallback();
+  make.known = context.known_steps;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    make.layout.push_back(ranks_[i].state.layout_digest());
+    if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
+    const Member& member = *context.members.Find(static_cast<int>(i));
+    make.node.push_back(member.node);
+    make.kept.push_back({ranks_[i].state.kept_step(), ranks_[i].state.kept_attempt()});
+    const uint64_t wish = member.state.round_bytes();
+    if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
+  }
+  if (context.groups != nullptr && !IsReshard()) make.memory = Groups::MemoryOf(context.members);
+  make.calls_digest = CallsDigest();
+  ticket_ = make.ticket = context.NewTicket();
+  progress_base_ = context.now;
+  context.Do(std::move(make));
+}
+
+void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context) {
   if (ticket != ticket_ || ended() || has_plan()) return;
   if (!plan.ok()) {
     if (HasReason(plan.status(), Reason::kPlanUnknown)) {
@@ -400,7 +400,7 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
   SetPhase(Phase::kReading, context);
 }
 
-bool Load::CheckExchange(JobContext& context) {
+bool Load::CheckExchange(const JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kUndecided) {
     context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
     if (!AllLend()) return true;
@@ -426,11 +426,10 @@ bool Load::CheckExchange(JobContext& context) {
   return false;
 }
 
-bool Load::TakeWay(ExchangeWay way, JobContext& context) {
+bool Load::TakeWay(ExchangeWay way, const JobContext& context) {
   if (way.kind == way_.kind) return true;
   if (way_.kind == ExchangeWay::Kind::kUndecided) progress_base_ = context.now;  // bytes were held until now
   way_ = std::move(way);
-  context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
     const absl::Status error = OperationError(Reason::kNcclUnavailable, context, operation(),
                                               absl::StrCat("--nccl=require, but ", way_.reason));

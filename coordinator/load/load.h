@@ -20,11 +20,12 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
-#include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
+#include "coordinator/membership/counted_ranks.h"
 #include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
@@ -60,33 +61,31 @@ class Load {
   // Returns whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has
   // ended.
   bool Takes(const Member& member, const v1::LoadState& state) const;
-  void Join(const Member& member, const v1::LoadState& state, JobContext& context);
+  News Join(const Member& member, const v1::LoadState& state, const JobContext& context);
   // The rank's call, with its trainer and number; null if it has none here.
   const v1::LoadState* CallOf(int rank) const;
   // Takes what the rank's agent now reports of the rank's call, if the call is in this operation. A call that the agent
   // does not report any more, or that a later call of its trainer follows, was given up.
-  void Follow(const Member& member, JobContext& context);
+  News Follow(const Member& member, const JobContext& context);
   // Says that the rank's agent has come, is lost, or has another trainer.
-  void OnMember(int rank, JobContext& context);
-  // Does everything that follows from the state and the time. It looks at every rank; see Save::Advance for when.
-  void Advance(JobContext& context);
-  // Returns whether a report or a member has made a step possible since the last Advance.
-  bool attention() const { return attention_; }
-  void Fail(absl::Status error, JobContext& context);
-  void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
+  News OnMember(int rank, const JobContext& context);
+  // Takes every step that follows from the state and the time. It looks at every rank; see Save::Advance for when, and
+  // for its news.
+  News Advance(const JobContext& context);
+  void Fail(absl::Status error, const JobContext& context);
+  void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context);
 
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;
   // The load as people see it, with the ranks of `shown`.
   v1::Load View(const JobContext& context, const ShownRanks& shown) const;
   NoteworthyRanks Noteworthy(const JobContext& context) const;
-  // Returns whether the ranks are counted as they are. Only tests call it: it looks at every rank.
-  bool IsConsistent() const;
 
  private:
-  friend struct BookkeepingFault;  // of tests
-
   struct Rank {
+    enum Mark { kBegun, kDone, kFailed, kStaged, kReading, kResharding, kWithStep, kMarks };  // kReading: or done
+    uint32_t marks() const;
+
     bool begun = false;
     uint64_t agent = 0;
     v1::LoadState state;
@@ -99,11 +98,20 @@ class Load {
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
-  void Update(int index, const v1::LoadState& state, JobContext& context);
+  // What all ranks are told alike, and how far the load is.
+  struct Told {
+    Phase phase = Phase::kCollecting;
+    ExchangeWay::Kind way = ExchangeWay::Kind::kNone;
+
+    bool operator==(const Told&) const = default;
+  };
+  Told told() const { return {phase_, way_.kind}; }
+
+  News Update(int index, const v1::LoadState& state, const JobContext& context);
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::LoadState& state, absl::Time now);
   // The bytes come from the ranks' memory instead of a checkpoint.
-  bool IsReshard() const { return counts_.resharding > 0; }
+  bool IsReshard() const { return ranks_.count(Rank::kResharding) > 0; }
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
@@ -115,50 +123,39 @@ class Load {
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
   // Looks at one rank's agent and trainer. While a rank has not begun, its agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
-  std::optional<MemberFault> LookAt(int index, JobContext& context);
-  bool CheckMembers(JobContext& context);
-  // The number of ranks in each state, kept with every report.
-  struct Counts {
-    size_t begun = 0;
-    size_t done = 0;
-    size_t failed = 0;
-    size_t staged = 0;
-    size_t reading = 0;  // or done
-    size_t resharding = 0;
-    size_t with_step = 0;
-
-    bool operator==(const Counts&) const = default;
-  };
-  // Adds `sign` for everything that is counted of `rank`.
-  void Count(const Rank& rank, int sign) { Count(rank, sign, counts_); }
-  static void Count(const Rank& rank, int sign, Counts& counts);
+  std::optional<MemberFault> LookAt(int index, const JobContext& context);
+  // Notes which trainer the rank has.
+  static void See(Rank& rank, const Member& member, absl::Time now);
+  bool CheckMembers(const JobContext& context);
   // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
   // released, so that its call begins a new operation.
   void ReleaseSuccessors();
-  bool CheckErrors(JobContext& context);
+  bool CheckErrors(const JobContext& context);
   // Adds to `error` which step to load instead, if the error is damage of the checkpoint.
   absl::Status WithOlderStep(absl::Status error, const JobContext& context) const;
   // Returns whether every agent has said what it holds to a coordinator that has restarted.
   bool AnswersAreIn(const JobContext& context) const;
   // Returns whether all ranks may still come into an operation that began under an earlier coordinator.
-  bool CheckInherited(JobContext& context);
-  bool CheckAgreement(JobContext& context);
+  bool CheckInherited(const JobContext& context);
+  bool CheckAgreement(const JobContext& context);
   // See PlanLoad::calls_digest.
   std::string CallsDigest() const;
   // Returns whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
   // Returns whether each rank lends what others take of it.
-  bool AllLend() const { return (IsReshard() ? counts_.staged : counts_.reading) == ranks_.size(); }
+  bool AllLend() const { return ranks_.all(IsReshard() ? Rank::kStaged : Rank::kReading); }
   // Decides by which transport the bytes go, as far as that can be said now. False: the load cannot go on.
-  bool CheckExchange(JobContext& context);
-  bool TakeWay(ExchangeWay way, JobContext& context);
+  bool CheckExchange(const JobContext& context);
+  bool TakeWay(ExchangeWay way, const JobContext& context);
   void AddExchange(v1::LoadOrder& order) const;
   // Returns the name by which it has its group.
   std::string group_user() const { return absl::StrCat("load ", id_); }
   // Unspecified while it is not decided, and if NCCL is not wanted.
   v1::Transport exchange_transport() const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
-  void SetPhase(Phase phase, JobContext& context);
+  void AdvanceOnce(const JobContext& context);
+  void Plan(const JobContext& context);
+  void SetPhase(Phase phase, const JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
   uint64_t Line() const;
   // Frees what an ended load does not need any more.
@@ -171,10 +168,8 @@ class Load {
   // coordinator.
   bool may_be_inherited_ = true;
   Phase phase_ = Phase::kCollecting;
-  RankTable<Rank> ranks_;
-  // Those of phases only say when to look at all ranks.
-  Counts counts_;
-  bool attention_ = true;
+  CountedRanks<Rank> ranks_;
+  Told told_;  // when Advance was called last
 
   absl::Time progress_base_;
   absl::Time first_failure_ = absl::InfiniteFuture();

@@ -80,9 +80,9 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
   return named_ranks;
 }
 
-bool Load::CheckMembers(JobContext& context) {
+bool Load::CheckMembers(const JobContext& context) {
   const size_t world = static_cast<size_t>(context.members.world_size());
-  if (ranks_.size() < world) ranks_.resize(world);
+  ranks_.Grow(world);
   if (world > 0 && ranks_.size() != world) {
     Fail(OperationError(Reason::kRankLost, context, operation(), "the job's world size changed during the load"),
          context);
@@ -101,7 +101,7 @@ bool Load::CheckMembers(JobContext& context) {
   return !ended();
 }
 
-std::optional<MemberFault> Load::LookAt(int index, JobContext& context) {
+std::optional<MemberFault> Load::LookAt(int index, const JobContext& context) {
   const Member* member = context.members.Find(index);
   if (member == nullptr) {
     const Rank& rank = ranks_[static_cast<size_t>(index)];
@@ -109,29 +109,40 @@ std::optional<MemberFault> Load::LookAt(int index, JobContext& context) {
     if (!rank.begun && !rank.seen) return std::nullopt;
     return MemberFault{false, "its agent is gone"};
   }
-  Rank& rank = ranks_.At(static_cast<size_t>(index));
+  const Rank& rank = ranks_[static_cast<size_t>(index)];
   if (!rank.begun && member->heard < created_) return std::nullopt;
-  rank.seen = true;
-  if (rank.begun && member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
+  const bool same_agent = !rank.begun || member->incarnation == rank.agent;
+  ranks_.Change(static_cast<size_t>(index), [&](Rank& seen) {
+    seen.seen = true;
+    if (same_agent && member->reported) See(seen, *member, context.now);
+  });
+  if (!same_agent) return MemberFault{false, "its agent was restarted"};
   if (!member->reported) return std::nullopt;
+  const Rank& rank_now = ranks_[static_cast<size_t>(index)];
   const v1::TrainerState& trainer = member->state.trainer();
+  if (!rank_now.begun) {
+    if (context.now - rank_now.trainer_gone < kNextTrainerGrace) return std::nullopt;
+    return MemberFault{true, "its trainer ended and none has taken its place"};
+  }
+  // If the rank's load has failed, its error counts, and not that its trainer then ended.
+  if (HasFailed(rank_now.state) || rank_now.state.phase() == v1::LoadState::DONE || rank_now.seen_trainer == 0)
+    return std::nullopt;
+  if (trainer.attached() && trainer.incarnation() == rank_now.state.trainer_incarnation()) return std::nullopt;
+  return MemberFault{true, "its trainer ended"};
+}
+
+void Load::See(Rank& rank, const Member& member, absl::Time now) {
+  const v1::TrainerState& trainer = member.state.trainer();
   if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) {
     rank.successor = rank.successor || IsSuccessor(rank, trainer.incarnation());
     rank.seen_trainer = trainer.incarnation();
   }
-  if (!rank.begun) {
-    if (trainer.attached()) {
-      rank.trainer_gone = absl::InfiniteFuture();
-    } else if (rank.seen_trainer != 0) {
-      rank.trainer_gone = std::min(rank.trainer_gone, context.now);
-    }
-    if (context.now - rank.trainer_gone < kNextTrainerGrace) return std::nullopt;
-    return MemberFault{true, "its trainer ended and none has taken its place"};
+  if (rank.begun) return;
+  if (trainer.attached()) {
+    rank.trainer_gone = absl::InfiniteFuture();
+  } else if (rank.seen_trainer != 0) {
+    rank.trainer_gone = std::min(rank.trainer_gone, now);
   }
-  // If the rank's load has failed, its error counts, and not that its trainer then ended.
-  if (HasFailed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) return std::nullopt;
-  if (trainer.attached() && trainer.incarnation() == rank.state.trainer_incarnation()) return std::nullopt;
-  return MemberFault{true, "its trainer ended"};
 }
 
 bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
@@ -141,15 +152,13 @@ bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
 void Load::ReleaseSuccessors() {
   if (has_plan()) return;  // all have begun it, and were told so: they are in it together
   for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
-    Rank& rank = ranks_.At(i);
-    if (!rank.successor) continue;
+    if (!ranks_[i].successor) continue;
     timeline_->Forget(static_cast<int>(i));
-    Count(rank, -1);
-    rank = Rank();
+    ranks_.Change(i, [](Rank& rank) { rank = Rank(); });
   }
 }
 
-bool Load::CheckErrors(JobContext& context) {
+bool Load::CheckErrors(const JobContext& context) {
   std::vector<RankError> errors;
   bool others_over = true;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -239,7 +248,7 @@ bool Load::AnswersAreIn(const JobContext& context) const {
   return !inherited_plan_.empty() && context.members.all_reported();
 }
 
-bool Load::CheckInherited(JobContext& context) {
+bool Load::CheckInherited(const JobContext& context) {
   if (AllBegun(context) || !AnswersAreIn(context)) return true;
   std::vector<NamedRank> gone;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -251,7 +260,7 @@ bool Load::CheckInherited(JobContext& context) {
   return false;
 }
 
-bool Load::CheckAgreement(JobContext& context) {
+bool Load::CheckAgreement(const JobContext& context) {
   const v1::LoadState& first = ranks_.front().state;
   for (size_t i = 1; i < ranks_.size(); ++i) {
     const v1::LoadState& other = ranks_[i].state;

@@ -41,49 +41,51 @@ bool Loads::IsNew(const Member& member, const v1::LoadState& state) const {
          });
 }
 
-void Loads::Apply(const Member& member, JobContext& context) {
-  for (Load& load : loads_) load.Follow(member, context);
+News Loads::Apply(const Member& member, const JobContext& context) {
+  News news;
+  for (Load& load : loads_) news += load.Follow(member, context);
   for (const v1::LoadState& state : member.state.loads()) {
     if (Find(member.rank, state) != nullptr || !IsNew(member, state)) continue;
     auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) { return each.Takes(member, state); });
     if (load == loads_.end()) {
       if (running() >= kMaxActive) continue;
       load = loads_.emplace(loads_.end(), ++last_id_, state.plan_digest(), context.now, context.wall);
+      news.step = true;
       context.Log(LogLevel::kInfo, "load_state", {{"load", last_id_}, {"state", "COLLECTING"}});
     }
-    load->Join(member, state, context);
+    news += load->Join(member, state, context);
   }
+  return news;
 }
 
-void Loads::OnMember(int rank, JobContext& context) {
-  for (Load& load : loads_) load.OnMember(rank, context);
+News Loads::OnMember(int rank, const JobContext& context) {
+  News news;
+  for (Load& load : loads_) news += load.OnMember(rank, context);
+  return news;
 }
 
-bool Loads::attention() const {
-  return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended() && load.attention(); });
-}
-
-bool Loads::Advance(JobContext& context) {
-  bool ended = false;
+News Loads::Advance(const JobContext& context) {
+  News news;
   for (Load& load : loads_) {
-    if (load.ended()) continue;
-    do {
-      load.Advance(context);
-    } while (load.attention() && !load.ended());
-    if (!load.ended()) continue;
-    ended = true;
-    for (const auto& [rank, member] : context.members.members()) {
-      const v1::LoadState* call = load.CallOf(rank);
-      if (call == nullptr || !IsCurrent(member, *call)) continue;
-      Call& newest = newest_[rank];
-      if (newest.trainer != call->trainer_incarnation()) newest = {call->trainer_incarnation(), 0};
-      newest.number = std::max(newest.number, call->number());
-    }
+    const News of_load = load.Advance(context);
+    if (of_load.step && load.ended()) Remember(load, context.members);
+    news += of_load;
   }
-  return ended;
+  return news;
 }
 
-void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
+void Loads::Remember(const Load& load, const Membership& members) {
+  for (const auto& [rank, member] : members.members()) {
+    const v1::LoadState* call = load.CallOf(rank);
+    if (call == nullptr || !IsCurrent(member, *call)) continue;
+    Call& newest = newest_[rank];
+    if (newest.trainer != call->trainer_incarnation()) newest = {call->trainer_incarnation(), 0};
+    newest.number = std::max(newest.number, call->number());
+  }
+}
+
+void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
+                      const JobContext& context) {
   for (Load& load : loads_) {
     if (load.id() == id) load.OnPlanned(ticket, plan, context);
   }
@@ -149,10 +151,6 @@ std::vector<int64_t> Loads::WantedSteps() const {
     if (step.has_value()) steps.push_back(*step);
   }
   return steps;
-}
-
-bool Loads::IsConsistent() const {
-  return std::all_of(loads_.begin(), loads_.end(), [](const Load& load) { return load.IsConsistent(); });
 }
 
 bool Loads::MayRead(int64_t step) const {

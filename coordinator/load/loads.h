@@ -20,6 +20,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/load/load.h"
 
@@ -29,15 +30,12 @@ namespace cairn {
 class Loads {
  public:
   // Takes what the rank's agent has reported.
-  void Apply(const Member& member, JobContext& context);
+  News Apply(const Member& member, const JobContext& context);
   // Says that the rank's agent has come, is lost, or has another trainer.
-  void OnMember(int rank, JobContext& context);
-  // Returns whether a report or a member has made a step possible since the last Advance.
-  bool attention() const;
-  // Takes every step that has become possible. Returns true if an operation has ended. A call that waited for it may
-  // then begin, once the members' reports are applied again.
-  bool Advance(JobContext& context);
-  void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
+  News OnMember(int rank, const JobContext& context);
+  // Takes every step that has become possible. There is a step in its news if an operation has come into another phase.
+  News Advance(const JobContext& context);
+  void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context);
   // Forgets operations that have ended and that no agent speaks of any more, but for the last ones, which people see.
   // Costs a look at every rank.
   void Forget(const Membership& members);
@@ -47,6 +45,9 @@ class Loads {
   bool busy() const;
   // Returns how many are under way.
   size_t running() const;
+  // Returns how many have ended since the coordinator's start. A call that waited for one of them may then begin, once
+  // the members' reports are applied again.
+  uint64_t ended() const { return last_id_ - running(); }
   // Returns when the oldest of these began.
   absl::Time oldest_running() const;
   // The steps that loads read or want, as far as they are known.
@@ -56,12 +57,8 @@ class Loads {
   void View(const JobContext& context, const ShownRanks& shown, v1::Job& view) const;
   // Returns the ranks of all loads under way that are worth a look.
   NoteworthyRanks Noteworthy(const JobContext& context) const;
-  // See Load::IsConsistent.
-  bool IsConsistent() const;
 
  private:
-  friend struct BookkeepingFault;  // of tests
-
   struct Call {
     uint64_t trainer = 0;
     uint64_t number = 0;
@@ -70,6 +67,8 @@ class Loads {
   const Load* Find(int rank, const v1::LoadState& state) const;
   // Returns whether the call may join or open an operation.
   bool IsNew(const Member& member, const v1::LoadState& state) const;
+  // Remembers the calls of a load that has ended.
+  void Remember(const Load& load, const Membership& members);
 
   std::list<Load> loads_;  // oldest first
   uint64_t last_id_ = 0;

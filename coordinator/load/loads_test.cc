@@ -26,7 +26,7 @@ TEST_F(LoadsTest, Advance_AgentOfTheLastRunIsLost_WaitsForItsSuccessor) {
   DecisionOptions options = Options();
   options.phase_timeout = absl::Minutes(1);
   options.lease_ttl = absl::Seconds(10);
-  StartDecisions(options, 2);
+  StartJob(options, 2);
   for (int rank = 0; rank < 2; ++rank) {
     Register(rank);
     Report(rank, Trainer(rank));
@@ -57,7 +57,7 @@ TEST_F(LoadsTest, Advance_AgentOfTheLastRunIsLost_WaitsForItsSuccessor) {
 TEST_F(LoadsTest, Advance_AgentIsLostThatWasHeardInTheLoad_EndsIt) {
   DecisionOptions options = Options();
   options.lease_ttl = absl::Seconds(10);
-  StartDecisions(options, 2);
+  StartJob(options, 2);
   for (int rank = 0; rank < 2; ++rank) {
     Register(rank);
     Report(rank, Trainer(rank));
@@ -142,7 +142,7 @@ TEST_F(LoadsTest, OrderToRead_WhateverTheWorld_StaysBelowTwoKilobytes) {
     Start(ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       Report(rank, Call(rank, 1));
-      decisions_->layouts().Add(Layout(rank), 1);  // more layouts than are kept of those that nobody holds
+      core_->layouts.Add(Layout(rank), 1);  // more layouts than are kept of those that nobody holds
     }
     Report(0, Call(0, 1));
     ASSERT_TRUE(Plan());
@@ -395,7 +395,7 @@ TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
     Report(0, Failed(Call(0, number), Reason::kTimedOut, "0 s"));
     ASSERT_EQ(Action(0, number), v1::LoadOrder::FAILED);
     ASSERT_LE(job().View(At()).loads_size(), 17);
-    decisions_->TakeLog();
+    core_->TakeLog();
   }
   // An agent that never drops what has ended.
   std::vector<v1::LoadState> calls;

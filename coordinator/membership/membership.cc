@@ -25,6 +25,13 @@ std::vector<std::string> LayoutsOf(const v1::AgentState& state) {
 
 }  // namespace
 
+uint32_t Member::marks() const {
+  const bool says = incarnation != 0 && reported;
+  return uint32_t{incarnation != 0} << kPresent | uint32_t{says} << kReported |
+         uint32_t{says && !state.trainer().layout_digest().empty()} << kWithLayout |
+         uint32_t{says && !asked.empty()} << kAsking;
+}
+
 std::optional<int64_t> Member::current_step() const {
   if (!reported || !state.trainer().has_current_step()) return std::nullopt;
   return state.trainer().current_step();
@@ -60,10 +67,10 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
                      " ago; its lease ends in ", DurationText(held->lease_end - (now - deaf_))),
         {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", held->node}});
   }
-  const bool alone = size_ == 0 || (size_ == 1 && held != nullptr);
+  const bool alone = empty() || (size() == 1 && held != nullptr);
   if (!alone && world_size != world_size_) {
     return MakeError(Reason::kWorldSizeMismatch,
-                     absl::StrCat(job_, ": rank ", rank, " says ", world_size, " ranks, the ", size_,
+                     absl::StrCat(job_, ": rank ", rank, " says ", world_size, " ranks, the ", size(),
                                   " live agents say ", world_size_),
                      {{"job", job_}, {"rank", absl::StrCat(rank)}});
   }
@@ -74,65 +81,47 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   const bool changed = held == nullptr || world_size != world_size_;
   if (world_size != world_size_) last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
   world_size_ = world_size;
-  std::unique_ptr<Member>& slot = slots_.At(static_cast<size_t>(rank));
-  if (slot == nullptr) {
-    slot = std::make_unique<Member>();
-    slot->rank = rank;
-    slot->stepped = slot->process_since = now;
-    slot->by_silence = by_silence_.insert(by_silence_.end(), rank);
-    ++size_;
-  }
-  Member& member = *slot;
-  member.incarnation = agent.incarnation();
-  member.node = request.node();
-  member.transfer_address = request.transfer_address();
-  member.descriptor_socket = request.descriptor_socket();
-  member.boot_id = request.boot_id();
-  member.nccl = request.nccl();
-  member.short_orders = request.short_orders();
-  Renew(member, now);
+  slots_.Change(static_cast<size_t>(rank), [&](Member& member) {
+    if (held == nullptr) {
+      member.rank = rank;
+      member.stepped = member.process_since = now;
+      member.by_silence = by_silence_.insert(by_silence_.end(), rank);
+    }
+    member.incarnation = agent.incarnation();
+    member.node = request.node();
+    member.transfer_address = request.transfer_address();
+    member.descriptor_socket = request.descriptor_socket();
+    member.boot_id = request.boot_id();
+    member.nccl = request.nccl();
+    member.short_orders = request.short_orders();
+  });
+  Renew(rank, now);
   if (changed) ++epoch_;
   return changed;
 }
 
-void Membership::Renew(Member& member, absl::Time now) {
-  member.heard = now;
-  member.lease_end = now - deaf_ + lease_ttl_;
-  by_silence_.splice(by_silence_.end(), by_silence_, member.by_silence);
+void Membership::Renew(int rank, absl::Time now) {
+  slots_.Change(static_cast<size_t>(rank), [&](Member& member) {
+    member.heard = now;
+    member.lease_end = now - deaf_ + lease_ttl_;
+    by_silence_.splice(by_silence_.end(), by_silence_, member.by_silence);
+  });
 }
 
-absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent, absl::Time now) {
-  if (slots_[agent.rank()] == nullptr) {
+absl::StatusOr<const Member*> Membership::Authenticate(const v1::AgentIdentity& agent, absl::Time now) {
+  const Member& member = slots_[agent.rank()];
+  if (member.incarnation == 0) {
     return MakeError(Reason::kNotRegistered, absl::StrCat(job_, ": rank ", agent.rank(), " is not registered"),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
-  Member& member = *slots_[agent.rank()];
   if (member.incarnation != agent.incarnation()) {
     return MakeError(Reason::kStaleIncarnation,
                      absl::StrCat(job_, ": rank ", agent.rank(), " belongs to agent ", ShortId(member.incarnation),
                                   " now, not to ", ShortId(agent.incarnation())),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
-  Renew(member, now);
+  Renew(member.rank, now);
   return &member;
-}
-
-void Membership::Count(const Member& member, int sign) {
-  const auto add = [&](size_t& count) { count += static_cast<size_t>(sign); };
-  if (!member.reported) return;
-  add(reported_);
-  if (!member.state.trainer().layout_digest().empty()) add(with_layout_);
-  for (const v1::SaveState& save : member.state.saves()) {
-    const auto reporting = reporting_.try_emplace(save.step(), 0).first;
-    add(reporting->second);
-    if (reporting->second == 0) reporting_.erase(reporting);
-  }
-  if (member.asked.empty()) return;
-  if (sign > 0) {
-    asking_.insert(member.rank);
-  } else {
-    asking_.erase(member.rank);
-  }
 }
 
 absl::StatusOr<v1::AgentState> Membership::Complete(const Member& member,
@@ -146,8 +135,19 @@ absl::StatusOr<v1::AgentState> Membership::Complete(const Member& member,
       {{"job", job_}, {"rank", absl::StrCat(member.rank)}});
 }
 
-ReportChange Membership::Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
-                                absl::Time now) {
+ReportChange Membership::Report(const Member& before, const v1::AgentState& state, uint64_t sequence,
+                                LayoutTable& layouts, absl::Time now) {
+  ReportChange change;
+  slots_.Change(static_cast<size_t>(before.rank),
+                [&](Member& member) { change = Keep(member, state, sequence, layouts, now); });
+  if (!change.stale && !change.same && state.trainer().attached()) {
+    last_trainer_[before.rank] = state.trainer().incarnation();
+  }
+  return change;
+}
+
+ReportChange Membership::Keep(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
+                              absl::Time now) {
   ReportChange change;
   change.stale = sequence != 0 && sequence <= member.sequence;
   if (change.stale) return change;
@@ -163,13 +163,8 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
   change.trainer = !same_trainer || then_trainer.attached() != now_trainer.attached();
   change.layout = then_trainer.layout_digest() != now_trainer.layout_digest();
   change.prepare = then_trainer.prepare_calls() != now_trainer.prepare_calls();
-  change.step = then_trainer.has_current_step() != now_trainer.has_current_step() ||
-                then_trainer.current_step() != now_trainer.current_step() ||
-                member.state.arm().number() != state.arm().number() ||
-                member.state.arm().status() != state.arm().status();
   if (!same_trainer || then_trainer.process() != now_trainer.process()) member.process_since = now;
   ++member.changes;
-  Count(member, -1);
   member.report = std::move(report);
   member.reported = true;
   member.state = state;
@@ -182,10 +177,8 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
       *member.state.add_saves() = save;
     }
   }
-  Count(member, +1);
   HoldExactly(layouts, LayoutsOf(member.state), member.layouts);
   const std::optional<int64_t> after = member.current_step();
-  if (state.trainer().attached()) last_trainer_[member.rank] = state.trainer().incarnation();
   if (!same_trainer) member.pace = StepPace();
   if (after != before) {
     if (after.has_value()) member.pace.Moved(*after, now);
@@ -195,11 +188,10 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
 }
 
 void Membership::Drop(int rank) {
-  std::unique_ptr<Member>& slot = slots_.At(static_cast<size_t>(rank));
-  Count(*slot, -1);
-  by_silence_.erase(slot->by_silence);
-  slot.reset();
-  --size_;
+  slots_.Change(static_cast<size_t>(rank), [&](Member& member) {
+    by_silence_.erase(member.by_silence);
+    member = Member();
+  });
 }
 
 void Membership::Remove(int rank) {
@@ -219,37 +211,27 @@ std::vector<int> Membership::Expire(absl::Time now) {
   return ranks;
 }
 
-size_t Membership::reporting(int64_t step) const {
-  const auto found = reporting_.find(step);
-  return found == reporting_.end() ? 0 : found->second;
+std::vector<int> Membership::Asking() const {
+  std::vector<int> ranks;
+  if (slots_.count(Member::kAsking) == 0) return ranks;
+  for (const auto& [rank, member] : members()) {
+    if (!member.asked.empty()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+size_t Membership::Reporting(int64_t step) const {
+  size_t count = 0;
+  for (const auto& [rank, member] : members()) {
+    count += std::count_if(member.state.saves().begin(), member.state.saves().end(),
+                           [&](const v1::SaveState& save) { return save.step() == step; });
+  }
+  return count;
 }
 
 uint64_t Membership::LastTrainer(int rank) const {
   const auto found = last_trainer_.find(rank);
   return found == last_trainer_.end() ? 0 : found->second;
-}
-
-std::string Membership::Inconsistency() const {
-  Membership counted(job_, lease_ttl_);
-  for (const auto& [rank, member] : members()) {
-    ++counted.size_;
-    counted.Count(member, +1);
-  }
-  if (counted.size_ != size_ || counted.reported_ != reported_ || counted.with_layout_ != with_layout_ ||
-      counted.reporting_ != reporting_ || counted.asking_ != asking_) {
-    return absl::StrCat(job_, ": the members are not counted as they are");
-  }
-  absl::Time heard = absl::InfinitePast();
-  size_t silent = 0;
-  for (const int rank : by_silence_) {
-    const Member* member = Find(rank);
-    if (member == nullptr || member->heard < heard) {
-      return absl::StrCat(job_, ": rank ", rank, " does not stand where its silence belongs");
-    }
-    heard = member->heard;
-    ++silent;
-  }
-  return silent == size_ ? "" : absl::StrCat(job_, ": the silence of some members is not watched");
 }
 
 std::vector<int> Membership::Absent() const {

@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
-#include "common/base/rank_table.h"
+#include "coordinator/membership/counted_ranks.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/step_pace.h"
 
@@ -24,8 +22,11 @@ namespace cairn {
 
 // One rank's agent, and what it last said.
 struct Member {
+  enum Mark { kPresent, kReported, kWithLayout, kAsking, kMarks };
+  uint32_t marks() const;
+
   int rank = 0;
-  uint64_t incarnation = 0;
+  uint64_t incarnation = 0;  // 0: the rank has no agent
   std::string node;
   std::string transfer_address;
   std::string descriptor_socket;
@@ -66,7 +67,7 @@ struct Member {
   std::list<int>::iterator by_silence;
 };
 
-using MemberSlots = RankTable<std::unique_ptr<Member>>;  // null: no agent
+using MemberSlots = CountedRanks<Member>;
 
 // Gives the members by ascending rank to loops: `for (const auto& [rank, member] : members)`.
 class MemberRange {
@@ -78,7 +79,7 @@ class MemberRange {
   class Iterator {
    public:
     Iterator(const MemberSlots& slots, size_t at) : slots_(slots), at_(at) { Skip(); }
-    Entry operator*() const { return {static_cast<int>(at_), *slots_[at_]}; }
+    Entry operator*() const { return {static_cast<int>(at_), slots_[at_]}; }
     Iterator& operator++() {
       ++at_;
       Skip();
@@ -89,7 +90,7 @@ class MemberRange {
    private:
     void Skip() {
       at_ = slots_.NextKept(at_);
-      while (at_ < slots_.size() && slots_[at_] == nullptr) at_ = slots_.NextKept(at_ + 1);
+      while (at_ < slots_.size() && slots_[at_].incarnation == 0) at_ = slots_.NextKept(at_ + 1);
     }
     const MemberSlots& slots_;
     size_t at_;
@@ -111,7 +112,6 @@ struct ReportChange {
   bool trainer = false;  // Another trainer is attached, or none.
   bool layout = false;   // The trainer has another layout.
   bool prepare = false;  // The trainer has called `prepare` again.
-  bool step = false;     // The trainer is at another step, or has answered an order to arm.
 };
 
 // Decides who holds which rank. A pure function of calls and `now`, which must not run backwards. Not thread-safe.
@@ -129,14 +129,19 @@ class Membership {
 
   // Returns the member that `agent` says it is, and extends its lease, also one that has ended but was not removed yet.
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
-  absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
+  absl::StatusOr<const Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
   // The whole state of a request that leaves out what the member has said before. FAILED_PRECONDITION (NOT_REGISTERED):
   // that is not known here.
   absl::StatusOr<v1::AgentState> Complete(const Member& member, const v1::SynchronizeAgentRequest& request) const;
   // Keeps a report, and holds the layouts that it names.
-  ReportChange Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
+  ReportChange Report(const Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
                       absl::Time now);
+
+  // A chunk of a layout has come from the member.
+  void Uploaded(const Member& member, absl::Time now) {
+    slots_.Change(static_cast<size_t>(member.rank), [&](Member& changed) { changed.uploaded = now; });
+  }
 
   // Says for how long in all the coordinator was too busy to listen. That time counts against no lease.
   void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
@@ -147,20 +152,25 @@ class Membership {
   std::vector<int> Expire(absl::Time now);
 
   MemberRange members() const { return MemberRange(slots_); }
-  size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  const Member* Find(int rank) const { return slots_[static_cast<size_t>(rank)].get(); }
+  size_t size() const { return slots_.count(Member::kPresent); }
+  bool empty() const { return size() == 0; }
+  // Null if the rank has no agent.
+  const Member* Find(int rank) const {
+    const Member& member = slots_[static_cast<size_t>(rank)];
+    return member.incarnation == 0 ? nullptr : &member;
+  }
   // 0 while nobody has registered.
   int world_size() const { return world_size_; }
-  bool complete() const { return world_size_ > 0 && size_ == static_cast<size_t>(world_size_); }
+  bool complete() const { return world_size_ > 0 && size() == static_cast<size_t>(world_size_); }
   // Returns whether all ranks are there and each has reported since it registered.
-  bool all_reported() const { return complete() && reported_ == size_; }
+  bool all_reported() const { return complete() && slots_.count(Member::kReported) == size(); }
   // The number of members whose trainer has declared a layout.
-  size_t with_layout() const { return with_layout_; }
-  // The ranks whose agents ask about saves of which they hold nothing.
-  const std::set<int>& asking() const { return asking_; }
-  // The number of members that report a save of the step.
-  size_t reporting(int64_t step) const;
+  size_t with_layout() const { return slots_.count(Member::kWithLayout); }
+  // The ranks whose agents ask about saves of which they hold nothing, ascending. Looks at every rank if there are
+  // some.
+  std::vector<int> Asking() const;
+  // The number of members that report a save of the step. Looks at every rank.
+  size_t Reporting(int64_t step) const;
   // Returns the ranks without an agent, ascending. It looks at every rank.
   std::vector<int> Absent() const;
   // The trainer that was attached to the rank last, also through an agent that has ended; 0 for none.
@@ -168,28 +178,19 @@ class Membership {
   // +1 whenever the set of (rank, incarnation) changes.
   uint64_t epoch() const { return epoch_; }
 
-  // Returns what the counts have missed, by a look at every member; empty if nothing. Only tests call it.
-  std::string Inconsistency() const;
-
  private:
-  friend struct BookkeepingFault;  // of tests
-
   void Drop(int rank);
-  void Renew(Member& member, absl::Time now);
-  // Adds `sign` for everything that is counted of what `member` reports.
-  void Count(const Member& member, int sign);
+  void Renew(int rank, absl::Time now);
+  // Keeps a report in `member`.
+  static ReportChange Keep(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
+                           absl::Time now);
 
   const std::string job_;
   const absl::Duration lease_ttl_;
   absl::Duration deaf_ = absl::ZeroDuration();
   MemberSlots slots_;
-  size_t size_ = 0;
   // The ranks by the time when they were last heard. All leases are equally long, so the first one ends first.
   std::list<int> by_silence_;
-  size_t reported_ = 0;
-  size_t with_layout_ = 0;
-  std::map<int64_t, size_t> reporting_;
-  std::set<int> asking_;
   std::map<int, uint64_t> last_trainer_;  // of ranks below the world size
   int world_size_ = 0;
   uint64_t epoch_ = 0;

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+#include <vector>
+
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -46,7 +50,7 @@ TEST(MembershipTest, Complete_WhatCameBeforeIsNotKnown_IsRefused) {
   Membership members("demo", kLease);
   LayoutTable layouts;
   ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
-  Member& member = **members.Authenticate(Request(1, 7).agent(), kStart);
+  const Member& member = **members.Authenticate(Request(1, 7).agent(), kStart);
   v1::SynchronizeAgentRequest request;
   EXPECT_TRUE(HasReason(members.Complete(member, request).status(), Reason::kNotRegistered)) << "it has said nothing";
   members.Report(member, v1::AgentState(), 3, layouts, kStart);
@@ -60,7 +64,7 @@ TEST(MembershipTest, Report_TrainersProcess_IsHaltedUnlessItRunsAndSinceWhenIsKe
   Membership members("demo", kLease);
   LayoutTable layouts;
   ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
-  Member& member = **members.Authenticate(Request(1, 7).agent(), kStart);
+  const Member& member = **members.Authenticate(Request(1, 7).agent(), kStart);
   v1::AgentState state;
   uint64_t sequence = 0;
   const auto report = [&](v1::JobRank::TrainerProcess process, int second) {
@@ -142,7 +146,7 @@ TEST(MembershipTest, Report_Overtaken_ChangesNothing) {
   LayoutTable layouts;
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
-  Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
+  const Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
   v1::AgentState state;
   state.mutable_trainer()->set_current_step(5);
   EXPECT_FALSE(members.Report(member, state, 2, layouts, kStart).stale);
@@ -156,7 +160,7 @@ TEST(MembershipTest, Report_StepsMove_RateFollowsTheTrainer) {
   LayoutTable layouts;
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
-  Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
+  const Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
   v1::AgentState state;
   state.mutable_trainer()->set_incarnation(1);
   absl::Time now = kStart;
@@ -171,6 +175,42 @@ TEST(MembershipTest, Report_StepsMove_RateFollowsTheTrainer) {
   state.mutable_trainer()->set_current_step(0);
   members.Report(member, state, 0, layouts, now + absl::Seconds(1));
   EXPECT_EQ(member.steps_per_second(), 0) << "another trainer has a pace of its own";
+}
+
+// The ranks stand in a list in the order in which they were heard.
+TEST(MembershipTest, Expire_AfterAnyCalls_FindsWhomALookAtAllFinds) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    constexpr uint32_t kRanks = 12;
+    Membership members("demo", kLease);
+    std::map<int, absl::Time> heard;
+    absl::Time now = kStart;
+    for (int i = 0; i < 500; ++i) {
+      now += absl::Milliseconds(random() % 1500);
+      const auto number = static_cast<uint32_t>(random() % kRanks);
+      const int rank = static_cast<int>(number);
+      switch (random() % 4) {
+        case 0:
+          members.Remove(rank);
+          heard.erase(rank);
+          break;
+        case 1:
+          if (members.Authenticate(Request(number, 7, kRanks).agent(), now).ok()) heard[rank] = now;
+          break;
+        default:
+          ASSERT_TRUE(members.Register(Request(number, 7, kRanks), now).ok());
+          heard[rank] = now;
+      }
+      std::vector<int> silent;
+      for (const auto& [each, last] : heard) {
+        if (now - last > kLease) silent.push_back(each);
+      }
+      ASSERT_EQ(members.Expire(now), silent);
+      for (const int each : silent) heard.erase(each);
+      ASSERT_EQ(members.size(), heard.size());
+    }
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #ifndef CAIRN_COORDINATOR_SAVE_SAVE_H_
 #define CAIRN_COORDINATOR_SAVE_SAVE_H_
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,15 +24,18 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
-#include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 #include "coordinator/decision/rank_error.h"
-#include "coordinator/decision/shown_ranks.h"
+#include "coordinator/membership/counted_ranks.h"
+#include "coordinator/save/pending_replies.h"
 #include "coordinator/save/save_exchange.h"
 #include "coordinator/timeline/operation_timeline.h"
 #include "store/read/lineage.h"
 
 namespace cairn {
+
+struct SavePlanEntry;
 
 // Ranks that fail for one cause (a full disk) fail within moments of each other. The save waits this long, to report
 // them together.
@@ -39,61 +43,105 @@ inline constexpr absl::Duration kSaveFailureGrace = absl::Milliseconds(500);
 // Ranks that lack bytes of an exchange often fail before the one at fault: its agent notices last that its worker
 // hangs.
 inline constexpr absl::Duration kExchangeFaultGrace = absl::Seconds(2);
-// A call that may be answered by an ended attempt waits this long for another rank to begin the next attempt. Ranks
-// that try again together do so within moments.
-inline constexpr absl::Duration kNextAttemptGrace = absl::Seconds(1);
+
+// What a save knows of one rank.
+struct SaveRank {
+  // kWritten: in whichever attempt. kActive: its agent may still touch the files of an aborted attempt.
+  enum Mark { kBegun, kStaged, kWritten, kFailed, kActive, kMarks };
+  uint32_t marks() const;
+  // Returns whether the trainer's copy is complete.
+  bool staged() const;
+  bool failed() const;
+
+  bool begun = false;
+  uint64_t agent = 0;
+  uint64_t trainer = 0;  // whose call it is, attached or not
+  v1::SaveState state;
+  absl::Time progress = absl::InfinitePast();
+  // After an abort: the agent has stopped, or it is gone.
+  bool stopped = false;
+  bool gone = false;
+  // True if the rank's agent was seen while this save waited for the rank; then also which trainer is waited for.
+  bool seen = false;
+  uint64_t seen_trainer = 0;
+  // True if that trainer took the place of another one that was waited for before.
+  bool successor = false;
+  // The time since which the rank has no trainer, while it has not begun.
+  absl::Time trainer_gone = absl::InfiniteFuture();
+};
 
 // A function of reports, results and `context.now`. Its effects are actions of the context. Not thread-safe.
 class Save {
  public:
   enum class Phase { kCollecting, kWriting, kCommitting, kCommitted, kAborting, kAborted };
+  // The saves that began before one, and that may commit yet.
+  struct Before {
+    const Save* first = nullptr;  // null: there is none
+    std::optional<int64_t> step;  // the smallest one; what is smaller commits first
+  };
 
   // `wall` is only shown to people.
-  Save(int64_t step, uint64_t first_revision, absl::Time now, absl::Time wall)
+  Save(int64_t step, absl::Time now, absl::Time wall)
       : step_(step),
         created_(now),
         created_wall_(wall),
-        revision_(first_revision),
         progress_base_(now),
         timeline_(std::make_shared<OperationTimeline>(v1::Timeline::SAVE, now, wall)) {}
 
   int64_t step() const { return step_; }
   absl::Time created() const { return created_; }
+  absl::Time created_wall() const { return created_wall_; }
   Phase phase() const { return phase_; }
   bool ended() const { return phase_ == Phase::kCommitted || phase_ == Phase::kAborted; }
+  // The revision of what people see when it ended.
+  uint64_t end_revision() const { return end_revision_; }
+  // Says why it is or was aborted.
   const absl::Status& error() const { return error_; }
+  // Says that replicas of tensors differed, which does not end the save.
+  const absl::Status& warning() const { return warning_; }
+  // Returns STORAGE_STALLED if the outcome has been unknown for longer than the storage timeout. OK otherwise.
+  const absl::Status& stalled() const { return stalled_; }
   uint32_t attempt() const { return attempt_; }
-  uint64_t revision() const { return revision_; }
+  // What stands in storage, if it was committed.
+  const StoredAttempt& outcome() const { return outcome_; }
+  bool has_plan() const { return !plan_.plan_digest.empty(); }
+  uint64_t planned_bytes() const { return plan_.bytes; }
+  const SaveExchange& exchange() const { return exchange_; }
+  const CountedRanks<SaveRank>& ranks() const { return ranks_; }
+  const SaveRank& rank(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  bool AllBegun(const JobContext& context) const;
+  bool AllStaged() const { return ranks_.all(SaveRank::kStaged); }
+  // Returns whether the rank's files of this attempt are durable.
+  bool Written(const SaveRank& rank) const;
+  // The progress of every rank counts from here at the earliest: the time when the plan or the number came.
+  absl::Time progress_base() const { return progress_base_; }
 
   // Adds a request that this save answers. The first one is written into the outcome.
   void AddRequest(const std::string& request_id, absl::Time deadline);
   bool HasRequest(const std::string& request_id) const;
+  // The first one; empty if there is none.
+  std::string request_id() const { return request_ids_.empty() ? "" : request_ids_.front(); }
 
   // Takes what `member` reports of this step.
-  void Report(const Member& member, const v1::SaveState& state, JobContext& context);
+  News Report(const Member& member, const v1::SaveState& state, const JobContext& context);
   // Says that the rank's agent has come, is lost, or has another trainer.
-  void OnMember(int rank, JobContext& context);
-  // Does everything that follows from the state and the time. It looks at every rank, so the caller does it not after
-  // every event, but when `attention()` says so, after the result of an action, and every moment for what time brings.
-  // `earlier` is the save that began first of those that may still commit, if it began before this one; else null.
-  void Advance(JobContext& context, const Save* earlier = nullptr);
-  // Returns whether a report or a member has made a step possible since the last Advance. Costs the same, however many
-  // ranks there are.
-  bool attention() const { return attention_; }
+  News OnMember(int rank, const JobContext& context);
+  // Takes every step that follows from the state and the time. It looks at every rank, so the caller does it not after
+  // every event, but when the news say that a step may be possible, after the result of an action, and every moment for
+  // what time brings. There is a step in its news if the save has come into another phase since the last call.
+  News Advance(const Before& before, const JobContext& context);
   // Aborts, unless a manifest was handed out already.
-  void Abort(absl::Status error, JobContext& context);
+  void Abort(absl::Status error, const JobContext& context);
   // A person gives the save up. This is as Abort; but if a manifest was handed out, an abort record is put at the same
   // path, and whichever record stands decides.
-  void Cancel(JobContext& context);
-  // Returns STORAGE_STALLED if the outcome has been unknown for longer than the storage timeout. OK otherwise.
-  const absl::Status& stalled() const { return stalled_; }
+  void Cancel(const JobContext& context);
 
   // The results of this save's actions. Those of an older action (by its ticket) are ignored.
   // Returns false if the number was not taken; then nobody writes there.
-  bool OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, JobContext& context);
-  void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, JobContext& context);
-  void OnOutcome(uint64_t ticket, const PutAnswer& answer, JobContext& context);
-  void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
+  bool OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const JobContext& context);
+  void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const JobContext& context);
+  void OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext& context);
+  void OnRemoved(uint64_t ticket, const absl::Status& status, const JobContext& context);
 
   // Returns what an ended save has left in storage, because storage did not answer. It is to be removed later. Answers
   // once.
@@ -110,163 +158,95 @@ class Save {
   void TellOutcome(v1::SaveOrder& order) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
 
-  // The save as people see it, with the ranks of `shown`; by default with those that ShownRanks finds worth a look.
-  v1::Checkpoint View(const JobContext& context) const;
-  v1::Checkpoint View(const JobContext& context, const ShownRanks& shown) const;
-  NoteworthyRanks Noteworthy(const JobContext& context) const;
-  // Returns in which of its counts, and of its conclusions from the plan, a look at everything finds something else;
-  // empty if in none. Only tests call it.
-  std::string Inconsistency() const;
-
-  // When a save is aborted, some trainers have not heard of it, because the save waited for them, or because their
-  // agents restarted while their calls were open. This outcome is owed to them: it answers the next call of each. But
-  // it does so not at once, because all ranks may be trying again together. See docs/failure_model.md, "Which attempt a
-  // call is in".
-  // `state` is a call that belongs to no other attempt. If an answer is owed to it, the call is held.
-  void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
-  // Notes that trainers have heard of the end, when their agents do not speak of the save any more. The first report of
-  // a rank that had not come back to this coordinator when the save was aborted tells whose trainer is owed.
-  void NoteTold(const Member& member, const JobContext& context);
-  // Calls that were held for long enough are answered.
-  void AnswerOwed(JobContext& context);
-  // Returns whether calls are held.
-  bool holds_calls() const { return held_calls_ > 0; }
-  // Notes that the trainer of `rank` has heard the outcome in another way.
-  void Heard(int rank);
-  // A later attempt of the step has begun, so calls that are held, or that come, belong to that one.
-  void OweNothing();
+  // After an abort. `state` is a call that belongs to no other attempt: if a reply to it is pending, it is held.
+  void HoldForReply(const Member& member, const v1::SaveState& state, absl::Time now);
+  // Tells the pending replies what `member` has reported.
+  void NoteTold(const Member& member, absl::Time now);
+  PendingReplies& replies() { return replies_; }
 
  private:
-  friend struct BookkeepingFault;  // of tests
+  // What all ranks are told alike, and how far the save is.
+  struct Told {
+    Phase phase = Phase::kCollecting;
+    bool planned = false;
+    uint32_t attempt = 0;
+    bool requested = false;
+    ExchangeWay::Kind way = ExchangeWay::Kind::kNone;
+    absl::Status stalled;
+    absl::Status error;
 
-  struct Rank {
-    bool begun = false;
-    uint64_t agent = 0;
-    uint64_t trainer = 0;  // whose call it is, attached or not
-    v1::SaveState state;
-    absl::Time progress = absl::InfinitePast();
-    bool stopped = false;
-    // True if the rank's agent was seen while this save waited for the rank; then also which trainer is waited for.
-    bool seen = false;
-    uint64_t seen_trainer = 0;
-    // True if that trainer took the place of another one that was waited for before.
-    bool successor = false;
-    // The time since which the rank has no trainer, while it has not begun.
-    absl::Time trainer_gone = absl::InfiniteFuture();
-    // After an abort: the trainer to which the outcome is owed, and its call, which is held and then answered.
-    uint64_t owed_trainer = 0;
-    // False if its agent had not reported yet, so that its trainer was not known.
-    bool owed_known = false;
-    enum class OwedCall { kNone, kHeld, kAnswered } owed_call = OwedCall::kNone;
-    uint64_t owed_agent = 0;
-    uint64_t owed_number = 0;
-    absl::Time held_since = absl::InfiniteFuture();
-
-    bool OwedTo(const Member& member, const v1::SaveState& call) const {
-      return owed_call != OwedCall::kNone && owed_agent == member.incarnation && call.call() <= owed_number;
-    }
+    bool operator==(const Told&) const = default;
   };
+  Told told() const;
+  // Returns for whom it is news that `before` has become `after`.
+  News Since(const Told& before, const Told& after) const;
 
-  static bool Staged(const v1::SaveState& state);
-  static bool Failed(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
   // Takes up the size of the world.
-  void Fit(const JobContext& context);
-  Rank& At(int rank, const JobContext& context);
-  bool Written(const Rank& rank) const;
-  bool AllBegun(const JobContext& context) const;
-  bool has_plan() const { return !plan_.plan_digest.empty(); }
-  v1::RankProgress::Phase PhaseOf(const Rank& rank) const;
-  // Returns when the rank last got nearer to what it is waited for.
-  absl::Time ProgressOf(int rank, const Rank& state, const JobContext& context) const;
-  std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
-  // The ranks that the save waits for now.
-  std::vector<int> Awaited(const JobContext& context) const;
-  // Returns those at fault among ranks that are awaited: see HoldingUp.
-  std::vector<int> AtFault(std::vector<int> ranks, const JobContext& context) const;
-  // Returns whether the rank, one of those that are awaited, is late.
-  bool IsLate(int rank, const JobContext& context) const;
-  // `ranks` without those that wait for another rank to stage shards that they write for it, or to stage at all before
-  // shards can move over NCCL. That rank is late, not they.
-  std::vector<int> WithoutExcused(std::vector<int> ranks) const;
-  bool AllStaged() const { return counts_.staged == ranks_.size(); }
-  // Returns whether another rank waits for shards that it writes and this one lends.
-  bool OthersWaitFor(int index) const;
-  std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
+  void Fit(const JobContext& context) {
+    ranks_.Grow(std::max<size_t>(1, static_cast<size_t>(context.members.world_size())));
+  }
+  // Returns whether the rank's call took part, and its agent still has the rank.
+  bool HasBegunBy(const Member& member) const {
+    return rank(member.rank).begun && rank(member.rank).agent == member.incarnation;
+  }
+  void Begin(const Member& member, const v1::SaveState& state, const JobContext& context);
+  void OnStopped(const Member& member, const v1::SaveState& state);
+  void NoteGone(int rank, const JobContext& context);
 
   // Looks at one rank's agent and trainer.
-  std::optional<MemberFault> LookAt(int index, JobContext& context);
-  bool CheckMembers(JobContext& context);
+  std::optional<MemberFault> LookAt(int index, const JobContext& context);
+  bool CheckMembers(const JobContext& context);
+  // Returns whether another rank waits for shards that it writes and this one lends.
+  bool OthersWaitFor(int index) const;
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::SaveState& state, absl::Time now);
-  // The number of ranks in each state, kept with every report.
-  struct Counts {
-    size_t begun = 0;
-    size_t staged = 0;
-    size_t written = 0;
-    size_t failed = 0;
-
-    bool operator==(const Counts&) const = default;
-  };
-  // Adds `sign` for everything that is counted of `rank`.
-  void Count(const Rank& rank, int sign) { Count(rank, sign, counts_); }
-  void Count(const Rank& rank, int sign, Counts& counts) const;
-  // Counts all ranks anew, after a change of what makes one count.
-  void Recount() { counts_ = Counted(); }
-  Counts Counted() const;
-  // Lets those hear of the plan at once who do not follow it yet.
-  void TellPlan(JobContext& context);
   // Notes which trainer of a rank, which has not begun, is waited for.
-  static void See(Rank& rank, const Member& member, absl::Time now);
+  static void See(SaveRank& rank, const Member& member, absl::Time now);
   // Is called before the save ends because ranks or trainers were lost. A trainer that took the place of a lost one is
   // released, so that its call begins a new attempt.
   void ReleaseSuccessors();
-  bool CheckErrors(const Save* earlier, JobContext& context);
-  // The error of a later save of `step`, for which ranks had no memory because this save goes on: it names the ranks
-  // for which this one waits. OK if it waits for none.
+  bool CheckErrors(const Save* earlier, const JobContext& context);
+  // The error of a later save, for which ranks had no memory because this save goes on: it names the ranks for which
+  // this one waits. OK if it waits for none.
   absl::Status WhyHeldUp(const Operation& later, const JobContext& context) const;
   // Puts whoever is at fault for a failed exchange in place of the ranks that lack its bytes. Returns false while that
   // may still be said.
   bool NameExchangeFault(std::vector<RankError>& errors, const JobContext& context) const;
-  bool CheckDeadlines(JobContext& context);
+  bool CheckDeadlines(const JobContext& context);
   // Returns false if a rank staged without checking all its replicas; the save is then aborted.
-  bool CheckReplicasChecked(JobContext& context);
+  bool CheckReplicasChecked(const JobContext& context);
+  // Aborts if ranks go on with what an earlier coordinator told them, and it is not what this one says.
+  void CheckAdopted(const JobContext& context);
   // Decides how shards move, as far as that can be said now. False: the save cannot go on.
-  bool CheckExchange(JobContext& context);
-  void AdvanceForward(JobContext& context);
-  void AdvancePlan(JobContext& context);
-  void AdvanceCommit(JobContext& context);
-  void AdvanceAbort(JobContext& context);
-  // The number of ranks that may still touch their files.
-  size_t Unstopped(const JobContext& context) const;
-  void PutManifest(JobContext& context);
-  void PutAbortRecord(const absl::Status& error, JobContext& context);
+  bool CheckExchange(const JobContext& context);
+  void AdvanceOnce(const Before& before, const JobContext& context);
+  void AdvanceForward(const JobContext& context);
+  void AdvancePlan(const JobContext& context);
+  void TakePlan(const SavePlanEntry& entry, const JobContext& context);
+  void AdvanceCommit(const Before& before, const JobContext& context);
+  void AdvanceAbort(const JobContext& context);
+  void PutManifest(const JobContext& context);
+  void PutAbortRecord(const absl::Status& error, const JobContext& context);
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
   std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
-  void Stall(absl::Status stalled, JobContext& context);
-  void SetPhase(Phase phase, JobContext& context);
-  void Commit(const StoredAttempt& outcome, JobContext& context);
-  void End(Phase phase, JobContext& context);
-  // Notes to whom the outcome of an aborted save is owed; see HoldOwed.
-  void OweOutcome(const JobContext& context);
-  void Touch() { ++revision_; }
+  void Stall(absl::Status stalled, const JobContext& context);
+  void SetPhase(Phase phase, const JobContext& context);
+  void Commit(const StoredAttempt& outcome, const JobContext& context);
+  void End(Phase phase, const JobContext& context);
+  // Notes to whom a reply is pending, when the save has been aborted.
+  void OpenReplies(const JobContext& context);
 
   const int64_t step_;
   const absl::Time created_;
   const absl::Time created_wall_;
   Phase phase_ = Phase::kCollecting;
-  uint64_t revision_;
-  RankTable<Rank> ranks_;
+  uint64_t end_revision_ = 0;
+  CountedRanks<SaveRank> ranks_;
   std::vector<std::string> request_ids_;
   absl::Time deadline_ = absl::InfiniteFuture();
+  Told told_;  // when Advance was called last
 
-  // They only say when to look at all ranks.
-  Counts counts_;
-  size_t unstopped_ = 0;  // when ABORTING
-  size_t held_calls_ = 0;
-  bool attention_ = true;
-
-  // The progress of every rank counts from here at the earliest: the time when the plan or the number came.
   absl::Time progress_base_;
   // Names the entry in the table of plans, once it was asked for. It is empty if a rank has begun since.
   std::string plan_key_;
@@ -287,7 +267,6 @@ class Save {
   uint64_t manifest_ticket_ = 0;
   absl::Time manifest_time_ = absl::InfiniteFuture();
   std::optional<MadeManifest> manifest_;
-  // Set if replicas of tensors differed, which does not end the save.
   absl::Status warning_;
   // The ticket of the last put that was not answered; 0 for none. An answer to an earlier put counts too, if it says
   // what stands.
@@ -310,9 +289,7 @@ class Save {
   absl::Time remove_time_ = absl::InfiniteFuture();
   std::optional<StoredAttempt> leftover_;
   StoredAttempt outcome_;
-  // True after an abort: Rank::owed_known counts.
-  bool owes_unknown_ = false;
-  int owed_answered_ = 0;
+  PendingReplies replies_;
   const std::shared_ptr<OperationTimeline> timeline_;
 };
 

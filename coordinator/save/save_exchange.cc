@@ -32,7 +32,7 @@ uint64_t WindowBytes(const Membership& members, size_t most_sources) {
 
 std::string SaveExchange::user() const { return absl::StrCat("the save of step ", step_); }
 
-absl::Status SaveExchange::Begin(int64_t step, const PlannedSave& plan, bool inherited, JobContext& context) {
+absl::Status SaveExchange::Begin(int64_t step, const PlannedSave& plan, bool inherited, const JobContext& context) {
   step_ = step;
   if (context.groups == nullptr || plan.moves.empty()) return absl::OkStatus();
   const std::vector<std::string> memory = Groups::MemoryOf(context.members, ExchangeUse::kSaves);
@@ -56,7 +56,7 @@ absl::Status SaveExchange::Begin(int64_t step, const PlannedSave& plan, bool inh
   return Take(context.groups->Want(context.members, inherited, context.now, bytes, ExchangeUse::kSaves), context);
 }
 
-absl::Status SaveExchange::Advance(bool all_staged, JobContext& context) {
+absl::Status SaveExchange::Advance(bool all_staged, const JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kUndecided) {
     context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
     if (!all_staged) return absl::OkStatus();
@@ -74,11 +74,10 @@ absl::Status SaveExchange::Advance(bool all_staged, JobContext& context) {
   return Take({ExchangeWay::Kind::kHost, 0, why.empty() ? "the group has broken" : why, false}, context);
 }
 
-absl::Status SaveExchange::Take(ExchangeWay way, JobContext& context) {
+absl::Status SaveExchange::Take(ExchangeWay way, const JobContext& context) {
   if (way.kind == way_.kind) return absl::OkStatus();
   way_ = std::move(way);
   if (way_.kind == ExchangeWay::Kind::kGroup) group_ = way_.group;
-  context.orders_changed = true;
   if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
     return MakeError(Reason::kNcclUnavailable, absl::StrCat("--nccl-saves=require, but ", way_.reason),
                      {{"next", NcclAdvice(way_.reason, ExchangeUse::kSaves)}});
@@ -98,11 +97,11 @@ std::optional<GroupFault> SaveExchange::Fault(const JobContext& context) const {
   return group_ == 0 || context.groups == nullptr ? std::nullopt : context.groups->FaultOf(group_);
 }
 
-void SaveExchange::Finish(JobContext& context) {
+void SaveExchange::Finish(const JobContext& context) {
   if (way_.kind == ExchangeWay::Kind::kGroup) context.groups->Release(way_.group, user());
 }
 
-void SaveExchange::GiveUp(const absl::Status& why, JobContext& context) {
+void SaveExchange::GiveUp(const absl::Status& why, const JobContext& context) {
   if (way_.kind != ExchangeWay::Kind::kGroup) return;
   if (HasReason(why, Reason::kSaveCancelled)) return context.groups->End(way_.group);
   context.groups->Break(way_.group, absl::StrCat(user(), " failed: ", why.message()), context.now);

@@ -31,15 +31,16 @@ class SaveExchange {
  public:
   // The save is planned, and all ranks have begun it. `inherited`: ranks may write already, by the word of an earlier
   // coordinator.
-  absl::Status Begin(int64_t step, const PlannedSave& plan, bool inherited, JobContext& context);
+  absl::Status Begin(int64_t step, const PlannedSave& plan, bool inherited, const JobContext& context);
   // Does what follows from the group and the time.
-  absl::Status Advance(bool all_staged, JobContext& context);
+  absl::Status Advance(bool all_staged, const JobContext& context);
   // The save has been committed.
-  void Finish(JobContext& context);
+  void Finish(const JobContext& context);
   // It is aborted. If ranks may be in the midst of the exchange, the group is given up.
-  void GiveUp(const absl::Status& why, JobContext& context);
+  void GiveUp(const absl::Status& why, const JobContext& context);
 
   // Ranks that take part hold their bytes until all have staged and the group is complete.
+  ExchangeWay::Kind kind() const { return way_.kind; }
   bool undecided() const { return way_.kind == ExchangeWay::Kind::kUndecided; }
   // Returns whether this is the error of a rank that lacks bytes of the exchange, and may not get them another way.
   static bool Lacks(const absl::Status& error);
@@ -53,7 +54,7 @@ class SaveExchange {
   void Describe(v1::Checkpoint& view) const;
 
  private:
-  absl::Status Take(ExchangeWay way, JobContext& context);
+  absl::Status Take(ExchangeWay way, const JobContext& context);
   v1::Transport transport() const;
   // Returns the name by which it has its group.
   std::string user() const;

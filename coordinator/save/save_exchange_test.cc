@@ -29,7 +29,7 @@ class SaveExchangeTest : public JobFixture {
 
   // `change` is the policy or version of rank 1.
   void Start(const NcclSupport& change, const std::string& other_memory = "two") {
-    StartDecisions(Options(), 3);
+    StartJob(Options(), 3);
     group_.clear();
     for (int rank = 0; rank < 3; ++rank) {
       v1::RegisterAgentRequest request;
@@ -62,7 +62,7 @@ class SaveExchangeTest : public JobFixture {
     if (group_[rank].number() != 0) *agent.add_groups() = group_[rank];
     said_[rank] = agent;
     Synchronize(rank, agent);
-    EXPECT_EQ(job().Inconsistency(), "");
+    EXPECT_EQ(core_->Missed(), "");
   }
   void SayAll(SaveState::Phase phase) {
     for (int rank = 0; rank < 3; ++rank) Say(rank, phase);
@@ -312,7 +312,7 @@ TEST_F(SaveExchangeTest, Save_IsAbortedInTheExchange_GivesTheGroupUp) {
 }
 
 TEST_F(SaveExchangeTest, Save_RanksWriteByTheWordOfAnEarlierCoordinator_GoesOverTheHost) {
-  StartDecisions(Options(), 3);
+  StartJob(Options(), 3);
   for (int rank = 0; rank < 3; ++rank) {
     v1::RegisterAgentRequest request;
     *request.mutable_agent() = Identity(rank);

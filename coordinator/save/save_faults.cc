@@ -8,10 +8,12 @@
 #include "common/status/status_proto.h"
 #include "coordinator/exchange/nccl_advice.h"
 #include "coordinator/save/save.h"
+#include "coordinator/save/save_view.h"
 
 namespace cairn {
 
-bool Save::CheckMembers(JobContext& context) {
+bool Save::CheckMembers(const JobContext& context) {
+  const SaveView view(*this);
   if (context.members.world_size() > 0 && ranks_.size() != static_cast<size_t>(context.members.world_size())) {
     Abort(OperationError(Reason::kRankLost, context, operation(), "the job's world size changed during the save"),
           context);
@@ -21,7 +23,7 @@ bool Save::CheckMembers(JobContext& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     std::optional<MemberFault> fault = LookAt(index, context);
-    if (fault.has_value()) faults.Add(index, PhaseOf(ranks_[i]), *std::move(fault));
+    if (fault.has_value()) faults.Add(index, view.PhaseOf(ranks_[i]), *std::move(fault));
   }
   if (!faults.empty()) {
     ReleaseSuccessors();
@@ -31,8 +33,8 @@ bool Save::CheckMembers(JobContext& context) {
   return true;
 }
 
-std::optional<MemberFault> Save::LookAt(int index, JobContext& context) {
-  const Rank& rank = ranks_[static_cast<size_t>(index)];
+std::optional<MemberFault> Save::LookAt(int index, const JobContext& context) {
+  const SaveRank& rank = ranks_[static_cast<size_t>(index)];
   const Member* member = context.members.Find(index);
   if (rank.begun) {
     if (Written(rank)) {
@@ -40,16 +42,16 @@ std::optional<MemberFault> Save::LookAt(int index, JobContext& context) {
       // yet.
       if (member == nullptr || member->incarnation == rank.agent || !OthersWaitFor(index)) return std::nullopt;
     }
-    if (member == nullptr) return MemberFault{false, DetailOf(index, rank, context)};
+    if (member == nullptr) return MemberFault{false, SaveView(*this).DetailOf(index, context)};
     if (member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
     const v1::TrainerState& trainer = member->state.trainer();
     const bool same = trainer.attached() && trainer.incarnation() == rank.trainer;
-    if (rank.trainer == 0 || Failed(rank.state) || same) return std::nullopt;
-    if (!Staged(rank.state)) return MemberFault{true, DetailOf(index, rank, context)};
+    if (rank.trainer == 0 || rank.failed() || same) return std::nullopt;
+    if (!rank.staged()) return MemberFault{true, SaveView(*this).DetailOf(index, context)};
     // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted. A rank
     // that staged before that did so in an earlier life of the job. Ranks that have not begun would add their part of
     // this one.
-    if (counts_.begun == ranks_.size() || attempt_ > 0 || !trainer.attached()) return std::nullopt;
+    if (ranks_.all(SaveRank::kBegun) || attempt_ > 0 || !trainer.attached()) return std::nullopt;
     return MemberFault{true, "another trainer took its place before all ranks had begun the save"};
   }
   if (member == nullptr) {
@@ -57,26 +59,28 @@ std::optional<MemberFault> Save::LookAt(int index, JobContext& context) {
     if (!adopted_ || context.now - created_ <= 2 * context.options.lease_ttl) return std::nullopt;
     return MemberFault{false, "its agent did not come back after the coordinator restarted"};
   }
-  Rank& known = ranks_.At(static_cast<size_t>(index));
-  known.seen = true;
+  const bool looks = member->reported && !adopted_;
+  ranks_.Change(static_cast<size_t>(index), [&](SaveRank& seen) {
+    seen.seen = true;
+    if (looks) See(seen, *member, context.now);
+  });
   if (!member->reported) return std::nullopt;
   // An attempt only has a number when all ranks have begun it, and agents report all that they know.
   if (adopted_) return MemberFault{false, "its agent was restarted and knows nothing of the save"};
   // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
-  See(known, *member, context.now);
-  if (context.now - known.trainer_gone < context.options.lease_ttl) return std::nullopt;
+  if (context.now - ranks_[static_cast<size_t>(index)].trainer_gone < context.options.lease_ttl) return std::nullopt;
   return MemberFault{true, "its trainer ended before it began the save, and none took its place"};
 }
 
 bool Save::OthersWaitFor(int index) const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const SaveRank& rank) {
     const auto& others = rank.state.awaited_ranks();
     return rank.begun && !Written(rank) &&
            std::find(others.begin(), others.end(), static_cast<uint32_t>(index)) != others.end();
   });
 }
 
-void Save::See(Rank& rank, const Member& member, absl::Time now) {
+void Save::See(SaveRank& rank, const Member& member, absl::Time now) {
   const v1::TrainerState& trainer = member.state.trainer();
   if (!trainer.attached()) {
     if (rank.seen_trainer != 0) rank.trainer_gone = std::min(rank.trainer_gone, now);
@@ -90,34 +94,36 @@ void Save::See(Rank& rank, const Member& member, absl::Time now) {
 void Save::ReleaseSuccessors() {
   if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
   for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
-    Rank& rank = ranks_.At(i);
-    if (!rank.successor) continue;
+    if (!ranks_[i].successor) continue;
     timeline_->Forget(static_cast<int>(i));
-    Count(rank, -1);
-    rank.begun = false;
-    rank.state.Clear();
-    rank.seen_trainer = 0;
+    ranks_.Change(i, [](SaveRank& rank) {
+      rank.begun = false;
+      rank.state.Clear();
+      rank.seen_trainer = 0;
+    });
   }
 }
 
 absl::Status Save::WhyHeldUp(const Operation& later, const JobContext& context) const {
-  const std::vector<int> awaited = AtFault(WithoutExcused(Awaited(context)), context);
+  const SaveView view(*this);
+  const std::vector<int> awaited = view.AtFault(view.Awaited(context), context);
   if (awaited.empty()) return absl::OkStatus();
   return ErrorNaming(Reason::kSaveInProgress, context, later,
                      absl::StrCat(awaited.size() == 1 ? "holds" : "hold", " up the save of step ", step_,
                                   ", which takes the memory that this save needs,"),
-                     NamedRanks(awaited, context));
+                     view.Named(awaited, context));
 }
 
-bool Save::CheckErrors(const Save* earlier, JobContext& context) {
+bool Save::CheckErrors(const Save* earlier, const JobContext& context) {
+  const SaveView view(*this);
   std::vector<RankError> errors;
   bool all_done = true;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    if (rank.begun && Failed(rank.state)) {
+    const SaveRank& rank = ranks_[i];
+    if (rank.begun && rank.failed()) {
       absl::Status error = StatusFromProto(rank.state.error());
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
-      errors.push_back({static_cast<int>(i), PhaseOf(rank), std::move(error)});
+      errors.push_back({static_cast<int>(i), view.PhaseOf(rank), std::move(error)});
     } else {
       all_done = all_done && Written(rank);
     }
@@ -141,12 +147,12 @@ bool Save::CheckErrors(const Save* earlier, JobContext& context) {
   }
   if (timed_out) {
     std::vector<int> awaited;
-    for (int rank : Awaited(context)) {
-      if (!Failed(ranks_[static_cast<size_t>(rank)].state)) awaited.push_back(rank);
+    for (int rank : view.AllAwaited(context)) {
+      if (!ranks_[static_cast<size_t>(rank)].failed()) awaited.push_back(rank);
     }
     if (!awaited.empty()) {
       Abort(ErrorNaming(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
-                        NamedRanks(AtFault(awaited, context), context)),
+                        view.Named(view.AtFault(awaited, context), context)),
             context);
       return false;
     }
@@ -177,33 +183,22 @@ bool Save::NameExchangeFault(std::vector<RankError>& errors, const JobContext& c
   return true;
 }
 
-std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {
-  const bool held = exchange_.undecided() && !AllStaged();
-  std::erase_if(ranks, [&](int rank) {
-    if (held && exchange_.Has(rank) && Staged(ranks_[static_cast<size_t>(rank)].state)) return true;
-    const auto& others = ranks_[static_cast<size_t>(rank)].state.awaited_ranks();
-    return std::any_of(others.begin(), others.end(),
-                       [&](uint32_t other) { return other < ranks_.size() && !Staged(ranks_[other].state); });
-  });
-  return ranks;
-}
-
-bool Save::CheckDeadlines(JobContext& context) {
-  const std::vector<int> awaited = WithoutExcused(Awaited(context));
+bool Save::CheckDeadlines(const JobContext& context) {
+  const SaveView view(*this);
+  const std::vector<int> awaited = view.Awaited(context);
   std::vector<int> late;
   for (int rank : awaited) {
-    const Rank& state = ranks_[static_cast<size_t>(rank)];
-    if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
+    if (context.now - view.ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
   }
   // Who is late may wait for a trainer that was stopped a moment later.
-  if (!late.empty() && AnyHalted(awaited, context)) late = AtFault(awaited, context);
+  if (!late.empty() && AnyHalted(awaited, context)) late = view.AtFault(awaited, context);
   if (const auto storage = StorageStall(late, context); !late.empty() && storage.has_value()) {
     Abort(*storage, context);
     return false;
   }
   if (!late.empty()) {
     Abort(ErrorNaming(Reason::kRankLate, context, operation(), absl::StrCat(late.size() == 1 ? "is" : "are", " late"),
-                      NamedRanks(late, context)),
+                      view.Named(late, context)),
           context);
     return false;
   }
@@ -228,7 +223,7 @@ bool Save::CheckDeadlines(JobContext& context) {
     }
     Abort(!awaited.empty()
               ? ErrorNaming(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
-                            NamedRanks(AtFault(awaited, context), context))
+                            view.Named(view.AtFault(awaited, context), context))
               : OperationError(reserve_ticket_ != 0 ? Reason::kStorageStalled : Reason::kTimedOut, context, operation(),
                                reserve_ticket_ != 0
                                    ? "storage has not given the attempt a directory before the request's timeout"
@@ -243,7 +238,7 @@ std::optional<absl::Status> Save::StorageStall(const std::vector<int>& late, con
   if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
   // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {
-    const Rank& state = ranks_[static_cast<size_t>(rank)];
+    const SaveRank& state = ranks_[static_cast<size_t>(rank)];
     if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
   }
   return OperationError(Reason::kStorageStalled, context, operation(),
@@ -251,11 +246,30 @@ std::optional<absl::Status> Save::StorageStall(const std::vector<int>& late, con
                                      ", whose commit waits for storage that does not answer"));
 }
 
-bool Save::CheckReplicasChecked(JobContext& context) {
+void Save::CheckAdopted(const JobContext& context) {
+  const SaveView view(*this);
+  std::vector<NamedRank> other;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const v1::SaveState& state = ranks_[i].state;
+    const bool writes = state.phase() == v1::SaveState::WRITING || state.phase() == v1::SaveState::WRITTEN;
+    if (writes && state.plan_digest() != plan_.plan_digest) {
+      other.push_back({static_cast<int>(i), view.PhaseOf(ranks_[i]), "it wrote by a plan that is not today's"});
+    } else if (state.attempt() == attempt_ && state.attempt_nonce() != attempt_nonce_) {
+      other.push_back({static_cast<int>(i), view.PhaseOf(ranks_[i]), "it holds the attempt of another coordinator"});
+    }
+  }
+  if (other.empty()) return;
+  Abort(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "cannot go on after the coordinator restarted",
+                    std::move(other)),
+        context);
+}
+
+bool Save::CheckReplicasChecked(const JobContext& context) {
+  const SaveView view(*this);
   std::vector<NamedRank> unchecked;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].state.all_replicas_checked()) continue;
-    unchecked.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it staged by an earlier plan or order"});
+    unchecked.push_back({static_cast<int>(i), view.PhaseOf(ranks_[i]), "it staged by an earlier plan or order"});
   }
   if (unchecked.empty()) return true;
   Abort(ErrorNaming(Reason::kLayoutChanged, context, operation(), "did not check all replicas; save again",

@@ -4,6 +4,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/save/save.h"
+#include "coordinator/save/save_view.h"
 #include "coordinator/testing/part_test.h"
 
 namespace cairn {
@@ -33,7 +34,7 @@ class SaveFaultsTest : public PartTest {
   void Report(int rank, const v1::SaveState& state) {
     v1::AgentState agent = Trainer(TrainerOf(rank), LayoutOf(rank), kStep);
     *agent.add_saves() = state;
-    save_.Report(PartTest::Report(rank, agent), state, context_);
+    (void)save_.Report(PartTest::Report(rank, agent), state, context_);
   }
   void Report(int rank, v1::SaveState::Phase phase) { Report(rank, In(phase, rank)); }
   void Fail(int rank, const absl::Status& error) {
@@ -47,22 +48,22 @@ class SaveFaultsTest : public PartTest {
   // The coordinator holds all layouts, and has planned them.
   void Plan() {
     for (int rank = 0; rank < 3; ++rank) layouts_.Add(LayoutOf(rank), 10);
-    save_.Advance(context_);
+    (void)save_.Advance({}, context_);
     const auto plan = Take<PlanSave>();
     ASSERT_TRUE(plan.has_value());
     plans_.OnPlanned(plan->key, PlannedSave{"plan", 1});
-    save_.Advance(context_);
+    (void)save_.Advance({}, context_);
   }
   void PassAndAdvance(absl::Duration time) {
     Pass(time);
-    save_.Advance(context_);
+    (void)save_.Advance({}, context_);
   }
   std::string RanksNamed() const {
     auto metadata = MetadataOf(save_.error());
     return metadata["ranks"];
   }
 
-  Save save_{kStep, 1, context_.now, context_.wall};
+  Save save_{kStep, context_.now, context_.wall};
 };
 
 TEST_F(SaveFaultsTest, Deadline_OneRankHasNotBegun_NamesThatRank) {
@@ -82,7 +83,7 @@ TEST_F(SaveFaultsTest, Deadline_ATrainerIsStopped_IsNamedAndNotThoseThatMayWaitF
   stopped.mutable_trainer()->set_process(v1::JobRank::STOPPED);
   PartTest::Report(1, stopped);
   PartTest::Report(2, Trainer(TrainerOf(2), LayoutOf(2), 3));
-  const v1::Checkpoint view = save_.View(context_);
+  const v1::Checkpoint view = SaveView(save_).Checkpoint(context_);
   EXPECT_TRUE(view.ranks(1).late()) << "nothing can be expected of it";
   EXPECT_FALSE(view.ranks(2).late());
   // With a step towards the save, which it made before it was stopped, rank 2 alone would be late.
@@ -99,7 +100,7 @@ TEST_F(SaveFaultsTest, Deadline_ATrainerIsStopped_IsNamedAndNotThoseThatMayWaitF
 }
 
 TEST_F(SaveFaultsTest, Errors_AnEarlierSaveHoldsTheMemory_NamesTheRankThatOneWaitsFor) {
-  Save later(kStep + 1, 1, context_.now, context_.wall);
+  Save later(kStep + 1, context_.now, context_.wall);
   for (const int rank : {0, 2}) {
     v1::SaveState staged = In(v1::SaveState::STAGED, rank);
     v1::SaveState waits = In(v1::SaveState::FAILED, rank);
@@ -109,12 +110,12 @@ TEST_F(SaveFaultsTest, Errors_AnEarlierSaveHoldsTheMemory_NamesTheRankThatOneWai
     *agent.add_saves() = staged;
     *agent.add_saves() = waits;
     const Member& member = PartTest::Report(rank, agent);
-    save_.Report(member, staged, context_);
-    later.Report(member, waits, context_);
+    (void)save_.Report(member, staged, context_);
+    (void)later.Report(member, waits, context_);
   }
-  later.Advance(context_, &save_);
+  (void)later.Advance({&save_, kStep}, context_);
   Pass(kSaveFailureGrace);
-  later.Advance(context_, &save_);
+  (void)later.Advance({&save_, kStep}, context_);
   EXPECT_TRUE(HasReason(later.error(), Reason::kSaveInProgress)) << later.error();
   EXPECT_EQ(MetadataOf(later.error())["ranks"], "1") << later.error();
   EXPECT_EQ(MetadataOf(later.error())["phase"], "waiting");
@@ -123,24 +124,25 @@ TEST_F(SaveFaultsTest, Errors_AnEarlierSaveHoldsTheMemory_NamesTheRankThatOneWai
 
 TEST_F(SaveFaultsTest, View_ARankDoesNotComeForSeconds_SaysWhatIsKnownOfIt) {
   Report(0, v1::SaveState::BEGUN);
-  EXPECT_EQ(save_.View(context_).ranks(1).note(), "") << "ranks come within a second or two of each other";
+  EXPECT_EQ(SaveView(save_).Checkpoint(context_).ranks(1).note(), "")
+      << "ranks come within a second or two of each other";
   Pass(absl::Seconds(5));
-  EXPECT_EQ(save_.View(context_).ranks(1).note(),
+  EXPECT_EQ(SaveView(save_).Checkpoint(context_).ranks(1).note(),
             "no progress for 5s, its trainer has not begun the save, last reported step 3, agent last heard 5s ago");
-  EXPECT_FALSE(save_.View(context_).ranks(1).late());
+  EXPECT_FALSE(SaveView(save_).Checkpoint(context_).ranks(1).late());
 }
 
 TEST_F(SaveFaultsTest, View_AnIdleTrainerHasEnded_SaysForWhatTheSaveWaits) {
   Report(0, v1::SaveState::BEGUN);
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   PartTest::Report(1, v1::AgentState());
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   Pass(absl::Seconds(3));
-  EXPECT_NE(
-      save_.View(context_).ranks(1).note().find("its trainer ended 3s ago, and the next one has 7s left to attach "
-                                                "before the save is given up"),
-      std::string::npos)
-      << save_.View(context_).ranks(1).note();
+  EXPECT_NE(SaveView(save_).Checkpoint(context_).ranks(1).note().find(
+                "its trainer ended 3s ago, and the next one has 7s left to attach "
+                "before the save is given up"),
+            std::string::npos)
+      << SaveView(save_).Checkpoint(context_).ranks(1).note();
   PassAndAdvance(absl::Seconds(7));
   EXPECT_TRUE(HasReason(save_.error(), Reason::kTrainerLost)) << save_.error();
 }
@@ -153,7 +155,7 @@ TEST_F(SaveFaultsTest, Deadline_ARankSavesAnotherStep_SaysWhich) {
   other.set_step(kStep + 1);
   *agent.add_saves() = other;
   PartTest::Report(1, agent);
-  EXPECT_EQ(save_.View(context_).ranks(1).note(), "saves step 5");
+  EXPECT_EQ(SaveView(save_).Checkpoint(context_).ranks(1).note(), "saves step 5");
   PassAndAdvance(absl::Seconds(20));
   EXPECT_NE(save_.error().message().find("rank 1: no progress for 20s, its trainer saves step 5"), std::string::npos)
       << save_.error();
@@ -186,7 +188,7 @@ TEST_F(SaveFaultsTest, View_ARankStillWritesAnEarlierStep_IsOnItsWay) {
   earlier.set_attempt(1);
   *agent.add_saves() = earlier;
   PartTest::Report(1, agent);
-  EXPECT_EQ(save_.View(context_).ranks(1).note(), "");
+  EXPECT_EQ(SaveView(save_).Checkpoint(context_).ranks(1).note(), "");
 }
 
 TEST_F(SaveFaultsTest, Deadline_ATrainerComesNearerToTheStep_IsSlowAndNotLate) {
@@ -242,7 +244,7 @@ TEST_F(SaveFaultsTest, Deadline_StorageGivesNoNumber_NamesStorage) {
 TEST_F(SaveFaultsTest, Errors_TwoRanksWithinTheGrace_AreReportedTogether) {
   BeginAll();
   Fail(0, MakeError(Reason::kNoSpace, "disk full"));
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   EXPECT_TRUE(save_.error().ok()) << "others may fail for the same cause";
   Fail(2, MakeError(Reason::kNoSpace, "disk full"));
   PassAndAdvance(kSaveFailureGrace);
@@ -253,7 +255,7 @@ TEST_F(SaveFaultsTest, Errors_TwoRanksWithinTheGrace_AreReportedTogether) {
 TEST_F(SaveFaultsTest, Errors_ARankCouldNotReachAnother_NamesTheOther) {
   BeginAll();
   Fail(0, MakeError(Reason::kTransportFailed, "cannot reach rank 2", {{"ranks", "2"}}));
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   PassAndAdvance(kSaveFailureGrace);
   EXPECT_TRUE(HasReason(save_.error(), Reason::kTransportFailed)) << save_.error();
   EXPECT_EQ(RanksNamed(), "2");
@@ -263,7 +265,7 @@ TEST_F(SaveFaultsTest, Errors_ARankGaveUpWaiting_NamesThoseThatItWaitedFor) {
   Report(0, v1::SaveState::BEGUN);
   Report(1, v1::SaveState::BEGUN);
   Fail(0, MakeError(Reason::kTimedOut, "its timeout is over"));
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   PassAndAdvance(kSaveFailureGrace);
   EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
   EXPECT_EQ(RanksNamed(), "2");
@@ -272,16 +274,16 @@ TEST_F(SaveFaultsTest, Errors_ARankGaveUpWaiting_NamesThoseThatItWaitedFor) {
 TEST_F(SaveFaultsTest, Members_TheTrainerOfACallEnded_NamesItsRank) {
   BeginAll();
   PartTest::Report(1, v1::AgentState());
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   EXPECT_TRUE(HasReason(save_.error(), Reason::kTrainerLost)) << save_.error();
   EXPECT_EQ(RanksNamed(), "1");
 }
 
 TEST_F(SaveFaultsTest, Members_NoTrainerTakesThePlaceOfOneThatHadNotBegun_IsWaitedForALease) {
   Report(0, v1::SaveState::BEGUN);
-  save_.Advance(context_);  // sees the trainer of rank 1
+  (void)save_.Advance({}, context_);  // sees the trainer of rank 1
   PartTest::Report(1, v1::AgentState());
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   PassAndAdvance(options_.lease_ttl - absl::Seconds(1));
   EXPECT_TRUE(save_.error().ok()) << save_.error();
   PassAndAdvance(absl::Seconds(1));
@@ -297,7 +299,7 @@ TEST_F(SaveFaultsTest, Members_AnAgentWasRestarted_IsLost) {
   request.set_predecessor(Identity(1).incarnation());
   request.set_world_size(3);
   ASSERT_TRUE(members_.Register(request, context_.now).ok());
-  save_.Advance(context_);
+  (void)save_.Advance({}, context_);
   EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLost)) << save_.error();
   EXPECT_EQ(RanksNamed(), "1");
 }

@@ -10,25 +10,20 @@
 namespace cairn {
 
 bool Save::TookPart(const Member& member, const v1::SaveState& state) const {
-  if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
-  const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
-  if (rank.owed_call == Rank::OwedCall::kAnswered && rank.OwedTo(member, state)) return true;
   // An agent counts the calls of all its trainers, so what it says of a call is about that call, whoever is its trainer
   // by now.
-  return rank.begun && rank.agent == member.incarnation && state.call() <= rank.state.call();
+  return replies_.Gave(member, state) || (HasBegunBy(member) && state.call() <= rank(member.rank).state.call());
 }
 
 bool Save::Answers(const Member& member, const v1::SaveState& state) const {
-  if (!ended() || TookPart(member, state)) return true;
-  if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
-  const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
-  if (attempt_ > 0 && state.attempt() == attempt_ && (!rank.begun || state.call() <= rank.state.call())) return true;
-  return rank.OwedTo(member, state);
+  if (!ended() || TookPart(member, state) || replies_.Holds(member, state)) return true;
+  const SaveRank& known = rank(member.rank);
+  return static_cast<size_t>(member.rank) < ranks_.size() && attempt_ > 0 && state.attempt() == attempt_ &&
+         (!known.begun || state.call() <= known.state.call());
 }
 
 bool Save::HasNumber(int rank, uint64_t number) const {
-  if (static_cast<size_t>(rank) >= ranks_.size()) return false;
-  const Rank& caller = ranks_[static_cast<size_t>(rank)];
+  const SaveRank& caller = ranks_[static_cast<size_t>(rank)];
   return caller.begun && caller.state.save() == number;
 }
 
@@ -48,9 +43,8 @@ void Save::TellOutcome(v1::SaveOrder& order) const {
 v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
   v1::SaveOrder order;
   order.set_step(step_);
-  if (!request_ids_.empty()) order.set_request_id(request_ids_.front());
-  const Rank* rank =
-      static_cast<size_t>(member.rank) < ranks_.size() ? &ranks_[static_cast<size_t>(member.rank)] : nullptr;
+  order.set_request_id(request_id());
+  const SaveRank& known = rank(member.rank);
   switch (phase_) {
     case Phase::kCollecting:
     case Phase::kWriting:
@@ -69,24 +63,22 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       }
       exchange_.AddTo(member.rank, order);
       break;
-    case Phase::kAborting: {
-      const bool begun = rank != nullptr && rank->begun && rank->agent == member.incarnation;
-      if (!begun || state.call() > rank->state.call()) {
+    case Phase::kAborting:
+      if (!HasBegunBy(member) || state.call() > known.state.call()) {
         order.set_action(v1::SaveOrder::WAIT);  // its call is answered when this attempt has ended
         return order;
       }
       // When a rank is told ABORTED, the files are gone, and it may save again.
       order.set_action(v1::SaveOrder::ABORT);
       *order.mutable_error() = StatusToProto(error_);
-      order.set_call(rank->state.call());
+      order.set_call(known.state.call());
       break;
-    }
     case Phase::kCommitted:
       TellOutcome(order);
       order.set_call(state.call());
       break;
     case Phase::kAborted:
-      if (rank != nullptr && rank->owed_call == Rank::OwedCall::kHeld && rank->OwedTo(member, state)) {
+      if (replies_.Holds(member, state)) {
         order.set_action(v1::SaveOrder::WAIT);
         return order;
       }

@@ -15,8 +15,8 @@ constexpr absl::Duration kOutcomeRetry = absl::Seconds(1);
 
 }  // namespace
 
-void Save::AdvanceCommit(JobContext& context) {
-  const bool first = context.earlier_step.value_or(step_) >= step_;
+void Save::AdvanceCommit(const Before& before, const JobContext& context) {
+  const bool first = before.step.value_or(step_) >= step_;
   const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
   if (!decided_) {
     if (context.now >= deadline_) {
@@ -59,24 +59,22 @@ void Save::AdvanceCommit(JobContext& context) {
   }
 }
 
-void Save::Stall(absl::Status stalled, JobContext& context) {
+void Save::Stall(absl::Status stalled, const JobContext& context) {
   if (stalled_ == stalled) return;
   stalled_ = std::move(stalled);
-  context.orders_changed = true;
-  Touch();
   std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}};
   if (!stalled_.ok()) fields.emplace_back("error", stalled_);
   context.Log(stalled_.ok() ? LogLevel::kInfo : LogLevel::kWarn, stalled_.ok() ? "resumed" : "stalled",
               std::move(fields));
 }
 
-void Save::Commit(const StoredAttempt& outcome, JobContext& context) {
+void Save::Commit(const StoredAttempt& outcome, const JobContext& context) {
   outcome_ = outcome;
   error_ = absl::OkStatus();
   End(Phase::kCommitted, context);
 }
 
-void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, JobContext& context) {
+void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext& context) {
   const absl::StatusOr<StoredAttempt>& standing = answer.standing;
   if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
   const bool newest = ticket != 0 && ticket == outcome_ticket_;
@@ -138,11 +136,9 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, JobContext& conte
     // It is another one's. Our own comes back without its metadata, which an abort record does not hold.
     error_ = standing->error;
   }
-  context.orders_changed = true;
-  Touch();
 }
 
-void Save::Abort(absl::Status error, JobContext& context) {
+void Save::Abort(absl::Status error, const JobContext& context) {
   if (ended() || phase_ == Phase::kAborting || decided_) return;
   error_ = std::move(error);
   abort_time_ = context.now;
@@ -150,7 +146,7 @@ void Save::Abort(absl::Status error, JobContext& context) {
   SetPhase(Phase::kAborting, context);
 }
 
-void Save::Cancel(JobContext& context) {
+void Save::Cancel(const JobContext& context) {
   const absl::Status error = OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request");
   if (phase_ == Phase::kCommitting && decided_) {
     if (given_up_.ok()) given_up_ = error;
@@ -159,33 +155,20 @@ void Save::Cancel(JobContext& context) {
   Abort(error, context);
 }
 
-size_t Save::Unstopped(const JobContext& context) const {
-  size_t count = 0;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    if (!rank.begun || rank.stopped) continue;
-    const Member* member = context.members.Find(static_cast<int>(i));
-    if (member != nullptr && member->incarnation == rank.agent) ++count;
-  }
-  return count;
-}
-
-void Save::PutManifest(JobContext& context) {
+void Save::PutManifest(const JobContext& context) {
   outcome_ticket_ = context.NewTicket();
   outcome_ticket_is_manifest_ = true;
   context.Do(PutOutcome{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
-                        request_ids_.empty() ? "" : request_ids_.front(), outcome_ticket_});
+                        request_id(), outcome_ticket_});
 }
 
-void Save::PutAbortRecord(const absl::Status& error, JobContext& context) {
+void Save::PutAbortRecord(const absl::Status& error, const JobContext& context) {
   outcome_ticket_ = context.NewTicket();
   outcome_ticket_is_manifest_ = false;
-  context.Do(PutOutcome{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
-                        request_ids_.empty() ? "" : request_ids_.front(), outcome_ticket_});
+  context.Do(PutOutcome{step_, attempt_, attempt_nonce_, nullptr, nullptr, error, request_id(), outcome_ticket_});
 }
 
-void Save::AdvanceAbort(JobContext& context) {
-  unstopped_ = Unstopped(context);
+void Save::AdvanceAbort(const JobContext& context) {
   if (reserve_ticket_ != 0 && context.now - reserve_time_ < context.options.storage_patience()) {
     return;  // a number may come yet, and with it something to bury
   }
@@ -213,13 +196,13 @@ void Save::AdvanceAbort(JobContext& context) {
     End(Phase::kAborted, context);
     return;
   }
-  if (unstopped_ > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
+  if (ranks_.count(SaveRank::kActive) > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
   remove_ticket_ = context.NewTicket();
   remove_time_ = context.now;
   context.Do(RemoveFiles{step_, attempt_, /*deleted=*/false, remove_ticket_});
 }
 
-void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
+void Save::OnRemoved(uint64_t ticket, const absl::Status& status, const JobContext& context) {
   if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
   if (!status.ok()) {
     context.Log(LogLevel::kWarn, "remove_failed", {{"step", step_}, {"attempt", attempt_}, {"error", status}});
@@ -228,16 +211,17 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& co
   End(Phase::kAborted, context);
 }
 
-void Save::End(Phase phase, JobContext& context) {
+void Save::End(Phase phase, const JobContext& context) {
   const bool committed = phase == Phase::kCommitted;
   timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes,
                      ranks_.size(), committed ? absl::OkStatus() : error_},
                     context.now);
   context.effects.timelines.push_back(timeline_);
-  if (phase == Phase::kAborted) OweOutcome(context);
+  end_revision_ = context.revision;
+  if (phase == Phase::kAborted) OpenReplies(context);
   if (committed) exchange_.Finish(context);
   // Frees what an ended save does not need any more.
-  ranks_.ChangeKept([](Rank& rank) {
+  ranks_.ChangeKept([](SaveRank& rank) {
     rank.state.clear_result();
     rank.state.clear_replica_checksums();
     rank.state.clear_awaited_ranks();
@@ -253,94 +237,35 @@ void Save::End(Phase phase, JobContext& context) {
   SetPhase(phase, context);
 }
 
-void Save::OweOutcome(const JobContext& context) {
-  owes_unknown_ = true;
+void Save::OpenReplies(const JobContext& context) {
+  replies_.Open(step_, ranks_.size(), abort_time_ + 2 * context.options.lease_ttl);
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
+    const SaveRank& rank = ranks_[i];
     const int index = static_cast<int>(i);
     uint64_t trainer = 0;
-    bool known = true;
     if (rank.begun) {
       // A call that had staged has returned: its trainer asks for the outcome itself.
-      trainer = Staged(rank.state) ? 0 : rank.trainer;
+      trainer = rank.staged() ? 0 : rank.trainer;
     } else if (!rank.successor) {
       // A trainer whose agent has just restarted attaches again in a moment.
       trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
       // After a restart of the coordinator one whose agent has not come back yet may have called long before.
       const Member* member = context.members.Find(index);
-      known = trainer != 0 || (member != nullptr && member->reported);
+      if (trainer == 0 && (member == nullptr || !member->reported)) continue;
     }
-    if (!known) continue;
-    Rank& owed = ranks_.At(i);
-    owed.owed_trainer = trainer;
-    owed.owed_known = true;
+    replies_.Expect(index, trainer);
   }
 }
 
-void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now) {
-  const auto at = static_cast<size_t>(member.rank);
-  if (ranks_[at].owed_trainer == 0) return;
-  Rank& rank = ranks_.At(at);
-  if (rank.owed_trainer != state.trainer_incarnation()) return;
-  if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
-  if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
-  if (rank.owed_call != Rank::OwedCall::kHeld) ++held_calls_;
-  rank.owed_call = Rank::OwedCall::kHeld;
-  rank.owed_agent = member.incarnation;
-  rank.owed_number = state.call();
-  rank.held_since = now;
+void Save::HoldForReply(const Member& member, const v1::SaveState& state, absl::Time now) {
+  if (HasBegunBy(member)) return;  // its call is answered already
+  replies_.Hold(member, state, now);
 }
 
-void Save::NoteTold(const Member& member, const JobContext& context) {
-  const auto at = static_cast<size_t>(member.rank);
-  const bool unknown = owes_unknown_ && at < ranks_.size() && !ranks_[at].owed_known;
-  if (!unknown && ranks_[at].owed_trainer == 0) return;
-  Rank& rank = ranks_.At(at);
-  if (unknown) {
-    rank.owed_known = true;
-    // An agent that only started since has no trainer yet, and one that comes much later has a new one.
-    const v1::TrainerState& trainer = member.state.trainer();
-    if (trainer.attached() && context.now - abort_time_ <= 2 * context.options.lease_ttl) {
-      rank.owed_trainer = trainer.incarnation();
-    }
-  }
-  const bool answered = rank.owed_call == Rank::OwedCall::kAnswered && rank.owed_agent == member.incarnation;
-  if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
-  const uint64_t number = answered ? rank.owed_number : rank.state.call();
-  const bool open =
-      std::any_of(member.state.saves().begin(), member.state.saves().end(),
-                  [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
-  if (!open) rank.owed_trainer = 0;
-}
-
-void Save::AnswerOwed(JobContext& context) {
-  if (held_calls_ == 0) return;
-  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
-    Rank& rank = ranks_.At(i);
-    if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;
-    const Member* member = context.members.Find(static_cast<int>(i));
-    if (member == nullptr || member->incarnation != rank.owed_agent) continue;  // nobody would hear it
-    rank.owed_call = Rank::OwedCall::kAnswered;
-    --held_calls_;
-    ++owed_answered_;
-    context.orders_changed = true;
-  }
-}
-
-void Save::Heard(int rank) {
-  if (static_cast<size_t>(rank) >= ranks_.size()) return;
-  Rank& heard = ranks_.At(static_cast<size_t>(rank));
-  heard.owed_trainer = 0;
-  heard.owed_known = true;
-}
-
-void Save::OweNothing() {
-  ranks_.ChangeKept([](Rank& rank) {
-    rank.owed_trainer = 0;
-    if (rank.owed_call == Rank::OwedCall::kHeld) rank.owed_call = Rank::OwedCall::kNone;
-  });
-  owes_unknown_ = false;
-  held_calls_ = 0;
+void Save::NoteTold(const Member& member, absl::Time now) {
+  const std::optional<uint64_t> own_call =
+      HasBegunBy(member) ? std::optional(rank(member.rank).state.call()) : std::nullopt;
+  replies_.OnReport(member, own_call, now);
 }
 
 }  // namespace cairn

@@ -1,4 +1,5 @@
-// Says where each rank of a save is, and what people see of it.
+#include "coordinator/save/save_view.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -9,7 +10,6 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "coordinator/save/save.h"
 
 namespace cairn {
 namespace {
@@ -38,6 +38,24 @@ bool IsInALoad(const Member& member) {
   });
 }
 
+v1::Checkpoint::State StateOf(Save::Phase phase) {
+  switch (phase) {
+    case Save::Phase::kCollecting:
+      return v1::Checkpoint::COLLECTING;
+    case Save::Phase::kWriting:
+      return v1::Checkpoint::WRITING;
+    case Save::Phase::kCommitting:
+      return v1::Checkpoint::COMMITTING;
+    case Save::Phase::kCommitted:
+      return v1::Checkpoint::COMMITTED;
+    case Save::Phase::kAborting:
+      return v1::Checkpoint::ABORTING;
+    case Save::Phase::kAborted:
+      return v1::Checkpoint::ABORTED;
+  }
+  return v1::Checkpoint::STATE_UNSPECIFIED;
+}
+
 // "waits for shards of rank 3"; empty if it waits for none.
 std::string AwaitedShards(const v1::SaveState& state) {
   if (state.awaited_ranks().empty()) return "";
@@ -47,16 +65,7 @@ std::string AwaitedShards(const v1::SaveState& state) {
 
 }  // namespace
 
-bool Save::Staged(const v1::SaveState& state) {
-  return state.phase() == v1::SaveState::STAGED || state.phase() == v1::SaveState::WRITING ||
-         state.phase() == v1::SaveState::WRITTEN;
-}
-
-bool Save::Failed(const v1::SaveState& state) {
-  return state.phase() == v1::SaveState::FAILED || state.phase() == v1::SaveState::STOPPED;
-}
-
-v1::RankProgress::Phase Save::PhaseOf(const Rank& rank) const {
+v1::RankProgress::Phase SaveView::PhaseOf(const SaveRank& rank) const {
   if (!rank.begun) return v1::RankProgress::WAITING;
   switch (rank.state.phase()) {
     case v1::SaveState::STAGING:
@@ -71,30 +80,32 @@ v1::RankProgress::Phase Save::PhaseOf(const Rank& rank) const {
     case v1::SaveState::STOPPED:
       return rank.state.attempt() > 0 ? v1::RankProgress::WRITING : v1::RankProgress::STAGING;
     default:
-      return has_plan() ? v1::RankProgress::STAGING : v1::RankProgress::PLANNING;
+      return save_.has_plan() ? v1::RankProgress::STAGING : v1::RankProgress::PLANNING;
   }
 }
 
-absl::Time Save::ProgressOf(int index, const Rank& rank, const JobContext& context) const {
-  absl::Time progress = std::max(rank.progress, progress_base_);
+absl::Time SaveView::ProgressOf(int index, const JobContext& context) const {
+  const SaveRank& rank = save_.rank(index);
+  absl::Time progress = std::max(rank.progress, save_.progress_base());
   const Member* member = context.members.Find(index);
   if (member == nullptr) return progress;
   if (!rank.begun) {
     // A trainer on its way to the step is slow, not late; one that has passed it will not come.
     const std::optional<int64_t> at = member->current_step();
-    if (at.has_value() && *at <= step_) progress = std::max(progress, member->stepped);
-  } else if (!has_plan()) {
+    if (at.has_value() && *at <= save_.step()) progress = std::max(progress, member->stepped);
+  } else if (!save_.has_plan()) {
     progress = std::max(progress, member->uploaded);
   }
   return progress;
 }
 
-std::string Save::DetailOf(int index, const Rank& rank, const JobContext& context) const {
+std::string SaveView::DetailOf(int index, const JobContext& context) const {
+  const SaveRank& rank = save_.rank(index);
   const Member* member = context.members.Find(index);
-  std::string text = absl::StrCat("no progress for ", DurationText(context.now - ProgressOf(index, rank, context)));
+  std::string text = absl::StrCat("no progress for ", DurationText(context.now - ProgressOf(index, context)));
   if (member == nullptr) return absl::StrCat(text, ", no agent registered");
   if (!rank.begun) {
-    if (const std::optional<int64_t> other = OtherStepOf(member, step_); other.has_value()) {
+    if (const std::optional<int64_t> other = OtherStepOf(member, save_.step()); other.has_value()) {
       absl::StrAppend(&text, ", its trainer saves step ", *other);
     } else if (IsInALoad(*member)) {
       absl::StrAppend(&text, ", its trainer is in a load");
@@ -114,7 +125,7 @@ std::string Save::DetailOf(int index, const Rank& rank, const JobContext& contex
     absl::StrAppend(&text, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                     FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
   }
-  if (const std::string halt = HaltOf(*member, context); !halt.empty() && !Staged(rank.state)) {
+  if (const std::string halt = HaltOf(*member, context); !halt.empty() && !rank.staged()) {
     absl::StrAppend(&text, ", ", halt);
   }
   if (const std::string others = AwaitedShards(rank.state); !others.empty()) absl::StrAppend(&text, ", ", others);
@@ -123,112 +134,104 @@ std::string Save::DetailOf(int index, const Rank& rank, const JobContext& contex
   return text;
 }
 
-std::vector<int> Save::Awaited(const JobContext& context) const {
+std::vector<int> SaveView::Awaited(const JobContext& context) const {
+  std::vector<int> ranks = AllAwaited(context);
+  const bool held = save_.exchange().undecided() && !save_.AllStaged();
+  std::erase_if(ranks, [&](int rank) {
+    const SaveRank& waiting = save_.rank(rank);
+    if (held && save_.exchange().Has(rank) && waiting.staged()) return true;
+    const auto& others = waiting.state.awaited_ranks();
+    return std::any_of(others.begin(), others.end(),
+                       [&](uint32_t other) { return other < save_.ranks().size() && !save_.ranks()[other].staged(); });
+  });
+  return ranks;
+}
+
+std::vector<int> SaveView::AllAwaited(const JobContext& context) const {
   std::vector<int> ranks;
-  const bool all_begun = AllBegun(context);
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
+  const bool all_begun = save_.AllBegun(context);
+  for (size_t i = 0; i < save_.ranks().size(); ++i) {
+    const SaveRank& rank = save_.ranks()[i];
     bool awaited;
     if (!all_begun) {
       awaited = !rank.begun;
-    } else if (!has_plan()) {
+    } else if (!save_.has_plan()) {
       awaited = !context.layouts.contains(rank.state.layout_digest());
     } else {
-      awaited = attempt_ > 0 ? !Written(rank) : !Staged(rank.state);
+      awaited = save_.attempt() > 0 ? !save_.Written(rank) : !rank.staged();
     }
     if (awaited) ranks.push_back(static_cast<int>(i));
   }
   return ranks;
 }
 
-std::vector<int> Save::AtFault(std::vector<int> ranks, const JobContext& context) const {
+std::vector<int> SaveView::AtFault(std::vector<int> ranks, const JobContext& context) const {
   // Only a rank that has not begun may wait for another one's trainer; what comes then is its agent's work, or its own
   // copy.
-  return AllBegun(context) ? ranks : HoldingUp(std::move(ranks), context);
+  return save_.AllBegun(context) ? ranks : HoldingUp(std::move(ranks), context);
 }
 
-std::vector<NamedRank> Save::NamedRanks(const std::vector<int>& ranks, const JobContext& context) const {
-  std::vector<NamedRank> named_ranks;
-  for (int rank : ranks) {
-    const Rank& state = ranks_[static_cast<size_t>(rank)];
-    named_ranks.push_back({rank, PhaseOf(state), DetailOf(rank, state, context)});
-  }
-  return named_ranks;
+std::vector<NamedRank> SaveView::Named(const std::vector<int>& ranks, const JobContext& context) const {
+  std::vector<NamedRank> named;
+  for (const int rank : ranks) named.push_back({rank, PhaseOf(save_.rank(rank)), DetailOf(rank, context)});
+  return named;
 }
 
-bool Save::IsLate(int index, const JobContext& context) const {
-  if (ended()) return false;
+bool SaveView::IsLate(int index, const JobContext& context) const {
+  if (save_.ended()) return false;
   const Member* member = context.members.Find(index);
   if (member == nullptr || context.now - member->heard > context.options.lease_ttl / 2) return true;
-  if (member->halted() && !Staged(ranks_[static_cast<size_t>(index)].state)) return true;
-  const absl::Duration idle = context.now - ProgressOf(index, ranks_[static_cast<size_t>(index)], context);
+  if (member->halted() && !save_.rank(index).staged()) return true;
+  const absl::Duration idle = context.now - ProgressOf(index, context);
   return idle > context.options.phase_timeout / 2;
 }
 
-NoteworthyRanks Save::Noteworthy(const JobContext& context) const {
+NoteworthyRanks SaveView::Noteworthy(const JobContext& context) const {
   NoteworthyRanks ranks;
-  if (ended()) return ranks;
-  ranks.awaited = WithoutExcused(Awaited(context));
+  if (save_.ended()) return ranks;
+  ranks.awaited = Awaited(context);
   for (const int rank : ranks.awaited) {
     if (IsLate(rank, context)) ranks.late.push_back(rank);
   }
   return ranks;
 }
 
-v1::Checkpoint Save::View(const JobContext& context) const {
-  if (ShownRanks::FitsWhole(ranks_.size())) return View(context, ShownRanks::All());
+v1::Checkpoint SaveView::Checkpoint(const JobContext& context) const {
+  if (ShownRanks::FitsWhole(save_.ranks().size())) return Checkpoint(context, ShownRanks::All());
   NoteworthyRanks ranks = Noteworthy(context);
   ranks.late.insert(ranks.late.end(), ranks.awaited.begin(), ranks.awaited.end());
-  return View(context, ShownRanks::Of(ranks.late));
+  return Checkpoint(context, ShownRanks::Of(ranks.late));
 }
 
-v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) const {
+v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks& shown) const {
   v1::Checkpoint view;
   view.set_job(context.job);
-  view.set_step(step_);
-  view.set_attempt(attempt_);
-  view.set_revision(revision_);
+  view.set_step(save_.step());
+  view.set_attempt(save_.attempt());
+  view.set_revision(save_.ended() ? save_.end_revision() : context.revision);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
-  if (!request_ids_.empty()) view.set_request_id(request_ids_.front());
-  if (attempt_ > 0) view.set_data_directory(AttemptDirectory(context.job, step_, attempt_));
-  view.set_world_size(static_cast<uint32_t>(ranks_.size()));
-  view.set_bytes(plan_.bytes);
-  switch (phase_) {
-    case Phase::kCollecting:
-      view.set_state(v1::Checkpoint::COLLECTING);
-      break;
-    case Phase::kWriting:
-      view.set_state(v1::Checkpoint::WRITING);
-      break;
-    case Phase::kCommitting:
-      view.set_state(v1::Checkpoint::COMMITTING);
-      break;
-    case Phase::kCommitted:
-      view.set_state(v1::Checkpoint::COMMITTED);
-      break;
-    case Phase::kAborting:
-      view.set_state(v1::Checkpoint::ABORTING);
-      break;
-    case Phase::kAborted:
-      view.set_state(v1::Checkpoint::ABORTED);
-      break;
+  view.set_request_id(save_.request_id());
+  if (save_.attempt() > 0) view.set_data_directory(AttemptDirectory(context.job, save_.step(), save_.attempt()));
+  view.set_world_size(static_cast<uint32_t>(save_.ranks().size()));
+  view.set_bytes(save_.planned_bytes());
+  view.set_state(StateOf(save_.phase()));
+  if (!save_.stalled().ok()) *view.mutable_error() = StatusToProto(save_.stalled());
+  if (save_.phase() == Save::Phase::kAborting || save_.phase() == Save::Phase::kAborted)
+    *view.mutable_error() = StatusToProto(save_.error());
+  if (save_.phase() == Save::Phase::kCommitted) {
+    view.set_bytes(save_.outcome().bytes);
+    view.set_world_size(save_.outcome().world_size);
+    SetTimestamp(save_.outcome().time, *view.mutable_commit_time());
+    if (!save_.warning().ok()) *view.mutable_warning() = StatusToProto(save_.warning());
   }
-  if (!stalled_.ok()) *view.mutable_error() = StatusToProto(stalled_);
-  if (phase_ == Phase::kAborting || phase_ == Phase::kAborted) *view.mutable_error() = StatusToProto(error_);
-  if (phase_ == Phase::kCommitted) {
-    view.set_bytes(outcome_.bytes);
-    view.set_world_size(outcome_.world_size);
-    SetTimestamp(outcome_.time, *view.mutable_commit_time());
-    if (!warning_.ok()) *view.mutable_warning() = StatusToProto(warning_);
-  }
-  SetTimestamp(created_wall_, *view.mutable_create_time());
-  exchange_.Describe(view);
-  if (phase_ == Phase::kCommitted) return view;
+  SetTimestamp(save_.created_wall(), *view.mutable_create_time());
+  save_.exchange().Describe(view);
+  if (save_.phase() == Save::Phase::kCommitted) return view;
   const std::vector<int> late_ranks = Noteworthy(context).late;
   RankTally tally;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
+  for (size_t i = 0; i < save_.ranks().size(); ++i) {
     const int index = static_cast<int>(i);
-    const Rank& rank = ranks_[i];
+    const SaveRank& rank = save_.ranks()[i];
     const bool late = std::binary_search(late_ranks.begin(), late_ranks.end(), index);
     tally.Add(PhaseOf(rank), rank.state.bytes_done(), rank.state.bytes_total(), late);
     if (!shown.contains(index)) continue;
@@ -238,16 +241,16 @@ v1::Checkpoint Save::View(const JobContext& context, const ShownRanks& shown) co
     progress.set_bytes_done(rank.state.bytes_done());
     progress.set_bytes_total(rank.state.bytes_total());
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
-    const absl::Duration idle = context.now - ProgressOf(index, rank, context);
+    const absl::Duration idle = context.now - ProgressOf(index, context);
     SetDuration(idle, *progress.mutable_idle());
     progress.set_late(late);
     if (late) {
-      progress.set_note(DetailOf(index, rank, context));
+      progress.set_note(DetailOf(index, context));
     } else if (!rank.begun) {
-      if (const auto other = OtherStepOf(context.members.Find(index), step_)) {
+      if (const auto other = OtherStepOf(context.members.Find(index), save_.step())) {
         progress.set_note(absl::StrCat("saves step ", *other));
-      } else if (!ended() && (idle >= kNoteAfter || rank.trainer_gone <= context.now)) {
-        progress.set_note(DetailOf(index, rank, context));
+      } else if (!save_.ended() && (idle >= kNoteAfter || rank.trainer_gone <= context.now)) {
+        progress.set_note(DetailOf(index, context));
       }
     } else {
       progress.set_note(AwaitedShards(rank.state));

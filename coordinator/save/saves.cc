@@ -13,13 +13,12 @@ bool IsUndecided(const Save& save) { return !save.ended() && save.phase() != Sav
 
 }  // namespace
 
-Save& Saves::Begin(int64_t step, JobContext& context) {
+Save& Saves::Begin(int64_t step, const JobContext& context) {
   for (Save& previous : saves_) {
-    if (previous.step() == step) previous.OweNothing();
+    if (previous.step() == step) previous.replies().Drop();
   }
-  saves_.emplace_back(step, ++context.revision, context.now, context.wall);
-  // Other ranks whose calls of this step wait hear that they are in a save now.
-  if (context.members.reporting(step) > 1) context.orders_changed = true;
+  saves_.emplace_back(step, context.now, context.wall);
+  ++begun_;
   context.Log(LogLevel::kInfo, "save_state", {{"step", step}, {"state", "COLLECTING"}});
   return saves_.back();
 }
@@ -130,35 +129,26 @@ absl::Time Saves::oldest_running() const {
   return oldest;
 }
 
-bool Saves::restless() const {
-  return saves_.size() > kEndedKept ||
-         std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return save.holds_calls(); });
+News Saves::OnMember(int rank, const JobContext& context) {
+  News news;
+  for (Save& save : saves_) news += save.OnMember(rank, context);
+  return news;
 }
 
-bool Saves::attention() const {
-  return std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended() && save.attention(); });
-}
-
-void Saves::OnMember(int rank, JobContext& context) {
+void Saves::NoteTold(const Member& member, absl::Time now) {
   for (Save& save : saves_) {
-    if (!save.ended()) save.OnMember(rank, context);
-  }
-}
-
-void Saves::NoteTold(const Member& member, const JobContext& context) {
-  for (Save& save : saves_) {
-    if (save.ended()) save.NoteTold(member, context);
+    if (save.ended()) save.NoteTold(member, now);
   }
 }
 
 void Saves::Heard(int rank, const v1::SaveState& asked) {
   const Save* named = FindAsked(rank, asked);
   for (Save& save : saves_) {
-    if (&save == named && save.ended()) save.Heard(rank);
+    if (&save == named && save.ended()) save.replies().Heard(rank);
   }
 }
 
-void Saves::Cancel(const CheckpointKey& key, JobContext& context) {
+void Saves::Cancel(const CheckpointKey& key, const JobContext& context) {
   for (Save& save : saves_) {
     if (save.ended()) continue;
     if (key.step.has_value() ? save.step() == *key.step : key.request_id.empty() || save.HasRequest(key.request_id)) {
@@ -167,25 +157,20 @@ void Saves::Cancel(const CheckpointKey& key, JobContext& context) {
   }
 }
 
-bool Saves::Advance(JobContext& context) {
-  bool moved = false;
-  context.earlier_step.reset();
-  const Save* earlier = nullptr;
+News Saves::Advance(const JobContext& context) {
+  const auto standing = [this] { return std::pair(EarliestUndecided(), StalledStep()); };
+  const auto standing_before = standing();
+  News news;
+  Save::Before before;
   for (Save& save : saves_) {  // in the order in which they began
-    if (save.ended()) {
-      save.AnswerOwed(context);
-      continue;
-    }
-    const Save::Phase before = save.phase();
-    do {
-      save.Advance(context, earlier);
-    } while (save.attention() && !save.ended());  // one step makes the next one possible
-    moved = moved || save.phase() != before;
+    news += save.Advance(before, context);
+    news += News{false, News::Orders::kSame, save.replies().Give(context.members, context.now)};
     if (!IsUndecided(save)) continue;
-    context.earlier_step = std::min(context.earlier_step.value_or(save.step()), save.step());
-    if (earlier == nullptr) earlier = &save;
+    before.step = std::min(before.step.value_or(save.step()), save.step());
+    if (before.first == nullptr) before.first = &save;
   }
-  return moved;
+  news.step = news.step || standing() != standing_before;
+  return news;
 }
 
 std::vector<StoredAttempt> Saves::TakeLeftovers() {
@@ -196,16 +181,9 @@ std::vector<StoredAttempt> Saves::TakeLeftovers() {
   return leftovers;
 }
 
-std::string Saves::Inconsistency() const {
-  for (const Save& save : saves_) {
-    if (std::string missed = save.Inconsistency(); !missed.empty()) return missed;
-  }
-  return "";
-}
-
 void Saves::Forget(const Membership& members) {
   for (auto save = saves_.begin(); saves_.size() > kEndedKept && save != saves_.end();) {
-    const bool held = members.reporting(save->step()) > 0;
+    const bool held = members.Reporting(save->step()) > 0;
     save = save->ended() && !held ? saves_.erase(save) : std::next(save);
   }
 }

@@ -13,6 +13,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
+#include "coordinator/decision/news.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
@@ -20,8 +21,11 @@ namespace cairn {
 // A function of reports, results and `context.now`. Not thread-safe.
 class Saves {
  public:
-  // Begins a save of a step that has none under way. Nothing is owed any more for earlier ones of the step.
-  Save& Begin(int64_t step, JobContext& context);
+  // Begins a save of a step that has none under way. No reply is pending any more for earlier ones of the step.
+  Save& Begin(int64_t step, const JobContext& context);
+  // Returns how many have begun, and how many have ended, since the coordinator's start.
+  uint64_t begun() const { return begun_; }
+  uint64_t ended() const { return begun_ - running(); }
   // Returns whether as many are under way as may be. Each costs memory for every rank, so further ones wait for one to
   // end.
   bool full() const;
@@ -56,33 +60,26 @@ class Saves {
   size_t running() const;
   // Returns when the oldest of these began.
   absl::Time oldest_running() const;
-  // Returns whether time alone may bring a step of an ended save.
-  bool restless() const;
-  // Returns whether a report or a member has made a step possible since the last Advance.
-  bool attention() const;
-
   // Says that the rank's agent has come, is lost, or has another trainer.
-  void OnMember(int rank, JobContext& context);
+  News OnMember(int rank, const JobContext& context);
   // Takes what the member does not speak of any more; see Save::NoteTold.
-  void NoteTold(const Member& member, const JobContext& context);
+  void NoteTold(const Member& member, absl::Time now);
   // The rank's trainer hears of the end of the save, if it has ended, by what it asks.
   void Heard(int rank, const v1::SaveState& asked);
   // Gives up those that the key names; all that are under way if it names none.
-  void Cancel(const CheckpointKey& key, JobContext& context);
-  // Takes every step that has become possible. Returns whether a save has come into another phase.
-  bool Advance(JobContext& context);
+  void Cancel(const CheckpointKey& key, const JobContext& context);
+  // Takes every step that has become possible. There is a step in its news if the end or the state of one save may let
+  // another one go on: a later step may commit, or it waits for what has stalled.
+  News Advance(const JobContext& context);
 
   // Returns what ended saves have left in storage, because storage did not answer. Answers each once.
   std::vector<StoredAttempt> TakeLeftovers();
   // Forgets saves that have ended and that no agent speaks of any more, but for the last ones.
   void Forget(const Membership& members);
-  // See Save::Inconsistency.
-  std::string Inconsistency() const;
 
  private:
-  friend struct BookkeepingFault;  // of tests
-
   std::list<Save> saves_;  // oldest first
+  uint64_t begun_ = 0;
 };
 
 }  // namespace cairn

@@ -13,7 +13,7 @@ class SavesTest : public PartTest {
   // A save without a number ends as soon as it is given up.
   void End(int64_t step) {
     saves_.Cancel(CheckpointKey{step, ""}, context_);
-    EXPECT_TRUE(saves_.Advance(context_));
+    EXPECT_TRUE(saves_.Advance(context_).step);
     EXPECT_EQ(saves_.Active(step), nullptr);
   }
   static v1::SaveState Begun(int64_t step, uint64_t call) {
@@ -32,26 +32,17 @@ TEST_F(SavesTest, Begin_NewSave_IsActiveUntilItEnds) {
   EXPECT_FALSE(saves_.busy());
   saves_.Begin(4, context_);
   EXPECT_TRUE(saves_.busy());
-  EXPECT_TRUE(saves_.attention()) << "its first step may be possible";
-  EXPECT_FALSE(context_.orders_changed) << "nobody else waits for it";
+  EXPECT_EQ(saves_.begun(), 1u);
+  EXPECT_EQ(saves_.ended(), 0u);
   ASSERT_NE(saves_.Active(4), nullptr);
   EXPECT_EQ(saves_.Active(5), nullptr);
   EXPECT_EQ(saves_.Ended(4), nullptr);
   End(4);
   EXPECT_FALSE(saves_.busy());
+  EXPECT_EQ(saves_.ended(), 1u);
   ASSERT_NE(saves_.Ended(4), nullptr);
   EXPECT_TRUE(HasReason(saves_.Ended(4)->error(), Reason::kSaveCancelled));
   EXPECT_EQ(saves_.Last(4), saves_.Ended(4));
-}
-
-TEST_F(SavesTest, Begin_OthersHaveCalledToo_TheyAreTold) {
-  for (int rank = 0; rank < 2; ++rank) {
-    v1::AgentState state = Trainer(50);
-    *state.add_saves() = Begun(4, 1);
-    Report(rank, state);
-  }
-  saves_.Begin(4, context_);
-  EXPECT_TRUE(context_.orders_changed);
 }
 
 // A key costs a look at every rank and a hash of all their layouts.
@@ -63,14 +54,14 @@ TEST_F(SavesTest, Advance_ThePlanIsNotThereYet_MakesItsKeyOnce) {
     call.set_layout_digest("layout");
     v1::AgentState state = Trainer(50, "layout");
     *state.add_saves() = call;
-    save.Report(Report(rank, state), call, context_);
+    (void)save.Report(Report(rank, state), call, context_);
   }
-  for (int i = 0; i < 10; ++i) saves_.Advance(context_);
+  for (int i = 0; i < 10; ++i) (void)saves_.Advance(context_);
   EXPECT_EQ(plans_.keys_made(), 1u);
   const auto make = Take<PlanSave>();
   ASSERT_TRUE(make.has_value());
   plans_.OnPlanned(make->key, PlannedSave{"plan", 1});
-  saves_.Advance(context_);
+  (void)saves_.Advance(context_);
   EXPECT_EQ(plans_.keys_made(), 1u);
   EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "it has the plan";
 }
@@ -121,7 +112,7 @@ TEST_F(SavesTest, Shown_OneUnderWay_ComesBeforeNewerOnesThatEnded) {
 TEST_F(SavesTest, EndedOf_CallThatTookPart_IsAnsweredByItsSaveOnly) {
   Save& save = saves_.Begin(4, context_);
   const Member& member = Report(0, Trainer(50));
-  save.Report(member, Begun(4, 1), context_);
+  (void)save.Report(member, Begun(4, 1), context_);
   EXPECT_EQ(saves_.EndedOf(member, Begun(4, 1)), nullptr) << "it has not ended";
   End(4);
   EXPECT_EQ(saves_.EndedOf(member, Begun(4, 1)), saves_.Ended(4));
@@ -137,14 +128,13 @@ TEST_F(SavesTest, Forget_ManyHaveEnded_KeepsTheLastAndThoseThatAgentsSpeakOf) {
     saves_.Begin(step, context_);
     End(step);
   }
-  EXPECT_TRUE(saves_.restless()) << "there is something to forget";
   saves_.Forget(members_);
   EXPECT_EQ(saves_.Last(0), nullptr);
   EXPECT_NE(saves_.Last(2), nullptr) << "rank 0 speaks of it";
   EXPECT_EQ(saves_.Last(4), nullptr);
   EXPECT_NE(saves_.Last(5), nullptr);
   EXPECT_NE(saves_.Last(19), nullptr);
-  EXPECT_FALSE(saves_.restless());
+  EXPECT_EQ(saves_.ended(), 20u) << "those that are forgotten count too";
 }
 
 }  // namespace

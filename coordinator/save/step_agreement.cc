@@ -49,12 +49,13 @@ bool HasActed(const Member& member, int64_t step) {
 
 }  // namespace
 
-void StepAgreement::Set(State state, JobContext& context) {
+void StepAgreement::Set(State state, const JobContext& context) {
   if (state_ == state) return;
   state_ = state;
   progress_ = context.now;
-  context.orders_changed = true;
-  Recount(context);
+  // What was answered to another order, or means something else by now, is asked anew.
+  answers_.clear();
+  for (const auto& [rank, member] : context.members.members()) Report(member, context);
   context.Log(LogLevel::kInfo, "agreement",
               {{"step", step_}, {"state", std::string(NameOf(state))}, {"number", number_}});
 }
@@ -81,51 +82,27 @@ bool StepAgreement::IsFar(const JobContext& context) const {
   return static_cast<double>(step_) > farthest;
 }
 
-void StepAgreement::Recount(const JobContext& context) {
-  answers_.clear();
-  armed_ = agreed_ = over_ = 0;
-  for (const auto& [rank, member] : context.members.members()) Report(member, context);
-}
-
 bool StepAgreement::Report(const Member& member, const JobContext& context) {
   if (state_ == State::kIdle) return false;
-  const Answer answer = {AnswerOf(member, number_), IsOver(member)};
-  if (!Note(member.rank, answer)) return false;
-  const auto world_size = static_cast<size_t>(context.members.world_size());
+  const Answer now = {AnswerOf(member, number_), IsOver(member)};
+  const Answer& before = answers_[static_cast<size_t>(member.rank)];
+  if (before.status == now.status && before.over == now.over) return false;
+  answers_.Change(static_cast<size_t>(member.rank), [&](Answer& answer) { answer = now; });
   const bool tries = state_ == State::kArming || state_ == State::kAgreeing;
-  return (tries && answer.status == v1::ArmState::REFUSED) || over_ >= context.members.size() ||
-         (state_ == State::kAgreeing && agreed_ >= world_size) ||
-         (state_ == State::kArming && armed_ + agreed_ >= world_size);
+  return (tries && now.status == v1::ArmState::REFUSED) || over(context.members) ||
+         (state_ == State::kAgreeing && AllAgreed(context.members)) ||
+         (state_ == State::kArming && AllArmed(context.members));
 }
 
-bool StepAgreement::IsConsistent(const Membership& members) const {
-  if (state_ == State::kIdle) return true;
-  size_t armed = 0, agreed = 0, over = 0;
-  for (const auto& [rank, member] : members.members()) {
-    const v1::ArmState::Status answer = AnswerOf(member, number_);
-    armed += answer == v1::ArmState::ARMED ? 1 : 0;
-    agreed += answer == v1::ArmState::AGREED ? 1 : 0;
-    over += IsOver(member) ? 1 : 0;
-  }
-  return armed == armed_ && agreed == agreed_ && over == over_;
+bool StepAgreement::AllArmed(const Membership& members) const {
+  return members.complete() && answers_.count(Answer::kArmed) + answers_.count(Answer::kAgreed) == members.size();
 }
 
-bool StepAgreement::Note(int rank, const Answer& answer) {
-  const auto at = static_cast<size_t>(rank);
-  if (answers_[at].status == answer.status && answers_[at].over == answer.over) return false;
-  Answer& before = answers_.At(at);
-  const auto count = [](size_t& counter, bool was, bool is) {
-    counter += is ? 1 : 0;
-    counter -= was ? 1 : 0;
-  };
-  count(armed_, before.status == v1::ArmState::ARMED, answer.status == v1::ArmState::ARMED);
-  count(agreed_, before.status == v1::ArmState::AGREED, answer.status == v1::ArmState::AGREED);
-  count(over_, before.over, answer.over);
-  before = answer;
-  return true;
+bool StepAgreement::AllAgreed(const Membership& members) const {
+  return members.complete() && answers_.count(Answer::kAgreed) == members.size();
 }
 
-absl::Status StepAgreement::Want(std::optional<int64_t> step, JobContext& context) {
+absl::Status StepAgreement::Want(std::optional<int64_t> step, const JobContext& context) {
   if (state_ != State::kIdle || !context.members.complete()) return absl::OkStatus();
   double farthest = -1;
   double fastest = 0;
@@ -154,7 +131,7 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, JobContext& contex
   return absl::OkStatus();
 }
 
-void StepAgreement::Stop(JobContext& context) {
+void StepAgreement::Stop(const JobContext& context) {
   if (state_ == State::kArming) {
     Set(State::kDisarming, context);
   } else if (state_ == State::kAgreeing || state_ == State::kAgreed) {
@@ -163,46 +140,18 @@ void StepAgreement::Stop(JobContext& context) {
   }
 }
 
-void StepAgreement::Revoke(JobContext& context) {
+void StepAgreement::Revoke(const JobContext& context) {
   if (state_ != State::kIdle) Set(State::kDisarming, context);
 }
 
-void StepAgreement::Advance(JobContext& context) {
-  if (state_ == State::kIdle || state_ == State::kAgreed) return;
-  bool all_armed = context.members.complete();
-  bool all_agreed = all_armed;
-  bool all_over = true;
-  bool refused = false;
-  for (const auto& [rank, member] : context.members.members()) {
-    // If the trainer has passed the step, save_requested() can no longer answer it.
-    const bool passed = member.current_step().value_or(-1) >= step_;
-    switch (AnswerOf(member, number_)) {
-      case v1::ArmState::ARMED:
-        all_agreed = false;
-        all_over = all_over && passed;
-        break;
-      case v1::ArmState::AGREED:
-        all_over = all_over && passed;
-        break;
-      case v1::ArmState::REFUSED:
-        refused = true;
-        all_armed = all_agreed = false;
-        break;
-      case v1::ArmState::DISARMED:
-        all_armed = all_agreed = false;
-        break;
-      // An agent that has said nothing may have armed it all the same.
-      default:
-        all_armed = all_agreed = all_over = false;
-        break;
-    }
-  }
+void StepAgreement::Advance(const JobContext& context) {
+  const bool refused = answers_.count(Answer::kRefused) > 0;
   switch (state_) {
     case State::kArming:
       if (refused) {
         ++refusals_;
         Set(State::kDisarming, context);
-      } else if (all_armed) {
+      } else if (AllArmed(context.members)) {
         Set(State::kAgreeing, context);
       }
       break;
@@ -212,20 +161,21 @@ void StepAgreement::Advance(JobContext& context) {
         // will not join; it ends by naming those.
         ++refusals_;
         Set(State::kDisarming, context);
-      } else if (all_agreed) {
+      } else if (AllAgreed(context.members)) {
         refusals_ = 0;
         Set(State::kAgreed, context);
       }
       break;
     case State::kDisarming:
-      if (all_over || context.now - progress_ >= context.options.phase_timeout) Set(State::kIdle, context);
+      if (over(context.members) || context.now - progress_ >= context.options.phase_timeout) Set(State::kIdle, context);
       break;
-    default:
+    case State::kIdle:
+    case State::kAgreed:
       break;
   }
 }
 
-void StepAgreement::Recover(JobContext& context) {
+void StepAgreement::Recover(const JobContext& context) {
   if (state_ != State::kIdle) return;
   uint64_t number = 0;
   int64_t step = 0;
@@ -250,7 +200,7 @@ void StepAgreement::Recover(JobContext& context) {
   Set(agreed && step > 0 ? State::kAgreeing : State::kDisarming, context);
 }
 
-std::optional<v1::ArmOrder> StepAgreement::OrderFor(int) const {
+std::optional<v1::ArmOrder> StepAgreement::Order() const {
   v1::ArmOrder order;
   order.set_number(number_);
   order.set_step(step_);

@@ -51,10 +51,8 @@ absl::Status AgentService::CheckEpoch(const v1::AgentIdentity& agent) const {
 
 absl::Status AgentService::CheckMember(const v1::AgentIdentity& agent, bool uploaded) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(agent));
-  return dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Moment& moment) {
-    Job* job = decisions.Find(agent.job());
-    return job == nullptr ? NotRegistered(agent) : job->Touch(agent, uploaded, moment);
-  });
+  return dispatcher_.Event(agent.job(),
+                           [&](Job& job, const Moment& moment) { return job.Touch(agent, uploaded, moment); });
 }
 
 grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContext* context,
@@ -73,11 +71,8 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
                                                                   ", this coordinator ", kProtocolVersion)));
   }
   if (absl::Status status = CheckAddresses(*request); !status.ok()) return FinishNow(context, status);
-  const auto registered = dispatcher_.Event(
-      agent.job(), [&](Decisions& decisions, const Moment& moment) -> absl::StatusOr<v1::RegisterAgentResponse> {
-        CAIRN_ASSIGN_OR_RETURN(Job * job, decisions.JobFor(agent.job(), moment));
-        return job->Register(*request, moment);
-      });
+  const auto registered =
+      dispatcher_.Event(agent.job(), [&](Job& job, const Moment& moment) { return job.Register(*request, moment); });
   if (!registered.ok()) return FinishNow(context, registered.status());
   *response = *registered;
   return FinishNow(context, absl::OkStatus());
@@ -90,28 +85,21 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   if (!status.ok()) return FinishNow(context, status);
   const v1::AgentIdentity agent = request->agent();
   const int rank = static_cast<int>(agent.rank());
-  status = dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Moment& moment) {
-    Job* job = decisions.Find(agent.job());
-    return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, moment);
-  });
+  status =
+      dispatcher_.Event(agent.job(), [&](Job& job, const Moment& moment) { return job.Synchronize(*request, moment); });
   if (!status.ok()) return FinishNow(context, status);
   const absl::Duration max_wait = std::min(DurationOf(request->max_wait()), options_.lease_ttl / 3);
   const absl::Duration next_delay =
       max_wait > absl::ZeroDuration() ? absl::ZeroDuration() : std::min(absl::Seconds(1), options_.lease_ttl / 3);
   const uint64_t known = request->known_revision();
-  // The orders are only put together anew when something that they depend on has changed.
-  auto version = std::make_shared<uint64_t>(0);
-  const auto poll = [agent, rank, known, next_delay, version](
-                        Decisions& decisions, const Moment& moment,
+  const auto poll = [agent, rank, known, next_delay](
+                        Job& job, const Moment& moment,
                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
-    Job* job = decisions.Find(agent.job());
-    const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
+    const Member* member = job.members().Find(rank);
     if (member == nullptr || member->incarnation != agent.incarnation()) return NotRegistered(agent);
-    if (!last && (*version == job->orders_version(rank) || (known != 0 && job->KnowsOrders(rank, known)))) {
-      return std::nullopt;
-    }
-    v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, moment, known);
-    *version = job->orders_version(rank);
+    // The orders are only put together anew when something that they depend on has changed.
+    if (!last && known != 0 && job.KnowsOrders(rank, known)) return std::nullopt;
+    v1::SynchronizeAgentResponse orders = job.OrdersFor(rank, moment, known);
     if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
     SetDuration(next_delay, *orders.mutable_next_delay());
     return orders;
@@ -184,14 +172,11 @@ grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerCon
                                                     " ranks are, at most ", kMaxTransferPeers, " are told at once"));
   }
   if (!status.ok()) return FinishNow(context, status);
-  auto told = dispatcher_.Event(
-      request->agent().job(),
-      [&](Decisions& decisions, const Moment& moment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
-        Job* job = decisions.Find(agent.job());
-        if (job == nullptr) return NotRegistered(agent);
-        CAIRN_RETURN_IF_ERROR(job->Touch(agent, /*uploaded=*/false, moment));
-        return TransferPeersFor(*request, job->members());
-      });
+  auto told = dispatcher_.Event(request->agent().job(),
+                                [&](Job& job, const Moment& moment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
+                                  CAIRN_RETURN_IF_ERROR(job.Touch(agent, /*uploaded=*/false, moment));
+                                  return TransferPeersFor(*request, job.members());
+                                });
   if (!told.ok()) return FinishNow(context, told.status());
   told->set_coordinator_epoch(options_.coordinator_epoch);
   *response = *std::move(told);
@@ -204,9 +189,8 @@ grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerCont
   absl::Status status = CheckEpoch(request->agent());
   if (!status.ok()) return FinishNow(context, status);
   layouts_.Forget(NameOf(request->agent()));
-  return FinishNow(context, dispatcher_.Event(request->agent().job(), [&](Decisions& decisions, const Moment& moment) {
-    Job* job = decisions.Find(request->agent().job());
-    return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), moment);
+  return FinishNow(context, dispatcher_.Event(request->agent().job(), [&](Job& job, const Moment& moment) {
+    return job.Unregister(request->agent(), moment);
   }));
 }
 

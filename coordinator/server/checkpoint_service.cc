@@ -11,6 +11,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "coordinator/job/waiting_caller.h"
 #include "coordinator/server/reshard_preview.h"
 #include "store/read/listed_checkpoint.h"
 
@@ -20,7 +21,6 @@ namespace {
 constexpr absl::Duration kMaxWait = absl::Seconds(30);
 // A call may wait this long for storage, or for agents that come back after a restart.
 constexpr absl::Duration kPatience = absl::Seconds(8);
-constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 // After this time a long prune tells what it has done so far.
 constexpr absl::Duration kPartInterval = absl::Seconds(1);
 constexpr uint32_t kMaxPage = 1000;
@@ -98,15 +98,12 @@ absl::Status NoSuchJob(const std::string& name) {
                    absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"), {{"job", name}});
 }
 
-// Returns the job of this name, or nothing while it is not known whether there is one. `last`: nobody waits any longer.
-std::optional<absl::StatusOr<Job*>> KnownJob(Decisions& decisions, const std::string& name, const Moment& moment,
-                                             bool last) {
-  const auto job = decisions.JobFor(name, moment);
-  if (!job.ok()) return job.status();
-  (*job)->EnsureRecovered(moment);
-  if ((*job)->known()) return *job;
-  if (!(*job)->recovered() && !last) return std::nullopt;
-  return NoSuchJob(name);
+// OK if there is such a job; nothing while that is not known. `last`: nobody waits any longer.
+std::optional<absl::Status> CheckKnown(Job& job, const Moment& moment, bool last) {
+  job.EnsureRecovered(moment);
+  if (job.known()) return absl::OkStatus();
+  if (!job.recovered() && !last) return std::nullopt;
+  return NoSuchJob(job.name());
 }
 
 // Answers a prune by the job's own rules, which a job may have before it begins.
@@ -131,6 +128,13 @@ absl::StatusOr<v1::PruneCheckpointsResponse> PrunedByRequest(const Job& job, con
                                                              const Moment& moment) {
   if (changed.steps.ended_by.ok() && !job.known()) return NoSuchJob(job.name());
   return PrunedByRules(job, changed, moment);
+}
+
+// Returns the caller with how long its call has waited. `begun`: when it was first asked, which this notes.
+WaitingCaller WaitedSince(WaitingCaller caller, const Moment& moment, absl::Time& begun) {
+  begun = std::min(begun, moment.now);
+  caller.waited = moment.now - begun;
+  return caller;
 }
 
 using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
@@ -158,53 +162,32 @@ grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServ
   }
   const v1::CreateCheckpointRequest create = *request;
   return dispatcher_.Hold(context, {create.job()}, kPatience, response,
-                          [create](Decisions& decisions, const Moment& moment, bool last) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(create.job(), moment);
-                            if (!job.ok()) return job.status();
-                            return (*job)->Create(create, /*patient=*/!last, moment);
+                          [create](Job& job, const Moment& moment, bool last) -> CheckpointAnswer {
+                            return job.Create(create, /*patient=*/!last, moment);
                           });
 }
 
 grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerContext* context,
                                                            const v1::GetCheckpointRequest* request,
                                                            v1::Checkpoint* response) {
-  const std::string name = request->job();
-  const CheckpointKey key = KeyOf(*request);
-  return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [name, key](Decisions& decisions, const Moment& moment, bool) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(name, moment);
-                            if (!job.ok()) return job.status();
-                            return (*job)->Get(key, 0, moment);
+  return dispatcher_.Hold(context, {request->job()}, kPatience, response,
+                          [key = KeyOf(*request)](Job& job, const Moment& moment, bool) -> CheckpointAnswer {
+                            return job.Get(key, 0, moment);
                           });
 }
 
 grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServerContext* context,
                                                             const v1::WaitCheckpointRequest* request,
                                                             v1::Checkpoint* response) {
-  const std::string name = request->job();
-  const CheckpointKey key = KeyOf(*request);
-  const uint64_t known = request->known_revision();
-  const uint64_t known_epoch = request->coordinator_epoch();
-  const uint64_t epoch = options_.coordinator_epoch;
-  auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
-  return dispatcher_.Hold(context, {name}, MaxWait(request->has_max_wait(), request->max_wait()), response,
-                          [name, key, known, known_epoch, epoch, begun](Decisions& decisions, const Moment& moment,
-                                                                        bool last) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(name, moment);
-                            if (!job.ok()) return job.status();
-                            auto checkpoint = (*job)->Get(key, known_epoch, moment);
-                            if (!checkpoint.has_value() || !checkpoint->ok()) return checkpoint;
-                            // A save that came back from before a restart is told only if it is certain.
-                            const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING &&
-                                                !(*checkpoint)->has_step() && known_epoch != 0 && known_epoch != epoch;
-                            const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;
-                            const v1::Checkpoint::State state = (*checkpoint)->state();
-                            const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
-                                               state == v1::Checkpoint::DAMAGED || state == v1::Checkpoint::DELETED;
-                            if (*begun == absl::InfinitePast()) *begun = moment.now;
-                            // Ends are told at once, mere progress at a pace that people can follow.
-                            const bool soon = known != 0 && !ended && moment.now - *begun < kProgressInterval;
-                            if (!last && (!news || unsure || soon)) return std::nullopt;
+  const WaitingCaller caller = {request->known_revision(), request->coordinator_epoch()};
+  auto begun = std::make_shared<absl::Time>(absl::InfiniteFuture());
+  return dispatcher_.Hold(context, {request->job()}, MaxWait(request->has_max_wait(), request->max_wait()), response,
+                          [key = KeyOf(*request), caller, epoch = options_.coordinator_epoch, begun](
+                              Job& job, const Moment& moment, bool last) -> CheckpointAnswer {
+                            auto checkpoint = job.Get(key, caller.known_epoch, moment);
+                            if (!checkpoint.has_value() || !checkpoint->ok() || last) return checkpoint;
+                            if (!IsAnswered(WaitedSince(caller, moment, *begun), **checkpoint, epoch))
+                              return std::nullopt;
                             return checkpoint;
                           });
 }
@@ -212,13 +195,9 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
 grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::CancelCheckpointRequest* request,
                                                               v1::Checkpoint* response) {
-  const std::string name = request->job();
-  const CheckpointKey key = KeyOf(*request);
-  return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [name, key](Decisions& decisions, const Moment& moment, bool) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(name, moment);
-                            if (!job.ok()) return job.status();
-                            return (*job)->Cancel(key, moment);
+  return dispatcher_.Hold(context, {request->job()}, kPatience, response,
+                          [key = KeyOf(*request)](Job& job, const Moment& moment, bool) -> CheckpointAnswer {
+                            return job.Cancel(key, moment);
                           });
 }
 
@@ -229,16 +208,14 @@ grpc::ServerUnaryReactor* CheckpointService::HoldChange(grpc::CallbackServerCont
   auto number = std::make_shared<uint64_t>(0);
   auto begun = std::make_shared<absl::Time>(absl::InfiniteFuture());
   return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [name, change, number, begun, answer](Decisions& decisions, const Moment& moment,
-                                                                bool last) -> std::optional<absl::StatusOr<Response>> {
-                            const auto job = decisions.JobFor(name, moment);
-                            if (!job.ok()) return job.status();
+                          [change, number, begun, answer](Job& job, const Moment& moment,
+                                                          bool last) -> std::optional<absl::StatusOr<Response>> {
                             *begun = std::min(*begun, moment.now);
                             const bool partly = last || moment.now - *begun >= kPartInterval;
-                            const auto changed = (*job)->Change(change, *number, /*patient=*/!last, partly, moment);
+                            const auto changed = job.Change(change, *number, /*patient=*/!last, partly, moment);
                             if (!changed.has_value()) return std::nullopt;
                             if (!changed->ok()) return changed->status();
-                            return answer(**job, **changed, moment);
+                            return answer(job, **changed, moment);
                           });
 }
 
@@ -377,18 +354,16 @@ grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerCon
 
 grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
                                                      uint64_t known, absl::Duration max_wait, v1::Job* response) {
-  auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
+  auto begun = std::make_shared<absl::Time>(absl::InfiniteFuture());
   return dispatcher_.HoldShared(
       context, {name}, max_wait, response,
-      [this, name, known, begun](Decisions& decisions, const Moment& moment,
-                                 bool last) -> std::optional<absl::StatusOr<std::shared_ptr<const v1::Job>>> {
-        const auto job = KnownJob(decisions, name, moment, last);
-        if (!job.has_value()) return std::nullopt;
-        if (!job->ok()) return job->status();
-        if (*begun == absl::InfinitePast()) *begun = moment.now;
-        const bool soon = known != 0 && moment.now - *begun < kProgressInterval;
-        if (!last && ((**job)->revision() <= known || soon)) return std::nullopt;
-        return (**job)->SharedView(moment, dispatcher_.stalled_calls(), known);
+      [this, known, begun](Job& job, const Moment& moment,
+                           bool last) -> std::optional<absl::StatusOr<std::shared_ptr<const v1::Job>>> {
+        const std::optional<absl::Status> is_known = CheckKnown(job, moment, last);
+        if (!is_known.has_value()) return std::nullopt;
+        if (!is_known->ok()) return *is_known;
+        if (!last && !IsAnswered(WaitedSince({known}, moment, *begun), job.revision())) return std::nullopt;
+        return job.SharedView(moment, dispatcher_.stalled_calls(), known);
       });
 }
 
@@ -397,12 +372,12 @@ grpc::ServerUnaryReactor* CheckpointService::GetJob(grpc::CallbackServerContext*
   const std::string name = request->job();
   if (!request->has_page()) return HoldJob(context, name, 0, kPatience, response);
   return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [this, name, page = request->page()](Decisions& decisions, const Moment& moment,
-                                                               bool last) -> std::optional<absl::StatusOr<v1::Job>> {
-                            const auto job = KnownJob(decisions, name, moment, last);
-                            if (!job.has_value()) return std::nullopt;
-                            if (!job->ok()) return job->status();
-                            v1::Job view = (**job)->View(moment, page);
+                          [this, page = request->page()](Job& job, const Moment& moment,
+                                                         bool last) -> std::optional<absl::StatusOr<v1::Job>> {
+                            const std::optional<absl::Status> is_known = CheckKnown(job, moment, last);
+                            if (!is_known.has_value()) return std::nullopt;
+                            if (!is_known->ok()) return *is_known;
+                            v1::Job view = job.View(moment, page);
                             view.set_stalled_storage_calls(static_cast<uint32_t>(dispatcher_.stalled_calls()));
                             return view;
                           });

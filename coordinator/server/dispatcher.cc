@@ -10,6 +10,7 @@
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {
@@ -44,10 +45,11 @@ Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, Layou
       timer_([this] { RunTimer(); }),
       turns_thread_([this] { RunTurns(); }) {}
 
-std::shared_ptr<Dispatcher::Cell> Dispatcher::CellOf(const std::string& job) {
+absl::StatusOr<std::shared_ptr<Dispatcher::Cell>> Dispatcher::CellOf(const std::string& job) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   MutexLock lock(mutex_);
-  std::shared_ptr<Cell>& cell = cells_[CheckJobName(job).ok() ? job : ""];
-  if (cell == nullptr) cell = std::make_shared<Cell>(options_, kept_);
+  std::shared_ptr<Cell>& cell = cells_[job];
+  if (cell == nullptr) cell = std::make_shared<Cell>(job, options_, kept_, Running());
   return cell;
 }
 
@@ -75,12 +77,12 @@ void Dispatcher::RunTimer() {
 void Dispatcher::RunTurns() {
   while (const std::shared_ptr<Cell> cell = NextTurn()) {
     const absl::Time begin = clock_.SteadyNow();
-    Effects effects;
+    Work work;
     {
       MutexLock lock(cell->mutex);
-      Collect(*cell, effects, Occasion::kTurn);
+      Collect(*cell, work, Occasion::kTurn);
     }
-    Release(std::move(effects));
+    Release(std::move(work));
     const absl::Time end = clock_.SteadyNow();
     const absl::Time next = end + std::min(kTurnPauses * (end - begin), kMaxTurnPause);
     MutexLock lock(mutex_);
@@ -121,7 +123,10 @@ absl::Time Dispatcher::Running() {
   return listening_->clock.Running(now);
 }
 
-Moment Dispatcher::Now(Cell& cell) { return cell.decisions.At(Running(), clock_.WallNow()); }
+Moment Dispatcher::Now(Cell& cell) {
+  cell.now = std::max(cell.now, Running());
+  return {cell.now, clock_.WallNow()};
+}
 
 absl::Duration Dispatcher::WatchListening() {
   std::function<void(std::function<void()>)> call;
@@ -158,14 +163,13 @@ void Dispatcher::Tick() {
   for (const std::shared_ptr<Cell>& cell : Cells()) {
     const absl::Time begin = clock_.SteadyNow();
     if (begin < cell->next_tick) continue;
-    Effects effects;
+    Work work;
     {
       MutexLock lock(cell->mutex);
-      cell->decisions.set_deaf(deaf);
-      cell->decisions.Tick(Running(), clock_.WallNow());
-      Collect(*cell, effects, Occasion::kTimer);
+      cell->job.Tick(Now(*cell), deaf);
+      Collect(*cell, work, Occasion::kTimer);
     }
-    Release(std::move(effects));
+    Release(std::move(work));
     const absl::Time end = clock_.SteadyNow();
     // The larger the job, the rarer: what time brings must not take the time of what agents report.
     cell->next_tick = std::min(begin + kMaxTick, end + kTickShare * (end - begin));
@@ -175,7 +179,7 @@ void Dispatcher::Tick() {
     Cell& cell = *entry.second;
     if (entry.second.use_count() > 1) return false;  // a call is on its way to it
     MutexLock cell_lock(cell.mutex);
-    return cell.decisions.empty() && cell.agents.empty() && cell.people.empty();
+    return cell.job.forgettable(cell.now) && cell.agents.empty() && cell.people.empty();
   });
 }
 
@@ -184,24 +188,20 @@ void Dispatcher::OnLayout(const std::string& digest) {
     MutexLock lock(kept_mutex_);
     const auto bytes = layouts_.Get(digest);
     if (bytes == nullptr) return;
-    kept_->Add(digest, bytes->size());
+    kept_.Add(digest, bytes->size());
   }
   for (const std::shared_ptr<Cell>& cell : Cells()) {
-    Effects effects;
-    {
-      MutexLock lock(cell->mutex);
-      const Moment moment = Now(*cell);
-      cell->decisions.OnLayout(digest, moment);
-      Collect(*cell, effects);
-    }
-    Release(std::move(effects));
+    EventOf(*cell, [&](Job& job, const Moment& moment) {
+      job.OnLayout(digest, moment);
+      return absl::OkStatus();
+    }).IgnoreError();
   }
 }
 
 void Dispatcher::KeepForAWhile(const std::vector<std::string>& layouts) {
   {
     MutexLock lock(mutex_);
-    HoldExactly(*kept_, layouts, from_before_);
+    HoldExactly(kept_, layouts, from_before_);
     from_before_until_ = clock_.SteadyNow() + kKeepFromBefore;
   }
   for (const std::string& digest : layouts) OnLayout(digest);
@@ -210,9 +210,10 @@ void Dispatcher::KeepForAWhile(const std::vector<std::string>& layouts) {
 bool Dispatcher::MakeRoom(const std::string& job, bool all_jobs) {
   const auto release = [this](Cell& cell) {
     MutexLock lock(cell.mutex);
-    return cell.decisions.ReleaseOldestPlan();
+    return cell.job.ReleaseOldestPlan();
   };
-  bool released = release(*CellOf(job));
+  const auto own = CellOf(job);
+  bool released = own.ok() && release(**own);
   if (!released && all_jobs) {
     const std::vector<std::shared_ptr<Cell>> cells = Cells();
     released = std::any_of(cells.begin(), cells.end(), [&](const auto& cell) { return release(*cell); });
@@ -223,8 +224,8 @@ bool Dispatcher::MakeRoom(const std::string& job, bool all_jobs) {
     from_before_.clear();
   }
   MutexLock lock(kept_mutex_);
-  kept_->DropUnheld();
-  for (const std::string& digest : kept_->TakeDropped()) {
+  kept_.DropUnheld();
+  for (const std::string& digest : kept_.TakeDropped()) {
     layouts_.Drop(digest);
     released = true;
   }
@@ -248,92 +249,88 @@ void Dispatcher::WatchWorkers() {
 }
 
 std::optional<Dispatcher::Answer> Dispatcher::Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last) {
-  std::optional<Answer> answer = poll(cell.decisions, moment, last);
+  std::optional<Answer> answer = poll(cell.job, moment, last);
   if (last && !answer.has_value()) {
     answer = Answer{MakeError(Reason::kStorageStalled, "the coordinator has not heard from its storage yet")};
   }
   return answer;
 }
 
-bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Moment& moment, Effects& effects) {
+bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Moment& moment, Work& work) {
   std::optional<Answer> answer = Ask(cell, held.poll, moment, /*last=*/stopped_);
   if (!answer.has_value()) return false;
-  effects.answers.emplace_back(held.call, *std::move(answer));
+  work.answers.emplace_back(held.call, *std::move(answer));
   return true;
 }
 
-void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Effects& effects, size_t most) {
+void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Work& work, size_t most) {
   for (size_t asked = 0; asked < most && !cell.unasked.empty();) {
     const auto call = cell.agents.find(*cell.unasked.Take());
     if (call == cell.agents.end()) continue;
     ++asked;
-    if (TryAnswer(cell, call->second, moment, effects)) cell.agents.erase(call);
+    if (TryAnswer(cell, call->second, moment, work)) cell.agents.erase(call);
   }
 }
 
-void Dispatcher::Collect(Cell& cell, Effects& effects, Occasion occasion) {
+void Dispatcher::Collect(Cell& cell, Work& work, Occasion occasion) {
   const Moment moment = Now(cell);
-  const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, effects); };
+  const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, work); };
   const bool line = !cell.unasked.empty();
-  bool people = occasion == Occasion::kTimer;
-  for (const auto& [job, woken] : cell.decisions.TakeWoken()) {
-    people = people || woken.all;
-    if (woken.all) {
-      for (const auto& [rank, held] : cell.agents) cell.unasked.Add(rank);
-    } else {
-      for (const int rank : woken.ranks) cell.unasked.Add(rank);
-    }
+  const Job::Woken woken = cell.job.TakeWoken();
+  if (woken.all) {
+    for (const auto& [rank, held] : cell.agents) cell.unasked.Add(rank);
+  } else {
+    for (const int rank : woken.ranks) cell.unasked.Add(rank);
   }
   const bool turn = !line || occasion == Occasion::kTurn;
-  AskWoken(cell, moment, effects, turn ? kAskedAtOnce : occasion == Occasion::kCall ? 1 : 0);
-  if (!cell.unasked.empty()) effects.unasked = cell.shared_from_this();
-  if (people || stopped_) absl::erase_if(cell.people, answered);
+  AskWoken(cell, moment, work, turn ? kAskedAtOnce : occasion == Occasion::kCall ? 1 : 0);
+  work.unasked = !cell.unasked.empty();
+  if (woken.all || occasion == Occasion::kTimer || stopped_) absl::erase_if(cell.people, answered);
   if (stopped_) absl::erase_if(cell.agents, answered);
   {
     MutexLock lock(kept_mutex_);
-    for (const std::string& digest : kept_->TakeDropped()) layouts_.Drop(digest);
+    for (const std::string& digest : kept_.TakeDropped()) layouts_.Drop(digest);
   }
-  effects.actions = cell.decisions.TakeActions();
-  effects.log = cell.decisions.TakeLog();
-  effects.timelines = cell.decisions.TakeTimelines();
-  effects.leases_ended = cell.decisions.TakeLeasesEnded();
+  work.cell = cell.shared_from_this();
+  work.effects = cell.job.TakeEffects();
 }
 
-void Dispatcher::Release(Effects effects) {
-  for (const LogEvent& event : effects.log) Log(event);
+void Dispatcher::Release(Work work) {
+  for (const LogEvent& event : work.effects.log) Log(event);
   // Before anybody is told of the end: who then asks for the timeline finds it.
-  for (const auto& timeline : effects.timelines) {
+  for (const auto& timeline : work.effects.timelines) {
     if (on_timeline_) on_timeline_(timeline);
   }
-  for (const auto& [job, leases] : effects.leases_ended) {
-    if (on_leases_ended_) on_leases_ended_(job, leases);
-  }
-  for (auto& [call, answer] : effects.answers) {
+  const uint64_t leases = work.effects.leases_ended;
+  if (leases > 0 && on_leases_ended_) on_leases_ended_(work.cell->name, leases);
+  for (auto& [call, answer] : work.answers) {
     if (!call->Claim()) continue;
     if (answer.respond) answer.respond();
     call->AnswerClaimed(answer.status);
   }
-  for (CoreAction& action : effects.actions) {
-    workers_.Submit([this, action = std::move(action)] { Execute(action); });
+  for (CoreAction& action : work.effects.actions) {
+    workers_.Submit([this, cell = work.cell, action = std::move(action)] { Execute(*cell, action); });
   }
-  if (effects.unasked == nullptr) return;
+  if (!work.unasked) return;
   MutexLock lock(mutex_);
-  if (std::exchange(effects.unasked->has_turn, true)) return;
-  turns_.push_back(std::move(effects.unasked));
+  if (std::exchange(work.cell->has_turn, true)) return;
+  turns_.push_back(std::move(work.cell));
   turn_.NotifyAll();
 }
 
 grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                                  absl::Duration max_wait, AnswerPoll poll) {
-  const std::shared_ptr<Cell> cell = CellOf(caller.job);
-  Effects effects;
+  const absl::StatusOr<std::shared_ptr<Cell>> found = CellOf(caller.job);
+  if (!found.ok()) return FinishNow(context, found.status());
+  const std::shared_ptr<Cell>& cell = *found;
+  Work work;
   std::optional<Answer> now;
   std::shared_ptr<HeldCall> call;
   {
     MutexLock lock(cell->mutex);
     const Moment moment = Now(*cell);
     if (const auto earlier = cell->agents.find(caller.rank); earlier != cell->agents.end()) {
-      effects.answers.emplace_back(earlier->second.call, *Ask(*cell, earlier->second.poll, moment, /*last=*/true));
+      work.answers.emplace_back(earlier->second.call, *Ask(*cell, earlier->second.poll, moment, /*last=*/true));
       cell->agents.erase(earlier);
     }
     now = Ask(*cell, poll, moment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
@@ -347,8 +344,8 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
     }
     if (!now.has_value()) {
       // The call's end takes the lock too, so it cannot come before the call stands in its list.
-      call = HeldCall::Start(max_wait,
-                             [this, cell, caller](HeldCall& ended, bool timer) { OnEnd(*cell, caller, ended, timer); });
+      call = HeldCall::Start(
+          max_wait, [this, cell = cell, caller](HeldCall& ended, bool timer) { OnEnd(*cell, caller, ended, timer); });
       Held held{std::move(poll), call};
       if (caller.rank >= 0) {
         cell->agents.emplace(caller.rank, std::move(held));
@@ -356,23 +353,23 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
         cell->people.emplace(call.get(), std::move(held));
       }
     }
-    Collect(*cell, effects, Occasion::kCall);
+    Collect(*cell, work, Occasion::kCall);
   }
-  Release(std::move(effects));
+  Release(std::move(work));
   if (call != nullptr) return call->reactor();
   if (now->respond) now->respond();
   return FinishNow(context, now->status);
 }
 
 void Dispatcher::OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool timer) {
-  Effects effects;
+  Work work;
   {
     MutexLock lock(cell.mutex);
     const auto end = [&](auto& calls, auto held) {
       if (held == calls.end() || held->second.call.get() != &call) return;
       if (timer) {
         const Moment moment = Now(cell);
-        effects.answers.emplace_back(held->second.call, *Ask(cell, held->second.poll, moment, /*last=*/true));
+        work.answers.emplace_back(held->second.call, *Ask(cell, held->second.poll, moment, /*last=*/true));
       }
       calls.erase(held);
     };
@@ -381,9 +378,9 @@ void Dispatcher::OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool ti
     } else {
       end(cell.people, cell.people.find(&call));
     }
-    Collect(cell, effects);
+    Collect(cell, work);
   }
-  Release(std::move(effects));
+  Release(std::move(work));
 }
 
 grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> work,
@@ -417,8 +414,7 @@ std::vector<v1::JobSummary> Dispatcher::Jobs() {
   std::vector<v1::JobSummary> jobs;
   for (const std::shared_ptr<Cell>& cell : Cells()) {
     MutexLock lock(cell->mutex);
-    const Moment moment = Now(*cell);
-    for (v1::JobSummary& summary : cell->decisions.Summaries(moment)) jobs.push_back(std::move(summary));
+    if (cell->job.known()) jobs.push_back(cell->job.Summary(Now(*cell)));
   }
   return jobs;
 }
@@ -426,7 +422,7 @@ std::vector<v1::JobSummary> Dispatcher::Jobs() {
 bool Dispatcher::busy() {
   for (const std::shared_ptr<Cell>& cell : Cells()) {
     MutexLock lock(cell->mutex);
-    if (cell->decisions.busy()) return true;
+    if (cell->job.busy()) return true;
   }
   return false;
 }
@@ -440,39 +436,31 @@ bool Dispatcher::Stop() {
   }
   // A call that comes to a job later is answered at once.
   for (const std::shared_ptr<Cell>& cell : Cells()) {
-    Effects effects;
+    Work work;
     {
       MutexLock lock(cell->mutex);
-      Collect(*cell, effects);
+      Collect(*cell, work);
     }
-    Release(std::move(effects));
+    Release(std::move(work));
   }
   if (timer_.joinable()) timer_.join();
   if (turns_thread_.joinable()) turns_thread_.join();
   return workers_.Stop(kStopPatience);
 }
 
-void Dispatcher::Execute(const CoreAction& action) {
-  const std::string& name = action.job;
-  // A job that was forgotten meanwhile needs no result.
-  const auto apply = [&](auto function) {
-    Event(name, [&](Decisions& decisions, const Moment& moment) {
-      if (Job* job = decisions.Find(name); job != nullptr) function(*job, moment);
-      return 0;
-    });
-  };
+void Dispatcher::Execute(Cell& cell, const CoreAction& action) {
   std::visit(
       [&](const auto& what) {
         using What = std::decay_t<decltype(what)>;
         const auto result = [&] {
           // Only AttemptStore knows how a put ended, even if memory ran out.
           if constexpr (std::is_same_v<What, PutOutcome>) {
-            return executor_.Run(name, what);
+            return executor_.Run(cell.name, what);
           } else {
-            return WithMemory(absl::StrCat("for ", name), [&] { return executor_.Run(name, what); });
+            return WithMemory(absl::StrCat("for ", cell.name), [&] { return executor_.Run(cell.name, what); });
           }
         }();
-        apply([&](Job& job, const Moment& moment) {
+        EventOf(cell, [&](Job& job, const Moment& moment) {
           if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, moment);
           if constexpr (std::is_same_v<What, ReadStep>) job.OnStepRead(what.step, what.ticket, result, moment);
           if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, moment);
@@ -488,7 +476,8 @@ void Dispatcher::Execute(const CoreAction& action) {
           if constexpr (std::is_same_v<What, PlanLoad>) {
             job.OnLoadPlanned(what.number, what.ticket, result, moment);
           }
-        });
+          return absl::OkStatus();
+        }).IgnoreError();
         // Nobody waits for it.
         if constexpr (std::is_same_v<What, PlanSave>) {
           if (!result.ok()) return;
@@ -498,7 +487,7 @@ void Dispatcher::Execute(const CoreAction& action) {
           }).IgnoreError();
         }
       },
-      action.what);
+      action);
 }
 
 }  // namespace cairn

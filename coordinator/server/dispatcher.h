@@ -22,7 +22,7 @@
 #include "common/base/mutex.h"
 #include "common/rpc/reactor.h"
 #include "coordinator/decision/listening_clock.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/job/job.h"
 #include "coordinator/server/admission.h"
 #include "coordinator/server/ask_queue.h"
 #include "coordinator/server/executor.h"
@@ -44,8 +44,7 @@ class Dispatcher {
   // Says under the lock what a held call answers, or nothing if it must wait on. `last` means that its time is over, so
   // that it must answer. It must not hold pointers to the call's request.
   template <typename Response>
-  using Poll =
-      std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions, const Moment& moment, bool last)>;
+  using Poll = std::function<std::optional<absl::StatusOr<Response>>(Job& job, const Moment& moment, bool last)>;
   // The same for an answer that many calls get.
   template <typename Response>
   using SharedPoll = Poll<std::shared_ptr<const Response>>;
@@ -58,20 +57,13 @@ class Dispatcher {
   Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
   ~Dispatcher() { Stop(); }
 
-  // Applies an event to the decisions of a job.
+  // Applies an event to a job: `function(job, moment)`, which returns a Status or a StatusOr. A job that nobody has
+  // spoken of is made, and forgotten again if nothing comes of it. INVALID_ARGUMENT (BAD_JOB_NAME).
   template <typename Function>
-  auto Event(const std::string& job, Function function) {
-    const std::shared_ptr<Cell> cell = CellOf(job);
-    Effects effects;
-    auto result = [&] {
-      MutexLock lock(cell->mutex);
-      const Moment moment = Now(*cell);
-      auto value = function(cell->decisions, moment);
-      Collect(*cell, effects);
-      return value;
-    }();
-    Release(std::move(effects));
-    return result;
+  auto Event(const std::string& job, Function function) -> std::invoke_result_t<Function, Job&, const Moment&> {
+    const absl::StatusOr<std::shared_ptr<Cell>> cell = CellOf(job);
+    if (!cell.ok()) return cell.status();
+    return EventOf(**cell, function);
   }
 
   // The bytes of a layout are in the store: tells every job. Ignored if they have gone again.
@@ -100,27 +92,27 @@ class Dispatcher {
   template <typename Response>
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const Caller& caller, absl::Duration max_wait,
                                  Response* response, std::type_identity_t<Poll<Response>> poll) {
-    return HoldAnswer(context, caller, max_wait,
-                      [response, poll = std::move(poll)](Decisions& decisions, const Moment& moment,
-                                                         bool last) -> std::optional<Answer> {
-                        std::optional<absl::StatusOr<Response>> made = poll(decisions, moment, last);
-                        if (!made.has_value()) return std::nullopt;
-                        return AnswerWith(*std::move(made), response);
-                      });
+    return HoldAnswer(
+        context, caller, max_wait,
+        [response, poll = std::move(poll)](Job& job, const Moment& moment, bool last) -> std::optional<Answer> {
+          std::optional<absl::StatusOr<Response>> made = poll(job, moment, last);
+          if (!made.has_value()) return std::nullopt;
+          return AnswerWith(*std::move(made), response);
+        });
   }
 
   template <typename Response>
   grpc::ServerUnaryReactor* HoldShared(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, Response* response,
                                        std::type_identity_t<SharedPoll<Response>> poll) {
-    return HoldAnswer(context, caller, max_wait,
-                      [response, poll = std::move(poll)](Decisions& decisions, const Moment& moment,
-                                                         bool last) -> std::optional<Answer> {
-                        auto made = poll(decisions, moment, last);
-                        if (!made.has_value()) return std::nullopt;
-                        if (!made->ok()) return Answer{made->status()};
-                        return Answer{absl::OkStatus(), [response, shared = **made] { *response = *shared; }};
-                      });
+    return HoldAnswer(
+        context, caller, max_wait,
+        [response, poll = std::move(poll)](Job& job, const Moment& moment, bool last) -> std::optional<Answer> {
+          auto made = poll(job, moment, last);
+          if (!made.has_value()) return std::nullopt;
+          if (!made->ok()) return Answer{made->status()};
+          return Answer{absl::OkStatus(), [response, shared = **made] { *response = *shared; }};
+        });
   }
 
   // Answers a call with what `work` makes of a copy of its request on a worker. `work` is a function without captures,
@@ -174,7 +166,7 @@ class Dispatcher {
     // Writes the response; called without the lock, by whoever may answer.
     std::function<void()> respond = nullptr;
   };
-  using AnswerPoll = std::function<std::optional<Answer>(Decisions& decisions, const Moment& moment, bool last)>;
+  using AnswerPoll = std::function<std::optional<Answer>(Job& job, const Moment& moment, bool last)>;
 
   template <typename Response>
   static Answer AnswerWith(absl::StatusOr<Response> made, Response* response) {
@@ -189,23 +181,23 @@ class Dispatcher {
   };
   using HeldAgents = absl::flat_hash_map<int, Held>;  // by rank
   struct Cell;
-  struct Effects {
-    // The job, if some of its held calls are to be asked yet.
-    std::shared_ptr<Cell> unasked;
-    std::vector<CoreAction> actions;
-    std::vector<LogEvent> log;
-    std::vector<std::shared_ptr<const OperationTimeline>> timelines;
-    std::map<std::string, uint64_t> leases_ended;
+  // What is left to do when the lock of a job is let go.
+  struct Work {
+    std::shared_ptr<Cell> cell;
+    Effects effects;
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
+    bool unasked = false;  // some held calls are to be asked yet
   };
 
-  // One job: its decisions, and the calls that wait for them.
+  // One job, and the calls that wait for its decisions. It is kept while a call or an action is on its way to it.
   struct Cell : std::enable_shared_from_this<Cell> {
-    Cell(const DecisionOptions& options, std::shared_ptr<LayoutTable> layouts)
-        : decisions(options, std::move(layouts)) {}
+    Cell(const std::string& job_name, const DecisionOptions& options, LayoutTable& layouts, absl::Time started)
+        : name(job_name), now(started), job(job_name, options, layouts, started) {}
 
+    const std::string name;
     Mutex mutex;
-    Decisions decisions ABSL_GUARDED_BY(mutex);
+    absl::Time now ABSL_GUARDED_BY(mutex);  // of the last event
+    Job job ABSL_GUARDED_BY(mutex);
     HeldAgents agents ABSL_GUARDED_BY(mutex);
     // The ranks whose calls are to be asked yet. Some may have none any more.
     AskQueue unasked ABSL_GUARDED_BY(mutex);
@@ -214,33 +206,45 @@ class Dispatcher {
     bool has_turn = false;                        // it stands in turns_, whose lock guards this
   };
 
-  // Makes it if it is new. All that is no job's name shares one, which never has a job.
-  std::shared_ptr<Cell> CellOf(const std::string& job);
+  // Makes it if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).
+  absl::StatusOr<std::shared_ptr<Cell>> CellOf(const std::string& job);
   std::vector<std::shared_ptr<Cell>> Cells();
-  // Makes the moment of an event of the job.
+  // Makes the moment of an event of the job. It is never before that of an earlier event: threads may come in another
+  // order than they looked at the clock.
   Moment Now(Cell& cell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Says that time has passed, and returns it on the clock that stands still while the process does not run.
   absl::Time Running();
+  template <typename Function>
+  auto EventOf(Cell& cell, Function function) {
+    Work work;
+    auto result = [&] {
+      MutexLock lock(cell.mutex);
+      const Moment moment = Now(cell);
+      auto value = function(cell.job, moment);
+      Collect(cell, work);
+      return value;
+    }();
+    Release(std::move(work));
+    return result;
+  }
   grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, AnswerPoll poll);
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work, std::shared_ptr<Admission::Place> place);
   static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Asks the next held calls of agents that were woken, at most so many.
-  void AskWoken(Cell& cell, const Moment& moment, Effects& effects, size_t most)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
+  void AskWoken(Cell& cell, const Moment& moment, Work& work, size_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Says why held calls are asked. If ranks wait for their turn already, an event leaves those that it has woken to the
   // turns, and a call takes one of the line along: it has left the room for one. The timer also asks those of people.
   enum class Occasion { kEvent, kCall, kTurn, kTimer };
   // Takes the answers of these calls, of agents' at most kAskedAtOnce, and what else the last event has brought.
-  void Collect(Cell& cell, Effects& effects, Occasion occasion = Occasion::kEvent)
+  void Collect(Cell& cell, Work& work, Occasion occasion = Occasion::kEvent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
+  // True if the held call is answered now. The answer is in `work`.
+  bool TryAnswer(Cell& cell, const Held& held, const Moment& moment, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // True if the held call is answered now. The answer is in `effects`.
-  bool TryAnswer(Cell& cell, const Held& held, const Moment& moment, Effects& effects)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  void Release(Effects effects);
+  void Release(Work work);
   void OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool timer);
-  void Execute(const CoreAction& action);
+  void Execute(Cell& cell, const CoreAction& action);
   void RunTimer();
   // Asks what events have left to be asked, until Stop.
   void RunTurns();
@@ -262,7 +266,7 @@ class Dispatcher {
   WorkerPool workers_;
   // Knows which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the
   // store.
-  const std::shared_ptr<LayoutTable> kept_ = std::make_shared<LayoutTable>();
+  LayoutTable kept_;
   Mutex kept_mutex_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<Cell>> cells_ ABSL_GUARDED_BY(mutex_);  // by job

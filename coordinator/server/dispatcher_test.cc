@@ -54,7 +54,7 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
                                              v1::SynchronizeAgentResponse* response) override {
     return dispatcher_.Hold(
         context, {"demo"}, absl::Minutes(1), response,
-        [node = request->agent().job()](Decisions&, const Moment&,
+        [node = request->agent().job()](Job&, const Moment&,
                                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
           if (!last) return std::nullopt;
           v1::SynchronizeAgentResponse made;
@@ -70,7 +70,7 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
     const v1::AgentIdentity& agent = request->agent();
     return dispatcher_.Hold(
         context, {agent.job(), static_cast<int>(agent.rank())}, absl::Minutes(1), response,
-        [this, job = agent.job()](Decisions&, const Moment& moment,
+        [this, job = agent.job()](Job&, const Moment& moment,
                                   bool last) -> std::optional<absl::StatusOr<v1::GetTransferPeersResponse>> {
           MutexLock lock(mutex_);
           // Whatever is asked under one lock is asked at the same moment.
@@ -244,12 +244,12 @@ class HeldCalls {
 
 // Wakes all agents of a job: when storage has said what it knows of it.
 void WakeAll(Dispatcher& dispatcher, const std::string& job, size_t ranks) {
-  const absl::Status registered = dispatcher.Event(job, [&](Decisions& decisions, const Moment& moment) {
+  const absl::Status registered = dispatcher.Event(job, [&](Job& made, const Moment& moment) {
     v1::RegisterAgentRequest request;
     request.mutable_agent()->set_job(job);
     request.mutable_agent()->set_incarnation(1);
     request.set_world_size(static_cast<uint32_t>(ranks));
-    return (*decisions.JobFor(job, moment))->Register(request, moment).status();
+    return made.Register(request, moment).status();
   });
   EXPECT_TRUE(registered.ok()) << registered;
 }

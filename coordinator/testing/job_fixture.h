@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/testing/test_job.h"
 
 namespace cairn {
 
@@ -37,11 +37,11 @@ class JobFixture : public testing::Test {
     return options;
   }
   // A coordinator that has just started. It has the layouts of these ranks, and knows nothing else.
-  void StartDecisions(const DecisionOptions& options, int ranks = 2) {
+  void StartJob(const DecisionOptions& options, int ranks = 2) {
     ranks_ = ranks;
-    decisions_ = std::make_unique<Decisions>(options);
+    core_ = std::make_unique<TestJob>(kJob, options, now_);
     actions_.clear();
-    for (int rank = 0; rank < ranks; ++rank) decisions_->layouts().Add(Layout(rank), 1);
+    for (int rank = 0; rank < ranks; ++rank) core_->layouts.Add(Layout(rank), 1);
   }
   // Storage has answered what the job has saved.
   void Recover(const StoredAttempts& recovered = {}) {
@@ -50,8 +50,8 @@ class JobFixture : public testing::Test {
 
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
   static uint64_t Trainer(int rank) { return 100 + static_cast<uint64_t>(rank); }
-  Moment At() { return decisions_->At(now_, now_); }
-  Job& job() { return **decisions_->JobFor(kJob, At()); }
+  Moment At() { return Moment{now_, now_}; }
+  Job& job() { return core_->job; }
 
   v1::AgentIdentity Identity(int rank) {
     v1::AgentIdentity identity;
@@ -98,17 +98,17 @@ class JobFixture : public testing::Test {
     // In steps, as the server's timer does.
     for (const absl::Time end = now_ + time; now_ < end;) {
       now_ += std::min(absl::Duration(absl::Milliseconds(250)), end - now_);
-      decisions_->Tick(now_, now_);
+      core_->Tick({now_, now_});
     }
   }
 
   // The action of this kind that was given; nothing if there was none.
   template <typename What>
   std::optional<What> Take() {
-    for (CoreAction& action : decisions_->TakeActions()) actions_.push_back(std::move(action));
+    for (CoreAction& action : core_->TakeActions()) actions_.push_back(std::move(action));
     for (auto action = actions_.begin(); action != actions_.end(); ++action) {
-      if (!std::holds_alternative<What>(action->what)) continue;
-      What found = std::get<What>(std::move(action->what));
+      if (!std::holds_alternative<What>(*action)) continue;
+      What found = std::get<What>(std::move(*action));
       actions_.erase(action);
       return found;
     }
@@ -188,7 +188,7 @@ class JobFixture : public testing::Test {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   int ranks_ = 0;
   std::map<int, int> restarts_;  // of agents, by rank
-  std::unique_ptr<Decisions> decisions_;
+  std::unique_ptr<TestJob> core_;
   std::vector<CoreAction> actions_;
 };
 
@@ -198,7 +198,7 @@ class TwoRankFixture : public JobFixture {
   TwoRankFixture() { Start(Options()); }
 
   void Start(const DecisionOptions& options) {
-    StartDecisions(options);
+    StartJob(options);
     for (int rank = 0; rank < 2; ++rank) {
       Register(rank);
       Report(rank, Trainer(rank));

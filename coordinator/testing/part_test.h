@@ -45,7 +45,7 @@ class PartTest : public testing::Test {
   void RegisterAll(int world_size) { RegisterAll(world_size, world_size); }
   // The rank's agent says this. Returns the member.
   const Member& Report(int rank, const v1::AgentState& state) {
-    Member& member = **members_.Authenticate(Identity(rank), context_.now);
+    const Member& member = **members_.Authenticate(Identity(rank), context_.now);
     members_.Report(member, state, ++sequence_, layouts_, context_.now);
     return member;
   }
@@ -72,8 +72,8 @@ class PartTest : public testing::Test {
   template <typename What>
   std::optional<What> Take() {
     for (auto action = effects_.actions.begin(); action != effects_.actions.end(); ++action) {
-      if (!std::holds_alternative<What>(action->what)) continue;
-      What found = std::get<What>(std::move(action->what));
+      if (!std::holds_alternative<What>(*action)) continue;
+      What found = std::get<What>(std::move(*action));
       effects_.actions.erase(action);
       return found;
     }
@@ -88,8 +88,9 @@ class PartTest : public testing::Test {
   PlanTable plans_;
   const absl::Time start_ = absl::UnixEpoch() + absl::Hours(1);
   JobLineage lineage_;
-  JobContext context_{name_,  options_, members_, layouts_,     plans_,   effects_,
-                      start_, start_,   start_,   std::nullopt, &lineage_};
+  uint64_t next_ticket_ = 1;
+  JobContext context_{name_,  options_, members_, layouts_, plans_, effects_,     next_ticket_,
+                      start_, nullptr,  start_,   start_,   1,      std::nullopt, &lineage_};
   uint64_t sequence_ = 0;
 };
 

@@ -68,9 +68,9 @@ void ProtocolInvariants::Logged(const LogEvent& event, absl::Time now) {
 
 std::string ProtocolInvariants::Before(const CoreAction& action, const std::vector<SimulatedAgent>& agents,
                                        absl::Time now) const {
-  if (const auto* remove = std::get_if<RemoveFiles>(&action.what)) return BeforeRemove(*remove, agents, now);
-  if (const auto* put = std::get_if<PutOutcome>(&action.what)) return BeforePut(*put, agents, now);
-  if (const auto* make = std::get_if<MakeManifest>(&action.what)) {
+  if (const auto* remove = std::get_if<RemoveFiles>(&action)) return BeforeRemove(*remove, agents, now);
+  if (const auto* put = std::get_if<PutOutcome>(&action)) return BeforePut(*put, agents, now);
+  if (const auto* make = std::get_if<MakeManifest>(&action)) {
     for (size_t rank = 0; rank < make->result.size(); ++rank) {
       const v1::WriteResult& result = make->result[rank];
       if (result.files_size() != 1 || result.files(0).header_crc32c() != rank + 1) {

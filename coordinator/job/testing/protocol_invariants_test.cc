@@ -40,7 +40,7 @@ std::vector<SimulatedAgent> Writer(int64_t step, uint32_t attempt) {
 CoreAction Manifest(int64_t step) {
   PutOutcome put{step, 1};
   put.manifest = std::make_shared<std::string>("m");
-  return {"job", put};
+  return put;
 }
 
 TEST(ProtocolInvariantsTest, AfterReport_OfAnotherProcess_IsViolated) {
@@ -64,7 +64,7 @@ TEST(ProtocolInvariantsTest, Before_FilesGoWhileARankWrites_IsViolated) {
   EXPECT_EQ(invariants.AfterReport(Report(7, 1, 5), Orders(5), kStart), "");
   invariants.Logged(State(5, "COLLECTING"), kStart);
   invariants.Logged(State(5, "ABORTING"), kStart);
-  const CoreAction remove{"job", RemoveFiles{5, 1}};
+  const CoreAction remove = RemoveFiles{5, 1};
   EXPECT_NE(invariants.Before(remove, Writer(5, 1), kStart + absl::Seconds(1)), "");
   EXPECT_EQ(invariants.Before(remove, Writer(5, 2), kStart + absl::Seconds(1)), "");
   EXPECT_EQ(invariants.Before(remove, Writer(5, 1), kStart + kLease), "");
@@ -84,7 +84,7 @@ TEST(ProtocolInvariantsTest, Before_AttemptIsAbandonedTooEarly_IsViolated) {
   const ProtocolInvariants invariants(kLease, kStart);
   PutOutcome put{5, 1};
   put.error = absl::AbortedError("left unfinished, and no rank came back with it");
-  const CoreAction action{"job", put};
+  const CoreAction action = put;
   EXPECT_NE(invariants.Before(action, Writer(5, 1), kStart + kLease), "");
   EXPECT_EQ(invariants.Before(action, Writer(5, 1), kStart + 2 * kLease), "");
   EXPECT_EQ(invariants.Before(action, Writer(6, 1), kStart), "");
@@ -95,9 +95,9 @@ TEST(ProtocolInvariantsTest, Before_ManifestHasAnotherRanksResult_IsViolated) {
   MakeManifest make{5, 1};
   make.result.resize(2);
   for (v1::WriteResult& result : make.result) result.add_files()->set_header_crc32c(1);
-  EXPECT_NE(invariants.Before({"job", make}, {}, kStart), "");
+  EXPECT_NE(invariants.Before(make, {}, kStart), "");
   make.result[1].mutable_files(0)->set_header_crc32c(2);
-  EXPECT_EQ(invariants.Before({"job", make}, {}, kStart), "");
+  EXPECT_EQ(invariants.Before(make, {}, kStart), "");
 }
 
 }  // namespace

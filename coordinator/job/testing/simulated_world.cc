@@ -71,7 +71,7 @@ void SimulatedWorld::StartCoordinator() {
   options.phase_timeout = kPhaseTimeout;
   options.lease_ttl = kLease;
   options.storage_timeout = kStorageTimeout;
-  decisions_ = std::make_unique<Decisions>(options);
+  core_ = std::make_unique<TestJob>(kJob, options, now_);
   listening_ = ListeningClock();
   protocol_ = std::make_unique<ProtocolInvariants>(kLease, now_);
   plan_variant_ = Pick(2);
@@ -87,15 +87,15 @@ absl::Time SimulatedWorld::CoordinatorRuns() const {
 
 Moment SimulatedWorld::Now() {
   listening_.Pass(now_);
-  return decisions_->At(listening_.Running(now_), now_);
+  return Moment{listening_.Running(now_), now_};
 }
 
 void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
   event(Now());
   // The bookkeeping of every event must be what follows from looking at everything.
-  if (Job* job = decisions_->Find(kJob); job != nullptr) Check(job->Inconsistency());
-  std::vector<CoreAction> actions = decisions_->TakeActions();
-  for (const LogEvent& line : decisions_->TakeLog()) {
+  Check(core_->Missed());
+  std::vector<CoreAction> actions = core_->TakeActions();
+  for (const LogEvent& line : core_->TakeLog()) {
     Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
     protocol_->Logged(line, now_);
   }
@@ -110,7 +110,7 @@ void SimulatedWorld::InCore(const std::function<void(const Moment&)>& event) {
 void SimulatedWorld::Tick() {
   if (now_ >= CoordinatorRuns()) {
     const Moment moment = Now();
-    decisions_->Tick(moment.now, moment.wall);
+    core_->Tick(moment);
     InCore([](const Moment&) {});
   }
   After(absl::Milliseconds(100), [this] { Tick(); });
@@ -131,35 +131,33 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
     return fails ? absl::StatusOr<StoredAttempts>(failure) : std::move(recovered);
   };
   Answer answer;
-  if (std::get_if<RecoverJob>(&action.what) != nullptr) {
+  if (std::get_if<RecoverJob>(&action) != nullptr) {
     answer = [all = or_failure(storage_.ReadAll())](Job& job, const Moment& moment) { job.OnRecovered(all, moment); };
-  } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
+  } else if (const auto* read = std::get_if<ReadStep>(&action); read != nullptr) {
     answer = [read = *read, step = or_failure(storage_.ReadStep(read->step))](Job& job, const Moment& moment) {
       job.OnStepRead(read.step, read.ticket, step, moment);
     };
-  } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
+  } else if (const auto* plan = std::get_if<PlanSave>(&action); plan != nullptr) {
     std::string digest = absl::StrCat("plan", plan_variant_, ":");
     for (const std::string& layout : plan->layout) absl::StrAppend(&digest, layout);
     answer = [key = plan->key, digest](Job& job, const Moment& moment) {
       job.OnSavePlanned(key, PlannedSave{digest, 1}, moment);
     };
-  } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
+  } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action); reserve != nullptr) {
     answer = Reserve(*reserve, failure, orphaned);
-  } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
+  } else if (const auto* make = std::get_if<MakeManifest>(&action); make != nullptr) {
     answer = [step = make->step, ticket = make->ticket, plan = make->plan_digest](Job& job, const Moment& moment) {
       job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>(plan), 1}, moment);
     };
-  } else if (const auto* put = std::get_if<PutOutcome>(&action.what); put != nullptr) {
+  } else if (const auto* put = std::get_if<PutOutcome>(&action); put != nullptr) {
     answer = Put(*put, failure);
-  } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
+  } else if (const auto* remove = std::get_if<RemoveFiles>(&action); remove != nullptr) {
     answer = Remove(*remove);
-  } else if (const auto* change = std::get_if<ChangeSteps>(&action.what); change != nullptr) {
+  } else if (const auto* change = std::get_if<ChangeSteps>(&action); change != nullptr) {
     answer = Change(*change, failure, orphaned);
   }
   if (orphaned || answer == nullptr) return;
-  InCore([&](const Moment& moment) {
-    if (Job* job = decisions_->Find(kJob); job != nullptr) answer(*job, moment);
-  });
+  InCore([&](const Moment& moment) { answer(core_->job, moment); });
 }
 
 SimulatedWorld::Answer SimulatedWorld::Reserve(const ReserveAttempt& reserve, const absl::Status& failure,
@@ -248,11 +246,10 @@ void SimulatedWorld::Register(SimulatedAgent& agent) {
   Send([this, &agent, incarnation = agent.incarnation, request] {
     if (request.agent().coordinator_epoch() > epoch_) return;
     InCore([&](const Moment& moment) {
-      const auto job = decisions_->JobFor(kJob, moment);
-      const auto response = (*job)->Register(request, moment);
+      const auto response = core_->job.Register(request, moment);
       if (!response.ok()) return;
       protocol_->Registered(static_cast<int>(request.agent().rank()), request.agent().incarnation());
-      for (const SimulatedAgent& other : agents_) decisions_->AddLayout(other.Layout(), 1, moment);
+      for (const SimulatedAgent& other : agents_) core_->AddLayout(other.Layout(), 1, moment);
       Send([&agent, incarnation, answer = *response] {
         if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
         agent.epoch = answer.coordinator_epoch();
@@ -270,14 +267,12 @@ void SimulatedWorld::Synchronize(SimulatedAgent& agent) {
   const uint64_t incarnation = agent.incarnation;
   const auto deliver = [this, &agent, incarnation, request = agent.Report(kJob)] {
     InCore([&](const Moment& moment) {
-      Job* job = decisions_->Find(kJob);
       const absl::Status status = request.agent().coordinator_epoch() != epoch_
                                       ? MakeError(Reason::kStaleEpoch, "epoch")
-                                  : job == nullptr ? MakeError(Reason::kNotRegistered, "job")
-                                                   : job->Synchronize(request, moment);
+                                      : core_->job.Synchronize(request, moment);
       v1::SynchronizeAgentResponse orders;
       if (status.ok()) {
-        orders = job->OrdersFor(agent.rank, moment);
+        orders = core_->job.OrdersFor(agent.rank, moment);
         Check(protocol_->AfterReport(request, orders, now_));
       }
       Send([this, &agent, incarnation, status, orders] {
@@ -403,10 +398,9 @@ void SimulatedWorld::Ask() {
   request.mutable_timeout()->set_seconds(Chance(0.3) ? 2 : 15);
   Send([this, request] {
     InCore([&](const Moment& moment) {
-      const auto job = decisions_->JobFor(kJob, moment);
-      const auto checkpoint = (*job)->Create(request, false, moment);
+      const auto checkpoint = core_->job.Create(request, false, moment);
       if (checkpoint.has_value() && checkpoint->ok()) asked_[request.request_id()] = epoch_;
-      if (Chance(0.1)) (*job)->Cancel({std::nullopt, request.request_id()}, moment);
+      if (Chance(0.1)) core_->job.Cancel({std::nullopt, request.request_id()}, moment);
     });
   });
 }
@@ -421,7 +415,7 @@ void SimulatedWorld::Delete() {
       uint64_t number = 0;
       ChangeSteps change{DeleteStep{step, "a test"}};
       if (Chance(0.3)) change.change = PruneSteps{PrunePolicy{.keep_last = 1 + Pick(3)}};
-      (*decisions_->JobFor(kJob, moment))->Change(change, number, /*patient=*/false, /*partly=*/false, moment);
+      core_->job.Change(change, number, /*patient=*/false, /*partly=*/false, moment);
     });
   });
 }
@@ -478,11 +472,9 @@ void SimulatedWorld::CheckQuiet() {
 
 // Every request for a save has an end that its coordinator tells.
 void SimulatedWorld::CheckRequests(const Moment& moment) {
-  Job* job = decisions_->Find(kJob);
-  if (job == nullptr) return;
   for (const auto& [id, epoch] : asked_) {
     if (epoch != epoch_) continue;
-    const auto checkpoint = job->Get({std::nullopt, id}, 0, moment);
+    const auto checkpoint = core_->job.Get({std::nullopt, id}, 0, moment);
     if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
     const auto state = (*checkpoint)->state();
     const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();

@@ -14,12 +14,12 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/listening_clock.h"
-#include "coordinator/job/decisions.h"
 #include "coordinator/job/testing/protocol_invariants.h"
 #include "coordinator/job/testing/save_invariants.h"
 #include "coordinator/job/testing/simulated_agent.h"
 #include "coordinator/job/testing/simulated_storage.h"
 #include "coordinator/testing/simulation.h"
+#include "coordinator/testing/test_job.h"
 
 namespace cairn {
 
@@ -108,7 +108,7 @@ class SimulatedWorld : private Simulation {
   uint64_t next_id_ = 100;
 
   std::vector<SimulatedAgent> agents_;
-  std::unique_ptr<Decisions> decisions_;
+  std::unique_ptr<TestJob> core_;
   ListeningClock listening_;
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;

@@ -38,13 +38,11 @@ LoadWorld::LoadWorld(uint64_t seed, int ranks, Calls calls)
 }
 
 void LoadWorld::InCore(const std::function<void(const Moment&)>& event) {
-  event(decisions_->At(now_, now_));
+  event(Moment{now_, now_});
   // The bookkeeping of every event must be what follows from looking at everything.
-  if (Job* job = decisions_->Find(kJob); job != nullptr) {
-    if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
-  }
-  for (const LogEvent& line : decisions_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
-  for (CoreAction& action : decisions_->TakeActions()) {
+  if (const std::string missed = core_->Missed(); !missed.empty()) Violation(missed);
+  for (const LogEvent& line : core_->TakeLog()) Log(absl::StrCat("epoch=", epoch_, " ", line.Text()));
+  for (CoreAction& action : core_->TakeActions()) {
     After(Delay(), [this, epoch = epoch_, action = std::move(action)] {
       if (epoch == epoch_) Execute(action);
     });
@@ -104,20 +102,18 @@ void LoadWorld::StartCoordinator() {
   options.coordinator_epoch = ++epoch_;
   options.phase_timeout = kPhaseTimeout;
   options.lease_ttl = kLease;
-  decisions_ = std::make_unique<Decisions>(options);
+  core_ = std::make_unique<TestJob>(kJob, options, now_);
 }
 
 void LoadWorld::Execute(const CoreAction& action) {
   InCore([&](const Moment& moment) {
-    Job* job = decisions_->Find(kJob);
-    if (job == nullptr) return;
-    if (std::holds_alternative<RecoverJob>(action.what)) {
+    if (std::holds_alternative<RecoverJob>(action)) {
       StoredAttempt outcome;
       outcome.step = 7;
       outcome.attempt = 1;
       outcome.committed = true;
-      job->OnRecovered(StoredAttempts{outcome}, moment);
-    } else if (const auto* plan = std::get_if<PlanLoad>(&action.what); plan != nullptr) {
+      core_->job.OnRecovered(StoredAttempts{outcome}, moment);
+    } else if (const auto* plan = std::get_if<PlanLoad>(&action); plan != nullptr) {
       if (plan->layout.size() != ranks_.size()) Violation("a plan for some of the ranks");
       PlannedLoad planned;
       planned.step = 7;
@@ -128,13 +124,13 @@ void LoadWorld::Execute(const CoreAction& action) {
       planned.transfer_token = absl::BytesToHexString(plan->calls_digest);
       planned.hold = std::make_shared<const int>(0);
       holds_.push_back(planned.hold);
-      job->OnLoadPlanned(plan->number, plan->ticket, planned, moment);
+      core_->job.OnLoadPlanned(plan->number, plan->ticket, planned, moment);
     }
   });
 }
 
 void LoadWorld::Tick() {
-  decisions_->Tick(now_, now_);
+  core_->Tick({now_, now_});
   InCore([](const Moment&) {});
   After(absl::Milliseconds(100), [this] { Tick(); });
 }
@@ -217,9 +213,9 @@ void LoadWorld::Register(Rank& rank) {
   }
   Send([this, &rank, request] {
     InCore([&](const Moment& moment) {
-      const auto response = (*decisions_->JobFor(kJob, moment))->Register(request, moment);
+      const auto response = core_->job.Register(request, moment);
       if (!response.ok()) return;
-      for (const Rank& each : ranks_) decisions_->layouts().Add(absl::StrCat("layout", each.rank), 1);
+      for (const Rank& each : ranks_) core_->layouts.Add(absl::StrCat("layout", each.rank), 1);
       Send([&rank, agent = request.agent().incarnation(), epoch = response->coordinator_epoch()] {
         if (rank.agent != agent || epoch < rank.epoch) return;
         rank.epoch = epoch;
@@ -242,14 +238,13 @@ void LoadWorld::Synchronize(Rank& rank) {
   if (rank.group.number() != 0) *request.mutable_state()->add_groups() = rank.group;
   Send([this, &rank, request] {
     InCore([&](const Moment& moment) {
-      Job* job = decisions_->Find(kJob);
-      if (request.agent().coordinator_epoch() != epoch_ || job == nullptr || !job->Synchronize(request, moment).ok()) {
+      if (request.agent().coordinator_epoch() != epoch_ || !core_->job.Synchronize(request, moment).ok()) {
         Send([&rank, agent = request.agent().incarnation()] {
           if (rank.agent == agent) rank.registered = false;
         });
         return;
       }
-      Send([this, &rank, agent = request.agent().incarnation(), orders = job->OrdersFor(rank.rank, moment)] {
+      Send([this, &rank, agent = request.agent().incarnation(), orders = core_->job.OrdersFor(rank.rank, moment)] {
         if (rank.agent == agent && orders.coordinator_epoch() == rank.epoch) Obey(rank, orders);
       });
     });

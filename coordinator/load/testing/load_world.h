@@ -15,9 +15,9 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/status/reason.h"
-#include "coordinator/job/decisions.h"
 #include "coordinator/load/testing/exchange_ways.h"
 #include "coordinator/testing/simulation.h"
+#include "coordinator/testing/test_job.h"
 
 namespace cairn {
 
@@ -105,7 +105,7 @@ class LoadWorld : private Simulation {
   absl::Time stormy_until_;
   uint64_t next_id_ = 100;
   std::vector<Rank> ranks_;
-  std::unique_ptr<Decisions> decisions_;
+  std::unique_ptr<TestJob> core_;
   uint64_t epoch_ = 0;
   std::vector<std::weak_ptr<const void>> holds_;  // of plans
   // The call by which a rank is in an operation, by its token and by rank.

@@ -21,7 +21,7 @@ class LoadsFixture : public JobFixture {
   LoadsFixture() { Start(2); }
 
   void Start(int ranks) {
-    StartDecisions(Options(), ranks);
+    StartJob(Options(), ranks);
     for (int rank = 0; rank < ranks; ++rank) Register(rank);
     StoredAttempts recovered;
     for (int64_t step : {3, 5, 7}) {
@@ -75,8 +75,8 @@ class LoadsFixture : public JobFixture {
 
   // Answers the load plan that was asked for; false if none was.
   bool Plan(const std::string& digest = "plan") {
-    for (CoreAction& action : decisions_->TakeActions()) {
-      const auto* plan = std::get_if<PlanLoad>(&action.what);
+    for (CoreAction& action : core_->TakeActions()) {
+      const auto* plan = std::get_if<PlanLoad>(&action);
       if (plan == nullptr) continue;
       PlannedLoad planned;
       planned.step = plan->step.value_or(7);
