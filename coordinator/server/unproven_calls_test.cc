@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
 #include "coordinator/server/server.h"
+#include "store/posix/posix_storage.h"
 
 namespace cairn {
 namespace {
