@@ -20,12 +20,12 @@ struct BinWriteOutcome {
   std::string path;
 };
 
-// Returns when all files stand under their names and would survive a power cut; until then nobody finds a file under its
-// name. `stop` is looked at between writes; `bytes_done` grows from 0 to target->file_bytes.
-// On any error, all files that it has made are removed before it returns.
-// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, or is another attempt's. RESOURCE_EXHAUSTED
-// (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS (FSYNC_FAILED), UNAVAILABLE (STORAGE_ERROR),
-// INVALID_ARGUMENT (PATH_ESCAPE), CANCELLED (SAVE_CANCELLED): `stop` became true.
+// Returns when all files stand under their names and would survive a power cut; until then nobody finds a file under
+// its name. `stop` is looked at between writes; `bytes_done` grows from 0 to target->file_bytes. On any error, all
+// files that it has made are removed before it returns. FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not
+// there, or is another attempt's. RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS
+// (FSYNC_FAILED), UNAVAILABLE (STORAGE_ERROR), INVALID_ARGUMENT (PATH_ESCAPE), CANCELLED (SAVE_CANCELLED): `stop`
+// became true.
 absl::StatusOr<BinWriteOutcome> WriteBins(Storage& storage, const BinWriteJob& job, const BinWriterOptions& options,
                                           const std::atomic<bool>& stop, std::atomic<uint64_t>& bytes_done);
 

@@ -125,9 +125,9 @@ class CheckpointStore {
 
   // For those who decide. The methods above read; these choose, and keep what is asked for often.
 
-  // Returns everything about a job, durable; empty for a job that never saved. An outcome that cannot be read counts as damaged,
-  // and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes
-  // unfinished files that predecessors have left.
+  // Returns everything about a job, durable; empty for a job that never saved. An outcome that cannot be read counts as
+  // damaged, and so does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it.
+  // Removes unfinished files that predecessors have left.
   absl::StatusOr<StoredAttempts> Recover(const std::string& job);
   // Returns the same of one step.
   absl::StatusOr<StoredAttempts> RecoverStep(const std::string& job, int64_t step);
