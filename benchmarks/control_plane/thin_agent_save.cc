@@ -1,7 +1,7 @@
 // Saves of a thin agent, as agent/session/session_save.cc makes them.
-#include <fcntl.h>
-#include <unistd.h>
-
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -159,11 +159,16 @@ absl::StatusOr<v1::WriteResult> ThinAgent::WriteFiles(const v1::SaveOrder& order
       if (object) written.add_object_sizes(kObjectBytes);
     }
     if (around_.storage == nullptr) continue;
-    const std::string path = absl::StrCat(order.directory(), "/", file.name(), ".safetensors");
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, around_.storage->OpenFile(path, O_CREAT | O_WRONLY));
-    if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-      return MakeError(Reason::kStorageError, absl::StrCat("cannot make ", path, " as large as planned"));
+    // The file is only as large as planned: nobody reads it.
+    const std::string path =
+        around_.storage->FullPath(absl::StrCat(order.directory(), "/", file.name(), ".safetensors"));
+    std::error_code failed;
+    if (std::ofstream made(path); made) {
+      std::filesystem::resize_file(path, bytes, failed);
+    } else {
+      failed = std::make_error_code(std::errc::io_error);
     }
+    if (failed) return MakeError(Reason::kStorageError, absl::StrCat("cannot make ", path, " as large as planned"));
   }
   return result;
 }

@@ -97,7 +97,7 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
   }
   // A file that stood there is synced too, because its maker may not have come to its own fsync, or that fsync may have
   // failed. The temporary name has just changed the directory, so this fsync has something to write and can fail: see
-  // PosixStorage::SettleDirectory.
+  // ConfinedDirectory::SettleDirectory.
   if (options.durable == Durable::kAll && Fsync(directory) != 0) {
     return {ErrnoError(errno, "fsync", path), /*in_doubt=*/true};
   }

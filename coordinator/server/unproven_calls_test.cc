@@ -11,6 +11,7 @@
 #include "common/base/random_id.h"
 #include "coordinator/server/server.h"
 #include "store/posix/posix_storage.h"
+#include "store/storage/testing/fake_root_lock.h"
 
 namespace cairn {
 namespace {
@@ -20,7 +21,8 @@ TEST(UnprovenCallsTest, Coordinator_EveryMethodWithoutAToken_IsRefused) {
   ASSERT_TRUE(storage.ok()) << storage.status();
   ServerOptions options;
   options.tokens = TokenSource::Of({"0123456789abcdef-token"});
-  const auto server = CoordinatorServer::Start(options, **storage, Clock::Real());
+  const FakeRootLock lock;
+  const auto server = CoordinatorServer::Start(options, **storage, lock, Clock::Real());
   ASSERT_TRUE(server.ok()) << server.status();
   testing::ExpectBadTokenForEveryMethod((*server)->address(),
                                         {v1::Checkpoint::descriptor()->file(), v1::AgentState::descriptor()->file(),

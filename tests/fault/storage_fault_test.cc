@@ -110,7 +110,7 @@ class StorageFaultTest : public ::testing::Test {
   // Checks every byte of a committed step.
   void ExpectWhole(int64_t step, uint32_t attempt) {
     const auto storage = *PosixStorage::Open(root_, false);
-    const auto bytes = storage->ReadFile(OutcomePath("demo", step, attempt), 1 << 20);
+    const auto bytes = storage->Read(OutcomePath("demo", step, attempt), 1 << 20);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
     const auto outcome = DecodeOutcome(*bytes);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
