@@ -53,7 +53,7 @@ int unlinkat(int directory, const char *name, int flags) {
 """
 # All that may stand in a root of one job.
 KNOWN = re.compile(r"\.cairn(/(epoch|address|root-proof|token|transfer\.secret|tombstone-room|plans(/\w+\.plan)?))?|"
-                   r"demo|demo/\d{12}(/\d{4}(/\.owner|/rank\d{5}-bin\d\d\.safetensors)?|/\d{4}\.outcome)?")
+                   r"demo|demo/\d{12}(/\d{4}(/\.owner|/rank\d{5}-bin\d\d\.safetensors)?|/\d{4}\.verdict)?")
 
 
 @pytest.fixture(scope="module")

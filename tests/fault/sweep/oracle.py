@@ -122,7 +122,7 @@ def files_of(directory: pathlib.Path) -> set[str]:
 
 _EXPECTED = re.compile(
     r"\.cairn(/(epoch|address|root-proof|token|tombstone-room|transfer\.secret|plans(/[0-9a-f]+\.plan)?))?"
-    r"|demo|demo/\.retention|demo/\d{12}|demo/\d{12}/(\d{4}\.(outcome|deleted|repaired)|pinned|[a-z]+\.tag)")
+    r"|demo|demo/\.retention|demo/\d{12}|demo/\d{12}/(\d{4}\.(verdict|deleted|repaired)|pinned|[a-z]+\.tag)")
 _ATTEMPT = re.compile(r"demo/(\d{12})/(\d{4})(/(\.owner|rank\d{5}-bin\d{2}(-part\d+)?\.safetensors))?")
 
 
