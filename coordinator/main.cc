@@ -244,7 +244,8 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("--storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
   add("--lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
   add("--check-replicas", flags.check_replicas,
-      "Tensors whose replicas differ end a layout's first save (later ones warn, of a sample), every save, or none")
+      "Which saves fail if two ranks hold different bytes of the same shard: the first save of a layout (later ones "
+      "compare a sample and only warn), all of them, or none")
       .OneOf({"first", "always", "never"});
   add("--bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("--moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")

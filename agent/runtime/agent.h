@@ -47,8 +47,9 @@ class Agent {
   const std::string& descriptor_socket() const { return descriptors_->path(); }
   uint64_t incarnation() const { return incarnation_; }
 
-  // A trainer begins its session, or goes on with it. `end` tells when it is gone; with neither of its two, that shows
-  // only by the timeouts of what the trainer had begun. Errors are those of LocalAgentService.
+  // A trainer begins its session, or continues it. `end` tells when the trainer is gone. If `end` has neither a process
+  // nor a connection to look at, nobody tells, and what the trainer had begun ends by its timeouts. Errors are those of
+  // LocalAgentService.
   absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, const Peer& peer, const PeerEnd& end);
   // The trainer may have been detached meanwhile.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);

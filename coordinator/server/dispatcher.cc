@@ -275,14 +275,14 @@ void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Work& work, size_t m
 void Dispatcher::Collect(Cell& cell, Work& work, Occasion occasion) {
   const Moment moment = Now(cell);
   const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, work); };
-  const bool line = !cell.unasked.empty();
+  const bool queued = !cell.unasked.empty();
   const Job::Woken woken = cell.job.TakeWoken();
   if (woken.all) {
     for (const auto& [rank, held] : cell.agents) cell.unasked.Add(rank);
   } else {
     for (const int rank : woken.ranks) cell.unasked.Add(rank);
   }
-  const bool turn = !line || occasion == Occasion::kTurn;
+  const bool turn = !queued || occasion == Occasion::kTurn;
   AskWoken(cell, moment, work, turn ? kAskedAtOnce : occasion == Occasion::kCall ? 1 : 0);
   work.unasked = !cell.unasked.empty();
   if (woken.all || occasion == Occasion::kTimer || stopped_) absl::erase_if(cell.people, answered);

@@ -234,8 +234,9 @@ class Dispatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Asks the next held calls of agents that were woken, at most so many.
   void AskWoken(Cell& cell, const Moment& moment, Work& work, size_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // Says why held calls are asked. If ranks wait for their turn already, an event leaves those that it has woken to the
-  // turns, and a call takes one of the line along: it has left the room for one. The timer also asks those of people.
+  // Says why held calls are asked. Woken ranks wait in a queue, and each turn asks some of them. An event asks none
+  // while others are in the queue: those that it has woken are added at its end. A call that was answered at once asks
+  // one of the queue besides. The timer also asks the held calls of people.
   enum class Occasion { kEvent, kCall, kTurn, kTimer };
   // Takes the answers of these calls, of agents' at most kAskedAtOnce, and what else the last event has brought.
   void Collect(Cell& cell, Work& work, Occasion occasion = Occasion::kEvent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
