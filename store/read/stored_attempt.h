@@ -44,7 +44,7 @@ struct StoredAttempt {
   Lineage lineage;
   std::vector<Metric> metrics;
   std::string replica_mismatch;
-  // Of the file that was read: StoredFile::identity. Empty if the record is damaged.
+  // This is the StoredFile::identity of the file that was read; it is empty if the record is damaged.
   std::string identity;
 
   // Returns whether it may be loaded: it makes its step a committed one.

@@ -37,8 +37,8 @@ struct OpenOptions {
   Cache cache = Cache::kUse;
   // The length that the file must have, as its manifest says.
   std::optional<uint64_t> bytes = std::nullopt;
-  // Of a file without checksums: when it was modified last, or 0 if nobody knows. Then Open and Read notice that it was
-  // written anew since, but for two seconds, which some file systems do not tell apart.
+  // A file without checksums was modified last at this time, or 0 if nobody knows. Then Open and Read notice that it
+  // was written anew since, but for two seconds, which some file systems do not tell apart.
   std::optional<int64_t> modified_ns = std::nullopt;
   // It must outlive the file. Null: nobody counts.
   ReadCounters* counters = nullptr;

@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// Of one job. It uses what the server uses, and nothing else.
+// Watches one job. It uses what the server uses, and nothing else.
 class JobOracle {
  public:
   // Returns what the job has missed; empty if nothing. `layouts` are those that are here. `settled` is the time of the
