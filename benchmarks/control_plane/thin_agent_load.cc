@@ -1,4 +1,4 @@
-// Loads of a thin agent, as agent/session/session_load.cc makes them.
+// Loads of a thin agent, as agent/session/rank_loads.cc makes them.
 #include "benchmarks/control_plane/thin_agent.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"

@@ -1,4 +1,4 @@
-// Saves of a thin agent, as agent/session/session_save.cc makes them.
+// Saves of a thin agent, as agent/session/rank_saves.cc makes them.
 #include <filesystem>
 #include <fstream>
 #include <system_error>
