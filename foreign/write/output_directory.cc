@@ -312,8 +312,9 @@ absl::Status OutputDirectory::Copy(const std::string& name, const std::string& s
 absl::Status OutputDirectory::Publish() {
   for (size_t i = 0; i < files_.size(); ++i) {
     const auto& [temporary, name, finished] = files_[i];
-    // The files before the last one must be durable before that one has its name.
-    if (i + 1 == files_.size()) CAIRN_RETURN_IF_ERROR(SyncDirectory());
+    // Temporary names must be durable before the first file has its name: after a power cut, the same export knows by
+    // them that the file is its own. The files before the last one must be durable before that one has its name.
+    if (i == 0 || i + 1 == files_.size()) CAIRN_RETURN_IF_ERROR(SyncDirectory());
     // The name must not replace something that has come meanwhile.
     const int error = LinkNoReplace(fd_.get(), temporary, name);
     if (error == EEXIST && !IsSameFile(temporary, name)) {

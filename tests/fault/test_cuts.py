@@ -3,10 +3,12 @@
 import re
 
 from sweep import record
+from sweep.commands import Commands
 from sweep.cuts import Cuts
+from sweep.points import CUT, Point
 
 
-def test_a_outcome_gets_its_name_when_all_that_it_commits_is_durable():
+def test_an_outcome_gets_its_name_when_all_that_it_commits_is_durable():
     with Cuts() as cuts:
         events = cuts.recorded.events
         outcomes = [(at, event.other) for at, event in enumerate(events)
@@ -27,3 +29,11 @@ def test_a_outcome_gets_its_name_when_all_that_it_commits_is_durable():
                 if event.kind == record.LINK and event.other.startswith(f"{attempt}/"):
                     written = last(record.WRITE, re.escape(event.path))
                     assert 0 <= written < last(record.SYNC, re.escape(event.path)), f"{event.other} may be torn"
+
+
+def test_a_power_cut_at_each_of_the_last_events_of_an_import_leaves_a_whole_checkpoint_or_none():
+    with Commands() as commands:
+        events = len(commands.recorded["import"].events)
+        assert events > 20
+        for event in range(events - 8, events + 2):
+            commands.point(Point("import", "commands", "command", event, CUT, event))

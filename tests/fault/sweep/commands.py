@@ -1,10 +1,13 @@
 """Commands that need no coordinator, while one of their file calls goes wrong: import, export, repair, and those that
-read. Each point runs in a copy of one tree."""
+read. Each point runs in a copy of one tree. Power cuts during those that write: what the command does to its files is
+recorded once, and each point makes the tree that a cut may leave (disk.py)."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -12,9 +15,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sweep import record
 from sweep.control import Control
+from sweep.disk import Disk
 from sweep.oracle import Violation, check_message, files_of, leftovers
-from sweep.points import Point, draw
+from sweep.points import CUT, Point, draw
+from sweep.record import Event
 from sweep.scenarios import Run
 from sweep.world import environment, world_in_temporary
 from testing.ranks import command, command_json
@@ -26,6 +32,9 @@ _LIMIT = 60.0
 # What an error of the system is called, and what it must not be called.
 _TROUBLE = re.compile("STORAGE_ERROR|STORAGE_READ_ONLY|NO_SPACE|MEMORY_LIMIT")
 _DAMAGE = re.compile("MANIFEST_CORRUPT|FILE_MISSING|FILE_TRUNCATED|CHECKSUM_MISMATCH")
+# So many of the points of a command that writes are power cuts.
+_CUTS = 0.3
+_SECOND_NAME = ".tmp-export-done-"
 _ACTIONS = ("kill-before", "kill-middle", "kill-after", "fail", "fail-from", "lie", "short")
 
 
@@ -64,6 +73,14 @@ class Tree:
         return {entry["step"]: entry["attempt"] for entry in entries}
 
 
+@dataclass
+class Recorded:
+    """What a command has done when nothing goes wrong: the disk before it, and its events."""
+
+    before: Disk
+    events: list[Event]
+
+
 class Golden:
     """What the exported files are when nothing goes wrong, and what reading commands print."""
 
@@ -77,7 +94,8 @@ def _contents(directory: pathlib.Path) -> dict[str, bytes]:
 
 
 def _check_exported(tree: Tree) -> None:
-    found = _contents(tree.swept / "out")
+    # After a power cut, second names of files may be left; the next export of the directory removes them.
+    found = {name: data for name, data in _contents(tree.swept / "out").items() if not name.startswith(_SECOND_NAME)}
     expected = tree.golden.exported["out"]
     if found != expected:
         raise Violation(f"what was exported differs: {sorted(found)}, expected {sorted(expected)}")
@@ -105,6 +123,7 @@ class Commands:
 
     Attributes:
       counts: how many calls each command makes when nothing goes wrong.
+      recorded: what each command that writes has done then.
     """
 
     def __init__(self) -> None:
@@ -113,6 +132,7 @@ class Commands:
         self._template = self._directory / "template"
         self._golden = Golden()
         self.counts: dict[str, int] = {}
+        self.recorded: dict[str, Recorded] = {}
         self.met: object = None
 
     def __enter__(self) -> Commands:
@@ -131,9 +151,16 @@ class Commands:
         self._control = Control(self._directory, self._swept, ["command"])
         for case in CASES.values():
             self._fresh()
+            before = Disk(self._swept)
+            self._control.record_path.write_bytes(b"")
+            self._control.record(True)
             self._control.arm()
             done = self._call(case)
             self._control.disarm()
+            self._control.record(False)
+            if case.check is not None:
+                found = record.read_with_ends(self._control.record_path, self._swept)
+                self.recorded[case.name] = Recorded(before, [event for event, _ in found])
             if done.returncode != 0 and case.check is not None:
                 raise Violation(f"{case.name} fails without a fault: {done.stderr}")
             self.counts[case.name] = self._control.calls("command")
@@ -151,6 +178,11 @@ class Commands:
     def draw(self, seed: int, number: int) -> Point:
         names = self.names()
         name = names[number % len(names)]
+        dice = random.Random(f"{seed}/cut/{name}/{number}")
+        if name in self.recorded and dice.random() < _CUTS:
+            # Behind the last event the command has told that its work is done.
+            event = 1 + dice.randrange(len(self.recorded[name].events) + 1)
+            return Point(name, "commands", "command", event, CUT, dice.randrange(1000))
         return draw(seed, number, name, "commands", {"command": self.counts[name]}, _ACTIONS)
 
     def _fresh(self) -> Tree:
@@ -166,6 +198,9 @@ class Commands:
     def point(self, point: Point) -> bool:
         """Runs a point. Returns whether its call was made. Raises Violation."""
         case = CASES[point.scenario]
+        if point.action == CUT:
+            self._cut(case, point)
+            return True
         tree = self._fresh()
         before = files_of(self._swept)
         self._control.arm(point.process, point.call, point.action, point.choice)
@@ -179,7 +214,33 @@ class Commands:
             return self.met is not None
         if done.returncode == 0:
             case.check(tree)
-        self._check_half(case, tree, done.returncode == 0)
+        self._check_afterwards(case, tree, before)
+        return self.met is not None
+
+    def _cut(self, case: Case, point: Point) -> None:
+        """The power fails before an event, or behind the last one, when the command has told that it is done."""
+        recorded = self.recorded[case.name]
+        disk = copy.deepcopy(recorded.before)
+        for event in recorded.events[:point.call - 1]:
+            disk.take(event)
+        self.met = None
+        shutil.rmtree(self._swept, ignore_errors=True)
+        disk.cut(self._swept, str(point))
+        tree = Tree(self._swept, self._golden)
+        before = files_of(self._template)
+        try:
+            if point.call > len(recorded.events):
+                assert case.check is not None
+                case.check(tree)
+            self._check_afterwards(case, tree, before)
+        except Violation as violation:
+            done = "; ".join(map(str, recorded.events[max(0, point.call - 4):point.call - 1]))
+            raise Violation(f"{violation}\n  before the cut: {done}") from None
+
+    def _check_afterwards(self, case: Case, tree: Tree, before: set[str]) -> None:
+        """Nothing half is listed, and the command does its work when it is run again."""
+        assert case.check is not None
+        self._check_half(case, tree)
         again = self._call(case, faults=False)
         stood = case.again and ("STEP_COMMITTED" in again.stderr or "OUTPUT_EXISTS" in again.stderr
                                 or "is not empty" in again.stderr)
@@ -187,7 +248,6 @@ class Commands:
             raise Violation(f"the command does not work afterwards: {again.stderr}")
         case.check(tree)
         self._check_tidy(case, tree, before)
-        return self.met is not None
 
     def _done_before(self, case: Case, tree: Tree) -> bool:
         """Whether the first run has done its work, whatever it told."""
@@ -219,7 +279,7 @@ class Commands:
                                      f"{done.returncode} {done.stdout}".splitlines(), n=0, lineterm="")
         return "\n".join(list(lines)[2:30])
 
-    def _check_half(self, case: Case, tree: Tree, done: bool) -> None:
+    def _check_half(self, case: Case, tree: Tree) -> None:
         """Nothing half is listed."""
         if case.name == "import":
             listed = tree.listed()

@@ -145,18 +145,20 @@ class Disk:
         dice = random.Random(seed)
         # All that was not synced is lost, or none of it, or each change by chance.
         keep = dice.choice((0.0, 1.0, 0.5, 0.5, 0.85, 0.15))
-        files: dict[int, bytes] = {}
+        files: dict[int, pathlib.Path] = {}
         self._make(to, self.root, dice, keep, files)
 
     def _make(self, to: pathlib.Path, directory: Directory, dice: random.Random, keep: float,
-              files: dict[int, bytes]) -> None:
+              files: dict[int, pathlib.Path]) -> None:
         to.mkdir()
         for name, stands in sorted(directory.after_cut(dice, keep).items(), key=lambda entry: entry[0]):
             if isinstance(stands, Directory):
                 # A directory that was renamed may stand twice; one of them is made.
                 self._make(to / name, stands, dice, keep, files)
             else:
-                if id(stands) not in files:  # names of one file share its bytes
-                    files[id(stands)] = stands.after_cut(dice, keep)
-                (to / name).write_bytes(files[id(stands)])
+                if id(stands) in files:
+                    (to / name).hardlink_to(files[id(stands)])
+                    continue
+                files[id(stands)] = to / name
+                (to / name).write_bytes(stands.after_cut(dice, keep))
                 (to / name).chmod(0o600)  # secrets need it, and all is of one user

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # How often each action is drawn. A process that freezes costs seconds.
+CUT = "cut"  # the power fails before an event of the record, which is no call of a process
 _WEIGHTS = {"kill-before": 12, "kill-middle": 8, "kill-after": 12, "fail": 30, "fail-from": 12, "lie": 14, "short": 8,
             "freeze": 2}
-_WITH_CHOICE = ("fail", "fail-from", "lie")
+_WITH_CHOICE = ("fail", "fail-from", "lie", CUT)
 _CHOICES = 7  # no call can give more different errnos
 
 
@@ -34,7 +35,7 @@ class Point:
     def parse(name: str) -> Point:
         scenario, world, process, call, action = name.split("/")
         action, _, choice = action.partition(".")
-        if action not in _WEIGHTS or not call.isdigit():
+        if action not in (*_WEIGHTS, CUT) or not call.isdigit():
             raise ValueError(f"{name} is no point: SCENARIO/WORLD/PROCESS/CALL/ACTION[.CHOICE]")
         return Point(scenario, world, process, int(call), action, int(choice or 0))
 
