@@ -1,4 +1,5 @@
-// Says when a refused call may be made again: by google.rpc.RetryInfo beside the reason of an error.
+// Tells the caller of a refused call when to call again: as google.rpc.RetryInfo, which an error carries beside its
+// reason.
 #ifndef CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 #define CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 
@@ -9,10 +10,11 @@
 
 namespace cairn {
 
-// The same error, whose reader is to wait for `delay` before it calls again. A negative delay counts as none.
+// Returns the same error with `delay`: how long the caller should wait before it calls again. A negative delay counts
+// as 0.
 absl::Status WithRetryDelay(absl::Status error, absl::Duration delay);
 
-// The delay that the error names; nothing if it names none. It comes from the wire and may be of any length.
+// Returns the delay of the error; nothing if it has none. The delay comes from the wire, so it may have any value.
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& error);
 
 }  // namespace cairn
