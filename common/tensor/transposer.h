@@ -50,7 +50,7 @@ class Transposer {
   void Finish();
 
  private:
-  static constexpr int64_t kSlot = kLine + kRun;  // bytes: a row of a tile in the target, and the line that the last tile left over
+  static constexpr int64_t kSlot = kLine + kRun;  // bytes of a tile's row in the target, and of a leftover line
   static constexpr int64_t kMostGroup = 32;       // rows that are transposed at once
   static constexpr int64_t kMostColumns = kRun;   // columns of a tile
   static constexpr int64_t kCastRows = 8;         // rows of the target that are cast together, then written
