@@ -280,7 +280,7 @@ constexpr ReasonInfo kTable[] = {
      "Remove it, or choose another name."},
 };
 
-// Names in a message may be those of anybody's file. A message may have lines.
+// Makes untrusted names in a message printable. Line breaks stay.
 std::string Shown(std::string_view text, size_t bytes) {
   return std::string(CutText(Printable(CutText(text, bytes), "\n\t"), bytes));
 }
@@ -296,8 +296,8 @@ google::rpc::ErrorInfo Payload(const absl::Status& status) {
 
 absl::Status WithPayload(absl::StatusCode code, std::string_view message, const google::rpc::ErrorInfo& info) {
   absl::Status status(code, View(Shown(message, kMaxMessageBytes)));
-  // The same error has the same bytes, so that errors and the messages that carry them can be compared: a map has no
-  // order otherwise.
+  // Serializes deterministically (a map has no order otherwise), so that equal errors have equal bytes and can be
+  // compared.
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
