@@ -22,7 +22,7 @@ constexpr size_t kDigits = 16;
 
 std::string FileIn(const std::string& directory) { return directory + "/incarnation"; }
 
-// Returns what follows the incarnation; empty if it is not known.
+// Returns the text behind the incarnation, which identifies the place; empty if the place is not known.
 std::string NameOf(const AgentPlace& place) {
   struct stat found = {};
   if (place.boot_id.empty() || ::stat(place.directory.c_str(), &found) != 0) return "";

@@ -22,7 +22,7 @@ PartialBin::PartialBin(Storage& storage, const BinWriteJob& job, const BinWriter
       file_(file),
       index_(index),
       checksummer_(Begins()),
-      // The slab holds the files as they will be.
+      // True: the slab has the files in their final form.
       contiguous_(job.staged == job.target),
       path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
       chunks_((PaddedToBlock(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),

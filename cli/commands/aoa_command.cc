@@ -31,7 +31,7 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
       aoa::WriteFailure(status, errors, total, ToStdout);
       return ExitStatusFor(status);
     }
-    // The other form of this command is JSON, so errors of the table are always text.
+    // Without --format=table this command prints JSON. So in table form errors are always text.
     if (errors.empty()) return ReportError(context, status);
     for (const aoa::MappingError& error : errors) {
       ReportError(context, MakeError(error.reason, error.message));
@@ -101,7 +101,7 @@ void AddAoaCommand(Command app, CommandContext& context) {
       "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", "
       "\"global_shape\",\n"
       "\"global_offset\", \"dtype\"}..], \"destination\": [..] or null, \"queries\": [..]}");
-  // Scripts call this command, so it prints JSON unless a table is asked for.
+  // This command is for scripts, so it prints JSON by default.
   resolve.Action([&context, path] { context.exit_status = Resolve(context, *path, context.table_asked()); });
 
   auto name = std::make_shared<std::string>();

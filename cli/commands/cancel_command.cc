@@ -18,7 +18,7 @@
 namespace cairn::cli {
 namespace {
 
-// An abort waits for the agents to stop: for a lease at most, if they do not answer.
+// An abort waits until the agents have stopped; if they do not answer, at most for a lease.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 
 struct Arguments {
@@ -45,7 +45,7 @@ bool UnderWay(const v1::Checkpoint& checkpoint) {
   }
 }
 
-// Returns the save under way that the arguments name. SetKey names it from then on.
+// Returns the running save that the arguments name. From then on SetKey identifies it.
 absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointName& name) {
   v1::Checkpoint found;
   std::string what = name.job;
@@ -71,7 +71,7 @@ absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointN
 template <typename Request>
 void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
   request.set_job(checkpoint.job());
-  // A save that was given up before any rank began it is known by its request alone.
+  // A save that ends before any rank has begun it can later be found only by its request id.
   const bool requested = checkpoint.state() == v1::Checkpoint::PREPARING && !checkpoint.request_id().empty();
   if (checkpoint.has_step() && !requested) {
     request.set_step(checkpoint.step());
@@ -103,7 +103,7 @@ absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Argum
     request.mutable_max_wait()->set_seconds(1);
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint));
   }
-  // An overwrite that was given up leaves the checkpoint that stood before, which is older than the save.
+  // After an overwriting save was cancelled, the step's earlier checkpoint is still there. It is older than the save.
   if (checkpoint.state() == v1::Checkpoint::COMMITTED &&
       TimeOf(checkpoint.commit_time()) >= TimeOf(found.create_time())) {
     return MakeError(Reason::kStepCommitted,

@@ -18,7 +18,7 @@
 namespace cairn::cli {
 namespace {
 
-// The coordinator answers within 8 s, if its storage does.
+// The coordinator answers within 8 s, unless its storage is slow.
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
 struct Arguments {

@@ -16,13 +16,13 @@ namespace {
 
 using Level = Finding::Level;
 
-// Below so many a coordinator or an agent of a large job runs out of connections.
+// With fewer, a coordinator or an agent of a large job runs out of connections.
 constexpr uint64_t kOpenFilesWanted = 4096;
 constexpr uint64_t kInodesWanted = 100000;
 // A network file system rounds times to seconds.
 constexpr absl::Duration kClockTolerance = absl::Seconds(2);
 constexpr absl::Duration kClockFault = absl::Minutes(1);
-// Besides its slab an agent needs two read buffers of 32 MiB, and itself.
+// In addition to its staging buffer an agent needs two read buffers of 32 MiB, and memory for itself.
 constexpr uint64_t kBesidesTheSlab = uint64_t{128} << 20;
 
 std::string Size(uint64_t bytes) { return FormatSize(static_cast<int64_t>(bytes)); }
@@ -159,7 +159,7 @@ Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> lon
             "Save once, and look again."};
   }
   const std::string text = absl::StrCat(given, "; the longest save of late took ", DurationText(*longest));
-  // The training loop has to come to its next step too.
+  // A save begins only at the training loop's next step, which takes time too.
   if (grace >= 2 * *longest) return {Level::kOk, "grace period", text, ""};
   const std::string next =
       absl::StrCat("Set it to ", DurationText(3 * *longest), " and the time of a training step at least.");

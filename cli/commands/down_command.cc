@@ -36,7 +36,7 @@ absl::Status Down(const Arguments& arguments) {
                      {{"job", arguments.job},
                       {"next", "Give the --job (and --run-directory) that `cairn up` had, as the user that ran it."}});
   }
-  InterruptFlag();  // from here on, Ctrl-C ends the waiting
+  InterruptFlag();  // from now on, Ctrl-C ends the wait
   if (kill(*holder, SIGTERM) != 0) {
     return MakeError(Reason::kPeerUid, absl::StrCat("process ", *holder, " of another user holds ", path));
   }

@@ -55,7 +55,7 @@ struct Arguments {
   ReadingArguments reading;
 };
 
-// Says what an export has written.
+// The result of an export.
 struct Written {
   size_t tensors = 0;
   std::optional<size_t> values;
@@ -66,7 +66,7 @@ struct Written {
   size_t finished_before = 0;  // files that an earlier export has finished
 };
 
-// Shows progress and lets a signal end the export.
+// Shows the progress of an export. A signal ends the export.
 class Watch {
  public:
   Watch(const Manifest& manifest, uint64_t total_bytes)
@@ -155,7 +155,7 @@ absl::StatusOr<Written> ExportToMegatron(Storage& storage, const Manifest& manif
   return written;
 }
 
-// Files of another library below a root would be taken for those of a job.
+// Below a root, the exported directory would look like a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
   const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
   if (!root.has_value()) return absl::OkStatus();
@@ -193,7 +193,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
                                                    : ExportToHuggingFace;
   const absl::StatusOr<Written> result = write(*storage, manifest, options, arguments, memory);
   if (!result.ok()) {
-    // The advice of a reason names the checkpoint by these.
+    // The next action of the error uses these names.
     return WithMetadata(result.status(),
                         {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", storage->root()}});
   }

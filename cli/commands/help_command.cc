@@ -18,7 +18,7 @@ void AddHelpCommand(Command app) {
   Command command = app.AddCommand("help", "Shows what a command takes, as its --help does");
   auto names = std::make_shared<std::vector<std::string>>();
   command.AddOption("COMMAND", *names, "The command, such as `save` or `corpus bpe`; none: a list of them");
-  command.Action([names] {});  // WithHelpOption leaves nothing to do here
+  command.Action([names] {});  // WithHelpOption has replaced the words, so this never runs
 }
 
 }  // namespace cairn::cli

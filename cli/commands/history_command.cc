@@ -23,7 +23,7 @@ struct Arguments {
   int last = 20;
 };
 
-// Both return the entries of the job, oldest first.
+// The next two functions return the entries of the job, oldest first.
 
 absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& context, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));

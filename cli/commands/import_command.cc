@@ -32,7 +32,7 @@
 namespace cairn::cli {
 namespace {
 
-// The names that a person is told; JSON has all.
+// The maximum number of names in the text for people; JSON has all.
 constexpr size_t kLeftOutTold = 10;
 
 struct Arguments {
@@ -43,9 +43,9 @@ struct Arguments {
   ReadingArguments reading;
 };
 
-// Adds advice for a person whose import was refused.
+// Adds the next action for an import that was refused.
 absl::Status WithNextAction(const absl::Status& status, const std::string& root) {
-  // The reason's own advice is about a checkpoint of Cairn, and what was read is not.
+  // The table's next action is for checkpoints of Cairn, and the source is none.
   if (absl::StrContains(NextActionOf(status), "cairn verify")) {
     return WithMetadata(status, {{"next",
                                   "The source is not whole: look at the file that the message names, and take "
@@ -79,14 +79,14 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     total = of;
     done = bytes;
   };
-  // Every file of the source stays open while it is read.
+  // All files of the source are open at the same time.
   RaiseOpenFileLimit();
   std::error_code error;
   const std::string directory = std::filesystem::absolute(arguments.directory, error).string();
   if (error)
     return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
                      {{"next", "Give the directory or file that the other library wrote."}});
-  // A directory that may not become a root is not even made.
+  // This check comes first, so that no directory is made that may not become a root.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(arguments.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
   const absl::Time begin = Clock::Real().SteadyNow();

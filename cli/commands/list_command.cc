@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
   if (!listed.empty()) return listed;
-  // A job without checkpoints is another answer than no job at all.
+  // A job without checkpoints gives an empty list; an unknown job is an error.
   CAIRN_RETURN_IF_ERROR(CheckJobOf(*client, job));
   return listed;
 }
@@ -99,7 +99,7 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
     v1::GetManifestResponse response;
     request.set_offset(bytes.size());
     CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
-    // The step is fixed now, because a later one may be committed while the chunks are fetched.
+    // The following requests name the step, because a later one may be committed while the chunks are fetched.
     request.set_step(response.step());
     bytes += response.chunk();
     if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxOutcomeBytes) break;
@@ -111,9 +111,8 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
                    {{"job", name.job}});
 }
 
-// Returns whether the files of `manifest` stand below `root` with the right lengths. Returns nothing if this machine
-// does not see them: another storage may be mounted here at the coordinator's path, unless this very manifest stands
-// there too.
+// Returns whether the files of `manifest` are below `root` with the right lengths. Returns nothing if the same manifest
+// is not below `root`: then another storage is mounted at this path on this machine.
 std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
   const auto storage = PosixStorage::Open(root, false);
   if (!storage.ok()) return std::nullopt;
@@ -122,17 +121,17 @@ std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest&
   return CheckFilesOf(**storage, manifest);
 }
 
-// Holds what is shown of a checkpoint.
+// The parts of a checkpoint that are shown.
 struct Shown {
   std::string root;
   Manifest manifest;
-  // Set if this machine sees the files: whether they are there in their lengths.
+  // The result of LookAtFiles.
   std::optional<absl::Status> files;
-  std::optional<v1::Checkpoint> listed;  // as `cairn list` has it; nothing if it was deleted meanwhile
+  std::optional<v1::Checkpoint> listed;  // the entry of `cairn list`; nothing if the checkpoint was deleted meanwhile
 };
 
-// The entry of a manifest that was read; nothing if its step was deleted or replaced meanwhile. If the list could not
-// read the step, that is the error: without it nobody would know that the pin, the tags and the metrics are left out.
+// Returns the entry of `cairn list` for a manifest; nothing if the step was deleted or replaced meanwhile. If the list
+// could not read the step, returns that error, because pin, tags and metrics would be missing without notice.
 absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
                                                       const std::vector<v1::Checkpoint>& listed) {
   for (const v1::Checkpoint& checkpoint : listed) {

@@ -51,7 +51,7 @@ void AddDryRun(Command plan, CommandContext& context, const char* name, const ch
   Command command = plan.AddCommand(name, description);
   command.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
   command.Footer(footer);
-  // Scripts call this command, so it prints JSON unless a table is asked for.
+  // This command is for scripts, so it prints JSON by default.
   command.Action([&context, path, run] { context.exit_status = Run(context, *path, context.table_asked(), run); });
 }
 

@@ -61,7 +61,7 @@ void Print(const RepairReport& report, absl::Duration took) {
   for (const std::string& line : report.unknown) std::printf("  %s\n", ForTerminal(line).c_str());
 }
 
-// Adds advice for a person whose repair was refused.
+// Adds the next action for a repair that was refused.
 absl::Status WithNextAction(const absl::Status& status, const CheckpointName& name, const std::string& root) {
   const std::string at = absl::StrCat(name.job, "@", *name.step),
                     command = absl::StrCat("`cairn repair ", at, " --root ", ForShell(root), "`");

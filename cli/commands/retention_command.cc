@@ -24,7 +24,7 @@
 namespace cairn::cli {
 namespace {
 
-// The coordinator answers within 8 s, if its storage does.
+// The coordinator answers within 8 s, unless its storage is slow.
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 struct Arguments {
@@ -58,7 +58,7 @@ absl::StatusOr<v1::RetentionPolicy> PolicyOf(const Arguments& arguments) {
   return policy;
 }
 
-// Returns "METRIC:min" or "METRIC:max"; empty without such a rule.
+// Returns "METRIC:min" or "METRIC:max"; empty if the policy has no such rule.
 std::string BestText(const v1::RetentionPolicy& policy) {
   if (!policy.has_keep_best()) return "";
   return ToString(BestRule{policy.keep_best().metric(), policy.keep_best().highest()});
@@ -71,13 +71,12 @@ void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
                     "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
 }
 
-// Says of an answer, and of the error behind it, which checkpoints are deleted for sure, though the prune has not come
-// to its end.
+// Returns the checkpoints that a prune has certainly deleted before it failed, from its last answer and its error.
 v1::PruneCheckpointsResponse DeletedBefore(const std::map<int64_t, v1::PruneCheckpointsResponse::Choice>& choices,
                                            int deleted, const absl::Status& error) {
   std::set<int64_t> steps;
   for (const auto& [step, choice] : choices) {
-    if (choice.prune() && deleted-- > 0) steps.insert(step);  // they go in this order
+    if (choice.prune() && deleted-- > 0) steps.insert(step);  // they are deleted in this order
   }
   for (const absl::string_view text : absl::StrSplit(MetadataOf(error)["deleted_steps"], ',', absl::SkipEmpty())) {
     if (int64_t step = 0; absl::SimpleAtoi(text, &step)) steps.insert(step);
@@ -90,8 +89,8 @@ v1::PruneCheckpointsResponse DeletedBefore(const std::map<int64_t, v1::PruneChec
   return answer;
 }
 
-// Asks until all that goes is deleted, or looked at in a dry run, and shows how far that has come. If it fails,
-// `before` says what was deleted until then.
+// Repeats the request until all chosen checkpoints are deleted (or examined, in a dry run), and shows the progress. If
+// it fails, `before` says which were deleted before.
 absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& context,
                                                       const v1::PruneCheckpointsRequest& request,
                                                       v1::PruneCheckpointsResponse& before) {
@@ -135,7 +134,7 @@ nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, 
   return json;
 }
 
-// Prints what a prune had deleted before it failed.
+// Prints the checkpoints that a prune had deleted before it failed.
 void PrintDeleted(const CommandContext& context, const v1::PruneCheckpointsResponse& before) {
   if (before.choices().empty()) return;
   if (context.json()) {
@@ -200,14 +199,14 @@ void PrintPolicyJson(const std::string& job, const v1::RetentionPolicy& policy) 
   std::printf("%s\n", JsonText(json).c_str());
 }
 
-// Shows the rules that are in force. A prune by them that changes nothing is answered with them.
+// Shows the job's retention policy. It makes a prune that is a dry run, whose answer contains the policy.
 absl::Status ShowRetention(const CommandContext& context, const std::string& job) {
   v1::PruneCheckpointsRequest request;
   request.set_job(job);
   request.set_dry_run(true);
   v1::PruneCheckpointsResponse answer;
   const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
-  if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no rules
+  if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no policy
   const v1::RetentionPolicy& policy = answer.policy();
   if (context.json()) {
     PrintPolicyJson(job, policy);

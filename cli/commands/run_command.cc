@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kTendInterval = absl::Milliseconds(200);
 constexpr absl::Duration kEndOfCoordinator = absl::Seconds(5);
-// As shells have it, of a program that cannot be started.
+// The exit status that shells use for a program that cannot be started.
 constexpr int kNoProgram = 127;
 constexpr int kEndedBySignal = 128;
 
@@ -33,7 +33,7 @@ struct Arguments {
   std::string drain_timeout = "10m";
 };
 
-// Returns whether the command is Cairn's own that deletes checkpoints, so their files are what it was to remove.
+// Returns whether the command is a Cairn command that deletes checkpoints. Then it has failed if files remain.
 bool DeletesCheckpoints(const std::vector<std::string>& command) {
   const size_t slash = command[0].rfind('/');
   return command.size() > 1 && command[0].substr(slash == std::string::npos ? 0 : slash + 1) == "cairn" &&
@@ -41,8 +41,8 @@ bool DeletesCheckpoints(const std::vector<std::string>& command) {
           std::find(command.begin(), command.end(), "delete") != command.end());
 }
 
-// Says what the ranks of torchrun will wait for, if they will. The training does not wait for the look-up, which takes
-// long on some machines.
+// Warns if the ranks of torchrun will wait for a name without an address. The look-up may take long, so the training
+// does not wait for it.
 void NoteOwnName() {
   auto thread = StartThread("to look up this machine's name", [] {
     const OwnName own = LookUpOwnName();
@@ -66,7 +66,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   } else {
     CAIRN_ASSIGN_OR_RETURN(arguments.cluster.ranks, RanksOfLauncher(training));
   }
-  InterruptFlag();  // from here on, Ctrl-C ends the start
+  InterruptFlag();  // from now on, Ctrl-C ends the start
   LocalCluster cluster(arguments.cluster, context);
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
@@ -88,7 +88,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     status = process->Follow(kTendInterval);
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
   }
-  // Saves that are staged go on without their trainers.
+  // The agents finish staged saves without the trainers.
   absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout;
   bool gave_up = false;
   const auto give_up = [&] {
@@ -97,7 +97,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   };
   cluster.DrainAgents(give_up);
   const bool saves_left = gave_up;
-  // Whoever has ended the command by a signal does not want to wait for what the next coordinator can do as well.
+  // After a signal the user does not want to wait for removals, which the next coordinator can do too.
   if (cluster.HasCoordinator() && !gave_up && *status < kEndedBySignal) {
     CommandContext asking = context;
     asking.coordinator = cluster.coordinator_address();
@@ -105,10 +105,10 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
         asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
     if (!removed.ok()) {
       ReportError(context, removed);
-      // A training that has done its work has not failed by that.
+      // For a training this is no failure.
       if (status == kDone && DeletesCheckpoints(training)) status = kFailed;
     }
-    // What is left there is no save, and the coordinator takes a moment to end.
+    // No save is left, and the coordinator ends soon. So it gets its time even after the wait was given up.
     gave_up = false;
     deadline = std::max(deadline, Clock::Real().SteadyNow() + kEndOfCoordinator);
   }

@@ -23,7 +23,7 @@
 namespace cairn::cli {
 namespace {
 
-// A coordinator that restarts is back within this time, and the save goes on meanwhile.
+// A restarting coordinator serves again within this time. The save continues meanwhile.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 // After the request's timeout, a coordinator may take this long to write the abort record and to answer.
 constexpr absl::Duration kGrace = absl::Seconds(30);
@@ -41,7 +41,7 @@ std::string NameOf(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step()) : checkpoint.job();
 }
 
-// Tells people what the save that `request` asked for shares with an earlier one under way; empty if it shares nothing.
+// Tells the user what the requested save shares with an earlier save that still runs; empty if nothing.
 std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequest& request,
                        const v1::Checkpoint& answer) {
   if (IsEnded(answer)) return "";
@@ -51,7 +51,7 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
   v1::GetJobRequest asked;
   asked.set_job(request.job());
   v1::Job job;
-  // This is only a remark, so an error here does not stop the save.
+  // This is only information, so an error here does not stop the save.
   if (!client.Call(&v1::CheckpointService::Stub::GetJob, asked, &job).ok() || !job.has_checkpoint()) return "";
   const v1::Checkpoint& other = job.checkpoint();
   if (IsEnded(other) || other.request_id() == request.request_id()) return "";
@@ -86,7 +86,7 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
     }
     if (InterruptFlag()) return Interrupted(checkpoint.job());
     if (Clock::Real().SteadyNow() >= deadline) {
-      // The coordinator knows why there is no outcome.
+      // The coordinator says why there is no outcome.
       if (checkpoint.has_error()) return StatusFromProto(checkpoint.error());
       return MakeError(Reason::kTimedOut, absl::StrCat("the save of ", checkpoint.job(), " has no outcome yet"),
                        {{"job", checkpoint.job()}, {"phase", StateName(checkpoint.state())}});
@@ -107,7 +107,8 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
   return checkpoint;
 }
 
-// Returns whether the rank's training process is gone. An error counts as no: the save itself then says what is wrong.
+// Returns whether the rank's training process has ended. Returns false after an error: the save itself will report what
+// is wrong.
 bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
   v1::GetJobRequest request;
   request.set_job(job);
@@ -119,7 +120,7 @@ bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
                      [&](const v1::JobRank& member) { return member.rank() == rank && !member.trainer_attached(); });
 }
 
-// Returns nothing if the rank in question has no training process.
+// Returns nothing if the rank of --for-rank has no training process.
 absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context, const Arguments& arguments) {
   if (const absl::Status named = CheckJobArgument(arguments.job); !named.ok()) {
     const auto checkpoint = ParseCheckpointName(arguments.job);
@@ -148,9 +149,9 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
   }
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout + kGrace;
   v1::Checkpoint checkpoint;
-  // This leaves time for a save of another step to end first.
+  // Includes time for a save of another step that must end first.
   const absl::Duration wait = std::min(timeout + kGrace, absl::Duration(absl::Minutes(30)));
-  InterruptFlag();  // from here on, Ctrl-C makes the command say what it leaves behind
+  InterruptFlag();  // from now on, Ctrl-C makes the command report the save that still runs
   const absl::Status created =
       client->Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, &checkpoint, absl::Seconds(10), wait);
   if (HasReason(created, Reason::kInterrupted)) {
@@ -170,7 +171,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
 }
 
 void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
-  // It was aborted, or it was committed and is no checkpoint any more.
+  // The save was aborted, or its checkpoint has already been deleted.
   const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Checkpoint::COMMITTED;
   if (context.json()) {
     std::printf("%s\n", JsonText(ProgressToJson(checkpoint)).c_str());

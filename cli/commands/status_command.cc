@@ -32,8 +32,8 @@ struct Arguments {
   bool ranks = false;
 };
 
-// Gets all ranks of a job that is too large for one answer, page by page. Each page shows the job at the time when it
-// was read.
+// Fetches all ranks of a job that is too large for one response, page by page. Each page shows the job at the time of
+// its request.
 absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   v1::GetJobRequest request;
   request.set_job(job.job());
@@ -53,8 +53,8 @@ absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   return absl::OkStatus();
 }
 
-// The coordinator remembers the last save, and storage may have lost it since. This says so, and returns the latest
-// step that storage has. If storage does not answer, it returns what the coordinator remembers.
+// Returns the latest step that is in storage. The coordinator remembers the last save, but storage may have lost it
+// since; then this marks it in `job`. If storage does not answer, returns the step that the coordinator remembers.
 absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job) {
   if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
   const auto listed = ListCheckpoints(client, job.job());
@@ -83,7 +83,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
   const bool live = arguments.watch && !context.json() && isatty(STDOUT_FILENO);
-  // The terminal gets its cursor back, whatever ends the watching.
+  // `restore` gives the terminal its cursor back, whatever ends the command.
   LiveScreen screen;
   const auto restore = absl::MakeCleanup([&screen] {
     std::fputs(screen.End().c_str(), stdout);
@@ -98,7 +98,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
     if (job.ranks_left_out() && (context.json() || arguments.ranks)) CAIRN_RETURN_IF_ERROR(AddAllRanks(*client, job));
-    // A command that watches looks often, and a list reads storage.
+    // A live view asks often, and a list would read storage each time.
     CAIRN_ASSIGN_OR_RETURN(const auto committed,
                            arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
     const ShownOperation shown = OperationUnderWay(job);

@@ -17,7 +17,7 @@
 namespace cairn::cli {
 namespace {
 
-// The coordinator answers within 8 s, if its storage does.
+// The coordinator answers within 8 s, unless its storage is slow.
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 struct Arguments {
@@ -62,7 +62,7 @@ absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::TagCheckpoint, request, &answer,
                                      /*patience=*/absl::ZeroDuration(), kTimeout));
   if (answer.untagged_steps().empty()) {
-    // This error names the tags that there are.
+    // The error of TaggedStep names the existing tags.
     CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
     CAIRN_RETURN_IF_ERROR(TaggedStep(name, listed).status());
   }

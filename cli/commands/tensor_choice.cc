@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxMappingBytes = size_t{64} << 20;
 
-// The file has JSON as for `cairn aoa resolve`, or the statements as text.
+// The file contains JSON as for `cairn aoa resolve`, or the statements as text.
 absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
   const absl::StatusOr<std::string> read = ReadTextInput(path, kMaxMappingBytes);
   if (!read.ok() && absl::StrContains(path, "->")) {

@@ -29,7 +29,7 @@ struct Arguments {
   std::string name;
 };
 
-// Returns the job's timelines, oldest first. They tell of ranks only with `ranks`.
+// Returns the job's timelines, oldest first. They include the ranks only if `ranks`.
 absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, CheckpointName name, bool ranks) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(name, WithoutTag(*client, name));

@@ -47,7 +47,7 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
-  // The reason's own advice may be this command.
+  // The table's next action may be to run this command, so it is replaced.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),
                    " --check` shows whose files stand there in their length; verify it before, because their bytes may "

@@ -12,7 +12,7 @@
 namespace cairn::cli {
 namespace {
 
-// An error has room for 1 KiB of values.
+// All metadata of an error may take 1 KiB.
 constexpr size_t kLongestCommand = 600;
 constexpr std::string_view kCoordinator = "--coordinator";
 
@@ -21,8 +21,8 @@ std::string OwnHostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-// Returns the command with these words behind `run` or `up`, in the place of the coordinator that it names itself.
-// Nothing behind "--" is Cairn's.
+// Returns the command line with `added` behind `run` or `up`, and without its own --coordinator. Words behind "--" are
+// not changed.
 std::string WithWords(const std::vector<std::string>& words, const std::string& added) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const auto verb =

@@ -23,7 +23,7 @@ absl::StatusOr<int> RanksOfLauncher(const std::vector<std::string>& command) {
   bool torchrun = false;
   for (size_t i = 0; i < command.size(); ++i) {
     torchrun = torchrun || IsTorchrun(command[i]);
-    // Behind the script, arguments are the script's own.
+    // Arguments behind the script belong to the script.
     if (absl::EndsWith(command[i], ".py")) break;
     const std::string flag = absl::StrReplaceAll(command[i], {{"_", "-"}});
     absl::string_view value = flag;

@@ -23,7 +23,7 @@ constexpr char kStyle[] =
 
 constexpr char kQuestions[] = "/api/";
 
-// Nothing but what this server gives itself may run, be shown or be asked.
+// A Content-Security-Policy: the page may load, run and request nothing from other servers.
 constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
@@ -33,7 +33,7 @@ HttpAnswer Page(std::string_view type, std::string_view text) {
 }
 
 HttpAnswer Json(int status, const nlohmann::ordered_json& json) {
-  // A name that is no UTF-8 must not end the page.
+  // JsonText accepts names that are not UTF-8, so they cannot break the page.
   return {status, "application/json", JsonText(json, -1), {}};
 }
 

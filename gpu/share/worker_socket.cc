@@ -27,7 +27,7 @@ absl::Status WorkerSocket::Send(const google::protobuf::MessageLite& message, in
     return MakeError(Reason::kMessageTooLarge,
                      absl::StrCat("a message of ", packet.size(), " bytes for cairn-gpu-worker"));
   }
-  // Few requests are under way at a time, so a full socket means that the other end has stopped.
+  // There are few unanswered requests at a time, so a full socket means that the other end does not read.
   if (const int error = SendMessage(fd_.get(), packet, descriptor); error != 0) {
     return Broken(absl::StrCat("send: ", std::generic_category().message(error)));
   }
