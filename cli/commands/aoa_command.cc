@@ -92,7 +92,7 @@ void AddAoaCommand(Command app, CommandContext& context) {
   aoa.RequireCommand();
   auto path = std::make_shared<std::string>();
   Command resolve = aoa.AddCommand(
-      "resolve", "Runs a mapping on descriptions of tensors and answers where each target comes from, as JSON");
+      "resolve", "Runs a mapping on descriptions of tensors, and prints as JSON where each target tensor comes from");
   resolve.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
   resolve.Footer(
       "Examples:\n"
@@ -107,7 +107,7 @@ void AddAoaCommand(Command app, CommandContext& context) {
   auto name = std::make_shared<std::string>();
   auto numbers = std::make_shared<aoa::ModelNumbers>();
   Command show = aoa.AddCommand("show", "Prints a ready-made mapping, or lists them");
-  show.AddOption("NAME", *name, "Its name; none: list all");
+  show.AddOption("NAME", *name, "The mapping's name; without it all are listed");
   show.AddOption("--num-heads", numbers->heads, "Query heads of the model");
   show.AddOption("--num-kv-heads", numbers->kv_heads, "KV heads of the model");
   show.AddOption("--q-lora-rank", numbers->q_lora_rank, "Rows of q_a_proj (DeepSeek)");

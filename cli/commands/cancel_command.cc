@@ -132,14 +132,13 @@ absl::Status Report(const CommandContext& context, const Arguments& arguments) {
 
 void AddCancelCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("cancel", "Gives up a save that is under way");
-  command.AddOption("JOB@STEP", arguments->name, "The save; JOB alone is the one under way").Required();
+  Command command = app.AddCommand("cancel", "Cancels a running save");
+  command.AddOption("JOB@STEP", arguments->name, "The save; JOB alone means the save that runs now").Required();
   RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn cancel demo@1200\n  cairn cancel demo\n"
-      "All ranks, and whoever asked for the save, are told SAVE_CANCELLED. A checkpoint that the save would have "
-      "replaced stays.\n"
-      "Exit status: 0 cancelled, 1 none is under way, or it was committed before.");
+      "All ranks, and the command that requested the save, get SAVE_CANCELLED. A checkpoint that the save would have "
+      "replaced stays.\nExit status: 0 cancelled, 1 no save runs, or it was committed first.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Report(context, *arguments), arguments->name));
   });

@@ -298,15 +298,16 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
 
 void AddDiffCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("diff", "Says what differs between two checkpoints, whatever their layouts");
+  Command command = app.AddCommand("diff", "Compares two checkpoints, also if their layouts differ");
   command
       .AddOption("FIRST", arguments->first,
-                 "JOB@STEP, or a path (with / or . in front) of what `cairn import` takes; JOB alone is its latest")
+                 "JOB@STEP, or a path that begins with / or . to files that `cairn import` reads; JOB alone means "
+                 "its latest checkpoint")
       .Required();
-  command.AddOption("SECOND", arguments->second, "As FIRST").Required();
+  command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
   command.AddOption("--root", arguments->root, "The storage");
-  command.AddOption("--second-root", arguments->second_root, "The storage of SECOND, if it is another one");
-  command.AddFlag("--all", arguments->all, "List each name, also of what is the same, with its digest");
+  command.AddOption("--second-root", arguments->second_root, "The root of SECOND, if it is another one");
+  command.AddFlag("--all", arguments->all, "List every name with its digest, also equal ones");
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(

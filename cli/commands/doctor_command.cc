@@ -348,23 +348,24 @@ absl::Status Examine(const CommandContext& context, const Arguments& arguments, 
 
 void AddDoctorCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("doctor", "Looks at what saves and loads will need here, and says what to change");
-  command.AddOption("--root", arguments->root, "Directory of all checkpoints: tries it, its space and its clock");
+  Command command =
+      app.AddCommand("doctor", "Checks what saves and loads need from this machine, and says what to change");
+  command.AddOption("--root", arguments->root,
+                    "Directory of all checkpoints: checks that it works, its free space and its clock");
   command
       .AddOption(
           "--job", arguments->job,
-          "Compares with this job's newest checkpoint and with its saves (default: the only job, or the largest)")
+          "The job whose newest checkpoint and saves are used for comparison (default: the only job, or the largest)")
       .FromEnvironment("CAIRN_JOB");
-  command.AddOption("--state-size", arguments->state_size, "Size of a checkpoint that is yet to be made, as 40GiB");
+  command.AddOption("--state-size", arguments->state_size, "Size of a future checkpoint, for example 40GiB");
   command.AddOption("--grace", arguments->grace,
-                    "Time between SIGTERM and the end, as 30s: compares it with the saves");
+                    "Grace period between SIGTERM and SIGKILL, for example 30s: compared with the duration of saves");
   command.Footer(
-      "Run it where an agent or the coordinator will run, as the same user. It asks the coordinator too: the one\n"
-      "that --coordinator names, or the only one of `cairn up` or `cairn run` that runs here.\n"
-      "Examples:\n"
-      "  cairn doctor --root /ckpt --state-size 40GiB\n"
-      "  cairn doctor --root /ckpt --job llm --coordinator coordinator:7420 --grace 30s\n"
-      "Exit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 usage.");
+      "Run it where an agent or the coordinator will run, as the same user. It also asks the coordinator: the one\n"
+      "of --coordinator, or the only one that `cairn up` or `cairn run` has started on this machine.\nExamples:\n"
+      "  cairn doctor --root /ckpt --state-size 40GiB\n  cairn doctor --root /ckpt --job llm --coordinator "
+      "coordinator:7420 --grace 30s\nExit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 "
+      "usage.");
   command.Action([arguments, &context] {
     bool faults = false;
     const absl::Status status = Examine(context, *arguments, faults);

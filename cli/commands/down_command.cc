@@ -59,13 +59,14 @@ absl::Status Down(const Arguments& arguments) {
 
 void AddDownCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("down", "Drains and ends what `cairn up` has started on this machine");
+  Command command =
+      app.AddCommand("down", "Ends the processes of `cairn up` on this machine, after their staged saves");
   command.AddOption("--job", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
-  command.AddOption("--run-directory", arguments->run_directory, "As given to `cairn up`");
-  command.AddOption("--timeout", arguments->timeout, "How long saves that are staged may take").ShowDefault();
+  command.AddOption("--run-directory", arguments->run_directory, "The same value as for `cairn up`");
+  command.AddOption("--timeout", arguments->timeout, "How long staged saves may take").ShowDefault();
   command.Footer(
-      "Example:\n  cairn down --job demo\n"
-      "Exit status: 0 all have ended, 1 nothing was up, 3 not all have ended in time, 130 interrupted.");
+      "Example:\n  cairn down --job demo\nExit status: 0 all processes have ended, 1 none was running, 3 not all "
+      "have ended in time, 130 interrupted.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Down(*arguments)); });
 }
 

@@ -234,23 +234,23 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
 
 void AddExportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("export", "Writes a checkpoint as files of another library: whole tensors");
-  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  Command command = app.AddCommand("export", "Writes a checkpoint as files of another library, with whole tensors");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
-                 "Directory to write into; made if it is not there, those above it are not")
+                 "Directory to write into; it is made if missing, but its parents are not")
       .Required();
   command
       .AddOption("--as", arguments->form,
-                 "Whose files: safetensors for transformers, or directories of "
-                 "torch.distributed.checkpoint, Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
+                 "The format: safetensors for transformers, or a directory of torch.distributed.checkpoint, "
+                 "Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
       .OneOf({kHuggingFace, kDcp, kMegatron, kPaddle})
       .ShowDefault();
   command.AddOption("--like", arguments->like,
-                    "A model's directory, whose config.json, tokenizer and other small files are copied");
+                    "A model's directory: its config.json, tokenizer and other small files are copied");
   AddChoiceOptions(command, arguments->choice);
-  command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
+  command.AddOption("--max-shard-size", arguments->max_shard_size, "Maximum size of a file").ShowDefault();
   AddReadingOptions(command, arguments->reading);
   command.Footer(
       "Examples:\n"

@@ -134,22 +134,21 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
 
 void AddImportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("import", "Makes a checkpoint of what another library wrote");
+  Command command = app.AddCommand("import", "Makes a checkpoint from another library's files");
   command
       .AddOption("DIR", arguments->directory,
                  "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
                  "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save")
       .Required();
-  command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
+  command.AddOption("--to", arguments->name, "The new checkpoint, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(
-      "Examples:\n"
-      "  cairn import /models/llama --to demo@0 --root /checkpoints\n"
+      "Examples:\n  cairn import /models/llama --to demo@0 --root /checkpoints\n"
       "  cairn import /old/step-900 --to demo@900 --root /checkpoints --mapping load.aoa --exclude 'optimizer.*'\n"
-      "No pickle is executed. The checkpoint appears when it is whole; an import that ends before leaves nothing.\n"
-      "Exit status: 0 committed, 1 not committed.");
+      "No pickle is executed. The checkpoint appears when it is complete; an import that ends before that leaves "
+      "nothing.\nExit status: 0 committed, 1 not committed.");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Import(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);

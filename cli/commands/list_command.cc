@@ -215,10 +215,10 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddListCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("list", "Lists a job's checkpoints: the committed and the damaged ones");
-  command.AddOption("JOB", arguments->name, "The job's name; without it the jobs are listed, as by `cairn jobs`");
+  Command command = app.AddCommand("list", "Lists a job's checkpoints, committed and damaged ones");
+  command.AddOption("JOB", arguments->name, "The job's name; without it the jobs are listed, as with `cairn jobs`");
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command.AddFlag("--check", arguments->check, "Look at every file too (its length; with --root)");
+  command.AddFlag("--check", arguments->check, "Also check that every file exists with its full length (with --root)");
   command.Footer(
       "Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json\n"
       "COMMITTED says that the step's manifest is whole. The files are not looked at, so that a list costs one read "
@@ -241,17 +241,16 @@ void AddListCommand(Command app, CommandContext& context) {
 
 void AddShowCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("show", "Shows one checkpoint: tensors, files, who wrote what where");
-  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  Command command = app.AddCommand("show", "Shows one checkpoint: tensors, files, and which rank wrote which file");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.AddFlag("--tensors", arguments->tensors, "List the tensors");
-  command.AddFlag("--objects", arguments->objects, "List the values that are no tensors, with their sizes");
+  command.AddFlag("--objects", arguments->objects, "List the objects (values that are no tensors), with their sizes");
   command.AddFlag("--files", arguments->files, "List every item of every file");
   command.Footer(
       "Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints\n"
-      "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads "
-      "them.\n"
-      "Exit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
+      "If this machine sees the root, it also checks that all files exist with their full lengths. `cairn verify` "
+      "reads them.\nExit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->name, arguments->root));
   });

@@ -58,7 +58,7 @@ void AddDryRun(Command plan, CommandContext& context, const char* name, const ch
 }  // namespace
 
 void AddPlanCommand(Command app, CommandContext& context) {
-  Command plan = app.AddCommand("plan", "Dry runs of the planner: who writes, reads and sends what");
+  Command plan = app.AddCommand("plan", "Dry runs of the planner: which rank writes, reads and sends which bytes");
   plan.RequireCommand();
   AddDryRun(
       plan, context, "save", "Validates layouts and plans a save: files, positions, balance, moves",

@@ -3,9 +3,11 @@
 namespace cairn::cli {
 
 void AddReadingOptions(Command& command, ReadingArguments& arguments) {
-  command.AddOption("--memory", arguments.memory, "For the bytes under way, whatever the size of the model")
+  command.AddOption("--memory", arguments.memory, "Memory for tensor data; it need not grow with the model")
       .ShowDefault();
-  command.AddOption("--threads", arguments.threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  command.AddOption("--threads", arguments.threads, "Number of threads that read, permute and cast")
+      .Between(1, 64)
+      .ShowDefault();
 }
 
 }  // namespace cairn::cli

@@ -127,17 +127,16 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
 
 void AddRepairCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("repair", "Makes a damaged manifest anew from the files of the checkpoint");
+  Command command = app.AddCommand("repair", "Rebuilds a damaged manifest from the files of the checkpoint");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-  command.AddOption("--root", arguments->root, "The storage; to mend a manifest, stop its coordinator first")
-      .Required();
+  command.AddOption("--root", arguments->root, "The storage; stop its coordinator before a repair").Required();
   command.AddFlag("--assume-committed", arguments->assume_committed,
-                  "You know that the step was committed, though nothing that is left proves it");
-  command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
+                  "State that the step was committed, although nothing in storage proves it");
+  command.AddOption("--threads", arguments->threads, "Number of files read at a time").Between(1, 64).ShowDefault();
   command.Footer(
-      "Example:\n  cairn repair demo@1200 --root /checkpoints\n"
-      "Mends a damaged manifest, which `cairn list` shows as MANIFEST_CORRUPT; it cannot mend files. Reads every byte "
-      "first.\nThe damaged outcome stays; the new manifest is put beside it, and read in its place.\n"
+      "Example:\n  cairn repair demo@1200 --root /checkpoints\nRepairs a damaged manifest, which `cairn list` shows "
+      "as MANIFEST_CORRUPT; it cannot repair other files. It first reads\n"
+      "every byte. The damaged manifest stays; the new one is stored beside it, and read instead of it.\n"
       "Exit status: 0 repaired or nothing to repair, 1 not repaired: the step stays as it was.");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Repair(context, *arguments), arguments->name, arguments->root);

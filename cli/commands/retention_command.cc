@@ -65,10 +65,10 @@ std::string BestText(const v1::RetentionPolicy& policy) {
 }
 
 void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
-  command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest valid checkpoints").Positive();
+  command.AddOption("--keep-last", arguments->keep_last, "Keep this many of the newest valid checkpoints").Positive();
   command.AddOption("--keep-every", arguments->keep_every, "Keep the steps that are multiples of this").Positive();
   command.AddOption("--keep-best", arguments->keep_best,
-                    "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
+                    "Keep the checkpoint with the best metric: METRIC:min or METRIC:max, for example loss:min");
 }
 
 // Returns the checkpoints that a prune has certainly deleted before it failed, from its last answer and its error.
@@ -280,8 +280,8 @@ void AddPruneCommand(Command app, CommandContext& context) {
   command.Footer(
       "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n"
       "  cairn prune demo --keep-last 3 --keep-best loss:min\n  cairn prune demo\n"
-      "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest valid "
-      "checkpoint,\ndamaged, pinned and tagged ones, and one that is being loaded always stay.");
+      "A checkpoint is kept if at least one rule keeps it. Without rules it uses those of `cairn retention`. The "
+      "newest valid\ncheckpoint, damaged, pinned and tagged ones, and one that is being loaded are always kept.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Prune(context, *arguments), arguments->name));
   });
@@ -292,13 +292,12 @@ void AddRetentionCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("retention", "Shows or sets which checkpoints of a job the coordinator keeps");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   AddRules(command, arguments);
-  command.AddFlag("--off", arguments->off, "Keep all");
+  command.AddFlag("--off", arguments->off, "Keep all checkpoints");
   RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn retention demo\n  cairn retention demo --keep-last 3 --keep-every 1000\n"
-      "  cairn retention demo --off\n"
-      "Without flags it shows the rules that are in force. The coordinator carries them out after each commit of the "
-      "job,\nas `cairn prune` does.");
+      "  cairn retention demo --off\nWithout flags it shows the present rules. After each commit of the job the "
+      "coordinator deletes checkpoints by them, as\n`cairn prune` does.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Retention(context, *arguments), arguments->name));
   });
@@ -310,7 +309,7 @@ void AddPinCommands(Command app, CommandContext& context) {
     Command command = app.AddCommand(pinned ? "pin" : "unpin", pinned ? "Keeps a checkpoint from being deleted"
                                                                       : "Lets a pinned checkpoint be deleted again");
     command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-    if (pinned) command.AddOption("--note", arguments->note, "Why, for people who look at the pin").ShowDefault();
+    if (pinned) command.AddOption("--note", arguments->note, "The reason, for people who see the pin").ShowDefault();
     RefuseRootToChange(command);
     command.Footer(pinned ? "Example:\n  cairn pin demo@1200 --note \"in the paper\""
                           : "Example:\n  cairn unpin demo@1200");

@@ -126,7 +126,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
 Command AddRunCommand(Command app, CommandContext& context, const std::vector<std::string>& training) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand(
-      "run", "Runs a training command, such as torchrun, with a coordinator and the agents of its ranks beside it");
+      "run", "Runs a training command, for example torchrun, together with a coordinator and the agents of its ranks");
   AddLocalClusterOptions(command, arguments->cluster);
   command
       .AddOption("--ranks", arguments->ranks,
@@ -134,8 +134,8 @@ Command AddRunCommand(Command app, CommandContext& context, const std::vector<st
       .Between(1, 4096);
   command
       .AddOption("--drain-timeout", arguments->drain_timeout,
-                 "How long saves that are staged, and files of deleted checkpoints that are to be removed, may take\n"
-                 "after the training command has ended")
+                 "How long to wait, after the training command has ended, for staged saves\n"
+                 "and for the removal of deleted checkpoints' files")
       .ShowDefault();
   command.Footer(
       "Examples:\n"

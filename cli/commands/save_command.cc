@@ -197,15 +197,15 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
 
 void AddSaveCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("save", "Saves a job: all ranks at one step, followed to its outcome");
+  Command command = app.AddCommand("save", "Saves a job, all ranks at the same step, and waits for the outcome");
   command.AddOption("JOB", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").Required();
   command.AddOption("--step", arguments->step, "Save at this step; without it the ranks agree on one");
-  command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has been started");
+  command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has begun");
   command.AddOption("--timeout", arguments->timeout, "Abort the save if it has no outcome by then, for example 10m");
-  command.AddOption("--reason", arguments->reason, "Why, for the coordinator's log, for example eviction");
+  command.AddOption("--reason", arguments->reason, "The reason, for the coordinator's log, for example eviction");
   command
       .AddOption("--for-rank", arguments->rank,
-                 "Do nothing if this rank has no training process any more: for the end of its pod")
+                 "Do nothing if this rank has no training process any more; for a pod that ends")
       .FromEnvironment("CAIRN_RANK");
   RefuseRootToChange(command);
   command.Footer(

@@ -237,21 +237,21 @@ absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
 
 void AddServeCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("serve", "Shows jobs, saves, loads, ranks and timelines on a web page, live");
+  Command command = app.AddCommand("serve", "Serves a live web page with jobs, saves, loads, ranks and timelines");
   command.AddOption("--listen", arguments->listen, "Address of the page; port 0 takes a free one")
       .FromEnvironment("CAIRN_SERVE_LISTEN")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:7430")
       .ShowDefault();
-  command.AddOption("--host", arguments->hosts, "Name under which browsers reach the page, besides its address")
+  command
+      .AddOption("--host", arguments->hosts,
+                 "Another host name by which browsers reach the page; may be given several times")
       .OneEachTime();
   command.AddOption("--page-token-file", arguments->page_token_file,
-                    "File whose first line the page asks for (default: one that is made at each start)");
+                    "File whose first line is the page's token (default: a new one at each start)");
   RefuseRootToLook(command);
   command.Footer(
-      "The page can change nothing. It asks for a token of its own, which is not the coordinator's.\n"
-      "Examples:\n"
-      "  cairn serve\n"
-      "  ssh -L 7430:127.0.0.1:7430 login-node     # to see it from elsewhere\n"
+      "The page can change nothing. It asks for its own token, which is not the coordinator's.\nExamples:\n"
+      "  cairn serve\n  ssh -L 7430:127.0.0.1:7430 login-node     # to see it from elsewhere\n"
       "Exit status: 0 after Ctrl-C, 1 failed, 2 usage, 3 the coordinator cannot be reached.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Serve(context, *arguments)); });
 }

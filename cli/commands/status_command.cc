@@ -124,13 +124,14 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddStatusCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
+  Command command =
+      app.AddCommand("status", "Shows what a job does now: phase, bytes per rank, which ranks are late and why");
   command.AddOption("JOB", arguments->job, "The job's name").Required();
   RefuseRootToLook(command);
   command.AddFlag("--watch", arguments->watch,
                   "Show it again whenever it changes, until Ctrl-C: on a terminal in place, with rates");
   command.AddFlag("--ranks", arguments->ranks,
-                  "Show every rank, also of a large job, of which else only the ranks worth a look are shown");
+                  "Show every rank; without it a large job shows only ranks that are late, silent or have a note");
   command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch\n  cairn status demo --ranks");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->job));

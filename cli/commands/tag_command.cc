@@ -85,17 +85,18 @@ void AddTagCommands(Command app, CommandContext& context) {
   auto tagged = std::make_shared<Arguments>();
   Command tag = app.AddCommand("tag", "Gives a checkpoint a name, which also keeps it from being deleted");
   tag.AddOption("JOB@STEP", tagged->name, "The checkpoint").Required();
-  tag.AddOption("NAME", tagged->tag, "Its name: up to 64 letters, digits and ._- after a letter").Required();
+  tag.AddOption("NAME", tagged->tag, "The new name: a letter, then letters, digits and ._-, at most 64 in all")
+      .Required();
   RefuseRootToChange(tag);
   tag.Footer(
       "Examples:\n  cairn tag demo@1200 paper\n  cairn tag demo@latest before-the-change\n"
-      "Every command then takes demo@paper for demo@1200. A name that another step has is refused.");
+      "Every command then accepts demo@paper for demo@1200. It is an error if another step has the name.");
   tag.Action([tagged, &context] {
     context.exit_status = ReportError(context, WithNames(Tag(context, *tagged), tagged->name));
   });
 
   auto untagged = std::make_shared<Arguments>();
-  Command untag = app.AddCommand("untag", "Takes a name away from its checkpoint");
+  Command untag = app.AddCommand("untag", "Removes a name from its checkpoint");
   untag.AddOption("JOB@NAME", untagged->name, "The job and the name").Required();
   RefuseRootToChange(untag);
   untag.Footer("Example:\n  cairn untag demo@paper\nThe checkpoint itself stays.");

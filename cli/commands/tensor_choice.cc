@@ -35,9 +35,10 @@ absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
 void AddChoiceOptions(Command& command, ChoiceArguments& arguments) {
   command.AddOption("--mapping", arguments.mapping,
                     "Statements of the mapping language, as JSON or text; - reads standard input");
-  command.AddFlag("--reverse", arguments.reverse, "Run the mapping backwards: a load's mapping exports");
+  command.AddFlag("--reverse", arguments.reverse,
+                  "Run the mapping backwards, so that a load's mapping can be used for export");
   command.AddOption("--include", arguments.include, "Only names of the source that match this shell pattern");
-  command.AddOption("--exclude", arguments.exclude, "Leave out names of the source that match");
+  command.AddOption("--exclude", arguments.exclude, "Omit names of the source that match this shell pattern");
 }
 
 absl::StatusOr<TensorChoice> ReadChoice(const ChoiceArguments& arguments) {

@@ -81,14 +81,15 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddTimelineCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("timeline", "Shows where saves and loads spent their time, and who waited for whom");
-  command.AddOption("JOB", arguments->name, "The job, or JOB@STEP for what was done with one step").Required();
+  Command command =
+      app.AddCommand("timeline", "Shows where saves and loads spent their time, and which ranks waited for which");
+  command.AddOption("JOB", arguments->name, "The job, or JOB@STEP for the operations on one step").Required();
   RefuseRootToLook(command);
   command.Footer(
-      "Prints Chrome trace events, which https://ui.perfetto.dev and chrome://tracing open; with --format=table a\n"
-      "table of the phases and of the rank that was last in each. The coordinator keeps the last 100 operations of\n"
-      "a job until it restarts.\n"
-      "Examples:\n  cairn timeline demo > trace.json\n  cairn timeline demo@120 --format=table");
+      "Prints Chrome trace events, which https://ui.perfetto.dev and chrome://tracing open; with --format=table it\n"
+      "prints a table of the phases and the rank that was last in each. The coordinator keeps the last 100 "
+      "operations of\na job until it restarts.\nExamples:\n  cairn timeline demo > trace.json\n"
+      "  cairn timeline demo@120 --format=table");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->name));
   });

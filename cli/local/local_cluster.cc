@@ -85,23 +85,23 @@ std::vector<std::string> OwnCommandLine() {
 }  // namespace
 
 void AddLocalClusterOptions(Command& command, LocalClusterOptions& options) {
-  command.AddOption("--root", options.root, "Directory of the checkpoints; made if absent").Required();
+  command.AddOption("--root", options.root, "Directory of all checkpoints; it is made if missing").Required();
   command.AddOption("--job", options.job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
   command.AddOption("--run-directory", options.run_directory,
-                    "Directory of sockets and logs (default: one of this user and job, in XDG_RUNTIME_DIR or /tmp)");
+                    "Directory for sockets and logs (default: one for this user and job, in XDG_RUNTIME_DIR or /tmp)");
   command.AddOption("--coordinator-flag", options.coordinator_flags,
-                    "Passed on, for example --coordinator-flag=--phase-timeout=1m");
-  command.AddOption("--agent-flag", options.agent_flags, "Passed on to every agent");
+                    "A flag for the coordinator, for example --coordinator-flag=--phase-timeout=1m");
+  command.AddOption("--agent-flag", options.agent_flags, "A flag for every agent");
   command.AddFlag("--no-coordinator", options.no_coordinator,
                   "Use the coordinator at --coordinator instead of starting one");
-  command.AddOption("--nodes", options.nodes, "Number of machines of the job, each with as many ranks")
+  command.AddOption("--nodes", options.nodes, "Number of machines of the job; each has the same number of ranks")
       .Between(1, 4096);
   command
       .AddOption("--node-rank", options.node,
-                 "Which of the machines this is, from 0; the first one has the coordinator, at --coordinator")
+                 "The number of this machine, from 0; machine 0 runs the coordinator, at the address --coordinator")
       .FromEnvironment("SLURM_NODEID")
       .Between(0, 4095);
-  command.AddOption("--host", options.host, "With --nodes: this machine's address for the other ones");
+  command.AddOption("--host", options.host, "With --nodes: the address by which other machines reach this one");
 }
 
 LocalCluster::LocalCluster(LocalClusterOptions options, const CommandContext& context)
