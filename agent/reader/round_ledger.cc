@@ -42,7 +42,7 @@ absl::Status RoundLedger::CheckConsumer(uint32_t consumer, uint32_t round) const
     return MakeError(Reason::kBadRequest, absl::StrCat("round ", round, " of a plan with ", rounds()));
   }
   if (!std::binary_search(consumers_[round].begin(), consumers_[round].end(), consumer)) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", consumer, " takes nothing from round ", round));
+    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", consumer, " receives nothing from round ", round));
   }
   return absl::OkStatus();
 }

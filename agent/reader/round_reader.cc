@@ -118,7 +118,7 @@ absl::Status RoundReader::CheckPlan() const {
                                 " lies outside the file or its buffer"));
       }
       if (read.file_offset() % kReadAlignment != read.buffer_offset() % kReadAlignment) {
-        return bad(absl::StrCat("a read of ", file.path(), " cannot land in place"));
+        return bad(absl::StrCat("a read of ", file.path(), " has another alignment in the file than in the buffer"));
       }
     }
   }

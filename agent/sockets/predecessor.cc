@@ -50,7 +50,8 @@ absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation) {
       WriteAtomically(path, line, {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
           .put.status();
   if (written.ok()) return written;
-  return MakeError(Reason::kSocketDirectory, absl::StrCat("cannot leave it to the next agent: ", written.message()),
+  return MakeError(Reason::kSocketDirectory,
+                   absl::StrCat("the incarnation cannot be stored for the next agent: ", written.message()),
                    {{"file", path}});
 }
 

@@ -40,7 +40,7 @@ absl::Status MakeOwn(const std::string& path, mode_t mode) {
   }
   if (errno != EEXIST) return Fault(path, "it cannot be made", errno);
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return Fault(path, "it cannot be looked at", errno);
+  if (lstat(path.c_str(), &info) != 0) return Fault(path, "its properties cannot be read", errno);
   if (!S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
   if (info.st_uid != geteuid())
     return Fault(path, absl::StrCat("it belongs to user ", info.st_uid, ", not to ", geteuid()));

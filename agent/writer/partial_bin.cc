@@ -82,8 +82,8 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
                                 target.world_size, target.total_files};
   const std::string header = RenderHeader(items, checksums, identity, AliasesIn(target, static_cast<size_t>(index_)));
   if (header.size() != file_.header_bytes) {
-    return MakeError(Reason::kInternal, absl::StrCat(path_, ": the header has ", header.size(), " bytes, planned were ",
-                                                     file_.header_bytes));
+    return MakeError(Reason::kInternal, absl::StrCat(path_, ": the header has ", header.size(),
+                                                     " bytes; the planned length is ", file_.header_bytes));
   }
   result.set_header_crc32c(Crc32c(header.data(), header.size()));
   result.set_file_bytes(file_.bytes());

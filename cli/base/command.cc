@@ -128,10 +128,11 @@ int EndOutput(const CommandContext& context, int exit_status) {
   if (written || error == EPIPE || exit_status != kDone) return exit_status;
   return ReportError(
       context,
-      MakeError(error == ENOSPC ? Reason::kNoSpace : Reason::kStorageError,
-                absl::StrCat("standard output took only a part of the answer",
-                             error == 0 ? "" : absl::StrCat(": ", std::generic_category().message(error))),
-                {{"next", "What the command was to do is done. Give its output another place, and ask again."}}));
+      MakeError(
+          error == ENOSPC ? Reason::kNoSpace : Reason::kStorageError,
+          absl::StrCat("standard output took only a part of the answer",
+                       error == 0 ? "" : absl::StrCat(": ", std::generic_category().message(error))),
+          {{"next", "The command itself has succeeded. Redirect its output to another place, and run it again."}}));
 }
 
 int ReportError(const CommandContext& context, const absl::Status& status) {

@@ -29,7 +29,7 @@ absl::Status NothingUnderWay(const std::string& job, const std::string& what) {
   return MakeError(
       Reason::kNotCommitted, absl::StrCat("no save of ", what, " is under way"),
       {{"job", job},
-       {"next", absl::StrCat("Nothing is to be cancelled; `cairn status ", job, "` shows what ended last.")}});
+       {"next", absl::StrCat("There is nothing to cancel; `cairn status ", job, "` shows the last save.")}});
 }
 
 bool UnderWay(const v1::Checkpoint& checkpoint) {

@@ -78,7 +78,8 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
   }
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(text));
   if (root.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: say below which --root it stands"),
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat(text, " is a checkpoint: --root must say below which root it is"),
                      {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
   CAIRN_ASSIGN_OR_RETURN(side.storage, OpenRootOf(name.job, root));

@@ -237,7 +237,7 @@ absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, 
   if (job.empty()) {
     findings.push_back(GraceNotCompared(
         jobs.empty() ? "the coordinator has no job yet" : absl::StrCat("the coordinator has ", jobs.size(), " jobs"),
-        jobs.empty() ? "Start the training, save once, and look again."
+        jobs.empty() ? "Start the training, save once, then run this again."
                      : absl::StrCat("Add --job, one of ", absl::StrJoin(jobs, ", "), ".")));
     return absl::OkStatus();
   }
@@ -327,7 +327,7 @@ absl::Status Examine(const CommandContext& context, const Arguments& arguments, 
   std::vector<Finding> findings;
   Known known;
   if (arguments.root.empty()) {
-    findings.push_back({Finding::Level::kNote, "storage", "it was not tried, because no root was given",
+    findings.push_back({Finding::Level::kNote, "storage", "not checked, because no root was given",
                         "Add --root DIR: the directory of the checkpoints."});
   } else {
     LookAtRoot(arguments, known, findings);

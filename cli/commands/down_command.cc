@@ -34,7 +34,9 @@ absl::Status Down(const Arguments& arguments) {
     return MakeError(Reason::kJobNotFound,
                      absl::StrCat("no `cairn up` of job ", arguments.job, " runs here: nobody holds ", path),
                      {{"job", arguments.job},
-                      {"next", "Give the --job (and --run-directory) that `cairn up` had, as the user that ran it."}});
+                      {"next",
+                       "Give the same --job (and --run-directory) as for `cairn up`, and run this as the "
+                       "same user."}});
   }
   InterruptFlag();  // from now on, Ctrl-C ends the wait
   if (kill(*holder, SIGTERM) != 0) {
@@ -43,12 +45,12 @@ absl::Status Down(const Arguments& arguments) {
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   while (RunDirectory::HolderOf(path) == holder) {
     if (InterruptFlag()) {
-      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; process ", *holder, " goes on draining"));
+      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; process ", *holder, " continues to end"));
     }
     if (Clock::Real().SteadyNow() >= deadline) {
       return MakeError(Reason::kTimedOut,
                        absl::StrCat("process ", *holder, " has not ended within ", arguments.timeout),
-                       {{"next", absl::StrCat("It waits for saves that are staged; its logs are in ", path, ".")}});
+                       {{"next", absl::StrCat("It waits for staged saves; its logs are in ", path, ".")}});
     }
     absl::SleepFor(absl::Milliseconds(20));
   }

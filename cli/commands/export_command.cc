@@ -176,7 +176,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
   if (!arguments.like.empty() && arguments.form != kHuggingFace) {
     return MakeError(Reason::kBadRequest, "--like is for --as huggingface",
-                     {{"next", "Leave --like out: other forms hold no files of a model."}});
+                     {{"next", "Omit --like: the other formats do not have a model's files."}});
   }
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
@@ -220,11 +220,11 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (written.finished_before > 0) {
-    std::printf("%s had been finished by an export that was broken off\n",
+    std::printf("%s had been finished by an earlier export that was interrupted\n",
                 Counted(written.finished_before, "file").c_str());
   }
   if (!written.left_out.empty()) {
-    std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
+    std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n");
     for (const std::string& each : written.left_out) std::printf("  %s\n", Printable(each).c_str());
   }
   return absl::OkStatus();

@@ -48,8 +48,8 @@ absl::Status WithNextAction(const absl::Status& status, const std::string& root)
   // The table's next action is for checkpoints of Cairn, and the source is none.
   if (absl::StrContains(NextActionOf(status), "cairn verify")) {
     return WithMetadata(status, {{"next",
-                                  "The source is not whole: look at the file that the message names, and take "
-                                  "another copy of the source or an earlier step of it."}});
+                                  "The source is damaged: look at the file that the message names, and use another "
+                                  "copy of the source or an earlier step of it."}});
   }
   if (!HasReason(status, Reason::kRootInUse)) return status;
   return WithMetadata(
@@ -62,10 +62,9 @@ absl::Status WithNextAction(const absl::Status& status, const std::string& root)
 absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (!name.step) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step it becomes: ", name.job, "@STEP"),
-                     {{"next", absl::StrCat("Give for example --to ", name.job,
-                                            "@0; any step that has no checkpoint "
-                                            "will do.")}});
+    return MakeError(
+        Reason::kBadRequest, absl::StrCat("the new checkpoint's step is missing: ", name.job, "@STEP"),
+        {{"next", absl::StrCat("Give for example --to ", name.job, "@0; any step without a checkpoint is possible.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   std::atomic<uint64_t> done = 0, total = 0;
@@ -117,7 +116,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(),
               Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (!report->opaque.empty()) {
-    std::printf("values of classes that Cairn does not build; only what they were is kept:\n");
+    std::printf("values of classes that Cairn does not create; only a description of them is kept:\n");
     for (const std::string& each : report->opaque) std::printf("  %s\n", Printable(each).c_str());
   }
   if (!report->left_out.empty()) {

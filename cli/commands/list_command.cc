@@ -191,10 +191,12 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     std::printf("  on disk    %s\n",
                 Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
-    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
-                ForTerminal(shown.root).c_str());
+    std::printf(
+        "  on disk    not checked: this machine does not see %s; run this with --root on a machine that "
+        "does\n",
+        ForTerminal(shown.root).c_str());
   } else {
-    std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
+    std::printf("  on disk    all files exist with their full lengths; `cairn verify` reads them\n");
   }
   if (arguments.tensors) {
     std::printf("\n");
@@ -230,8 +232,8 @@ void AddListCommand(Command app, CommandContext& context) {
       "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
     if (arguments->check && arguments->root.empty()) {
-      ReportError(context, MakeError(Reason::kBadRequest, "--check looks at the files itself: it needs --root",
-                                     {{"next", "Add --root DIR, the coordinator's root; or leave --check out."}}));
+      ReportError(context, MakeError(Reason::kBadRequest, "--check reads storage itself: it needs --root",
+                                     {{"next", "Add --root DIR, the coordinator's root; or omit --check."}}));
       context.exit_status = kUsage;
       return;
     }

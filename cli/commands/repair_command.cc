@@ -57,7 +57,7 @@ void Print(const RepairReport& report, absl::Duration took) {
               Counted(report.manifest.objects.size(), "object").c_str(),
               Counted(report.manifest.files.size(), "file").c_str(),
               FormatSize(static_cast<int64_t>(report.verified.bytes)).c_str(), ShortDuration(took).c_str());
-  std::printf("what its files do not tell:\n");
+  std::printf("not stored in its files, and therefore unknown:\n");
   for (const std::string& line : report.unknown) std::printf("  %s\n", ForTerminal(line).c_str());
 }
 
@@ -70,19 +70,18 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
   if (reason == Reason::kRootInUse) {
     more.emplace_back(
         "next",
-        absl::StrCat("The new manifest must not be written beside a coordinator: stop the one that serves the "
-                     "root, run ",
+        absl::StrCat("No coordinator may run while the new manifest is written: stop the one that serves the root, "
+                     "run ",
                      command, ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
     more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", ForShell(root),
                                            "` shows them. An aborted attempt cannot be repaired."));
   } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
-    more.emplace_back(
-        "next",
-        absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
-                     "back and run ",
-                     command, " again; else load an earlier step: `cairn list ", name.job, " --root ", ForShell(root),
-                     " --check` shows whose files stand there in their length; verify it before."));
+    more.emplace_back("next",
+                      absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
+                                   "back and run ",
+                                   command, " again; else load an earlier step: `cairn list ", name.job, " --root ",
+                                   ForShell(root), " --check` shows which ones have all files; verify it before."));
   }
   return WithMetadata(status, more);
 }

@@ -213,7 +213,7 @@ absl::Status ShowRetention(const CommandContext& context, const std::string& job
     return absl::OkStatus();
   }
   if (policy.keep_last() == 0 && policy.keep_every() == 0 && !policy.has_keep_best()) {
-    std::printf("%s: no rules: nothing is deleted by itself\n", job.c_str());
+    std::printf("%s: no rules: nothing is deleted automatically\n", job.c_str());
     return absl::OkStatus();
   }
   std::string rules;
@@ -229,7 +229,7 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
   const bool rules = HasRules(arguments);
   if (rules && arguments.off)
     return MakeError(Reason::kBadRequest, "give either rules or --off",
-                     {{"next", "Leave --off out to set the rules, or the rules to keep all."}});
+                     {{"next", "Omit --off to set the rules, or omit the rules to keep all checkpoints."}});
   if (!rules && !arguments.off) return ShowRetention(context, arguments.name);
   v1::SetRetentionRequest request;
   request.set_job(arguments.name);
@@ -239,9 +239,9 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
   if (context.json()) {
     PrintPolicyJson(arguments.name, request.policy());
   } else if (arguments.off) {
-    std::printf("%s: nothing is deleted by itself any more\n", arguments.name.c_str());
+    std::printf("%s: nothing is deleted automatically any more\n", arguments.name.c_str());
   } else {
-    std::printf("%s: after each commit, what the rules do not keep is deleted\n", arguments.name.c_str());
+    std::printf("%s: after each commit, checkpoints that no rule keeps are deleted\n", arguments.name.c_str());
   }
   return absl::OkStatus();
 }
@@ -263,7 +263,7 @@ absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool
                 JsonText(nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}})).c_str());
   } else {
     std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(step),
-                pinned ? "pinned: nothing deletes it" : "not pinned any more");
+                pinned ? "pinned: it is never deleted" : "not pinned any more");
   }
   return absl::OkStatus();
 }

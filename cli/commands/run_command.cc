@@ -57,7 +57,7 @@ void NoteOwnName() {
 absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std::vector<std::string>& training) {
   if (training.empty()) {
     return MakeError(Reason::kBadRequest,
-                     "no training command: it stands behind --, as in `cairn run --root DIR -- torchrun train.py`",
+                     "no training command: it must follow --, as in `cairn run --root DIR -- torchrun train.py`",
                      {{"next", "Write -- and the command at the end. `cairn up` starts the same without a command."}});
   }
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(arguments.drain_timeout));
@@ -114,7 +114,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   }
   cluster.DrainCoordinator(give_up);
   if (saves_left) {
-    std::fprintf(stderr, "cairn: ended before all saves that were staged had their outcome\n");
+    std::fprintf(stderr, "cairn: ended before all staged saves had their outcome\n");
   } else if (gave_up) {
     std::fprintf(stderr, "cairn: the coordinator did not end in time\n");
   }

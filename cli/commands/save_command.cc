@@ -46,7 +46,7 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
                        const v1::Checkpoint& answer) {
   if (IsEnded(answer)) return "";
   if (answer.state() != v1::Checkpoint::PREPARING || (answer.has_step() && !request.has_step())) {
-    return absl::StrCat("a save of ", NameOf(answer), " is under way already; this command follows that save");
+    return absl::StrCat("a save of ", NameOf(answer), " is already running; this command follows that save");
   }
   v1::GetJobRequest asked;
   asked.set_job(request.job());
@@ -56,19 +56,19 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
   const v1::Checkpoint& other = job.checkpoint();
   if (IsEnded(other) || other.request_id() == request.request_id()) return "";
   if (other.state() != v1::Checkpoint::PREPARING) {
-    return absl::StrCat("a save of ", NameOf(other), " is under way already; this one begins when that has ended");
+    return absl::StrCat("a save of ", NameOf(other), " is already running; this one begins when that one has ended");
   }
   if (request.has_step()) return "";
   return absl::StrCat(
       "a save of ", request.job(),
-      " was asked for already, and its ranks have not agreed on a step yet; this command follows that save");
+      " was already requested, and its ranks have not agreed on a step yet; this command follows that save");
 }
 
 // Returns the error of a command that ended before its save did.
 absl::Status Interrupted(const std::string& job) {
   return MakeError(Reason::kInterrupted,
-                   absl::StrCat("interrupted; the save of ", job, " goes on without this command"),
-                   {{"job", job}, {"next", absl::StrCat("`cairn status ", job, "` shows how it goes on.")}});
+                   absl::StrCat("interrupted; the save of ", job, " continues without this command"),
+                   {{"job", job}, {"next", absl::StrCat("`cairn status ", job, "` shows its progress.")}});
 }
 
 absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint checkpoint,
@@ -157,7 +157,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
   if (HasReason(created, Reason::kInterrupted)) {
     return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", arguments.job, " may have begun"),
                      {{"job", arguments.job},
-                      {"next", absl::StrCat("`cairn status ", arguments.job, "` shows whether it goes on.")}});
+                      {"next", absl::StrCat("`cairn status ", arguments.job, "` shows whether it continues.")}});
   }
   CAIRN_RETURN_IF_ERROR(created);
   if (!context.json()) {

@@ -172,7 +172,7 @@ class PageToken {
     if (const std::optional<pid_t> holder = RunDirectory::HolderOf(path); holder.has_value()) {
       return MakeError(Reason::kSocketDirectory,
                        absl::StrCat("another `cairn serve`, process ", *holder, ", has the page at ", arguments.listen),
-                       {{"next", "Open that page, or give this one another --listen, such as 127.0.0.1:0."}});
+                       {{"next", "Open that page, or give this one another --listen, for example 127.0.0.1:0."}});
     }
     CAIRN_ASSIGN_OR_RETURN(opened->directory, RunDirectory::Take(path));
     opened->file = opened->directory->path() + "/page-token";

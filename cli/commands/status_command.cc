@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
         MakeError(Reason::kNotCommitted, absl::StrCat(name, " was committed, and was deleted or removed since"),
                   {{"job", job.job()},
                    {"step", absl::StrCat(job.checkpoint().step())},
-                   {"next", absl::StrCat("`cairn list ", job.job(), "` shows what there is.")}}));
+                   {"next", absl::StrCat("`cairn list ", job.job(), "` shows the existing checkpoints.")}}));
   }
   return latest;
 }

@@ -42,8 +42,8 @@ absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
     const nlohmann::ordered_json json = {{"job", name.job}, {"step", step}, {"tag", arguments.tag}};
     std::printf("%s\n", JsonText(json).c_str());
   } else {
-    std::printf("%s@%s is step %lld: nothing deletes it\n", name.job.c_str(), arguments.tag.c_str(),
-                static_cast<long long>(step));
+    std::printf("%s@%s is step %lld: it is never deleted while it has the tag\n", name.job.c_str(),
+                arguments.tag.c_str(), static_cast<long long>(step));
   }
   return absl::OkStatus();
 }
@@ -51,7 +51,7 @@ absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
 absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (name.tag.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which tag goes: ", name.job, "@NAME"),
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which tag to remove: ", name.job, "@NAME"),
                      {{"job", name.job}, {"next", absl::StrCat("`cairn list ", name.job, "` shows the tags.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));

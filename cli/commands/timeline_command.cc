@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, C
                    absl::StrCat("the coordinator has no timeline of ", asked,
                                 ": no save or load of it has ended since the coordinator started"),
                    {{"job", name.job},
-                    {"next", absl::StrCat("`cairn status ", name.job, "` shows what is under way; `cairn list ",
-                                          name.job, "` shows what was saved before.")}});
+                    {"next", absl::StrCat("`cairn status ", name.job, "` shows running operations; `cairn list ",
+                                          name.job, "` shows earlier saves.")}});
 }
 
 void PrintTable(const std::vector<v1::Timeline>& timelines) {

@@ -50,7 +50,7 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
     std::fprintf(stderr, "%s logs in %s; job %s below %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(),
                  cluster.logs().c_str(), arguments.cluster.job.c_str(), arguments.cluster.root.c_str(),
                  arguments.detach ? absl::StrCat("`", HowToEnd(arguments.cluster), "` ends it").c_str()
-                                  : "Ctrl-C drains and ends it");
+                                  : "Ctrl-C ends it after staged saves");
   }
   std::fflush(stdout);
   if (const std::string note = cluster.NoteOnStart(); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());

@@ -50,8 +50,8 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   // The table's next action may be to run this command, so it is replaced.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),
-                   " --check` shows whose files stand there in their length; verify it before, because their bytes may "
-                   "be damaged too. Files cannot be repaired, only be put back from a copy.");
+                   " --check` shows which ones have all files; verify it before, because its bytes may be damaged "
+                   "too. Files cannot be repaired, only restored from a copy.");
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   const auto read = store.ReadManifest(name.job, step);

@@ -44,7 +44,7 @@ std::string WithWords(const std::vector<std::string>& words, const std::string& 
 
 std::string HowToJoin(const RootHolder& holder, const std::vector<std::string>& words) {
   if (IsLoopback(holder.address) && holder.host != OwnHostName()) {
-    return absl::StrCat("That coordinator serves ", holder.host, " alone. Start this job there, or stop it and start ",
+    return absl::StrCat("That coordinator serves ", holder.host, " only. Start this job there, or stop it and start ",
                         "one that other machines can reach (docs/launching.md), or give this job another --root.");
   }
   const std::string options = absl::StrCat("--no-coordinator --coordinator ", holder.address);

@@ -37,7 +37,7 @@ absl::StatusOr<int> RanksOfLauncher(const std::vector<std::string>& command) {
     if (absl::SimpleAtoi(value, &ranks) && ranks > 0) return ranks;
     return MakeError(
         Reason::kBadRequest,
-        absl::StrCat(kFlag, " ", value, " is no number: say by --ranks how many ranks this machine has"),
+        absl::StrCat(kFlag, " ", value, " is no number: --ranks must say how many ranks this machine has"),
         {{"next", "Add --ranks N in front of --, with the number of processes that torchrun starts here."}});
   }
   return 1;

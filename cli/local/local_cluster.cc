@@ -122,14 +122,15 @@ absl::Status LocalCluster::Start() {
                      {{"next", "Count the machines from 0: --node-rank is below --nodes."}});
   }
   if (options_.no_coordinator && context_.coordinator.empty()) {
-    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves",
-                     {{"next", "Add --coordinator, or leave --no-coordinator out: then a coordinator is started."}});
+    return MakeError(Reason::kBadRequest,
+                     "--no-coordinator needs --coordinator HOST:PORT, the address of a running coordinator",
+                     {{"next", "Add --coordinator, or omit --no-coordinator: then a coordinator is started."}});
   }
   if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
     return MakeError(
         Reason::kBadRequest,
-        "--nodes needs --coordinator HOST:PORT, where the first machine's coordinator is to be found by all "
-        "machines, and --host, where they find this one",
+        "--nodes needs --coordinator HOST:PORT, the address of machine 0's coordinator for all machines, and --host, "
+        "this machine's address for the others",
         {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
   // This check comes first, so that no directory is made that may not become a root.

@@ -86,11 +86,10 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
 
 void PrintStanding(const v1::Checkpoint& checkpoint) {
   if (checkpoint.state() == v1::Checkpoint::SUPERSEDED) {
-    std::printf(
-        "  state      %s\n",
-        Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has gone on from an older step since").c_str());
+    std::printf("  state      %s\n",
+                Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has continued from an older step").c_str());
   }
-  if (checkpoint.pinned()) std::printf("  pinned     nothing deletes it\n");
+  if (checkpoint.pinned()) std::printf("  pinned     it is never deleted\n");
   if (checkpoint.tags_size() > 0)
     std::printf("  tags       %s\n", ForTerminal(absl::StrJoin(checkpoint.tags(), ", ")).c_str());
   if (checkpoint.metrics_size() > 0) {

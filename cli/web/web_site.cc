@@ -67,10 +67,10 @@ HttpAnswer WebSite::Answer(const HttpRequest& request) const {
   const std::string& path = request.path;
   if (!IsKnownHost(request.host)) {
     answer =
-        Refusal(421, MakeError(Reason::kBadRequest, "this server does not answer under that name",
+        Refusal(421, MakeError(Reason::kBadRequest, "this server does not answer requests for that host name",
                                {{"next", "Open the address that `cairn serve` printed, or start it with --host."}}));
   } else if (request.method != "GET" && request.method != "HEAD") {
-    answer = Refusal(405, MakeError(Reason::kBadRequest, "this page only shows; nothing can be changed by it"));
+    answer = Refusal(405, MakeError(Reason::kBadRequest, "this page is read-only"));
     answer.headers.emplace_back("Allow", "GET, HEAD");
   } else if (path == "/") {
     answer = Page("text/html; charset=utf-8", kIndex);

@@ -92,7 +92,7 @@ absl::StatusOr<uint64_t> ConfinedDirectory::Refresh() {
   struct stat now;
   if (!fd.valid() || StatOf(fd.get(), now) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return ErrnoError(errno, "open", root_);
-    return MakeError(Reason::kRootMissing, absl::StrCat(root_, " is not there any more"), {{"file", root_}});
+    return MakeError(Reason::kRootMissing, absl::StrCat(root_, " does not exist any more"), {{"file", root_}});
   }
   const auto held = root_fd();
   struct stat before;

@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ReadSecret(ConfinedDirectory& root, std::string_view
     return MakeError(
         Reason::kFileTruncated,
         absl::StrCat(root.path(), "/", std::string(path), " has ", secret.size(), " bytes and is not the secret of ",
-                     kSecretLength, " digits that stood there; remove it, and a new one is made"),
+                     kSecretLength, " digits that Cairn writes; remove it, and a new one is made"),
         {{"file", std::string(path)}});
   }
   return secret;

@@ -59,7 +59,7 @@ constexpr uint32_t kSkippableMagic = 0x184d2a50;
 uint64_t AllowedMemory(uint64_t frame_bytes) { return std::max(kFreeMemory, frame_bytes * kMemoryOfFrameByte); }
 
 absl::Status TooMuchMemory(std::string_view frame, uint64_t memory) {
-  return CorruptOutcome(absl::StrCat("its ", frame.size(), " bytes stand for a record of ", memory,
+  return CorruptOutcome(absl::StrCat("its ", frame.size(), " bytes expand to a record of ", memory,
                                      " bytes or more in memory, which no checkpoint needs"));
 }
 
@@ -141,7 +141,7 @@ absl::StatusOr<Outcome> DecodeChecked(std::string_view bytes, uint64_t max_recor
                                  absl::FromUnixNanos(in.time_unix_nanos())});
     }
     case v1::OutcomeRecord::kDeletion:
-      return CorruptOutcome("a deletion stands in the place of an outcome");
+      return CorruptOutcome("the file holds a deletion and not an outcome");
     case v1::OutcomeRecord::OUTCOME_NOT_SET:
       break;
   }
@@ -242,7 +242,7 @@ absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes) {
   CAIRN_RETURN_IF_ERROR(CheckOutcome(bytes));
   return WithMemory("to unpack a deletion", [&]() -> absl::StatusOr<Deletion> {
     CAIRN_ASSIGN_OR_RETURN(const v1::OutcomeRecord record, UnpackChecked(bytes, kMaxDeletionBytes));
-    if (!record.has_deletion()) return CorruptOutcome("another record stands in the place of a deletion");
+    if (!record.has_deletion()) return CorruptOutcome("the file holds another record and not a deletion");
     const v1::DeletionRecord& in = record.deletion();
     return Deletion{in.job(),
                     in.step(),

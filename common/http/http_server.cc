@@ -317,7 +317,7 @@ class HttpServer::Impl {
         return true;
       }
       case RequestState::kMalformed:
-        return BeginWriting(connection, Rendered(Plain(400, "This is no request that is answered here.")));
+        return BeginWriting(connection, Rendered(Plain(400, "This is not a valid HTTP request for this server.")));
       case RequestState::kTooLong:
         return BeginWriting(connection, Rendered(Plain(431, "The request is too long.")));
     }

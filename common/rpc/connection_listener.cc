@@ -110,14 +110,14 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(c
     Log(LogLevel::kWarn, "port_shared",
         {{"address", address},
          {"next",
-          "Somebody else listens at this port by the other version of IP, and callers may come to that one. "
-          "Give another port, or the address of one version."}});
+          "Another process listens at this port with the other version of IP, so callers may reach that process. "
+          "Give another port, or an address of one version of IP."}});
   }
   std::unique_ptr<ConnectionListener> listener(new ConnectionListener(std::move(listeners)));
   GateOptions gate;
   gate.insecure = keys == nullptr;
   gate.keys = std::move(keys);
-  gate.answers = {MakeError(Reason::kBadToken, "a token is needed, and this caller has shown none"),
+  gate.answers = {MakeError(Reason::kBadToken, "a token is needed, and this caller has proven none"),
                   &listener->health_};
   gate.passed = [raw = listener.get()](int from, UniqueFd connection) { raw->Pass(from, std::move(connection)); };
   CAIRN_ASSIGN_OR_RETURN(listener->gate_, Gate::Make(std::move(gate), Clock::Real()));

@@ -50,8 +50,7 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::Make(GateOptions options, const Cloc
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   UniqueFd nudge(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !stop.valid() || !nudge.valid()) {
-    return MakeError(Reason::kMemoryLimit,
-                     "the process has no file descriptor left to take connections with (ulimit -n)");
+    return MakeError(Reason::kMemoryLimit, "the process has no file descriptor left to accept connections (ulimit -n)");
   }
   return std::unique_ptr<Gate>(
       new Gate(std::move(options), clock, std::move(epoll), std::move(stop), std::move(nudge)));
@@ -331,8 +330,8 @@ void Gate::LogRefusals() {
        {"silent", std::exchange(silent_, 0)},
        {"crowded_out", std::exchange(crowded_out_, 0)},
        {"next",
-        "Connections have not proven that they know the token. Look at who can reach this port if there are "
-        "many."}});
+        "Clients connected without a proof that they know the token. If there are many, check who can reach this "
+        "port."}});
 }
 
 }  // namespace cairn

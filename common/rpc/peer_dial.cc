@@ -78,11 +78,11 @@ std::string FaultText(Fault fault) {
 std::string FaultNext(Fault fault) {
   switch (fault) {
     case Fault::kInsecure:
-      return "Call it with --insecure if that is meant; else start it without.";
+      return "If that is intended, use --insecure here too; else start it without --insecure.";
     case Fault::kOtherVersion:
       return "Use the same version of Cairn everywhere.";
     case Fault::kRelayed:
-      return "Give the address at which it listens itself.";
+      return "Give the address at which the server itself listens.";
     default:
       return "Check the address, and give all parts the same --token-file, or run as the coordinator's user "
              "(<root>/.cairn/token is its token). If somebody else listens there, end that process or take another "
@@ -171,7 +171,7 @@ class Try {
     if (view.own == view.peer) {
       // If nothing listens at a port of this machine, the system may give the calling socket the same port, and the
       // socket connects to itself.
-      Fail(ConnectText(ECONNREFUSED), "the connection has met itself");
+      Fail(ConnectText(ECONNREFUSED), "the socket connected to itself");
       return false;
     }
     if (peer_.keys != nullptr) {

@@ -95,7 +95,7 @@ class Prober {
     }
     if (file >= 0) close(file);
     if (memory == MAP_FAILED) {
-      probe_.fallback = "there is no memory for a trial";
+      probe_.fallback = "there is no memory for a test copy";
       return;
     }
     const auto begin = std::chrono::steady_clock::now();

@@ -67,7 +67,7 @@ absl::Status GroupKeeper::Begin(const v1::GroupOrder& order) {
   }
   const auto own = std::find(group->ranks.begin(), group->ranks.end(), options_.rank);
   if (own == group->ranks.end() || group->ranks.size() > kMostRanks) {
-    return MakeError(Reason::kInternal, "the group is not one of this rank");
+    return MakeError(Reason::kInternal, "this rank is not a member of the group");
   }
   CAIRN_ASSIGN_OR_RETURN(group->worker, WorkerProcess::Start(options_.worker));
   Log(LogLevel::kInfo, "gpu_worker_started",

@@ -145,7 +145,7 @@ absl::Status Worker::Join(const worker::Join& join) {
   nccl::UniqueId id;
   if (join.ranks() == 0 || join.ranks() > kMostRanks || join.rank() >= join.ranks() ||
       join.unique_id().size() != sizeof(id.internal)) {
-    return Refused("a group that is none");
+    return Refused("an invalid group");
   }
   CAIRN_RETURN_IF_ERROR(Open());
   std::memcpy(id.internal, join.unique_id().data(), sizeof(id.internal));
@@ -189,7 +189,7 @@ absl::Status Worker::FinishJoin() {
 }
 
 absl::Status Worker::Map(const worker::Map& map, const UniqueFd& descriptor) {
-  if (context_ == nullptr) return Refused("memory comes after the group");
+  if (context_ == nullptr) return Refused("memory may only be mapped after a group was joined");
   if (memory_.contains(map.memory()) || memory_.size() >= kMostMemories)
     return Refused("memory that is known, or one too many");
   struct stat file = {};
@@ -269,7 +269,7 @@ absl::Status Worker::CheckStep(const worker::Step& step) const {
 absl::Status Worker::TakeStep(const worker::Step& step) {
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
   if (steps_.size() + (next_step_.has_value() ? 1 : 0) == events_.size()) {
-    return Refused("more steps at a time than two");
+    return Refused("more than two steps at a time");
   }
   last_step_ = step.number();
   if (steps_.empty() || steps_.back().recorded) return StartStep(step);

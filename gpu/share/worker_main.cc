@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   int type = 0;
   socklen_t length = sizeof(type);
   if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) {
-    std::fputs("cairn-gpu-worker is started by cairn-agent, and by nobody else\n", stderr);
+    std::fputs("cairn-gpu-worker must be started by cairn-agent\n", stderr);
     return 2;
   }
   // A stopped worker would not notice its agent's end, so SIGCONT wakes it. The signal is sent when the agent's thread

@@ -156,7 +156,7 @@ absl::StatusOr<worker::WorkerEvent> WorkerProcess::Ask(const worker::WorkerReque
   if (event.event_case() == worker::WorkerEvent::kFailed) {
     return MakeError(Reason::kTransportFailed, event.failed().error());
   }
-  if (event.event_case() != expected) return Failed("has answered something else than it was asked");
+  if (event.event_case() != expected) return Failed("has sent a wrong kind of answer");
   return event;
 }
 
@@ -260,7 +260,7 @@ absl::StatusOr<bool> WorkerProcess::TakeEvent(absl::Time until) {
     case worker::WorkerEvent::kFailed:
       return MakeError(Reason::kTransportFailed, event.failed().error());
     default:
-      return Failed("has answered something else than it was asked");
+      return Failed("has sent a wrong kind of answer");
   }
 }
 
