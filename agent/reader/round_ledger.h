@@ -1,5 +1,4 @@
-// Tracks which rounds of a load are in the two read buffers, and which consumers still need them. It only decides, and
-// holds no bytes.
+// Tracks which rounds of a load are in the two read buffers, and which consumers still need them. Holds no bytes.
 #ifndef CAIRN_AGENT_READER_ROUND_LEDGER_H_
 #define CAIRN_AGENT_READER_ROUND_LEDGER_H_
 
@@ -18,8 +17,7 @@ class RoundLedger {
  public:
   explicit RoundLedger(const v1::ReadPlan& plan);
 
-  // Returns the next round to read, if its buffer is free. Returns nothing if its buffer is in use, or if all rounds
-  // are read.
+  // Returns the next round to read; nothing if its buffer is in use, or if all rounds are read.
   std::optional<uint32_t> NextToRead() const;
   void MarkReady(uint32_t round);
 

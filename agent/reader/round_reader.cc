@@ -33,8 +33,7 @@ struct RoundReader::File {
   std::optional<uint64_t> slab_offset;
   Mutex mutex;
   std::unique_ptr<StoredFile> reader ABSL_GUARDED_BY(mutex);  // null until the file is read from storage
-  // The header, whose checksum is right. It is parsed when a part of an item must be verified for the first time, and
-  // then dropped.
+  // The header, whose checksum is right. Dropped when it is parsed, which is when a part of an item is first verified.
   std::string header ABSL_GUARDED_BY(mutex);
   bool header_parsed ABSL_GUARDED_BY(mutex) = false;
   absl::Status header_error ABSL_GUARDED_BY(mutex);

@@ -24,8 +24,7 @@ struct RoundReaderOptions {
   int io_threads = 2;
   // The size of one read, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
-  // kSpare, or kUse: then the page cache keeps the state for the next load. Use kUse for a state that is small compared
-  // to the free memory.
+  // kSpare; or kUse, to keep a state that is small compared to the free memory in the page cache for the next load.
   Cache cache = Cache::kSpare;
   // Files of the plan that are still in this slab are copied from it. Null: all files are read from storage.
   std::shared_ptr<SlabImage> slab = nullptr;

@@ -34,11 +34,9 @@ struct RoundSourceOptions {
 class RoundSource final : public ByteServer {
  public:
   RoundSource(Storage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
-  // Calls Stop.
   ~RoundSource() override;
 
-  // Begins to read. Must be called once, before other threads use the object. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the
-  // system refused a thread.
+  // Begins to read. Must be called once and first. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused a thread.
   absl::Status Start();
 
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;

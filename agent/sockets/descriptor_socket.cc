@@ -63,8 +63,7 @@ absl::Status Unreachable(const std::string& path, absl::string_view why, int err
                    {{"address", path}});
 }
 
-// Connects to the descriptor socket of an agent that runs as `owner`. Calls on the connection block for some seconds at
-// most.
+// Connects to the descriptor socket of an agent that runs as `owner`. Calls on it block for some seconds at most.
 absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, uid_t owner) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -173,8 +172,7 @@ bool DescriptorSocket::Take(int connection, uint64_t id, std::vector<UniqueFd>& 
 
 void DescriptorSocket::Answer(int connection, uint64_t id, std::vector<UniqueFd> descriptors) {
   if (id == 0) {
-    // Some hundred bytes, which always fit into the buffer of a new socket. An error means that the peer has gone, and
-    // is ignored.
+    // Some hundred bytes, which fit into the buffer of a new socket. An error means that the peer has gone.
     const std::string answer = OwnerAnswer(owner_);
     (void)send(connection, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
@@ -199,8 +197,7 @@ void DescriptorSocket::Serve() {
   absl::Time accept_from = absl::InfinitePast();
   while (true) {
     absl::Time now = Clock::Real().SteadyNow();
-    // If its connections cannot be accepted, the listener stays readable, and poll would return at once. So it is not
-    // polled then.
+    // A listener is not polled while its connections cannot be accepted, because poll would return at once.
     const bool full = connections.size() >= kMaxConnections;
     const bool accepting = !full && now >= accept_from;
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}};

@@ -25,8 +25,8 @@ struct ProcessLook {
 std::optional<ProcessLook> ParseProcessStatus(std::string_view text);
 
 // Returns the state of a process from the latest look and the one before. Every process that reads files is sometimes
-// in an uninterruptible wait. So the result is UNINTERRUPTIBLE only if the process was in such a wait in both looks and
-// did not run between them.
+// in an uninterruptible wait. So the result is UNINTERRUPTIBLE only if it was so in both looks and did not run between
+// them.
 v1::JobRank::TrainerProcess StandingOf(const ProcessLook& now, const std::optional<ProcessLook>& before);
 
 // Not thread-safe.

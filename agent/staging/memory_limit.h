@@ -1,5 +1,4 @@
-// Checks whether this process may allocate more memory: by its budget, the limits of its control groups, and the
-// machine's free memory.
+// Checks whether this process may allocate more memory: by its budget, its control groups, and the machine's memory.
 #ifndef CAIRN_AGENT_STAGING_MEMORY_LIMIT_H_
 #define CAIRN_AGENT_STAGING_MEMORY_LIMIT_H_
 

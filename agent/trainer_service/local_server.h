@@ -36,8 +36,7 @@ class LocalServer {
   absl::Status Serve();
   ~LocalServer();
 
-  // Returns the process that makes a call. `peer`: ServerContext::peer() of the call. Returns nothing for an unknown
-  // peer.
+  // Returns the process that makes a call, by its ServerContext::peer(); nothing for an unknown peer.
   std::optional<Caller> CallerOf(const std::string& peer);
 
   // Refuses new calls, and cancels held ones after `grace`. Idempotent.

@@ -51,8 +51,7 @@ absl::Status Take(absl::StatusOr<Response> answer, Response* response) {
   return absl::OkStatus();
 }
 
-// Calls `ask` until its answer is not pending, and returns this answer. When the time is over, returns the pending
-// answer.
+// Calls `ask` until its answer is not pending, or the time is over, and returns the answer.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
                                    Response* response,
@@ -65,8 +64,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
   auto waiter = std::make_shared<SessionHost::Waiter>();
   const auto call = HeldCall::Start(max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), request,
                                                response, ask](HeldCall& held, bool timer) {
-    // If Forget returns false, an answer is already on its way and must be given, because the session gives some
-    // answers only once.
+    // If Forget returns false, an answer is on its way. It must be given: the session gives some answers only once.
     const auto alive = weak.lock();
     if (alive == nullptr || !host.Forget(alive)) return;
     if (!timer || !held.Claim()) return;

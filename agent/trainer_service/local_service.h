@@ -17,8 +17,7 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   // `agent` must outlive the server.
   explicit LocalService(Agent& agent) : agent_(agent) {}
 
-  // Sets the function that returns the process behind a call, from ServerContext::peer(). Must be called before the
-  // first call.
+  // Sets the function that returns the process behind a call, from ServerContext::peer(). Call it first.
   void SetCallerLookup(std::function<std::optional<Caller>(const std::string&)> lookup) { lookup_ = std::move(lookup); }
 
   grpc::ServerUnaryReactor* Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,

@@ -31,8 +31,7 @@ struct BinWriteJob {
   // layout, every item is copied once before it is written.
   SaveImagePtr staged;
   SaveImagePtr target;
-  // The true lengths of the layout's objects, in bytes, in the layout's order. The rest of each slot is set to zero in
-  // the slab.
+  // The true lengths of the layout's objects, in bytes, in the layout's order. The rest of each slot is zeroed.
   std::vector<uint64_t> object_bytes;
   // At least staged->slab_bytes bytes, 4096-aligned; nothing else may write to it meanwhile. If `staged` and `target`
   // are the same image, the slab afterwards equals the files byte for byte: headers and moved shards are written into

@@ -20,8 +20,7 @@
 namespace cairn {
 namespace {
 
-// Sets the bytes to zero that the trainer leaves undefined: those behind each object in its slot, and behind the data
-// of each file.
+// Zeroes the bytes that the trainer leaves undefined: behind each object in its slot, and behind each file's data.
 void ZeroRests(const BinWriteJob& job) {
   const RankLayout& layout = *job.staged->layout;
   for (size_t i = 0; i < layout.object_count(); ++i) {

@@ -13,8 +13,7 @@ extern "C" void OnSignal(int) { interrupted.store(true); }
 }  // namespace
 
 const std::atomic<bool>& InterruptFlag() {
-  // Installed only once. Installing again after a first signal would catch the second one too, which must end the
-  // process.
+  // Only once: installing again after a first signal would catch the second one, which must end the process.
   static const bool installed = [] {
     struct sigaction action = {};
     action.sa_handler = OnSignal;

@@ -1,5 +1,4 @@
-// Redraws text on a terminal without flicker: each frame overwrites the previous one, and nothing is cleared before it
-// is drawn.
+// Redraws text on a terminal without flicker: each frame overwrites the previous one without clearing it.
 #ifndef CAIRN_CLI_BASE_LIVE_SCREEN_H_
 #define CAIRN_CLI_BASE_LIVE_SCREEN_H_
 
@@ -31,8 +30,7 @@ class LiveScreen {
   bool begun_ = false;
 };
 
-// Returns the first `columns` characters of a line. Escape sequences for colours do not count, and all of them are
-// kept.
+// Returns the first `columns` characters of a line. Escape sequences for colours are kept and do not count.
 std::string CutLine(std::string_view line, size_t columns);
 
 }  // namespace cairn::cli

@@ -70,8 +70,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
 
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::ConnectTo(const CommandContext& context,
                                                                                 const std::string& address) {
-  // If this user's TokenDirectory does not have the token of a coordinator on this machine, it is below that
-  // coordinator's root.
+  // A coordinator's token is also below its root, in case this user's TokenDirectory does not have it.
   std::string root;
   for (const RunDirectory::Running& each : RunDirectory::RunningCoordinators()) {
     if (each.address == address) root = each.root;

@@ -69,11 +69,10 @@ class CoordinatorClient {
   const std::shared_ptr<PeerChannel> peer_;
 };
 
-// Refuses --root for a command that only shows a coordinator's state. The error says which commands read storage
-// instead.
+// Refuses --root for a command that only shows a coordinator's state. The error names commands that read storage.
 void RefuseRootToLook(Command& command);
-// Refuses --root for a command that changes checkpoints, because only a coordinator may change them. The error says how
-// to start a coordinator.
+// Refuses --root for a command that changes checkpoints, which only a coordinator may do. The error says how to start
+// one.
 void RefuseRootToChange(Command& command);
 
 // Returns the checkpoints of a job, by ascending step.

@@ -12,8 +12,7 @@
 
 namespace cairn::cli {
 
-// Returns the step of the checkpoint in `listed` that has the tag of `name`. Fails as the functions of
-// store/read/tags.h.
+// Returns the step of the checkpoint in `listed` that has the tag of `name`. Fails as FindTag.
 absl::StatusOr<int64_t> TaggedStep(const CheckpointName& name, const std::vector<v1::Checkpoint>& listed);
 
 // Returns the name; if it has a tag, with the tag's step instead.

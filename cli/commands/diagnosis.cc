@@ -54,17 +54,13 @@ Finding JudgeRoot(const std::string& root, const absl::Status& probe) {
 
 Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state) {
   const std::string there = absl::StrCat(Size(free.bytes), " are free");
-  const std::string next =
-      "Free space: `cairn prune JOB --keep-last 3 --dry-run` shows which checkpoints could be "
-      "deleted.";
+  const std::string next = "Free space: `cairn prune JOB --keep-last 3 --dry-run` shows what could be deleted.";
   if (free.all_inodes > 0 && free.inodes < kInodesWanted) {
     return {Level::kWarning, "free space",
-            absl::StrCat("only ", free.inodes, " more files can be created; each rank writes two for each checkpoint"),
-            next};
+            absl::StrCat("only ", free.inodes, " more files fit; a checkpoint has two for each rank"), next};
   }
   if (state == 0)
-    return {Level::kNote, "free space",
-            absl::StrCat(there, "; the size of a checkpoint is not known, because there is none"), ""};
+    return {Level::kNote, "free space", absl::StrCat(there, "; the size of a checkpoint is not known"), ""};
   const std::string with_state = absl::StrCat(there, "; the last checkpoint has ", Size(state));
   if (free.bytes < state)
     return {Level::kFault, "free space", absl::StrCat(with_state, ", so the next one fails"), next};
@@ -89,8 +85,7 @@ Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state)
       limits.begin(), limits.end(), [&](const MemoryLimit& a, const MemoryLimit& b) { return left(a) < left(b); });
   const std::string there = absl::StrCat(Size(left(tightest)), " are left of ", tightest.source);
   if (rank_state == 0)
-    return {Level::kNote, "memory",
-            absl::StrCat(there, "; the size of a rank's state is not known, because there is no checkpoint"), ""};
+    return {Level::kNote, "memory", absl::StrCat(there, "; the size of a rank's state is not known"), ""};
   const uint64_t needed = rank_state + kBesidesTheSlab;
   const std::string text = absl::StrCat(there, "; an agent needs ", Size(needed), " for a state of ", Size(rank_state));
   if (left(tightest) >= needed) return {Level::kOk, "memory", text, ""};
@@ -124,7 +119,7 @@ Finding JudgeOwnName(const OwnName& own) {
 
 Finding JudgePidNamespaces(bool by_kernel) {
   if (by_kernel)
-    return {Level::kOk, "PID namespaces", "the agent notices at once when a trainer in another container ends", ""};
+    return {Level::kOk, "PID namespaces", "the agent sees at once when a trainer in another container ends", ""};
   return {Level::kNote, "PID namespaces",
           "this kernel has no SO_PEERPIDFD (Linux 6.5), so the agent notices the end of a trainer in another "
           "container only when the trainer's connection ends",
@@ -133,8 +128,7 @@ Finding JudgePidNamespaces(bool by_kernel) {
 
 Finding JudgeSockets(const std::string& directory, const absl::Status& made) {
   if (!made.ok()) return OfStatus("sockets", made);
-  return {Level::kOk, "sockets", absl::StrCat(directory, " can hold sockets, and memory can be shared through them"),
-          ""};
+  return {Level::kOk, "sockets", absl::StrCat(directory, " can hold sockets, by which memory can be shared"), ""};
 }
 
 Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::string>& version) {

@@ -1,5 +1,4 @@
-// Judges the measurements of `cairn doctor`. It measures nothing itself, so tests can give it the numbers of any
-// machine.
+// Judges the measurements of `cairn doctor`. It measures nothing itself, so tests can give it any numbers.
 #ifndef CAIRN_CLI_COMMANDS_DIAGNOSIS_H_
 #define CAIRN_CLI_COMMANDS_DIAGNOSIS_H_
 
@@ -56,8 +55,7 @@ Finding JudgeOpenFiles(uint64_t limit);
 // Judges whether ranks that find each other by this machine's name can do so.
 Finding JudgeOwnName(const OwnName& own);
 
-// Judges whether an agent notices at once that a trainer in another PID namespace has ended. `by_kernel`: SO_PEERPIDFD
-// works here.
+// Judges whether an agent notices at once that a trainer in another container ends. `by_kernel`: SO_PEERPIDFD works.
 Finding JudgePidNamespaces(bool by_kernel);
 
 Finding JudgeSockets(const std::string& directory, const absl::Status& made);
@@ -74,7 +72,7 @@ Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> lon
 // Says why the grace period could not be compared with saves.
 Finding GraceNotCompared(const std::string& why, const std::string& next);
 
-// Says which job's checkpoint gave the size of the state, if the user named no job: the only one of `jobs` jobs, or the
+// Says which job's checkpoint gave the size of the state if the user named none: the only one of `jobs`, or the
 // largest.
 Finding NameMeasuredJob(const std::string& job, size_t jobs);
 // `damaged`: how many of the job's newest checkpoints are damaged, up to the newest valid one. `valid`: the step of

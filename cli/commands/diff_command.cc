@@ -78,8 +78,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
   }
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(text));
   if (root.empty()) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat(text, " is a checkpoint: --root must say below which root it is"),
+    return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: --root must say where it is"),
                      {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
   CAIRN_ASSIGN_OR_RETURN(side.storage, OpenRootOf(name.job, root));
@@ -302,8 +301,7 @@ void AddDiffCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("diff", "Compares two checkpoints, also if their layouts differ");
   command
       .AddOption("FIRST", arguments->first,
-                 "JOB@STEP, or a path that begins with / or . to files that `cairn import` reads; JOB alone means "
-                 "its latest checkpoint")
+                 "JOB@STEP, JOB (its latest checkpoint), or a path beginning with / or . to files for `cairn import`")
       .Required();
   command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
   command.AddOption("--root", arguments->root, "The storage");

@@ -215,8 +215,7 @@ std::optional<bool> AreSame(const std::string& one, const std::string& other) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// Compares the grace period with the durations of saves that the coordinator remembers: those of --job, or else of its
-// only job.
+// Compares the grace period with the saves that the coordinator remembers: those of --job, or else of its only job.
 absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, Known& known,
                          std::vector<Finding>& findings) {
   v1::ListJobsRequest request;

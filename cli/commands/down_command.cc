@@ -34,9 +34,7 @@ absl::Status Down(const Arguments& arguments) {
     return MakeError(Reason::kJobNotFound,
                      absl::StrCat("no `cairn up` of job ", arguments.job, " runs here: nobody holds ", path),
                      {{"job", arguments.job},
-                      {"next",
-                       "Give the same --job (and --run-directory) as for `cairn up`, and run this as the "
-                       "same user."}});
+                      {"next", "Give the --job (and --run-directory) of `cairn up`, and run this as the same user."}});
   }
   InterruptFlag();  // from now on, Ctrl-C ends the wait
   if (kill(*holder, SIGTERM) != 0) {
@@ -61,8 +59,7 @@ absl::Status Down(const Arguments& arguments) {
 
 void AddDownCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command =
-      app.AddCommand("down", "Ends the processes of `cairn up` on this machine, after their staged saves");
+  Command command = app.AddCommand("down", "Ends the processes of `cairn up` on this machine, after staged saves");
   command.AddOption("--job", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
   command.AddOption("--run-directory", arguments->run_directory, "The same value as for `cairn up`");
   command.AddOption("--timeout", arguments->timeout, "How long staged saves may take").ShowDefault();

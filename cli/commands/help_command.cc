@@ -17,9 +17,7 @@ std::vector<const char*> WithHelpOption(int argc, const char* const* argv) {
 void AddHelpCommand(Command app) {
   Command command = app.AddCommand("help", "Shows the help of a command, the same as its --help");
   auto names = std::make_shared<std::vector<std::string>>();
-  command.AddOption("COMMAND", *names,
-                    "The command, for example `save` or `corpus bpe`; without it all commands are "
-                    "listed");
+  command.AddOption("COMMAND", *names, "The command, for example `save` or `corpus bpe`; default: list all");
   command.Action([names] {});  // WithHelpOption has replaced the words, so this never runs
 }
 

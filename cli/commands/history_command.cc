@@ -76,7 +76,7 @@ void AddHistoryCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("history", "Lists a job's saves, loads and reshards, and how long they took");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command.AddOption("--last", arguments->last, "How many operations to list: the newest ones")
+  command.AddOption("--last", arguments->last, "Number of operations: the newest ones")
       .Between(1, 100'000)
       .ShowDefault();
   command.Footer(

@@ -191,10 +191,8 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     std::printf("  on disk    %s\n",
                 Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
-    std::printf(
-        "  on disk    not checked: this machine does not see %s; run this with --root on a machine that "
-        "does\n",
-        ForTerminal(shown.root).c_str());
+    std::printf("  on disk    not checked: this machine does not see %s; run this with --root on a machine that does\n",
+                ForTerminal(shown.root).c_str());
   } else {
     std::printf("  on disk    all files exist with their full lengths; `cairn verify` reads them\n");
   }

@@ -41,8 +41,7 @@ bool DeletesCheckpoints(const std::vector<std::string>& command) {
           std::find(command.begin(), command.end(), "delete") != command.end());
 }
 
-// Warns if the ranks of torchrun will wait for a name without an address. The look-up may take long, so the training
-// does not wait for it.
+// Warns if this machine's name has no address. The look-up may take long, so the training does not wait for it.
 void NoteOwnName() {
   auto thread = StartThread("to look up this machine's name", [] {
     const OwnName own = LookUpOwnName();

@@ -107,8 +107,7 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
   return checkpoint;
 }
 
-// Returns whether the rank's training process has ended. Returns false after an error: the save itself will report what
-// is wrong.
+// Returns whether the rank's training process has ended; false after an error, because the save will report it.
 bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
   v1::GetJobRequest request;
   request.set_job(job);

@@ -32,8 +32,7 @@ struct Arguments {
   bool ranks = false;
 };
 
-// Fetches all ranks of a job that is too large for one response, page by page. Each page shows the job at the time of
-// its request.
+// Fetches all ranks of a job that is too large for one response, page by page. Pages are of different times.
 absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   v1::GetJobRequest request;
   request.set_job(job.job());

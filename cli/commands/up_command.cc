@@ -153,20 +153,15 @@ int UpDetached(const CommandContext& context, const Arguments& arguments) {
 void AddUpCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command =
-      app.AddCommand("up",
-                     "Runs a coordinator and N agents on this machine until Ctrl-C; prints the environment for "
-                     "trainers");
+      app.AddCommand("up", "Runs a coordinator and N agents here until Ctrl-C; prints the environment for trainers");
   command.AddOption("--ranks", arguments->cluster.ranks, "Number of ranks on this machine").Required().Between(1, 4096);
   AddLocalClusterOptions(command, arguments->cluster);
   command
-      .AddOption(
-          "--transport", arguments->transport,
-          "How agents exchange bytes: host (never over NCCL), or nccl (always, even between ranks that could share "
-          "memory; a load fails if NCCL cannot be used). Default: shared memory where possible, else as the agents' "
-          "--nccl says")
+      .AddOption("--transport", arguments->transport,
+                 "How agents exchange bytes: host (never over NCCL), or nccl (even if ranks could share memory; a load "
+                 "fails if NCCL fails). Default: shared memory if possible, else as the agents' --nccl says")
       .OneOf({"host", "nccl"});
-  command.AddFlag("--detach", arguments->detach,
-                  "Return when all processes serve, and leave them running until `cairn down`");
+  command.AddFlag("--detach", arguments->detach, "Return when all processes serve; they run until `cairn down`");
   command.Footer(
       "Examples:\n"
       "  cairn up --ranks 4 --root /checkpoints --job demo\n"

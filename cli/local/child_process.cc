@@ -55,8 +55,7 @@ std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path
   return found;
 }
 
-// Returns the environment for execve(): that of this process, where entries of `added` replace variables of the same
-// names.
+// Returns the environment for execve(): this process's own, with `added` in place of the same names.
 std::vector<char*> EnvironmentWith(const std::vector<std::string>& added) {
   const auto name_of = [](std::string_view variable) { return variable.substr(0, variable.find('=')); };
   std::vector<char*> variables;
@@ -88,7 +87,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     return ErrnoError(error, "fork", arguments[0]);
   }
   if (pid == 0) {
-    // Only async-signal-safe calls may follow. The child ends when this process ends, and does not get the terminal's
+    // Only async-signal-safe calls may follow. The child ends with this process, and does not get the terminal's
     // Ctrl-C.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);

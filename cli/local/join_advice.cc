@@ -21,8 +21,7 @@ std::string OwnHostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-// Returns the command line with `added` behind `run` or `up`, and without its own --coordinator. Words behind "--" are
-// not changed.
+// Returns the command line with `added` behind `run` or `up` in place of --coordinator. Words behind "--" stay.
 std::string WithWords(const std::vector<std::string>& words, const std::string& added) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const auto verb =

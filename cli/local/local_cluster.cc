@@ -122,8 +122,7 @@ absl::Status LocalCluster::Start() {
                      {{"next", "Count the machines from 0: --node-rank is below --nodes."}});
   }
   if (options_.no_coordinator && context_.coordinator.empty()) {
-    return MakeError(Reason::kBadRequest,
-                     "--no-coordinator needs --coordinator HOST:PORT, the address of a running coordinator",
+    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT of a running one",
                      {{"next", "Add --coordinator, or omit --no-coordinator: then a coordinator is started."}});
   }
   if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
@@ -186,8 +185,7 @@ absl::Status LocalCluster::AwaitRoot() const {
       continue;
     }
     if ((*holder)->address.empty()) {
-      // The holder is a starting coordinator, or a command that needs the root for a short time. So our coordinator
-      // waits.
+      // The holder is a starting coordinator, or a command that needs the root shortly. So our coordinator waits.
       if (!context_.json()) {
         std::fprintf(stderr, "cairn: waiting for %s, which has %s\n", ForTerminal((*holder)->text).c_str(),
                      options_.root.c_str());
@@ -213,8 +211,7 @@ absl::Status LocalCluster::PlanServices() {
     command.insert(command.end(), flags.begin(), flags.end());
     return command;
   };
-  // A job on one machine starts a coordinator of its own. CAIRN_COORDINATOR may be left over from an earlier job and is
-  // ignored.
+  // A job on one machine ignores CAIRN_COORDINATOR, which may be left over from an earlier job.
   if (options_.no_coordinator || options_.nodes > 1) coordinator_ = context_.coordinator;
   if (HasCoordinator()) {
     if (coordinator_.empty()) {

@@ -1,5 +1,4 @@
-// The coordinator and the agents that `cairn up` and `cairn run` start on this machine. It starts them again if they
-// end.
+// The coordinator and the agents that `cairn up` and `cairn run` start on this machine, and restart if they end.
 #ifndef CAIRN_CLI_LOCAL_LOCAL_CLUSTER_H_
 #define CAIRN_CLI_LOCAL_LOCAL_CLUSTER_H_
 

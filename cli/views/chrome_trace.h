@@ -11,8 +11,7 @@ namespace cairn::cli {
 
 // Each operation is a process of the trace, with one track for the whole operation and one for each rank. A slice (X)
 // is an activity of a rank. An arrow (s, f) leads from a rank that others waited for to each rank that waited. Times
-// are in microseconds since the beginning of the earliest operation. The format is the Chromium project's "Trace Event
-// Format".
+// are microseconds since the beginning of the earliest operation. The format is Chromium's "Trace Event Format".
 nlohmann::ordered_json ChromeTrace(const std::vector<v1::Timeline>& timelines);
 
 }  // namespace cairn::cli

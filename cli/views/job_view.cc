@@ -249,7 +249,6 @@ std::string TransportLine(const Operation& operation) {
   return transport.empty() ? "" : absl::StrCat("  transport: ", transport, "\n");
 }
 
-// `table` makes the table of the ranks.
 template <typename MakeTable>
 std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   if (!job.has_checkpoint()) return "";
@@ -319,7 +318,6 @@ Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
   return table;
 }
 
-// `make` makes a table of ranks.
 template <typename MakeTable>
 std::string RanksText(std::FILE* stream, const Ranks& ranks,
                       const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts, bool whole, MakeTable make) {

@@ -25,17 +25,14 @@ enum class RanksShown {
 std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
                     RanksShown shown = RanksShown::kAll);
 
-// Adds the ranks of another page of the same job. Ranks of an operation that `job` does not have, or of another
-// attempt, are ignored.
+// Adds the ranks of another page of the same job, except those of operations or attempts that `job` does not have.
 void AppendPage(v1::Job& job, const v1::Job& page);
 
-// Does the same for a live view: running operations come first, with rates, and ranks that others wait for come before
-// those that wait.
+// Does the same for a live view: running operations come first, with rates. Ranks that others wait for come first.
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
                         const TransferRates& rates, RanksShown shown = RanksShown::kAll);
 
-// The operation whose ranks are shown, for TransferRates::Update. `number` identifies the operation. `ranks` is null if
-// no operation runs.
+// The operation whose ranks are shown, for TransferRates::Update. `ranks` is null if no operation runs.
 struct ShownOperation {
   uint64_t number = 0;
   const google::protobuf::RepeatedPtrField<v1::RankProgress>* ranks = nullptr;

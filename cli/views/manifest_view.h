@@ -19,8 +19,7 @@ nlohmann::ordered_json ManifestToJson(const Manifest& manifest, const std::strin
 
 void PrintSummary(const Manifest& manifest, const std::string& root);
 void PrintTensors(const Manifest& manifest);
-// Prints the objects by name, at most 1000 lines; the JSON has all of them. An object that each rank has of its own
-// takes one line.
+// Prints the objects by name, at most 1000 lines; the JSON has all. A per-rank object takes one line.
 void PrintObjects(const Manifest& manifest);
 // Prints the files, and which rank wrote which of them.
 void PrintFiles(const Manifest& manifest);

@@ -3,8 +3,7 @@
 namespace cairn::cli {
 namespace {
 
-// The time over which a rate is computed. It is long enough to smooth bursts, and short enough to show that a transfer
-// stops.
+// The time over which a rate is computed: long enough to smooth bursts, short enough to show a stop.
 constexpr absl::Duration kWindow = absl::Seconds(3);
 
 }  // namespace

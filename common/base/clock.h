@@ -11,8 +11,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Returns a monotonic time, which changes of the wall clock do not affect. Only differences between two such times
-  // mean something.
+  // Returns a monotonic time, which changes of the wall clock do not affect. Only differences mean something.
   virtual absl::Time SteadyNow() const = 0;
   // Returns the time of day, for people: in log lines and as commit times. No decision may use it.
   virtual absl::Time WallNow() const = 0;

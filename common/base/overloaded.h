@@ -1,5 +1,4 @@
-// Makes one function object of several, for std::visit. If none of them takes one of the variant's types, the call does
-// not compile.
+// Makes one function object of several, for std::visit. If none takes one of the variant's types, it does not compile.
 #ifndef CAIRN_COMMON_BASE_OVERLOADED_H_
 #define CAIRN_COMMON_BASE_OVERLOADED_H_
 

@@ -17,8 +17,7 @@ bool IsPlainText(std::string_view text);
 // changes the direction of the text behind it (U+2028 to U+202E, U+2066 to U+2069).
 bool IsPrintable(std::string_view text);
 
-// Returns the text with each byte of a character that is not printable written as "\xNN". The control characters in
-// `kept` stay.
+// Returns the text with each byte of an unprintable character as "\xNN". The control characters in `kept` stay.
 std::string Printable(std::string_view text, std::string_view kept = "");
 
 // Returns equal JSON that is printable: a character that is not printable becomes an escape such as "\u0000". Newlines

@@ -1,5 +1,4 @@
-// A table of values by rank. The size of the world is untrusted, so the table takes memory only for ranks whose values
-// were changed.
+// A table of values by rank. The world's size is untrusted, so only ranks whose values were changed take memory.
 #ifndef CAIRN_COMMON_BASE_RANK_TABLE_H_
 #define CAIRN_COMMON_BASE_RANK_TABLE_H_
 
@@ -20,8 +19,7 @@ class RankTable {
  public:
   static constexpr size_t kPageRanks = 64;
 
-  // The number of ranks. Resizing to more ranks takes no memory. Resizing to fewer drops the values of the ranks
-  // beyond.
+  // The number of ranks. More ranks take no memory. Fewer drop the values of ranks beyond.
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   void resize(size_t size) {
@@ -76,8 +74,7 @@ class RankTable {
   Iterator begin() const { return {*this, 0}; }
   Iterator end() const { return {*this, size_}; }
 
-  // Returns the first rank at or after `rank` that has memory here; size() if there is none. The ranks before it are
-  // unchanged.
+  // Returns the first rank at or after `rank` that has memory here; size() if there is none.
   size_t NextKept(size_t rank) const {
     while (rank < size_ && PageOf(rank) == nullptr) rank = (rank / kPageRanks + 1) * kPageRanks;
     return std::min(rank, size_);

@@ -287,8 +287,7 @@ absl::StatusOr<int> ConfinedDirectory::RemoveTemporaries(std::string_view path, 
                                                          bool (*is_temporary)(std::string_view name)) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
-  // All are examined before the first one is removed: two of them may be names of one file, whose time of change is set
-  // by each removal.
+  // All are examined first: two may be names of one file, whose time of change is set by each removal.
   std::vector<std::string> left;
   for (const Entry& entry : entries) {
     struct stat info;

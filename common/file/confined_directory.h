@@ -81,8 +81,7 @@ class ConfinedDirectory {
 
   // Returns the sizes of files in bytes, in the order of `names`; nullopt for a file that does not exist. It asks for
   // each file, because a network file system's listing may be older than its files. Something else than a regular file
-  // is an error: PATH_ESCAPE for a symbolic link, else STORAGE_ERROR. Of several errors it returns that of the first
-  // name.
+  // is an error: PATH_ESCAPE for a symbolic link, else STORAGE_ERROR; the first counts.
   absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
                                                                const std::vector<std::string>& names);
 

@@ -1,5 +1,4 @@
-// Opens paths below a directory without leaving it: a path is walked component by component, and no symbolic link is
-// followed.
+// Opens paths below a directory without leaving it: component by component, without following symbolic links.
 #ifndef CAIRN_COMMON_FILE_CONFINED_PATH_H_
 #define CAIRN_COMMON_FILE_CONFINED_PATH_H_
 

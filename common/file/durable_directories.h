@@ -16,8 +16,7 @@
 
 namespace cairn {
 
-// Thread-safe. It remembers which directories it has made durable, because most directories of an attempt already
-// exist.
+// Thread-safe. Remembers which directories are durable, because most of an attempt's already exist.
 class DurableDirectories {
  public:
   // Identifies a directory: device, inode, time of birth (0 if the file system has none). The time of birth

@@ -26,7 +26,6 @@ inline int Fsync(int fd) {
   return RetryInterrupted([&] { return fsync(fd); });
 }
 
-// ftruncate(2) to `bytes`.
 inline int Truncate(int fd, uint64_t bytes) {
   return RetryInterrupted([&] { return ftruncate(fd, static_cast<off_t>(bytes)); });
 }

@@ -64,8 +64,7 @@ struct CheckpointName {
   std::optional<int64_t> step;
   // The NAME of "JOB@NAME"; else empty.
   std::string tag;
-  // True for "JOB@latest". Commands that read a checkpoint treat "JOB" alone in the same way; commands that change one
-  // do not.
+  // True for "JOB@latest". Commands that only read a checkpoint treat "JOB" alone in the same way.
   bool latest = false;
 };
 // Reads "JOB@STEP", "JOB@latest", "JOB@NAME" of a tag, or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).

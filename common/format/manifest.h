@@ -40,8 +40,7 @@ struct ManifestFile {
   int64_t modified_ns = 0;  // of an imported file, since the Unix epoch; not stored in outcomes
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
-  // Returns true if another library wrote the file. Such a file has only the checksum of its header. Outcomes never
-  // name such a file.
+  // Returns true if another library wrote the file. It has only its header's checksum, and no outcome names it.
   bool imported() const { return name.starts_with('/'); }
   bool operator==(const ManifestFile&) const = default;
 };
@@ -55,8 +54,8 @@ struct ManifestShard {
   // Counted from where the file begins, header included.
   uint64_t file_offset = 0;
   uint64_t bytes = 0;
-  // An index into Manifest::dims. From there on it holds ndim offsets, then ndim sizes, then begin and end of the range
-  // if the shard is flat.
+  // An index into Manifest::dims. There are ndim offsets, then ndim sizes, then begin and end of the range if the shard
+  // is flat.
   uint32_t dims = 0;
   bool flat = false;
 

@@ -22,8 +22,7 @@ struct Metric {
   bool operator==(const Metric& other) const;
 };
 
-// Returns true if the name has 1 to 100 letters, digits, and characters of "._/-", and begins with a letter, a digit or
-// '_'.
+// Returns true for 1 to 100 letters, digits, and characters of "._/-"; the first is a letter, a digit or '_'.
 bool IsMetricName(std::string_view name);
 
 // Says which of several checkpoints is the best one.

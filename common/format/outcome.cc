@@ -63,8 +63,7 @@ absl::Status TooMuchMemory(std::string_view frame, uint64_t memory) {
                                      " bytes or more in memory, which no checkpoint needs"));
 }
 
-// Returns the memory for names of objects that a RecordMeter does not count: each entry has a copy of its object's
-// name.
+// Returns memory that a RecordMeter does not count: each entry of an object has a copy of the object's name.
 uint64_t CopiedNames(const v1::OutcomeRecord& record) {
   const v1::ManifestRecord& manifest = record.manifest();
   uint64_t bytes = 0;
@@ -159,8 +158,7 @@ std::string Pack(v1::OutcomeRecord record) {
                                kCompressionLevel);
   bytes.resize(kPrefixBytes + frame);
   if (memory > AllowedMemory(frame)) {
-    // This happens if all tensors are equal: the frame is so short that a reader would refuse it. A skippable frame
-    // behind it makes it longer.
+    // Equal tensors make a frame so short that a reader would refuse it. A skippable frame makes it longer.
     const uint64_t lacking = memory / kMemoryOfFrameByte + 1 - frame;
     AppendLittleEndian(kSkippableMagic, 4, bytes);
     AppendLittleEndian(lacking, 4, bytes);

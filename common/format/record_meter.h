@@ -20,8 +20,7 @@ class RecordMeter {
   // `record` describes the outermost message. It must outlive the meter.
   explicit RecordMeter(const google::protobuf::Descriptor& record);
 
-  // Reads the next bytes of the record. Returns false if the bytes so far cannot be the beginning of a message; later
-  // bytes are then ignored.
+  // Reads the next bytes of the record. Returns false, and ignores later bytes, if no message begins so.
   bool Add(std::string_view bytes);
 
   // Returns an estimate, in bytes, of the memory for the bytes so far: the bytes themselves, the messages, and the

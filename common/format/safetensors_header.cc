@@ -13,8 +13,7 @@ namespace cairn {
 namespace {
 
 constexpr int kLengthDigits = 12;  // the digits of an object's true length are padded to this
-// The identity always takes this many bytes, which is enough for the longest job name and the largest numbers. It must
-// never change.
+// The length of every identity: enough for the longest job name and the largest numbers. It must never change.
 constexpr size_t kIdentityBytes = 400;
 
 template <typename Sink>

@@ -42,13 +42,11 @@ struct BinIdentity {
 // Second names of tensors, as pairs of name and target.
 using AliasList = std::vector<std::pair<std::string, std::string>>;
 
-// Computes the length of a header item by item, without writing the header. Takes time linear in the items, which may
-// come in any order.
+// Computes the length of a header item by item, without writing it. Linear in the items, which may come in any order.
 class HeaderSizer {
  public:
   void Add(const StoredItem& item);
-  // Does the same for an item whose length in the header is known: `inner_bytes` is the amount that Add would add to
-  // inner_bytes().
+  // Does the same for an item of known length: `inner_bytes` is the amount that Add would add to inner_bytes().
   void AddMeasured(uint64_t inner_bytes, uint64_t data_bytes);
   void AddAlias(std::string_view name, std::string_view target);
   // Returns the total length of the items' entries in the header, without the digits of their positions.

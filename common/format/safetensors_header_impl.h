@@ -10,8 +10,7 @@
 
 namespace cairn {
 
-// The eight digits behind this text are the header's own checksum. It is computed over the whole header with zeros in
-// place of these digits.
+// The eight digits behind this text are the header's own checksum. It covers the header with zeros in their place.
 inline constexpr std::string_view kOwnChecksum = R"(\"header_crc32c\":\")";
 inline constexpr std::string_view kNoChecksum = "00000000";
 // The end of the metadata.

@@ -1,6 +1,5 @@
 // Reads and writes protobuf's wire format without message objects. Plans hold millions of small numbers, and building
-// an object for each would cost more than everything else. protobuf.dev/programming-guides/encoding describes the
-// encoding.
+// an object for each would cost more than everything else. The encoding: protobuf.dev/programming-guides/encoding.
 #ifndef CAIRN_COMMON_FORMAT_WIRE_H_
 #define CAIRN_COMMON_FORMAT_WIRE_H_
 
@@ -86,8 +85,8 @@ class WireReader {
   std::string_view bytes_;
 };
 
-// Appends the values of a repeated number field, packed or not, to `values`. Returns false if the bytes of a packed
-// field are no varints.
+// Appends the values of a repeated number field, packed or not, to `values`. Returns false if packed bytes are no
+// varints.
 template <typename Values>
 bool AppendNumbers(const WireReader& field, Values& values) {
   using Value = typename Values::value_type;

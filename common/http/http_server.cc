@@ -273,8 +273,8 @@ class HttpServer::Impl {
     return std::min<uint64_t>(options_.connections, std::max<uint64_t>(1, share));
   }
 
-  // Closes the connection whose client has kept the server waiting for longest. Returns false if all connections wait
-  // for the server.
+  // Closes the connection whose client has kept the server waiting for longest. Returns false if all wait for the
+  // server.
   bool EndOldest() {
     auto oldest = connections_.end();
     for (auto each = connections_.begin(); each != connections_.end(); ++each) {
@@ -363,8 +363,7 @@ class HttpServer::Impl {
     return shutdown(connection.fd.get(), SHUT_WR) == 0;
   }
 
-  // Reads and drops bytes of the client: if the server closed a socket with unread bytes, the client could lose a part
-  // of the answer.
+  // Drops the client's bytes: if the server closed a socket with unread bytes, the client could lose the answer.
   static bool Drop(Connection& connection) {
     char piece[kPiece];
     const ssize_t got = recv(connection.fd.get(), piece, sizeof(piece), 0);

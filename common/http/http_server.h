@@ -48,8 +48,7 @@ class HttpServer {
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
                                                            absl::FunctionRef<Handler(int port)> make_handler,
                                                            const HttpServerOptions& options = {});
-  // Waits for requests that are being answered and closes all connections. Afterwards the handler is not called any
-  // more.
+  // Waits for requests that are being answered. Afterwards the handler is not called any more.
   ~HttpServer();
 
   int port() const;

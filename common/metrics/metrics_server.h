@@ -24,7 +24,7 @@ class MetricsServer {
   // INVALID_ARGUMENT (BAD_REQUEST): the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& address, std::vector<std::shared_ptr<prometheus::Collectable>> collectables);
-  // Waits for requests that are being answered. Afterwards no collectable is called any more.
+  // Waits for requests that are being answered.
   ~MetricsServer();
 
   // Returns "host:port" with the port that was bound.

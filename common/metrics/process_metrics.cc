@@ -68,8 +68,8 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   families.push_back(MeasuredGauge("process_open_fds", "Files and sockets that are open.", OpenFiles()));
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  families.push_back(MeasuredGauge("process_max_fds", "The maximum number of open files and sockets.",
-                                   static_cast<double>(limit.rlim_cur)));
+  families.push_back(
+      MeasuredGauge("process_max_fds", "Limit of open files and sockets.", static_cast<double>(limit.rlim_cur)));
   prometheus::MetricFamily build =
       EmptyFamily("cairn_build_info", "Always 1; the label says which version runs.", prometheus::MetricType::Gauge);
   AddMeasured(build, {{"version", std::string(kVersion)}}, 1);

@@ -28,8 +28,7 @@ int Tell(const CLI::App& command, const std::string& mistake) {
   return kUsage;
 }
 
-// Returns the edit distance of two words: the number of characters to insert, remove or change. Swapping two neighbours
-// counts as one change.
+// Returns the edit distance of two words. Swapping two neighbouring characters counts as one edit.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> best(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

@@ -30,16 +30,14 @@ class Argument {
   Argument& OneOf(std::vector<std::string> values);
   Argument& Between(int64_t least, int64_t most);
   Argument& Positive();
-  // A value that `fits` refuses is an error, which says that the value "is not <form>". This includes a value from the
-  // environment.
+  // A value that `fits` refuses, also from the environment, is an error: the value "is not <form>".
   Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
   // Makes it an error to give both arguments.
   Argument& Excludes(const Argument& other);
   // Takes the value from the environment variable if the argument is not given. This may be called several times; of
   // the variables that are set, the last one counts.
   Argument& FromEnvironment(const std::string& variable);
-  // The argument may be given several times, each time with one value. A value is not split: otherwise "[a]" would be
-  // read as a list.
+  // The argument may be given several times, each time with one value, which is not split ("[a]" is no list).
   Argument& OneEachTime();
   // The argument takes all values up to the next flag: `--flag A B C`.
   Argument& TakesMany();
@@ -109,8 +107,7 @@ class ArgumentParser : public Command {
   ArgumentParser(const ArgumentParser&) = delete;
   ArgumentParser& operator=(const ArgumentParser&) = delete;
 
-  // Puts the words behind "--" into `rest` if `command` was given. They are the command line of another program and are
-  // not parsed.
+  // Puts the words behind "--" into `rest` if `command` was given, unparsed: another program's command line.
   void TakeRest(const Command& command, std::vector<std::string>& rest);
 
   // Sets a function that explains where people find the value of an argument or option, for example "--root". If a

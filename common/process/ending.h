@@ -22,8 +22,7 @@ class Ending {
   // Makes Await return because of `error`. May be called from any thread. Only the first error counts.
   void OnError(const absl::Status& error);
 
-  // Waits for a signal or an error, and calls `meanwhile` after each `pause`. Returns the number of the signal; 0 if it
-  // was an error.
+  // Waits for a signal or an error, and calls `meanwhile` after each `pause`. Returns the signal; 0 for an error.
   int Await(absl::Duration pause, const std::function<void()>& meanwhile);
   // Waits without a pause.
   int Await() {

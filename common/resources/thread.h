@@ -29,8 +29,7 @@ void RunOnThreads(int threads, const std::function<void()>& work);
 class Helpers {
  public:
   explicit Helpers(int most) : free_(most) {}
-  // Returns how many of the `wanted` threads may be started. The caller gives this number back when the threads have
-  // ended.
+  // Returns how many of the `wanted` threads may be started. The caller gives them back when they have ended.
   int Take(int wanted);
   void GiveBack(int taken) { free_ += taken; }
 

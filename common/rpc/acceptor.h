@@ -19,8 +19,7 @@ class Acceptor {
  public:
   static constexpr int kTakenInTurn = 64;
 
-  // The first acceptor of a process reserves one descriptor for the time when none is left. The clock must outlive the
-  // acceptor.
+  // A process's first acceptor reserves one descriptor for the time when none is left. The clock must outlive it.
   explicit Acceptor(const Clock& clock);
 
   // Accepts at most `most` connections that wait at `listener`, which must not block, and passes them to `taken`. They

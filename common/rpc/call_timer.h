@@ -42,8 +42,7 @@ class CallTimer {
 
   // Calls OnTimeOver of `timed` after `wait`, if the object still exists. Writes `entry` before that.
   void Set(absl::Duration wait, std::weak_ptr<Timed> timed, Entry& entry);
-  // Removes the entry. OnTimeOver may still run at this moment. Does nothing if the entry was removed before or its
-  // time was over.
+  // Removes the entry, if it is still there. OnTimeOver may run at this moment.
   void Cancel(const Entry& entry);
 
  private:

@@ -29,8 +29,7 @@ void SetInt(int socket, int level, int option, int value) { setsockopt(socket, l
 UniqueFd ListenOn(const sockaddr* address, socklen_t length) {
   UniqueFd listener(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!listener.valid()) return listener;
-  // A restarted process can bind its port while old connections linger, but not a port on which another process
-  // listens.
+  // Lets a restarted process bind its port while old connections linger, but not while another process listens.
   SetInt(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   // Accepted connections inherit the following settings. gRPC's own listener uses the same.
   SetInt(listener.get(), IPPROTO_TCP, TCP_NODELAY, 1);

@@ -128,8 +128,7 @@ int Gate::TimeToWait() const {
 }
 
 void Gate::Welcome(int listener, UniqueFd connection) {
-  // The client may have reset the connection meanwhile. gRPC would write a line of its own to standard error for each
-  // of these.
+  // The client may have reset the connection meanwhile. gRPC would log each of these.
   sockaddr_storage peer = {};
   socklen_t length = sizeof(peer);
   if (getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;

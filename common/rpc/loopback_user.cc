@@ -31,8 +31,7 @@ End EndOf(const sockaddr_storage& address) {
   } else if (address.ss_family == AF_INET6) {
     const auto& in = reinterpret_cast<const sockaddr_in6&>(address);
     end.port = in.sin6_port;
-    // A listener for IPv4 and IPv6 sees an IPv4 peer under an IPv4-mapped address. The table has the peer's socket
-    // under its IPv4 address.
+    // A listener for IPv4 and IPv6 sees an IPv4 peer under an IPv4-mapped address. The table has the IPv4 address.
     if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {
       end.family = AF_INET;
       std::memcpy(end.host.data(), &in.sin6_addr.s6_addr[12], 4);

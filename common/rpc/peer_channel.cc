@@ -25,8 +25,7 @@ bool Stands(int socket) {
   return poll(&polled, 1, 0) == 0;
 }
 
-// If one of gRPC's threads released the last reference to a channel, that thread would wait for itself. So another
-// thread releases it.
+// If a thread of gRPC released a channel's last reference, it would wait for itself. So another thread does.
 std::shared_ptr<grpc::Channel> LetGoElsewhere(std::shared_ptr<grpc::Channel> channel) {
   grpc::Channel* raw = channel.get();
   return {raw, [channel = std::move(channel)](grpc::Channel*) mutable {

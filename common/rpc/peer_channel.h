@@ -46,7 +46,6 @@ class PeerChannel : public std::enable_shared_from_this<PeerChannel> {
   static constexpr absl::Duration kPatience = absl::Seconds(5);
 
   explicit PeerChannel(PeerOptions options);
-  // Calls Cancel.
   ~PeerChannel();
 
   // Passes a channel to `ready`. If there is one with a live connection, it calls `ready` at once, on this thread. Else

@@ -169,8 +169,7 @@ class Try {
     connected_ = true;
     const ChannelView view = ChannelView::OfSocket(socket_.get());
     if (view.own == view.peer) {
-      // If nothing listens at a port of this machine, the system may give the calling socket the same port, and the
-      // socket connects to itself.
+      // If nothing listens at a local port, the system may give it to the calling socket, which connects to itself.
       Fail(ConnectText(ECONNREFUSED), "the socket connected to itself");
       return false;
     }

@@ -39,8 +39,7 @@ class PeerKeys {
 
 inline constexpr size_t kMacBytes = 32;
 
-// Returns HMAC-SHA256 (RFC 2104) of `text`. Ends the process if the system refuses memory, because no result would be
-// safe.
+// Returns HMAC-SHA256 (RFC 2104) of `text`. Ends the process if memory is refused: no result would be safe.
 std::string Mac(std::string_view key, std::string_view text);
 
 // Compares two MACs in constant time: the time does not depend on where they differ.

@@ -14,7 +14,6 @@ static_assert(kMagic.size() + 1 + kNonceBytes + ChannelView::kBytes == ServerPro
 
 // The first byte of an answer.
 enum Answer : char { kProof = 1, kNoToken = 2, kVersionUnknown = 3 };
-// The outcome.
 enum Outcome : char { kTaken = 1, kNotTaken = 2 };
 
 // A refusal is as long as an answer with MACs.

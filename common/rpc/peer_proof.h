@@ -34,8 +34,7 @@ namespace cairn {
 
 inline constexpr size_t kNonceBytes = 32;
 
-// Returns whether the first bytes of a connection, at least one, are the beginning of a proof. HTTP/2 begins
-// differently ("PRI *").
+// Returns whether a connection's first bytes, at least one, begin a proof. HTTP/2 begins differently ("PRI *").
 bool IsHello(std::string_view first_bytes);
 
 // What one side of a proof must do next.

@@ -12,8 +12,7 @@
 
 namespace cairn {
 
-// Returns the bytes behind the plan's digest in a serialized WritePlan or ReadPlan; nothing if the part does not begin
-// with a digest.
+// Returns the bytes behind the plan's digest in a serialized WritePlan or ReadPlan; nothing if it has no digest.
 std::optional<std::string_view> BodyOfPart(std::string_view part);
 
 // Returns the digest of the body; empty if there is no body.

@@ -43,8 +43,7 @@ class HeldCall final : public Timed, public std::enable_shared_from_this<HeldCal
 
   grpc::ServerUnaryReactor* reactor() { return reactor_; }
 
-  // Finishes the call with `status` and the current contents of its response. Returns false if the call had already
-  // ended.
+  // Finishes the call with `status` and the current contents of its response. Returns false if it had ended.
   bool Answer(const absl::Status& status) {
     if (finished_.exchange(true)) return false;
     CallTimer::OfProcess().Cancel(time_over_);

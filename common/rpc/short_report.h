@@ -33,8 +33,7 @@ class ReportShortener {
   std::deque<Sent> sent_;  // oldest first
 };
 
-// The coordinator's side: returns the complete state. `known` is the state that the agent sent before, and `changes`
-// the short report.
+// The coordinator's side: returns the complete state, from the state before (`known`) and a short report.
 v1::AgentState WholeState(v1::AgentState known, const v1::AgentState& changes);
 
 }  // namespace cairn

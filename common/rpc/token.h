@@ -10,8 +10,7 @@
 
 namespace cairn {
 
-// The maximum number of tokens in a file: one, or two while the token is being changed: the new one, then the previous
-// one.
+// The maximum number of tokens in a file. While the token is changed there are two: the new one, then the previous one.
 inline constexpr size_t kMaxTokens = 2;
 
 // Returns the tokens of a file, at least one. The file has one token a line; blanks around a token are ignored.

@@ -143,8 +143,7 @@ std::string TokenDirectory::PathOf(const std::string& base) const {
 absl::StatusOr<UniqueFd> TokenDirectory::Open(const std::string& base, bool make) const {
   UniqueFd directory(OpenNamedDirectory(base));
   if (!directory.valid()) return CannotOpen(errno);
-  // Agents keep their sockets in the outer directory. With --allow-uid other users may enter that one, but never the
-  // inner one.
+  // Agents keep their sockets in the outer directory. With --allow-uid others may enter it, but never the inner one.
   CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), absl::StrCat("cairn-", uid_), uid_, make));
   CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), kTokens, uid_, make));
   if (make && fchmod(directory.get(), 0700) != 0) return Unusable(errno);
@@ -233,8 +232,7 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
     for (const std::string& each : CanonicalAddresses(address)) {
       const std::string name = FileName(each), taken = NewTemporaryName();
       if (!owned(directory, name)) continue;
-      // The next coordinator at this address may put its own copy at this moment. So the file is first renamed, and
-      // then its owner is checked.
+      // The next coordinator here may put its own copy now. So the file is first renamed, then its owner is checked.
       if (renameat(directory, name.c_str(), directory, taken.c_str()) != 0) continue;
       if (!owned(directory, taken)) renameat2(directory, taken.c_str(), directory, name.c_str(), RENAME_NOREPLACE);
       UnlinkIn(directory, taken);

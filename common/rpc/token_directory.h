@@ -20,8 +20,7 @@ namespace cairn {
 // read it. Safe between threads and between processes, because files are replaced atomically.
 class TokenDirectory {
  public:
-  // Readers look in all `bases`, in this order. A writer uses the first one that it can use. The directories must
-  // belong to the user `uid`.
+  // Readers look in all `bases`, in this order. A writer uses the first usable one. They must belong to the user `uid`.
   TokenDirectory(std::vector<std::string> bases, uid_t uid) : bases_(std::move(bases)), uid_(uid) {}
   // Returns the directory of this process's user, with the bases XDG_RUNTIME_DIR, /run/user/<uid> and /tmp.
   static TokenDirectory OfThisUser();

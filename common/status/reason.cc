@@ -298,8 +298,7 @@ google::rpc::ErrorInfo Payload(const absl::Status& status) {
 
 absl::Status WithPayload(absl::StatusCode code, std::string_view message, const google::rpc::ErrorInfo& info) {
   absl::Status status(code, View(Shown(message, kMaxMessageBytes)));
-  // Serializes deterministically (a map has no order otherwise), so that equal errors have equal bytes and can be
-  // compared.
+  // Serializes deterministically (maps have no order otherwise), so that equal errors have equal bytes.
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);

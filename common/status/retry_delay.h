@@ -1,5 +1,4 @@
-// Tells the caller of a refused call when to call again: as google.rpc.RetryInfo, which an error carries beside its
-// reason.
+// Tells the caller of a refused call when to call again: by google.rpc.RetryInfo in the error.
 #ifndef CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 #define CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 
@@ -10,8 +9,7 @@
 
 namespace cairn {
 
-// Returns the same error with `delay`: how long the caller should wait before it calls again. A negative delay counts
-// as 0.
+// Returns the same error with the time to wait before the next call. A negative delay counts as 0.
 absl::Status WithRetryDelay(absl::Status error, absl::Duration delay);
 
 // Returns the delay of the error; nothing if it has none. The delay comes from the wire, so it may have any value.

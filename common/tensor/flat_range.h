@@ -1,5 +1,4 @@
-// Half-open ranges of the row-major flattening of a box. ZeRO-1 and distributed optimizers split parameters in this
-// way.
+// Half-open ranges of the row-major flattening of a box. ZeRO-1 and distributed optimizers split parameters so.
 #ifndef CAIRN_COMMON_TENSOR_FLAT_RANGE_H_
 #define CAIRN_COMMON_TENSOR_FLAT_RANGE_H_
 

@@ -27,8 +27,7 @@ struct TiledCopy {
   int64_t element_bytes = 0;
   std::vector<Dimension> dimensions;
   CastChain casts;
-  // True if the target is too large to be read from the caches soon. Simplify sets it. If the copy is divided, its
-  // parts keep the value.
+  // True if the target is too large to be read from the caches soon. Simplify sets it. Parts of the copy keep it.
   bool large = false;
 
   bool is_cast() const { return casts.size() > 1; }

@@ -1,5 +1,4 @@
-// Checks that boxes tile a tensor: that each element is in exactly one box. The check is exact, also for irregular
-// tilings.
+// Checks that boxes tile a tensor: each element is in exactly one box. Exact, also for irregular tilings.
 #ifndef CAIRN_COMMON_TENSOR_TILING_H_
 #define CAIRN_COMMON_TENSOR_TILING_H_
 
@@ -26,8 +25,7 @@ using PackedBox = const int64_t*;
 bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes);
 
 struct TilingFault {
-  // A gap if `boxes` is empty: no box holds the region. Else an overlap: all of `boxes` hold it (at least two indices,
-  // ascending).
+  // A gap if `boxes` is empty. Else an overlap: all of `boxes` hold the region (at least two indices, ascending).
   Box region;
   std::vector<uint32_t> boxes;
 };

@@ -1,5 +1,4 @@
-// Copies 2-d planes of elements and transposes them: rows in the source are columns in the target. Elements may be cast
-// on the way.
+// Copies 2-d planes of elements and transposes them: source rows become target columns. Elements may be cast.
 #ifndef CAIRN_COMMON_TENSOR_TRANSPOSER_H_
 #define CAIRN_COMMON_TENSOR_TRANSPOSER_H_
 
@@ -45,8 +44,7 @@ class Transposer {
   Transposer(int64_t element_bytes, const CastChain& casts, bool large);
 
   void Copy(const Plane& plane);
-  // Must be called after the last plane. It orders the stores that bypassed the caches before later writes, as other
-  // threads see them.
+  // Must be called after the last plane. It orders the stores that bypassed the caches before later writes.
   void Finish();
 
  private:
@@ -70,8 +68,7 @@ class Transposer {
   const bool cast_first_;
   const bool cast_last_;
   const bool large_;
-  // A partial tile is transposed in whole blocks too. Bytes of these buffers that were never filled are not copied to a
-  // target.
+  // A partial tile is transposed in whole blocks too. Bytes that were never filled are not copied to a target.
   alignas(kLine) std::byte group_[kMostGroup * kRun];
   alignas(kLine) std::byte rows_[kMostColumns * kSlot];
   alignas(kLine) std::byte cast_rows_[kCastRows * kSlot];

@@ -30,8 +30,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const Long left = range.bytes - offset;
   const Word bytes = left < kBlockBytes ? static_cast<Word>(left) : kBlockBytes;
   const auto* data = reinterpret_cast<const unsigned char*>(range.address + offset);
-  // Shifts the part's value so that it is the offset of its table entry: one shift, and one instruction for the mask
-  // and lane offset.
+  // Shifts the part's value to the offset of its table entry: one shift, and one instruction for the rest.
   const Word lane_offset = lane * sizeof(Word);
   const auto look_up = [&](Word word, Word part) {
     constexpr Word kEntryShift = 7;
@@ -42,8 +41,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const auto* first = reinterpret_cast<const unsigned char*>(table) + PartEntry(part) * kEntryBytes;
     return *reinterpret_cast<const Word*>(first + ((shifted & mask) | lane_offset));
   };
-  // Loads with a streaming hint (__ldcs), because the data is read once and should not evict the trainer's data from
-  // the cache.
+  // A streaming load (__ldcs): the data is read once and should not evict the trainer's data from the cache.
   const auto load_four = [&](Word at) {
     const uint4 words = __ldcs(reinterpret_cast<const uint4*>(data + at));
     return Four{{words.x, words.y, words.z, words.w}};

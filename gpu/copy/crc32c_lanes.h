@@ -161,8 +161,7 @@ CAIRN_LANE_FUNCTION Word Join(Word first, Word second) {
   return TimesPowerOfX<8 * kLaneBytes * kDistance>(first) ^ second;
 }
 
-// Returns the raw CRC of all rows, from the joined sum of all lanes, shifted past the `tail` bytes behind the last
-// whole row.
+// Returns the raw CRC of all rows, from the sum of all lanes, shifted past the `tail` bytes behind the last row.
 CAIRN_LANE_FUNCTION Word ShiftRows(Word sum, Word tail) {
   return tail == 0 ? TimesPowerOfX<32>(sum) : Multiply(sum, PowerOfX(32 + 8 * tail));
 }

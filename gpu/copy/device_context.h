@@ -96,8 +96,8 @@ class PinnedMemory {
   std::string WhyNot(uint64_t number) const;
   // Returns the number of bytes from this address to the end of its piece. Holds() must be true for the memory.
   int64_t BytesToSeam(uint64_t number, const void* memory) const;
-  // Splits rows at the borders of pieces, because the driver refuses a copy across two pieces. Holds() must be true for
-  // the packed bytes.
+  // Splits rows at the borders of pieces, because the driver refuses a copy across two pieces. The packed bytes must be
+  // held.
   std::vector<DeviceRows> Cut(uint64_t number, const std::vector<DeviceRows>& rows, const std::byte* packed) const;
   bool empty() const { return pieces_.empty(); }
   int64_t bytes() const { return bytes_; }

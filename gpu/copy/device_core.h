@@ -1,5 +1,4 @@
-// The work of DeviceStaging, which its thread calls: one run at a time. A run is one call of DeviceStaging, for example
-// a set of copies.
+// The work of DeviceStaging, on its thread. A run is one call of DeviceStaging; there is one at a time.
 #ifndef CAIRN_GPU_COPY_DEVICE_CORE_H_
 #define CAIRN_GPU_COPY_DEVICE_CORE_H_
 
@@ -54,8 +53,7 @@ class DeviceCore {
   std::map<int, Job> JobsOf(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome);
   // Returns whether a stream captures a graph. The driver calls of a copy would make the capture fail.
   bool IsCapturing(uint64_t stream) const;
-  // Makes the device's own stream (DeviceContext) wait for the work that the trainer has enqueued so far in
-  // `job.streams`.
+  // Makes Cairn's stream of the device wait for the trainer's work in `job.streams` so far.
   void Order(const Job& job);
   // Chooses the path, and makes the ring if the path needs it. Returns whether copies may go straight between the
   // device and the host's side.

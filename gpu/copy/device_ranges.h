@@ -44,8 +44,7 @@ class DeviceRanges {
   std::unique_ptr<CurrentContext> current_;
 };
 
-// Returns the device of an address; nothing if it is no device's memory. Throws DriverFailure. No context needs to be
-// current.
+// Returns the device of an address; nothing if it is no device memory. Throws DriverFailure. Needs no current context.
 std::optional<int> OrdinalOf(const GpuDriver& driver, uint64_t address);
 
 }  // namespace cairn

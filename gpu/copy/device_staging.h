@@ -1,5 +1,4 @@
-// Copies between the memory of GPUs and of the host, for one client. It uses streams of its own, and pinned memory if
-// possible.
+// Copies between GPUs and host memory, for one client, on streams of its own, through pinned memory if possible.
 #ifndef CAIRN_GPU_COPY_DEVICE_STAGING_H_
 #define CAIRN_GPU_COPY_DEVICE_STAGING_H_
 
@@ -25,7 +24,6 @@ class DeviceStaging {
  public:
   // `driver` must outlive it. Each of the ring's two buffers has `slot_bytes` bytes.
   DeviceStaging(const GpuDriver& driver, int64_t slot_bytes);
-  // Calls Close().
   ~DeviceStaging();
   DeviceStaging(const DeviceStaging&) = delete;
   DeviceStaging& operator=(const DeviceStaging&) = delete;

@@ -113,8 +113,7 @@ class Overlap {
   void CopyBehind() {
     ChunkedCopy chunked(core_, request_.chunk_bytes);
     for (const auto& [ordinal, job] : jobs_) {
-      // A device without late copies is added too, because its checksums and its copies in the trainer's streams must
-      // be waited for.
+      // Also a device without late copies: its checksums and its copies in the trainer's streams must be waited for.
       chunked.Add(*job.device);
       for (const size_t index : job.copies) {
         if (IsBehind(index)) chunked.Add(*job.device, copies_[index]);

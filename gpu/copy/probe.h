@@ -30,8 +30,7 @@ struct GpuProbe {
   // device.
   std::string path;
   std::string fallback;  // the failed call because of which no better path is used
-  // How long it takes to pin shared memory (which slabs consist of), and how fast device 0 copies to it. 0 if it could
-  // not be measured.
+  // How long it takes to pin shared memory, and how fast device 0 copies to it. 0 if not measured.
   double pin_seconds_per_gb = 0;
   double to_host_gb_per_second = 0;
   // Why the kernel that checks overlapped saves (DeviceDigest) cannot be loaded; "" if it can.

@@ -1,5 +1,5 @@
-// Moves parts of copies through the two buffers of a StagingRing: while the device fills (or empties) one buffer, the
-// host works on the other.
+// Moves parts of copies through a StagingRing: while the device fills (or empties) one buffer, the host works on the
+// other.
 #ifndef CAIRN_GPU_COPY_RING_RUN_H_
 #define CAIRN_GPU_COPY_RING_RUN_H_
 

@@ -40,8 +40,8 @@ struct DevicePart {
   bool direct = false;
 };
 
-// Splits a copy into parts of at most `most_bytes` packed bytes. An element that the device's side repeats (a stride of
-// zero) is packed once.
+// Splits a copy into parts of at most `most_bytes` packed bytes. An element that the device's side repeats (stride 0)
+// is packed once.
 std::vector<DevicePart> PartsOf(const DeviceCopy& copy, int64_t most_bytes);
 
 }  // namespace cairn

@@ -24,7 +24,6 @@ class CallWatch {
     CallWatch* const before_;
   };
 
-  // One call.
   class Call {
    public:
     explicit Call(const char* symbol) : watch_(current_) {
@@ -42,8 +41,8 @@ class CallWatch {
     CallWatch* const watch_;
   };
 
-  // Returns for example "cuEventSynchronize has not returned for 1.5 s"; "" if the watched thread is in no call, or has
-  // only just begun it.
+  // Returns for example "cuEventSynchronize has not returned for 1.5 s"; "" if the thread is in no call, or has just
+  // begun it.
   std::string Hanging() const;
 
  private:

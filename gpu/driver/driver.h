@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// The library "libcuda", opened and initialised. It stays open until the process ends, because the trainer uses it too.
+// The library "libcuda", opened and initialised. Stays open until the process ends: the trainer uses it too.
 // Thread-safe.
 class GpuDriver {
  public:

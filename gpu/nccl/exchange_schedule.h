@@ -31,8 +31,7 @@ struct ExchangeTransfer {
   uint64_t bytes = 0;
   // The caller's own number for the transfer.
   size_t index = 0;
-  // True: all ranks of the group have this transfer, in the same step. `peer` is then the sending rank, also on that
-  // rank itself.
+  // True: all ranks of the group have this transfer, in the same step. `peer` is the sending rank, also on itself.
   bool broadcast = false;
 };
 

@@ -33,8 +33,7 @@ struct GroupKeeperOptions {
   uint32_t rank = 0;  // within the job
   uint32_t device = 0;
   WorkerProcessOptions worker;
-  // Called on a thread of the keeper, without a lock held, when the state that is reported to the coordinator has
-  // changed.
+  // Called on a thread of the keeper, without a lock, when the state for the coordinator has changed.
   std::function<void(std::vector<v1::GroupState>)> on_change;
 };
 

@@ -1,5 +1,4 @@
-// Reads the trainer's device memory in cairn-gpu-worker: imports the trainer's allocations, and copies from them into
-// the agent's slab.
+// Reads the trainer's device memory in cairn-gpu-worker: imports allocations, and copies them into the agent's slab.
 #ifndef CAIRN_GPU_SHARE_DEVICE_READER_H_
 #define CAIRN_GPU_SHARE_DEVICE_READER_H_
 

@@ -34,11 +34,10 @@ struct WorkerLibraries {
 class Worker {
  public:
   Worker(UniqueFd socket, WorkerLibraries libraries);
-  // Unmaps the memory. If a step has not ended, the memory stays mapped until the process ends, because the device may
-  // still write to it.
+  // Unmaps the memory. If a step has not ended, it stays mapped until the process ends: the device may still write.
   ~Worker();
 
-  // Serves requests until the agent closes its end of the socket or a request fails. Then aborts the group; this may
+  // Serves requests until the agent closes its end of the socket or a request fails. Then aborts the group, which may
   // hang.
   void Run();
 

@@ -31,7 +31,7 @@ constexpr int kWorkerSocket = 3;
 constexpr absl::Duration kEndShortly = absl::Seconds(1);
 // If a step is not done after this part of its timeout, the worker gets a ping.
 constexpr double kPingAfter = 0.4;
-// The worker must answer the ping within this part of the remaining time. So a hanging worker is reported before other
+// The worker must answer the ping within this part of the remaining time. So a hanging one is reported before other
 // ranks time out.
 constexpr double kPongWithin = 2.0 / 3;
 

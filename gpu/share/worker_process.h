@@ -40,7 +40,6 @@ class WorkerProcess {
  public:
   // UNAVAILABLE (TRANSPORT_FAILED): the program cannot be started.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
-  // Ends the worker.
   ~WorkerProcess() { End(); }
 
   absl::StatusOr<worker::Described> Describe(absl::Duration timeout);
@@ -67,8 +66,7 @@ class WorkerProcess {
 
   // Makes a waiting call return. The worker aborts and ends. May be called from any thread.
   void Cancel() { socket_.Close(); }
-  // Calls Cancel and waits until the process has ended. After the grace it kills the process. May be called from any
-  // thread. Idempotent.
+  // Calls Cancel and waits for the process's end; kills it after the grace. May be called from any thread. Idempotent.
   void End();
   pid_t pid() const { return pid_; }
 
@@ -80,8 +78,7 @@ class WorkerProcess {
   absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
                                           worker::WorkerEvent::EventCase expected, absl::Duration timeout);
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
-  // Receives events until `done` returns true. Sends pings meanwhile, to see that the worker answers. Fails as
-  // AwaitStep.
+  // Receives events until `done` returns true. Sends pings meanwhile. Fails as AwaitStep.
   absl::Status AwaitAsking(absl::Duration timeout, const std::function<bool()>& done);
   // Receives an event while the worker joins a group or executes steps. Returns whether it is a pong.
   absl::StatusOr<bool> TakeEvent(absl::Time until);

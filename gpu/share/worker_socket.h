@@ -26,8 +26,7 @@ class WorkerSocket {
   // (MESSAGE_TOO_LARGE): the message exceeds kMaxPacket.
   absl::Status Send(const google::protobuf::MessageLite& message, int descriptor);
 
-  // Waits until Receive can return at once. Returns false after `timeout`. UNAVAILABLE (TRANSPORT_FAILED): the system
-  // call failed.
+  // Waits until Receive can return at once. Returns false after `timeout`. UNAVAILABLE (TRANSPORT_FAILED).
   absl::StatusOr<bool> Await(absl::Duration timeout);
   // Receives a packet into `message`, and its descriptor into `descriptor`. A packet must be there (see Await). Returns
   // false if the other end is closed. UNAVAILABLE (TRANSPORT_FAILED): the packet is no such message, or has more than

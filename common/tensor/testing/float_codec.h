@@ -1,5 +1,4 @@
-// Encodes and decodes floating-point formats directly by their definition, slowly. It is an oracle for casts and shares
-// no code with them.
+// Encodes and decodes floating-point formats by their definition, slowly: an oracle that shares no code with casts.
 #ifndef CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 #define CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 
