@@ -38,7 +38,7 @@ class RoundLedger {
 
   std::vector<std::vector<uint32_t>> consumers_;  // by round, ascending
   std::map<uint32_t, uint32_t> released_below_;   // by consumer
-  uint32_t read_ = 0;                             // rounds below this stand, or stood, in their buffers
+  uint32_t read_ = 0;                             // rounds below this have been read
 };
 
 }  // namespace cairn

@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// Returns the name as it stands in the .proto file, such as "COMMITTED".
+// Returns the name in the .proto file, for example "COMMITTED".
 std::string EnumName(const google::protobuf::EnumDescriptor& descriptor, int number);
 
 template <typename Enum>

@@ -16,7 +16,7 @@ bool BeginDirectIo(int fd);
 // Makes writes go through the page cache again. Returns the errno, or 0.
 int EndDirectIo(int fd);
 
-// Says where a write goes on after the system took only some of its bytes.
+// Tracks where a write continues after the system has written only a part of its bytes.
 class ShortWrites {
  public:
   explicit ShortWrites(uint64_t size) : size_(size) {}

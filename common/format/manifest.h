@@ -81,7 +81,7 @@ struct ManifestObject {
 // Says which checkpoint of the job this one builds on; see store/read/lineage.h.
 struct Lineage {
   uint64_t line = 0;
-  // The step from which the line has gone on, and the line of that step.
+  // The step that this lineage continues, and that step's lineage.
   std::optional<int64_t> continues_step;
   uint64_t parent_line = 0;
   // Counts the job's commits from 1. 0: written by a version without lineages.

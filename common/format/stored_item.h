@@ -1,4 +1,4 @@
-// Describes one entry of a bin: a shard, a flat piece of a shard, or an object, under the name that stands in the file.
+// Describes one entry of a bin: a shard, a flat piece of a shard, or an object, with its name in the file.
 #ifndef CAIRN_COMMON_FORMAT_STORED_ITEM_H_
 #define CAIRN_COMMON_FORMAT_STORED_ITEM_H_
 

@@ -1,5 +1,5 @@
 // The TCP port of a gRPC server, in place of gRPC's own listener, which does not survive a lack of file descriptors
-// (acceptor.h), and takes memory for whoever connects (gate.h).
+// (acceptor.h), and takes memory for any client (gate.h).
 #ifndef CAIRN_COMMON_RPC_CONNECTION_LISTENER_H_
 #define CAIRN_COMMON_RPC_CONNECTION_LISTENER_H_
 

@@ -25,7 +25,7 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// A call that waits for something. It deletes itself when gRPC has let go of it. Thread-safe.
+// A call that waits for something. Thread-safe.
 //
 // gRPC's reactor and everybody who may answer hold a shared pointer to the object. Anybody may call Answer; only the
 // first call counts. Never call Answer while holding a lock that `on_end` takes.
