@@ -54,7 +54,7 @@ Finding JudgeRoot(const std::string& root, const absl::Status& probe) {
 
 Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state) {
   const std::string there = absl::StrCat(Size(free.bytes), " are free");
-  const std::string next = "Free space: `cairn prune JOB --keep-last 3 --dry-run` shows what could be deleted.";
+  const std::string next = "Make room: `cairn prune JOB --keep-last 3 --dry-run` shows what could be deleted.";
   if (free.all_inodes > 0 && free.inodes < kInodesWanted) {
     return {Level::kWarning, "free space",
             absl::StrCat("only ", free.inodes, " more files fit; a checkpoint has two for each rank"), next};
