@@ -42,8 +42,7 @@ class BufferPool {
   // Returns the size of memory of `bytes` bytes, rounded up to whole pages.
   static uint64_t WholePages(uint64_t bytes);
 
-  // Returns a populated read buffer of at least `bytes`. Its contents are undefined. RESOURCE_EXHAUSTED (MEMORY_LIMIT):
-  // as Make.
+  // Returns a populated read buffer of at least `bytes`, with undefined contents. RESOURCE_EXHAUSTED: as Make.
   absl::StatusOr<std::shared_ptr<SharedMemory>> Take(uint64_t bytes);
   void GiveBack(std::shared_ptr<SharedMemory> buffer);
   // Frees read buffers that are not in use.

@@ -227,8 +227,7 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
       {{"file", file.path}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
 }
 
-// Appends the checksums of bytes that were just read, while they are in the processor's cache. There is one fragment
-// for each block of each item.
+// Appends the checksums of bytes that are still in the processor's cache, one fragment for each block of each item.
 void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                         std::vector<Fragment>& fragments) {
   if (file.plan->unverified()) return;

@@ -22,7 +22,7 @@ struct AgentPlace {
 // while an agent runs, no other process on its machine can take its sockets.
 uint64_t PredecessorIn(const AgentPlace& place);
 
-// Stores `incarnation` for the next process, readable by this user only. Must be called after the agent has registered.
+// Stores `incarnation` for the next process, readable by this user only. Call it after registration.
 // FAILED_PRECONDITION (SOCKET_DIRECTORY): the file cannot be written; the next process must then wait for the end of
 // the lease.
 absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation);

@@ -24,9 +24,8 @@ struct ProcessLook {
 // Parses the text of /proc/PID/status. Returns nothing if it has no state.
 std::optional<ProcessLook> ParseProcessStatus(std::string_view text);
 
-// Returns the state of a process from the latest look and the one before. Every process that reads files is sometimes
-// in an uninterruptible wait. So the result is UNINTERRUPTIBLE only if it was so in both looks and did not run between
-// them.
+// Returns the state of a process from the latest look and the one before. Reading files causes short uninterruptible
+// waits. So the result is UNINTERRUPTIBLE only if it was so in both looks and did not run between them.
 v1::JobRank::TrainerProcess StandingOf(const ProcessLook& now, const std::optional<ProcessLook>& before);
 
 // Not thread-safe.

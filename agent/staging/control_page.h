@@ -25,8 +25,7 @@ class ControlPage {
   // Orders a save at `step`, which the trainer must not pass without waiting. Returns false, and clears the page, if
   // the trainer has already reported this step or a later one.
   bool Arm(int64_t step);
-  // Lets save_requested() return the step from now on. Returns false, and clears the page, if the trainer waits no
-  // more.
+  // Lets save_requested() return the step from now on. Returns false, and clears the page, if it waits no more.
   bool Agree(int64_t step);
   void Disarm();
   // Tells the trainer of this page that another trainer has replaced it.

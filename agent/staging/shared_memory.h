@@ -13,12 +13,12 @@
 namespace cairn {
 
 // The memory is mapped readable and writable while the object exists. Its size is sealed, so no holder of the
-// descriptor can truncate it. Only processes of this user can open it again through /proc. Thread-safe, except for
-// access to the bytes.
+// descriptor can truncate it. Only processes of this user can open it again through /proc. Thread-safe, except for the
+// bytes.
 class SharedMemory {
  public:
-  // Checks that the kernel can make memory read-only for its receivers. Call it once, at the start. FAILED_PRECONDITION
-  // (MEMORY_UNSEALED): it cannot.
+  // FAILED_PRECONDITION (MEMORY_UNSEALED): the kernel cannot make memory read-only for its receivers. Call it at the
+  // start.
   static absl::Status CheckSealing();
 
   // Makes memory of `bytes` > 0, rounded up to whole pages. It is zero, and no page is allocated yet: see Populate.

@@ -21,8 +21,7 @@ using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 using RequestBytes = grpc::SerializationTraits<Message>;
 
-// The wait for the coordinator is this part of the time until the caller's deadline, so the caller still gets the
-// error.
+// The wait for the coordinator as a part of the caller's time, so that the caller still gets the error.
 constexpr double kShareOfPatience = 0.9;
 // The coordinator holds no call of the service longer than this.
 constexpr absl::Duration kLongestWait = absl::Seconds(40);

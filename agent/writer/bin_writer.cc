@@ -114,7 +114,6 @@ class Run {
     return Task();
   }
 
-  // Executes tasks until none is left.
   void Work(bool write) {
     AlignedBuffer scratch;
     while (true) {

@@ -21,8 +21,8 @@ namespace cairn {
 // Returns the length in bytes, rounded up to whole blocks of a direct write.
 uint64_t PaddedToBlock(uint64_t bytes);
 
-// Several threads may write and check the chunks of a bin. Call Open first, and Finish after the last chunk. Errors are
-// those of storage; see WriteBins.
+// Several threads may write and check the chunks of a bin. Call Open first, and Finish after the last chunk. Errors:
+// see WriteBins.
 class PartialBin {
  public:
   // The bin is file `index` of job.target. All arguments must outlive it.

@@ -43,8 +43,8 @@ int ReportError(const CommandContext& context, const absl::Status& status);
 // names that root.
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
 
-// Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). If the text is "JOB@STEP", the error
-// says which command shows a step.
+// Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). For "JOB@STEP" the error says which
+// command shows a step.
 absl::Status CheckJobArgument(const std::string& text);
 
 // Returns the JSON as text for scripts. The text is always UTF-8 (even if a name in it is not) and printable, because

@@ -25,7 +25,6 @@ void AddPlaces(const CommandDescription& command, const std::string& path,
     if (!option.positional) place.options.push_back(&option);
   }
   for (const OptionDescription* option : inherited) {
-    // Every command has its own --help.
     if (option->names.front() != "--help") place.options.push_back(option);
   }
   const std::vector<const OptionDescription*> options = place.options;

@@ -8,8 +8,7 @@
 
 namespace cairn::cli {
 
-// Each script completes commands, options, and the values of options that have a fixed set of values. Everywhere else
-// the shell completes file names.
+// Each script completes commands, options, and values of options that have a fixed set; elsewhere file names.
 std::string BashCompletion(const CommandDescription& program);
 std::string ZshCompletion(const CommandDescription& program);
 std::string FishCompletion(const CommandDescription& program);

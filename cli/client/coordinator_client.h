@@ -29,8 +29,8 @@ class CoordinatorClient {
                                                                     const std::string& job = "");
 
   // Calls `method` of CheckpointService or MonitoringService, for example &v1::CheckpointService::Stub::GetJob. If the
-  // coordinator does not answer, repeats the call for `patience`. This is safe, because all these calls are idempotent.
-  // `timeout` limits each single call.
+  // coordinator does not answer, repeats the call for `patience`. (All these calls are idempotent.) `timeout` limits
+  // each single call.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response,
                     absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
@@ -71,8 +71,7 @@ class CoordinatorClient {
 
 // Refuses --root for a command that only shows a coordinator's state. The error names commands that read storage.
 void RefuseRootToLook(Command& command);
-// Refuses --root for a command that changes checkpoints, which only a coordinator may do. The error says how to start
-// one.
+// Refuses --root for a command that changes checkpoints, as only a coordinator may. The error says how to start one.
 void RefuseRootToChange(Command& command);
 
 // Returns the checkpoints of a job, by ascending step.

@@ -12,8 +12,7 @@ namespace cairn::cli {
 
 // NOT_FOUND (JOB_NOT_FOUND): storage has no directory of the job.
 absl::Status CheckJobIn(Storage& storage, const std::string& job);
-// NOT_FOUND (JOB_NOT_FOUND): the coordinator has no agent of the job, and storage has no checkpoint of it. Also fails
-// with the errors of the call.
+// NOT_FOUND (JOB_NOT_FOUND): there is neither an agent nor a checkpoint of the job. Else the errors of the call.
 absl::Status CheckJobOf(CoordinatorClient& client, const std::string& job);
 
 }  // namespace cairn::cli

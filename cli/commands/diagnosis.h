@@ -72,8 +72,7 @@ Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> lon
 // Says why the grace period could not be compared with saves.
 Finding GraceNotCompared(const std::string& why, const std::string& next);
 
-// Says which job's checkpoint gave the size of the state if the user named none: the only one of `jobs`, or the
-// largest.
+// Says which job's checkpoint gave the size of the state if the user named none: the largest of `jobs`.
 Finding NameMeasuredJob(const std::string& job, size_t jobs);
 // `damaged`: how many of the job's newest checkpoints are damaged, up to the newest valid one. `valid`: the step of
 // that one; nothing if there is none. Returns nothing if the newest checkpoint is valid.

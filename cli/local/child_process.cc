@@ -87,8 +87,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     return ErrnoError(error, "fork", arguments[0]);
   }
   if (pid == 0) {
-    // Only async-signal-safe calls may follow. The child ends with this process, and does not get the terminal's
-    // Ctrl-C.
+    // Only async-signal-safe calls may follow. The child ends with this process, and does not get its Ctrl-C.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     setpgid(0, 0);

@@ -14,8 +14,8 @@ namespace cairn::cli {
 // ranks.
 absl::StatusOr<int> RanksOfLauncher(const std::vector<std::string>& command);
 
-// Returns whether this is a torchrun whose ranks find each other by this machine's own name. If that name has no
-// address, they wait forever.
+// Returns whether this is a torchrun whose ranks find each other by this machine's name. They hang if it has no
+// address.
 bool MeetsByOwnName(const std::vector<std::string>& command);
 
 }  // namespace cairn::cli

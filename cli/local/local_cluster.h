@@ -57,7 +57,6 @@ class LocalCluster {
     DrainAgents(give_up);
     DrainCoordinator(give_up);
   }
-  // The two halves of Drain.
   template <typename GiveUp>
   void DrainAgents(GiveUp give_up) {
     DrainServices(/*agents=*/true, give_up);

@@ -94,8 +94,7 @@ std::vector<std::string> OwnOnesBeside(const std::string& preferred) {
   return own;
 }
 
-// Returns the directory for all run directories of this user. If the preferred one is foreign, finds or makes another
-// one.
+// Returns the directory for all run directories of this user. If the preferred one is foreign: another one.
 std::string Base() {
   const std::string preferred = PreferredBase();
   if (!IsForeign(preferred)) return preferred;

@@ -277,7 +277,6 @@ std::string CommittedText(const v1::Job& job, const std::optional<v1::Checkpoint
                       Counted(committed->world_size(), "rank"), ", ", TimeText(committed->commit_time()), "\n");
 }
 
-// `saved`: the job has a checkpoint.
 template <typename MakeTable>
 std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   std::string text = job.loads_size() > 0 ? "\n" : "";

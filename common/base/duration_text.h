@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Returns for example "5s", "2.5s", "1m30s" or "250ms". The result is rounded: to whole seconds from 10 s on, to tenths
-// from 1 s on, else to milliseconds.
+// Returns "5s", "2.5s", "1m30s" or "250ms", rounded to whole seconds from 10 s on, tenths from 1 s on, else
+// milliseconds.
 std::string DurationText(absl::Duration duration);
 
 }  // namespace cairn

@@ -80,8 +80,7 @@ std::string PrintableJson(std::string_view json) {
     if (bytes > 0) {
       printable.append(json.substr(0, bytes));
     } else {
-      // A control character has one or two bytes, and a character that changes the direction has three. Bytes that are
-      // not UTF-8 are escaped one by one.
+      // A control character has one or two bytes, one that changes the direction three. Other bytes are no UTF-8.
       const auto at = [&](size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(json[i])); };
       const bool control = json.front() == '\xc2' && json.size() > 1 && at(1) >= 0x80 && at(1) < 0xa0;
       bytes = control ? 2 : std::max<size_t>(PlainBytes(json), 1);

@@ -58,8 +58,7 @@ int RenameNoReplace(int directory, const std::string& from, const std::string& t
 // After any other errno (EIO, ESTALE, a time-out of a network file system) the name may still appear.
 bool IsRefusedName(int error);
 
-// Returns a new name for a file that is unfinished or short-lived. Such a file may be left over after a crash, or if
-// storage failed to remove it.
+// Returns a new name for a file that is unfinished or short-lived. Such a file may be left over after a failure.
 std::string NewTemporaryName();
 bool IsTemporaryName(std::string_view name);
 

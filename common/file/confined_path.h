@@ -11,8 +11,7 @@
 
 namespace cairn {
 
-// Splits a path into its components. INVALID_ARGUMENT (PATH_ESCAPE): the path is absolute or empty, or has an empty
-// component, "." or "..".
+// Splits a path. INVALID_ARGUMENT (PATH_ESCAPE): it is absolute or empty, or has an empty component, "." or "..".
 absl::StatusOr<std::vector<std::string>> ConfinedComponents(std::string_view path);
 
 // Opens the directory `name` within `directory`. `path` is for errors: the reasons of errno_error.h, PATH_ESCAPE for a

@@ -63,7 +63,7 @@ int DirtyDirectory(int directory) {
   if (errno == ENOSPC || errno == EDQUOT) {
     return RetryInterrupted([&] { return futimens(directory, nullptr); }) == 0 ? 0 : errno;
   }
-  // If this process may not write to a directory, a person made it or changed its mode. So no process of Cairn left it
+  // If this process may not write to a directory, a person made it or changed its mode. So Cairn did not leave it
   // unsynced.
   return errno == EACCES || errno == EPERM ? 0 : errno;
 }

@@ -12,8 +12,8 @@ enum class Put { kCreated, kExists };
 struct PutResult {
   // If this is not an error, the name is as durable as the caller asked, also for kExists.
   absl::StatusOr<Put> put;
-  // True: `put` is an error that came after storage was asked to make the name, so the name may exist now or appear
-  // later. False: it does not exist.
+  // True: `put` is an error after storage was asked to make the name, so the name may exist now or later. False: it
+  // does not.
   bool in_doubt = false;
 };
 

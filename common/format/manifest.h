@@ -54,8 +54,7 @@ struct ManifestShard {
   // Counted from where the file begins, header included.
   uint64_t file_offset = 0;
   uint64_t bytes = 0;
-  // An index into Manifest::dims. There are ndim offsets, then ndim sizes, then begin and end of the range if the shard
-  // is flat.
+  // An index into Manifest::dims. There are ndim offsets, ndim sizes, and begin and end of the range if it is flat.
   uint32_t dims = 0;
   bool flat = false;
 
@@ -124,7 +123,6 @@ struct Manifest {
   static StoredItem item_of(const ManifestObject& object);
   // Returns the path below the job's directory: "000000000042/0001/rank00003-bin01.safetensors".
   std::string path_of(const ManifestFile& file) const;
-  // Returns the sum of the lengths of all files.
   uint64_t total_bytes() const;
 
   // Computes file_offset and bytes of all shards, file_offset of all objects, and data_bytes of the files, from item

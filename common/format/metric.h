@@ -1,5 +1,5 @@
-// A metric is a value that a trainer measured at a step, for example "loss" with 0.25. Manifests hold metrics, and
-// retention policies refer to them.
+// A metric is a value that a trainer measured at a step, for example "loss" with 0.25. Manifests hold metrics;
+// retention refers to them.
 #ifndef CAIRN_COMMON_FORMAT_METRIC_H_
 #define CAIRN_COMMON_FORMAT_METRIC_H_
 

@@ -51,8 +51,8 @@ class HeaderSizer {
   void AddAlias(std::string_view name, std::string_view target);
   // Returns the total length of the items' entries in the header, without the digits of their positions.
   uint64_t inner_bytes() const { return inner_bytes_; }
-  // Returns the length of the header in the file, including the 8 bytes that hold its length and the padding. It is a
-  // multiple of kDataAlignment.
+  // Returns the length of the header in the file, with its 8 bytes of length and its padding: a multiple of
+  // kDataAlignment.
   uint64_t PaddedBytes() const;
 
  private:

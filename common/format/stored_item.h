@@ -36,8 +36,7 @@ struct StoredItem {
 
   // Returns how many bytes the item takes in the file.
   uint64_t bytes() const;
-  // Returns the item's name in the file. The name is unique in the file, also for readers that do not know flat pieces:
-  // each piece has a name of its own.
+  // Returns the item's name in the file. It is unique there; each flat piece has a name of its own.
   std::string stored_name() const;
 };
 

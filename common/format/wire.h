@@ -85,8 +85,7 @@ class WireReader {
   std::string_view bytes_;
 };
 
-// Appends the values of a repeated number field, packed or not, to `values`. Returns false if packed bytes are no
-// varints.
+// Appends the values of a repeated number field, packed or not, to `values`. Returns false if they are no varints.
 template <typename Values>
 bool AppendNumbers(const WireReader& field, Values& values) {
   using Value = typename Values::value_type;

@@ -191,7 +191,6 @@ class HttpServer::Impl {
     }
   }
 
-  // Runs on the thread that handles all connections.
   void Run() {
     while (true) {
       std::deque<Answered> answered;
@@ -273,8 +272,7 @@ class HttpServer::Impl {
     return std::min<uint64_t>(options_.connections, std::max<uint64_t>(1, share));
   }
 
-  // Closes the connection whose client has kept the server waiting for longest. Returns false if all wait for the
-  // server.
+  // Closes the connection whose client has kept the server waiting for longest. False: all wait for the server.
   bool EndOldest() {
     auto oldest = connections_.end();
     for (auto each = connections_.begin(); each != connections_.end(); ++each) {

@@ -114,7 +114,6 @@ class ArgumentParser : public Command {
   // required one is missing, the error's next action begins with this explanation. `explain` may return an empty text.
   void ExplainMissing(std::function<std::string(const std::string& name)> explain);
 
-  // Describes everything that has been declared so far.
   CommandDescription Describe() const;
 
   // Fills the variables and calls actions. Returns nothing if the program should continue, else its exit status: 0

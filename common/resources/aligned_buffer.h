@@ -1,5 +1,5 @@
 // Page-aligned memory from the kernel, as O_DIRECT needs it. Freed memory returns to the kernel at once, so that a
-// memory budget can be kept exactly.
+// budget holds.
 #ifndef CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 #define CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 

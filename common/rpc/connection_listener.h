@@ -37,14 +37,14 @@ class ConnectionListener {
 
   // Prepares the builder's server to receive the connections. Must be called once.
   void AddTo(grpc::ServerBuilder& builder);
-  // Passes connections to the server from now on. The server must live until Stop. RESOURCE_EXHAUSTED (MEMORY_LIMIT):
-  // the system refused a thread.
+  // Passes connections to the server, which must live until Stop. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused
+  // a thread.
   absl::Status Serve(grpc::Server& server);
   // Closes the port. The server keeps the connections that it already has. Idempotent.
   void Stop();
 
-  // Sets what the health service answers for one service, or for all services, to peers and to strangers. Thread-safe.
-  // Must be called after Serve.
+  // Sets what the health service answers for one service, or for all services, to peers and to strangers. Thread-safe;
+  // after Serve.
   void SetServing(const std::string& service, bool serving);
   void SetAllServing(bool serving);
 

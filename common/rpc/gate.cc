@@ -222,8 +222,8 @@ Gate::Turn Gate::ContinueProof(Stranger& stranger) {
     if (length <= 0) return Turn::kGoes;
     const ServerProof::Step step = stranger.proof->Take({bytes.data(), static_cast<size_t>(length)});
     if (!step.send.empty()) {
-      // A client waits for the answer before it sends more. Bytes that come too early would fill the kernel's memory,
-      // so such a client is refused.
+      // A client waits for the answer before it sends more. Early bytes would fill the kernel's memory, so they are
+      // refused.
       char early = 0;
       if (recv(connection, &early, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return Turn::kGoes;
       if (!SendWhole(connection, step.send)) return Turn::kGoes;

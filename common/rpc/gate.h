@@ -28,8 +28,8 @@ namespace cairn {
 struct GateOptions {
   // Returns whether a new connection is passed without a proof, before any byte is read from it. Null: none is.
   std::function<bool(int connection)> knows;
-  // Returns the current keys by which peers prove themselves; null if there are none yet, so no peer can. Unset: proofs
-  // are not supported here.
+  // Returns the current keys by which peers prove themselves; null if there are none yet. Unset: there are no proofs
+  // here.
   std::function<std::shared_ptr<const PeerKeys>()> keys;
   // Passes connections that begin with HTTP/2 without a proof (--insecure).
   bool insecure = false;
@@ -43,8 +43,8 @@ class Gate {
  public:
   // How long a connection may take to prove itself.
   static constexpr absl::Duration kProofTime = absl::Seconds(5);
-  // How long a stranger's connection that asks for the health may last. It is then closed, also during a Watch call,
-  // which the caller repeats.
+  // How long a stranger's connection that asks for the health may last. This also ends a Watch call, which the caller
+  // repeats.
   static constexpr absl::Duration kSessionTime = absl::Minutes(1);
   // The maximum number of strangers that ask for the health at a time.
   static constexpr size_t kMostSessions = 32;

@@ -29,8 +29,8 @@ namespace {
 
 using Fault = ClientProof::Fault;
 
-// If an address has not answered after this time, the next address of the name is tried in parallel (RFC 8305,
-// "connection attempt delay").
+// If an address has not answered after this time, the name's next one is tried too (RFC 8305, "connection attempt
+// delay").
 constexpr absl::Duration kStagger = absl::Milliseconds(250);
 
 constexpr char kSilent[] = "does not answer: it is stopped, frozen or very busy, or the network does not lead there";

@@ -10,8 +10,8 @@
 
 namespace cairn {
 
-// The kind of server at an address. Each role has keys of its own, so that an agent cannot pretend to be a coordinator
-// although both know the token.
+// The kind of server at an address. Each role has its own keys, so that an agent cannot pose as a coordinator by the
+// same token.
 enum class ServerRole { kCoordinator, kAgent };
 
 // The keys of one token. Immutable.

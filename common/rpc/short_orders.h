@@ -12,8 +12,7 @@ namespace cairn {
 // in the last response that the agent has applied.
 void ShortenOrders(const std::string& job, bool same_plan, v1::SynchronizeAgentResponse& orders);
 
-// Restores the omitted fields. `last_plan`: the current plan of the last applied response. Complete orders stay as they
-// are.
+// Restores the omitted fields. `last_plan`: the current plan of the last applied response. Complete orders stay.
 void CompleteOrders(const std::string& job, const std::string& last_plan, v1::SynchronizeAgentResponse& orders);
 
 }  // namespace cairn

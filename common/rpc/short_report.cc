@@ -102,8 +102,7 @@ v1::AgentState Changes(const std::vector<const v1::AgentState*>& known, const v1
   return changes;
 }
 
-// Clears the lists and messages of `save` that `change` has, so that merging replaces them. Otherwise a list would grow
-// with every report that has it.
+// Clears the lists and messages of `save` that `change` has, so that merging replaces them and lists do not grow.
 void ClearReplaced(const v1::SaveState& change, v1::SaveState& save) {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   change.GetReflection()->ListFields(change, &fields);

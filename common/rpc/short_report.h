@@ -14,8 +14,7 @@ namespace cairn {
 // equal in all of these states is omitted. Not thread-safe.
 class ReportShortener {
  public:
-  // Must be called when the agent has registered: the coordinator then knows no state of it. `allowed`: whether the
-  // coordinator accepts short reports.
+  // Must be called after a registration, when the coordinator knows no state. `allowed`: it accepts short reports.
   void Begin(bool allowed);
   // Removes from a request, which has the complete state and a sequence, the fields that the coordinator knows.
   void Shorten(v1::SynchronizeAgentRequest& request);

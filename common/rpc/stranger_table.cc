@@ -36,8 +36,8 @@ std::optional<StrangerTable::Number> StrangerTable::Victim(const std::string& gr
   const Group& largest = own_size + 1 > largest_size ? own->second : groups_.at(largest_name);
   if (!largest.silent.empty()) return *largest.silent.begin();
   const Number oldest = *largest.speaking.begin();
-  // With the newcomer, its group must still be smaller than the largest one. Otherwise it has no better right to a
-  // place than the oldest stranger.
+  // With the newcomer, its group must still be smaller than the largest one. Otherwise the oldest stranger keeps its
+  // place.
   const bool has_right = own_size + 1 < largest_size;
   return has_right || old_enough(oldest) ? std::optional(oldest) : std::nullopt;
 }

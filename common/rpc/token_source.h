@@ -1,5 +1,4 @@
-// Finds the tokens of a process, by which it proves itself to its peers: those of --token-file, or those at the usual
-// places.
+// Finds the tokens by which a process proves itself to its peers: those of --token-file, or at the usual places.
 #ifndef CAIRN_COMMON_RPC_TOKEN_SOURCE_H_
 #define CAIRN_COMMON_RPC_TOKEN_SOURCE_H_
 

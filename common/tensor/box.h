@@ -29,7 +29,6 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// Returns the box of the whole tensor.
 Box WholeBox(std::span<const int64_t> global_shape);
 
 // Returns true if `box` lies inside a tensor of `global_shape`: it has as many dimensions, no negative number, and does

@@ -10,8 +10,7 @@
 
 namespace cairn {
 
-// Executes `copies`, whose targets must not overlap, on up to `threads` threads, this one included. They need not be
-// simplified.
+// Executes copies with disjoint targets on up to `threads` threads, this one included. They need not be simplified.
 void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads);
 
 // Calls work(0) .. work(count - 1) on up to `threads` threads, this one included.
