@@ -25,7 +25,7 @@ void AddPlaces(const CommandDescription& command, const std::string& path,
     if (!option.positional) place.options.push_back(&option);
   }
   for (const OptionDescription* option : inherited) {
-    if (option->names.front() != "--help") place.options.push_back(option);
+    if (option->names.front() != "--help") place.options.push_back(option);  // every command has its own
   }
   const std::vector<const OptionDescription*> options = place.options;
   places.push_back(std::move(place));
