@@ -1,5 +1,5 @@
-// Page-aligned memory from the kernel, as O_DIRECT needs it. Freed memory returns to the kernel at once, so that a
-// budget holds.
+// Page-aligned memory from the kernel, as O_DIRECT needs it. Freed memory returns to the kernel at once, so a memory
+// budget is exact.
 #ifndef CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 #define CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 

@@ -17,7 +17,7 @@ struct OpenFileShares {
 };
 // Returns the shares of a limit. The rest is for connections of peers.
 OpenFileShares SharesOfOpenFiles(uint64_t limit);
-// Returns how many peers fit into a limit.
+// Returns how many connections of peers a limit on open files allows.
 uint64_t PeersWithin(uint64_t limit);
 // Returns a limit that is enough for this many peers.
 uint64_t LimitForPeers(uint64_t peers);

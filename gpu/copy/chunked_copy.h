@@ -45,7 +45,7 @@ class ChunkedCopy {
   struct Lane {
     const DeviceContext* device = nullptr;
     std::vector<Piece> pieces;
-    size_t next = 0;    // piece
+    size_t next = 0;    // index into `pieces`
     int64_t taken = 0;  // bytes of that piece that are enqueued
     // Each is recorded behind one of the enqueued chunks. events[first] belongs to the older chunk.
     std::array<std::unique_ptr<DeviceEvent>, 2> events;

@@ -47,7 +47,7 @@ class OverlapState {
   std::vector<Streams> Guards();
   // The waits of the first `count` guards are enqueued.
   void Served(size_t count);
-  // Waits until a guard waits, at most `seconds`.
+  // Waits for a call of Guard, at most `seconds`.
   void AwaitGuard(double seconds);
   // The copies have ended or failed, so no update needs to wait any more.
   void Copied();
