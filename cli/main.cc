@@ -51,10 +51,10 @@ int main(int argc, char** argv) {
       .Fits(cairn::IsHostPort, "host:port, for example 127.0.0.1:7420");
   cairn::Argument token_file =
       app.AddOption("--token-file", context.token_file,
-                    "File with the token that the coordinator asks for (default: looked for by its address in this "
+                    "File with the coordinator's token (default: searched for by the coordinator's address in this "
                     "user's runtime directory)")
           .FromEnvironment("CAIRN_TOKEN_FILE");
-  app.AddFlag("--insecure", context.insecure, "Have no token; of `up`: ask for none")
+  app.AddFlag("--insecure", context.insecure, "Use no token; with `up`: start services that need none")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);
   std::vector<std::string> training;

@@ -10,13 +10,13 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr size_t kKept = 2;  // what one load holds
+constexpr size_t kKept = 2;  // the number of buffers of one load
 
 }  // namespace
 
 class BufferPool::Room {
  public:
-  // They are counted in `held` already.
+  // `bytes` are already counted in `held`.
   Room(uint64_t bytes, std::shared_ptr<std::atomic<uint64_t>> held)
       : bytes_(bytes), left_(bytes), held_(std::move(held)) {}
   ~Room() { *held_ -= bytes_; }
@@ -41,7 +41,7 @@ class BufferPool::Room {
 uint64_t BufferPool::WholePages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 absl::Status BufferPool::Count(uint64_t bytes, uint64_t beside) {
-  // Counted before it is made, so that two at a time do not take the same room.
+  // Counts before the memory is made, so that two calls at a time cannot use the same part of the budget.
   const uint64_t before = held_->fetch_add(bytes);
   const absl::Status fits = CheckMemory(bytes + beside, before, budget_, ReadMemoryLimits());
   if (!fits.ok()) *held_ -= bytes;
@@ -59,7 +59,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakePages(const std::s
     uncount();
     return made.status();
   }
-  // Frees the memory before it is counted as free.
+  // The deleter frees the memory before it reduces the count.
   SharedMemory* const memory = made->get();
   return std::shared_ptr<SharedMemory>(memory, [owned = *made, uncount = std::move(uncount)](SharedMemory*) mutable {
     owned.reset();
@@ -103,7 +103,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Take(uint64_t bytes) {
       free_.erase(buffer);
       return taken;
     }
-    free_.clear();  // too small: their room is better used
+    free_.clear();  // too small, so their memory is freed
   }
   return MakeCounted("cairn-read", bytes);
 }

@@ -1,5 +1,5 @@
-// The shared memory of an agent: what it holds counts against one budget. Read buffers outlive a load, so that the next
-// one finds their pages made.
+// Allocates the shared memory of an agent within one budget. Keeps read buffers after a load, so that the next load
+// need not allocate their pages again.
 #ifndef CAIRN_AGENT_READER_BUFFER_POOL_H_
 #define CAIRN_AGENT_READER_BUFFER_POOL_H_
 
@@ -19,42 +19,42 @@ namespace cairn {
 // Thread-safe.
 class BufferPool {
  public:
-  // A part of the budget that is kept for memory which is made later: it counts as held as long as the room, or memory
-  // that was made in it, is there. Thread-safe.
+  // A part of the budget that is reserved for memory that is made later. It counts as held while the Room, or memory
+  // that was made from it, exists. Thread-safe.
   class Room;
 
-  // `budget`: of all that is held, bytes; 0 for what container and machine allow. `threads` make the pages.
+  // `budget`: the limit for all held memory, in bytes; 0: only the limits of container and machine count. `threads`:
+  // how many threads allocate the pages of new memory.
   BufferPool(uint64_t budget, int threads)
       : budget_(budget), threads_(threads), held_(std::make_shared<std::atomic<uint64_t>>(0)) {}
 
-  // Populated memory of at least `bytes` that is no read buffer: a slab, the source of a reshard. It counts until its
-  // last holder has let go of it. Buffers that are not out are freed first.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the message has what is needed, the budget, and what is held of it.
-  // If it fits into `room`, it is taken from there, and goes back there; else it counts for itself. `room` may be null.
+  // Returns populated memory of at least `bytes` that is no read buffer: a slab, or the source of a reshard. It counts
+  // as held until its last owner releases it. If it fits into `room`, which may be null, it uses that reservation, and
+  // returns it to the room at the end. Else it counts in addition, and unused read buffers are freed first.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the message says how much is needed, the budget, and how much is held.
   absl::StatusOr<std::shared_ptr<SharedMemory>> Make(const std::string& name, uint64_t bytes,
                                                      const std::shared_ptr<Room>& room = nullptr);
-  // Keeps room for `bytes`, if it fits with `beside` bytes more that its user is about to take.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): it does not fit; the message has the numbers.
+  // Reserves `bytes` of the budget, if they fit together with `beside` more bytes that the caller will allocate next.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): they do not fit; the message has the numbers.
   absl::StatusOr<std::shared_ptr<Room>> Reserve(uint64_t bytes, uint64_t beside);
-  // Returns whether so many bytes more fit now.
+  // Returns whether `bytes` more bytes fit now.
   bool Fits(uint64_t bytes);
-  // Returns how much room memory of `bytes` takes: it has whole pages.
+  // Returns the size of memory of `bytes` bytes, rounded up to whole pages.
   static uint64_t WholePages(uint64_t bytes);
 
-  // Returns a populated buffer of at least `bytes`. Its contents are undefined.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT).
+  // Returns a populated read buffer of at least `bytes`, with undefined contents. RESOURCE_EXHAUSTED: as Make.
   absl::StatusOr<std::shared_ptr<SharedMemory>> Take(uint64_t bytes);
   void GiveBack(std::shared_ptr<SharedMemory> buffer);
-  // Frees what is not out.
+  // Frees read buffers that are not in use.
   void Trim();
   // Returns how many bytes are held now.
   uint64_t held() const { return held_->load(); }
 
  private:
-  // Counts `bytes` as held, if they fit with `beside` bytes more.
+  // Counts `bytes` as held, if they fit together with `beside` more bytes.
   absl::Status Count(uint64_t bytes, uint64_t beside = 0);
   absl::StatusOr<std::shared_ptr<SharedMemory>> MakeCounted(const std::string& name, uint64_t bytes);
-  // Makes memory that is counted already. Calls `uncount` once: when the memory is gone, or if there will be none.
+  // Makes memory that is already counted. Calls `uncount` once: when the memory is freed, or if making it fails.
   absl::StatusOr<std::shared_ptr<SharedMemory>> MakePages(const std::string& name, uint64_t bytes,
                                                           std::function<void()> uncount) const;
 

@@ -22,7 +22,7 @@ TEST(BufferPoolTest, Budget_SlabsSourcesAndBuffersAreHeld_CountsThemAll) {
   EXPECT_TRUE(HasReason(pool.Take(4 * kPage).status(), Reason::kMemoryLimit));
   auto read = pool.Take(3 * kPage).value();
   EXPECT_TRUE(HasReason(pool.Take(1).status(), Reason::kMemoryLimit));
-  // Whoever holds memory last gives its room back, also a lender that outlives its load.
+  // The last owner of memory releases its part of the budget, even after the load has ended.
   auto lent = source;
   source.reset();
   EXPECT_FALSE(pool.Take(1).ok());
@@ -47,11 +47,11 @@ TEST(BufferPoolTest, Reserve_OthersTakeWhatIsLeft_MemoryOfTheRoomIsMadeAllTheSam
   EXPECT_EQ(pool.held(), 10 * kPage);
   EXPECT_TRUE(HasReason(pool.Make("second", 3 * kPage, room).status(), Reason::kMemoryLimit))
       << "the room has two pages left, and the pool none";
-  // What is freed goes back to the room, and nobody else gets it.
+  // Freed memory goes back to the room, and no other memory gets it.
   first.reset();
   EXPECT_TRUE(HasReason(pool.Make("another", 1).status(), Reason::kMemoryLimit));
   auto second = pool.Make("second", 6 * kPage, room).value();
-  // The room is there until its last memory is gone.
+  // The room exists until its last memory is freed.
   room.reset();
   EXPECT_EQ(pool.held(), 10 * kPage);
   second.reset();

@@ -1,4 +1,4 @@
-// Counts where the bytes of one load come from.
+// Counts the bytes of one load by where they come from.
 #ifndef CAIRN_AGENT_READER_LOAD_COUNTERS_H_
 #define CAIRN_AGENT_READER_LOAD_COUNTERS_H_
 
@@ -11,10 +11,10 @@
 namespace cairn {
 
 struct LoadCounters : ReadCounters {
-  std::atomic<uint64_t> slab = 0;  // bytes that were not read from storage: this agent still had them in its slab
+  std::atomic<uint64_t> slab = 0;  // bytes from this agent's slab, which were not read from storage
 
-  // Returns the way that most bytes of storage took. It is the slab if none was read there, and unspecified if nothing
-  // was read at all.
+  // Returns the way in which most bytes were read from storage. If none were read from storage: the slab, or
+  // unspecified if there were no bytes at all.
   v1::IoPath io_path() const;
 };
 

@@ -1,4 +1,4 @@
-// Lends bytes of this rank to consumers, its own rank and others, round by round: from a reader of files, or from
+// Serves bytes of this rank to consumers (its own rank and others), round by round. The bytes come from files, or from
 // memory that a trainer has staged.
 #ifndef CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_
 #define CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_
@@ -14,19 +14,19 @@
 
 namespace cairn {
 
-// Says where a shard that the consumer asked for lies in the buffer; by number in the lender's layout.
+// The position of a shard in the buffer. `shard` is its number in the serving rank's layout.
 struct LentShard {
   uint32_t shard = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
 
-// A round that stands in its buffer. The bytes stay as they are until the consumer has released the round.
+// A round whose bytes are in a buffer. They do not change until the consumer has released the round.
 struct RoundBuffer {
   uint64_t descriptor_id = 0;
   uint64_t bytes = 0;
   std::shared_ptr<SharedMemory> memory;
-  // Set for a save.
+  // Set for a save, with the shards that the consumer asked for.
   std::vector<LentShard> shards = {};
 };
 
@@ -36,13 +36,13 @@ class ByteServer {
   using Done = std::function<void(absl::StatusOr<RoundBuffer>)>;
   virtual ~ByteServer() = default;
 
-  // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number
-  // to forget the call by; 0 if `done` was called already.
+  // Releases all rounds below `released_below`, as Release does. Then calls `done` once: when the bytes of `round` are
+  // in its buffer, or with the error of the load. Returns a number for Forget; 0 if `done` was already called.
   virtual uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) = 0;
-  // `done` will not be called any more, unless it is being called now.
+  // Drops the call: its `done` is not called any more, unless it is running now.
   virtual void Forget(uint64_t call) = 0;
   virtual void Release(uint32_t consumer, uint32_t released_below) = 0;
-  // Gives everything up; those who wait are told `why`. Idempotent.
+  // Ends the service; waiting calls get the error `why`. Idempotent.
   virtual void Stop(const absl::Status& why) = 0;
 
   struct Progress {

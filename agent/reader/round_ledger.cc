@@ -33,7 +33,7 @@ void RoundLedger::Release(uint32_t consumer, uint32_t below) {
 
 RoundLedger::Standing RoundLedger::StandingOf(uint32_t round) const {
   if (round >= read_) return Standing::kNotYet;
-  // The buffer is the next but one's as soon as all have released it.
+  // When all consumers have released this round, its buffer may already hold round + 2.
   return Released(round) ? Standing::kGone : Standing::kReady;
 }
 
@@ -42,7 +42,7 @@ absl::Status RoundLedger::CheckConsumer(uint32_t consumer, uint32_t round) const
     return MakeError(Reason::kBadRequest, absl::StrCat("round ", round, " of a plan with ", rounds()));
   }
   if (!std::binary_search(consumers_[round].begin(), consumers_[round].end(), consumer)) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", consumer, " takes nothing from round ", round));
+    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", consumer, " receives nothing from round ", round));
   }
   return absl::OkStatus();
 }

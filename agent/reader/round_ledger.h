@@ -1,5 +1,4 @@
-// Knows which rounds of a load stand in which of the two read buffers, and who still needs them. Decides only; holds no
-// bytes.
+// Tracks which rounds of a load are in the two read buffers, and which consumers still need them. Holds no bytes.
 #ifndef CAIRN_AGENT_READER_ROUND_LEDGER_H_
 #define CAIRN_AGENT_READER_ROUND_LEDGER_H_
 
@@ -13,17 +12,17 @@
 
 namespace cairn {
 
-// Round r uses buffer r % 2, once every consumer of round r - 2 has released that. Not thread-safe.
+// Round r uses buffer r % 2, after every consumer of round r - 2 has released round r - 2. Not thread-safe.
 class RoundLedger {
  public:
   explicit RoundLedger(const v1::ReadPlan& plan);
 
-  // The round to read now: the next one, if its buffer is free. Nothing: wait for releases, or all are read.
+  // Returns the next round to read; nothing if its buffer is in use, or if all rounds are read.
   std::optional<uint32_t> NextToRead() const;
   void MarkReady(uint32_t round);
 
-  // A consumer needs no round below `below` any more. Never takes a release back. Counts for rounds that have been read
-  // only: what a consumer says of later ones releases nothing. A rank that is no consumer is ignored.
+  // Records that a consumer does not need the rounds below `below` any more. A release cannot be taken back. It applies
+  // only to rounds that have been read: releases of later rounds are ignored, and so are ranks that are no consumers.
   void Release(uint32_t consumer, uint32_t below);
 
   enum class Standing { kNotYet, kReady, kGone };
@@ -39,7 +38,7 @@ class RoundLedger {
 
   std::vector<std::vector<uint32_t>> consumers_;  // by round, ascending
   std::map<uint32_t, uint32_t> released_below_;   // by consumer
-  uint32_t read_ = 0;                             // rounds below this stand, or stood, in their buffers
+  uint32_t read_ = 0;                             // rounds below this have been read
 };
 
 }  // namespace cairn

@@ -19,7 +19,7 @@ namespace {
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
 uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 
-// Bytes that come through the page cache are read and checked in parts that a core's second-level cache holds.
+// Buffered reads are done and checked in parts that fit into a core's second-level cache.
 constexpr uint64_t kCachedPartBytes = uint64_t{256} << 10;
 
 std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad8)); }
@@ -29,18 +29,18 @@ std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZe
 struct RoundReader::File {
   const v1::ReadFile* plan = nullptr;
   std::string path;  // for messages
-  // Its image begins here, if it is in the slab.
+  // Where the file's image begins in the slab, if it is there.
   std::optional<uint64_t> slab_offset;
   Mutex mutex;
-  std::unique_ptr<StoredFile> reader ABSL_GUARDED_BY(mutex);  // null while nothing was read from storage
-  // Right by its checksum; parsed when the first part of an item is verified, and then dropped.
+  std::unique_ptr<StoredFile> reader ABSL_GUARDED_BY(mutex);  // null until the file is read from storage
+  // The header, whose checksum is right. Dropped when it is parsed, which is when a part of an item is first verified.
   std::string header ABSL_GUARDED_BY(mutex);
   bool header_parsed ABSL_GUARDED_BY(mutex) = false;
   absl::Status header_error ABSL_GUARDED_BY(mutex);
-  // Per item of the plan's; set once.
+  // For each item of `plan`; set once.
   std::vector<ItemChecksums> checksums ABSL_GUARDED_BY(mutex);
 
-  // DATA_LOSS: the header is not the one that was written.
+  // Stores the header. DATA_LOSS: its checksum differs from the manifest's.
   absl::Status TakeHeader(std::string bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
     if (crc32c == plan->header_crc32c()) {
@@ -54,7 +54,7 @@ struct RoundReader::File {
   }
 };
 
-// The CRC32C of some bytes of one block of one item, by where the bytes begin in the item.
+// The CRC32C of some bytes within one block of an item. `begin` is their offset in the item.
 struct RoundReader::Fragment {
   size_t item = 0;
   uint64_t begin = 0;
@@ -62,7 +62,7 @@ struct RoundReader::Fragment {
   uint32_t crc32c = 0;
 };
 
-// A part of a read that is read at once.
+// A part of a read that one system call reads.
 struct RoundReader::Piece {
   size_t read = 0;
   uint64_t file_offset = 0;
@@ -75,8 +75,8 @@ struct RoundReader::Piece {
 
 struct RoundReader::Job {
   const v1::ReadRound* round = nullptr;
-  std::vector<Piece> pieces;                    // by read, ascending
-  std::vector<size_t> first_piece;              // by read; one more at the end
+  std::vector<Piece> pieces;                    // ordered by read and offset
+  std::vector<size_t> first_piece;              // for each read, an index into `pieces`; one more entry at the end
   std::unique_ptr<std::atomic<size_t>[]> left;  // pieces of each read that are not done
   std::atomic<size_t> next = 0;
   Mutex mutex;
@@ -117,7 +117,7 @@ absl::Status RoundReader::CheckPlan() const {
                                 " lies outside the file or its buffer"));
       }
       if (read.file_offset() % kReadAlignment != read.buffer_offset() % kReadAlignment) {
-        return bad(absl::StrCat("a read of ", file.path(), " cannot land in place"));
+        return bad(absl::StrCat("a read of ", file.path(), " has another alignment in the file than in the buffer"));
       }
     }
   }
@@ -151,7 +151,7 @@ absl::StatusOr<StoredFile*> RoundReader::InStorage(File& file) {
   const v1::ReadFile& plan = *file.plan;
   OpenOptions options = {.cache = options_.cache, .bytes = plan.file_bytes(), .counters = &counters_};
   std::unique_ptr<StoredFile> reader;
-  if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
+  if (plan.path().starts_with('/')) {  // imported: the file is outside of the storage
     options.modified_ns = static_cast<int64_t>(plan.modified_ns());
     CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
     CAIRN_ASSIGN_OR_RETURN(reader, everything->Open(plan.path().substr(1), options));
@@ -181,14 +181,14 @@ void RoundReader::LeaveSlab(const absl::Status& why) {
   Log(LogLevel::kError, "slab_differs", {{"error", why}});
 }
 
-// Reads what no piece is read for.
+// Reads bytes that are only needed to verify a block.
 absl::Status RoundReader::ReadFrom(File& file, uint64_t offset, uint64_t bytes, char* to) {
   if (CopyFromSlab(file, offset, bytes, to)) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(StoredFile * reader, InStorage(file));
   return reader->Read(offset, bytes, to, false);
 }
 
-// The block checksums of an item, from the file's header.
+// Returns the block checksums of an item, from the file's header.
 absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t item) {
   MutexLock lock(file.mutex);
   if (!file.header_parsed) {
@@ -227,8 +227,7 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
       {{"file", file.path}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
 }
 
-// Appends the checksums of what was just read, while it is in the processor's cache, cut at the borders of items and
-// blocks.
+// Appends the checksums of bytes that are still in the processor's cache, one fragment for each block of each item.
 void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                         std::vector<Fragment>& fragments) {
   if (file.plan->unverified()) return;
@@ -254,7 +253,7 @@ absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
   const v1::Read& read = job.round->reads(static_cast<int>(piece.read));
   CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
   if (CopyPiece(*file, piece, buffer + piece.buffer_offset)) return absl::OkStatus();
-  // All of it, also what the slab gave: a direct read writes whole blocks.
+  // Reads the whole piece again, including bytes from the slab, because a direct read writes whole blocks.
   piece.fragments.clear();
   piece.from_slab = false;
   CAIRN_ASSIGN_OR_RETURN(StoredFile * reader, InStorage(*file));
@@ -279,7 +278,7 @@ bool RoundReader::CopyPiece(const File& file, Piece& piece, char* to) {
   return true;
 }
 
-// `crc32c` is that of [from, until) of the item, within one block; the rest of the block is read here.
+// `crc32c` is the checksum of [from, until) of the item, which is within one block. Reads the rest of the block.
 absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until,
                                       uint32_t crc32c) {
   CAIRN_ASSIGN_OR_RETURN(const ItemChecksums* expected, BlocksOf(file, item));
@@ -324,7 +323,7 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
       continue;
     }
     if (covered == item_bytes) {
-      // Which block? If the header can be trusted, the message is that much more exact.
+      // If the header is valid, its block checksums tell which block is wrong, for the message.
       const uint64_t item_begin = file->plan->item_offsets(static_cast<int>(item));
       if (!BlocksOf(*file, item).ok()) return Mismatch(*file, item, item_begin, whole, expected);
     }
@@ -340,7 +339,7 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
       CAIRN_RETURN_IF_ERROR(VerifyBlock(*file, item, block, from, until, crc32c));
     }
     if (covered == item_bytes) {
-      // All blocks are right and the whole is not: manifest and header disagree.
+      // All blocks are right but the whole item is not: manifest and header disagree.
       return Mismatch(*file, item, file->plan->item_offsets(static_cast<int>(item)), whole, expected);
     }
   }
@@ -353,7 +352,7 @@ absl::Status RoundReader::FinishRead(Job& job, size_t number, char* buffer) {
   if (!HasReason(verified, Reason::kChecksumMismatch)) return verified;
   CAIRN_ASSIGN_OR_RETURN(const File* file, OpenFile(job.round->reads(static_cast<int>(number)).file()));
   if (!file->slab_offset.has_value()) return verified;
-  // The slab may hold other bytes: of a piece, or of the rest of a block.
+  // The wrong bytes may come from the slab: those of a piece, or the rest of a block.
   LeaveSlab(verified);
   for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
     if (job.pieces[p].from_slab) CAIRN_RETURN_IF_ERROR(ReadPiece(job, job.pieces[p], buffer));
@@ -365,7 +364,7 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
   Job job;
   job.round = &plan_.rounds(static_cast<int>(round));
   const size_t reads = static_cast<size_t>(job.round->reads_size());
-  // Pages of the buffer that two reads share cannot be read in place whole.
+  // If two reads share a page of the buffer, that page cannot be read in place by either.
   std::vector<size_t> order(reads);
   for (size_t i = 0; i < reads; ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {

@@ -1,4 +1,4 @@
-// Fills the buffer of a round, from storage or from what the slab still holds, and verifies what it read.
+// Reads a round into its buffer, from storage or from the slab, and verifies the bytes.
 #ifndef CAIRN_AGENT_READER_ROUND_READER_H_
 #define CAIRN_AGENT_READER_ROUND_READER_H_
 
@@ -24,35 +24,36 @@ struct RoundReaderOptions {
   int io_threads = 2;
   // The size of one read, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
-  // kSpare, or kUse: a state that is small beside the memory that is free is found there by the next load.
+  // kSpare; or kUse, to keep a state that is small compared to the free memory in the page cache for the next load.
   Cache cache = Cache::kSpare;
-  // Files of the plan that stand in the slab are copied from here. Null: all are read from storage.
+  // Files of the plan that are still in this slab are copied from it. Null: all files are read from storage.
   std::shared_ptr<SlabImage> slab = nullptr;
 };
 
-// Reads the rounds of one load. Each file's header is read and compared with the manifest's checksum. An item that a
-// read covers whole is checked by its CRC32C of the manifest; of the others the blocks that a read touches are checked
-// by those of the file's header, for which the rest of a block is read too. Bytes of the slab are checked in the same
-// way, after they were copied to where nobody writes. A file is read from storage instead, and the log says so, if the
-// slab is given up meanwhile or does not hold what the manifest says. Thread-safe but for ReadRound.
+// Reads the rounds of one load. Each file's header is compared with its checksum in the manifest. If a read covers a
+// whole item, the item is compared with its CRC32C in the manifest. Otherwise each block that the read touches is
+// compared with its CRC32C in the file's header; for this the rest of the block is read too. Bytes of the slab are
+// copied first and then checked in the same way. If the slab is given up meanwhile or differs from the manifest, files
+// are read from storage instead, and the log says so. Thread-safe, except that only one ReadRound may run at a time.
 class RoundReader {
  public:
-  // `plan` must outlive it; `directory` is put before its files' paths ("<job>").
+  // `plan` must outlive the reader. `directory` ("<job>") is the prefix of the paths of its files.
   RoundReader(Storage& storage, std::string directory, const v1::ReadPlan& plan, RoundReaderOptions options);
   ~RoundReader();
 
   // INVALID_ARGUMENT (BAD_REQUEST): the plan's numbers contradict each other.
   absl::Status CheckPlan() const;
 
-  // Reads all of a round into `buffer`, which has the round's buffer_bytes rounded up to 4096, 4096-aligned. Returns
-  // when all is there and right, at the first error, or soon after `stop`. DATA_LOSS (CHECKSUM_MISMATCH): names file,
-  // offset and tensor; (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS); UNAVAILABLE (STORAGE_ERROR); CANCELLED
-  // (INTERRUPTED): stopped.
+  // Reads a round into `buffer`, whose size is the round's buffer_bytes rounded up to 4096, and which is 4096-aligned.
+  // Returns when all bytes are read and verified, at the first error, or soon after `stop` became true. DATA_LOSS
+  // (CHECKSUM_MISMATCH): the message names file, offset and tensor; (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS): a
+  // file is missing, too short, or has a wrong header. UNAVAILABLE (STORAGE_ERROR). CANCELLED (INTERRUPTED): `stop`
+  // became true.
   absl::Status ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop);
 
-  // Planned bytes that were read and verified.
+  // Returns the number of planned bytes that were read and verified.
   uint64_t bytes_done() const { return bytes_done_; }
-  // Counts what storage gave, with alignment and verification.
+  // Counts all bytes that were read, including those for alignment and verification.
   const LoadCounters& counters() const { return counters_; }
 
  private:
@@ -62,11 +63,11 @@ class RoundReader {
   struct Job;
 
   absl::StatusOr<File*> OpenFile(uint32_t number);
-  // Opens what stands in storage, if that was not done yet, and compares its header.
+  // Opens the file in storage and checks its header, unless this was already done.
   absl::StatusOr<StoredFile*> InStorage(File& file);
-  // Copies a range of the file out of the slab. False: it is to be read from storage.
+  // Copies a range of the file from the slab. Returns false if it must be read from storage.
   bool CopyFromSlab(const File& file, uint64_t offset, uint64_t bytes, char* to);
-  // Takes all further files from storage.
+  // Reads everything from storage from now on. Logs `why`.
   void LeaveSlab(const absl::Status& why);
   absl::StatusOr<const ItemChecksums*> BlocksOf(File& file, size_t item);
   static void Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
@@ -75,7 +76,7 @@ class RoundReader {
   bool CopyPiece(const File& file, Piece& piece, char* to);
   absl::Status ReadFrom(File& file, uint64_t offset, uint64_t bytes, char* to);
   absl::Status VerifyRead(Job& job, size_t read);
-  // Verifies a read of which all pieces are there. If what came from the slab is not right, it is read anew.
+  // Verifies a read whose pieces are all in the buffer. If bytes of the slab are wrong, reads them from storage.
   absl::Status FinishRead(Job& job, size_t read, char* buffer);
   absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);
   absl::Status Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found, uint32_t expected) const;

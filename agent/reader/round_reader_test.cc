@@ -28,7 +28,7 @@ namespace {
 using testing::Pattern;
 using testing::Whole;
 
-// A bin made by the header's own code from known bytes, and plans that read parts of it.
+// A bin with known bytes, made by RenderHeader, and plans that read parts of it.
 class RoundReaderTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
-// The source's side of a load: reads this rank's rounds into two buffers and lends them to consumers, its own rank and
-// others, until all have released them.
+// The source's side of a load: reads this rank's rounds into two buffers and serves them to consumers (its own rank and
+// others), until all consumers have released them.
 #ifndef CAIRN_AGENT_READER_ROUND_SOURCE_H_
 #define CAIRN_AGENT_READER_ROUND_SOURCE_H_
 
@@ -22,10 +22,10 @@ namespace cairn {
 
 struct RoundSourceOptions {
   RoundReaderOptions reader;
-  // Offers memory to other processes, read-only; and takes that back.
+  // `offer` offers memory to other processes, read-only, and returns its id; `withdraw` ends the offer of an id.
   std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
   std::function<void(uint64_t)> withdraw;
-  // Progress, and the first error; called from the source's thread, without a lock.
+  // Called when there is progress, and for the first error; on the source's thread, without a lock held.
   std::function<void()> on_progress;
   std::function<void(const absl::Status&)> on_error;
 };
@@ -34,17 +34,16 @@ struct RoundSourceOptions {
 class RoundSource final : public ByteServer {
  public:
   RoundSource(Storage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
-  // Stops.
   ~RoundSource() override;
 
-  // Begins to read. Once, before it is shared. RESOURCE_EXHAUSTED (MEMORY_LIMIT): no thread is to be had.
+  // Begins to read. Must be called once and first. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused a thread.
   absl::Status Start();
 
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
   void Forget(uint64_t call) override;
   void Release(uint32_t consumer, uint32_t released_below) override;
 
-  // Returns soon, waits for what is being read.
+  // Waits only for the read that runs now.
   void Stop(const absl::Status& why) override;
 
   Progress progress() override;
@@ -58,7 +57,7 @@ class RoundSource final : public ByteServer {
 
   void Run();
   absl::Status ReadAll();
-  // Returns what a waiting call would be answered now; nothing if it has to wait.
+  // Returns the answer for a waiting call; nothing if it must wait longer.
   std::optional<absl::StatusOr<RoundBuffer>> AnswerFor(uint32_t consumer, uint32_t round)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerWaiting();
@@ -75,7 +74,7 @@ class RoundSource final : public ByteServer {
   RoundBuffer buffers_[2] ABSL_GUARDED_BY(mutex_);
   uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  Mutex stop_mutex_;  // held by the one that stops
+  Mutex stop_mutex_;  // held by the thread that is in Stop
   std::thread thread_;
 };
 

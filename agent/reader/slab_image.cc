@@ -19,7 +19,7 @@ bool SlabImage::Copy(uint64_t offset, uint64_t bytes, char* to) {
 }
 
 void SlabImage::GiveUp() {
-  std::shared_ptr<SharedMemory> slab;  // let go after the lock
+  std::shared_ptr<SharedMemory> slab;  // released after the lock
   MutexLock lock(mutex_);
   slab.swap(slab_);
   while (copying_ > 0) changed_.Wait(mutex_);

@@ -1,5 +1,5 @@
-// Files that this agent has written and that still stand in its slab, for a load that copies them from there. A save
-// takes the slab away from it at any time.
+// The files of an earlier save that are still in this agent's slab. A load copies them from here instead of reading
+// storage. A new save may take the slab at any time (GiveUp).
 #ifndef CAIRN_AGENT_READER_SLAB_IMAGE_H_
 #define CAIRN_AGENT_READER_SLAB_IMAGE_H_
 
@@ -19,10 +19,10 @@ class SlabImage {
   SlabImage(std::shared_ptr<SharedMemory> slab, KeptSavePtr kept) : kept_(std::move(kept)), slab_(std::move(slab)) {}
 
   const KeptSave& kept() const { return *kept_; }
-  // Copies [offset, offset + bytes) of the slab. False, and nothing is copied, once it was given up, and for what lies
-  // outside of the slab. Who copies much does it in parts, because GiveUp waits for the one under way.
+  // Copies [offset, offset + bytes) of the slab. Returns false and copies nothing after GiveUp, or if the range is
+  // outside of the slab. Callers should copy in small parts, because GiveUp waits for a running copy.
   bool Copy(uint64_t offset, uint64_t bytes, char* to);
-  // Returns when nobody copies any more; nobody begins to. Lets the slab's memory go.
+  // Makes later copies fail, waits for running ones, and releases the slab's memory.
   void GiveUp();
 
  private:

@@ -27,15 +27,15 @@ namespace {
 
 constexpr size_t kMaxConnections = 64;
 constexpr int kTimeoutSeconds = 5;
-// So many bytes come before the job's name when somebody asks whose socket it is.
+// The number of bytes before the job's name in the answer to the id 0.
 constexpr size_t kOwnerBytes = 1 + 8 + 4 + 4;
 constexpr size_t kMaxJobBytes = 1024;
-// While nobody can be taken, because all places or the process's descriptors are in use.
+// The pause after no connection could be accepted, because all places or descriptors were in use.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
 void SendAnswer(int connection, int error, int fd) {
   const char byte = static_cast<char>(error);
-  // One byte always fits a fresh socket's buffer; a peer that is gone is its own fault.
+  // One byte always fits into the buffer of a new socket. An error means that the peer has gone, and is ignored.
   (void)SendMessage(connection, {&byte, 1}, error == 0 ? fd : -1);
 }
 
@@ -63,7 +63,7 @@ absl::Status Unreachable(const std::string& path, absl::string_view why, int err
                    {{"address", path}});
 }
 
-// A connection to the descriptor socket of an agent that runs as `owner`, whose calls wait some seconds at most.
+// Connects to the descriptor socket of an agent that runs as `owner`. Calls on it block for some seconds at most.
 absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, uid_t owner) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -86,7 +86,7 @@ absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, uid_t owner) {
   return fd;
 }
 
-// A refused peer's answer may be there before its request is sent, so a failure shows in the answer.
+// Errors are ignored: the agent may refuse the connection before the request is sent, and its answer says so.
 void SendRequest(int connection, uint64_t id) {
   std::string request;
   AppendLittleEndian(id, 8, request);
@@ -172,7 +172,7 @@ bool DescriptorSocket::Take(int connection, uint64_t id, std::vector<UniqueFd>& 
 
 void DescriptorSocket::Answer(int connection, uint64_t id, std::vector<UniqueFd> descriptors) {
   if (id == 0) {
-    // Some hundred bytes, which a fresh socket's buffer holds; a peer that does not read them is its own fault.
+    // Some hundred bytes, which fit into the buffer of a new socket. An error means that the peer has gone.
     const std::string answer = OwnerAnswer(owner_);
     (void)send(connection, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
@@ -184,20 +184,20 @@ void DescriptorSocket::Answer(int connection, uint64_t id, std::vector<UniqueFd>
   SendAnswer(connection, 0, offered->second.fd());
 }
 
-// One thread for all: nothing here blocks, and a peer that says nothing is dropped after some seconds.
+// One thread serves all connections. It never blocks, and closes a silent connection after some seconds.
 void DescriptorSocket::Serve() {
   struct Connection {
     UniqueFd fd;
     unsigned char request[8];
     size_t received = 0;
-    std::vector<UniqueFd> descriptors;  // that came with it
+    std::vector<UniqueFd> descriptors;  // received with the request
     absl::Time deadline;
   };
   std::vector<Connection> connections;
   absl::Time accept_from = absl::InfinitePast();
   while (true) {
     absl::Time now = Clock::Real().SteadyNow();
-    // A listener whose connections cannot be taken stays readable: asked for that, poll would return at once, for ever.
+    // A listener is not polled while its connections cannot be accepted, because poll would return at once.
     const bool full = connections.size() >= kMaxConnections;
     const bool accepting = !full && now >= accept_from;
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}};
@@ -223,7 +223,7 @@ void DescriptorSocket::Serve() {
         if (keep && connection.received == sizeof(connection.request)) {
           Answer(connection.fd.get(), FromLittleEndian(connection.request, 8),
                  std::exchange(connection.descriptors, {}));
-          connection.received = 0;  // a connection may ask for several
+          connection.received = 0;  // a connection may send several requests
           connection.deadline = now + absl::Seconds(kTimeoutSeconds);
         }
       }
@@ -259,7 +259,7 @@ absl::StatusOr<SocketOwner> AskSocketOwner(const std::string& path, uid_t owner)
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(path, owner));
   SendRequest(fd.get(), 0);
   unsigned char answer[kOwnerBytes];
-  // A refusal is one byte alone.
+  // A refusal is a single byte.
   const ssize_t first = recv(fd.get(), answer, 1, 0);
   if (first <= 0) return Unreachable(path, "receive", first < 0 ? errno : ECONNRESET);
   if (answer[0] != 0) return Refused(path, answer[0]);

@@ -1,11 +1,12 @@
-// Hands shared memory to other processes: they connect, send the 8 bytes of a descriptor id (little-endian), and get
-// one byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so knowing one is being told it.
+// A Unix socket that gives shared memory to other processes. A process connects and sends the 8 bytes of a descriptor
+// id (little-endian). The answer is one byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so only
+// a process that was told an id can use it.
 //
-// It also takes descriptors: for an id that the agent has told it for that, a process sends them with the 8 bytes, and
-// the answer is the byte alone.
+// The socket also receives descriptors: the agent tells a process an id for this purpose, and the process sends the
+// descriptors with the 8 bytes. The answer is then the byte alone.
 //
-// The id 0 asks whose socket this is. The answer has no descriptor: the byte 0, then the agent's incarnation (8 bytes),
-// its rank (4), the length of its job's name (4, all little-endian) and the name. A path alone does not say that: two
+// The id 0 asks which agent owns the socket. The answer has no descriptor: the byte 0, the agent's incarnation (8
+// bytes), its rank (4), the length of its job's name (4, all little-endian) and the name. This is needed because two
 // containers of one machine often have different sockets under the same path.
 #ifndef CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
 #define CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
@@ -38,22 +39,22 @@ struct SocketOwner {
 // Thread-safe.
 class DescriptorSocket {
  public:
-  // Listens at `path` until it is destroyed, and tells everybody that asks that it is that of `owner`.
-  // FAILED_PRECONDITION (SOCKET_DIRECTORY).
+  // Listens at `path` until the object is destroyed. `owner` is the answer to the id 0. FAILED_PRECONDITION
+  // (SOCKET_DIRECTORY): as ListenOnUnixSocket.
   static absl::StatusOr<std::unique_ptr<DescriptorSocket>> Listen(const std::string& path, UserPolicy policy,
                                                                   SocketOwner owner);
   ~DescriptorSocket();
 
-  // Offers memory, to writers or, if `read_only`, to readers: then it is sealed first (SharedMemory::OpenReadOnly), so
-  // that no reader ever has memory that others may still come to write. Returns its id.
+  // Offers memory and returns its id. If `read_only`, receivers can only read the memory, and it is sealed first
+  // (SharedMemory::OpenReadOnly), so that no process can map it writable later. Else receivers can write it.
   absl::StatusOr<uint64_t> Offer(std::shared_ptr<SharedMemory> memory, bool read_only);
-  // No more of it; those who have it keep it.
+  // Ends an offer. Processes that already have the descriptor keep it.
   void Withdraw(uint64_t id);
 
-  // Waits for a message with `count` descriptors, of which one message may have kMostDescriptors. Returns its id. Then
-  // `on_come` gets them, once, on the socket's thread, which it must not keep.
+  // Returns an id under which a process may send one message with `count` descriptors (at most kMostDescriptors). When
+  // it comes, `on_come` gets them, once, on the socket's thread; it must not block.
   uint64_t Await(size_t count, std::function<void(std::vector<UniqueFd>)> on_come);
-  // No more of it. `on_come` may be running.
+  // Ends the wait for this id. `on_come` may be running.
   void StopAwaiting(uint64_t id);
 
   const std::string& path() const { return path_; }
@@ -73,9 +74,9 @@ class DescriptorSocket {
 
   DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, UniqueFd listener, UniqueFd wake);
   void Serve();
-  // `descriptors` came with the request.
+  // `descriptors`: those that came with the request.
   void Answer(int connection, uint64_t id, std::vector<UniqueFd> descriptors);
-  // Returns false if nothing is awaited under this id.
+  // Returns false if this id awaits no descriptors.
   bool Take(int connection, uint64_t id, std::vector<UniqueFd>& descriptors);
 
   const std::string path_;
@@ -83,19 +84,20 @@ class DescriptorSocket {
   const SocketOwner owner_;
   const UniqueFd listener_;
   const UniqueFd wake_;  // an eventfd: written once, to end
-  Acceptor acceptor_;    // of the thread
+  Acceptor acceptor_;    // used by the socket's thread only
   Mutex mutex_;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
-// A consumer calls this. `path` is the descriptor socket of an agent that must run as the user `owner`. Waits at most a
-// few seconds. The descriptor is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody is there,
-// or the id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
+// Receives the descriptor of an offered id from the descriptor socket `path`. That socket's agent must run as the user
+// `owner`. Blocks for a few seconds at most. Does not check the descriptor: see LentMemory. UNAVAILABLE
+// (AGENT_UNREACHABLE): nothing listens at `path`, or the id is not offered. PERMISSION_DENIED (PEER_UID): the agent
+// runs as another user than `owner`, or it does not serve this process's user.
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner);
-// Asks whose descriptor socket stands at `path`. Waits and fails as ReceiveDescriptor; an agent of an older version
-// does not know the question: UNAVAILABLE (AGENT_UNREACHABLE).
+// Returns the owner of the descriptor socket `path`. Blocks and fails as ReceiveDescriptor. An agent of an older
+// version does not know this request: UNAVAILABLE (AGENT_UNREACHABLE).
 absl::StatusOr<SocketOwner> AskSocketOwner(const std::string& path, uid_t owner);
 
 }  // namespace cairn

@@ -158,7 +158,7 @@ TEST_F(DescriptorSocketTest, Serve_NoDescriptorLeft_ClosesAtOnceAndAnswersWhenTh
 
 TEST_F(DescriptorSocketTest, Serve_ARequestInTwoParts_IsAnswered) {
   const UniqueFd connection = Connect();
-  const std::string request(8, '\xee');  // an id that nobody offered
+  const std::string request(8, '\xee');  // an id that was not offered
   ASSERT_EQ(send(connection.get(), request.data(), 3, MSG_NOSIGNAL), 3);
   ASSERT_TRUE(AskSocketOwner(path_, geteuid()).ok()) << "the first part has been read by now, or soon will be";
   ASSERT_EQ(send(connection.get(), request.data() + 3, 5, MSG_NOSIGNAL), 5);
@@ -185,7 +185,7 @@ TEST_F(DescriptorSocketTest, AskOwner_AnAgentTookThePath_NamesTheNewOne) {
   EXPECT_EQ(owner->incarnation, UINT64_MAX);
 }
 
-// Sends this id with so many descriptors of one pipe, and returns the answer: 0 or an errno, -1 for none.
+// Sends an id with `count` descriptors of one pipe. Returns the answer: 0 or an errno, -1 for none.
 int Give(int connection, uint64_t id, size_t count) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

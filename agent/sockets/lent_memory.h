@@ -1,5 +1,5 @@
-// Another agent's memory, to be read. It is looked at before it is mapped: whoever reads it must be able to rely on
-// nobody changing it (after its checksums were compared) or cutting it off (which would end the reader by SIGBUS).
+// Memory of another agent that this agent reads. Before it maps the memory, it checks the seals, so that nobody can
+// change the memory later (after its checksums were compared) or truncate it (which would end the reader by SIGBUS).
 #ifndef CAIRN_AGENT_SOCKETS_LENT_MEMORY_H_
 #define CAIRN_AGENT_SOCKETS_LENT_MEMORY_H_
 
@@ -13,13 +13,13 @@
 
 namespace cairn {
 
-// Mapped read-only for as long as it lives. Thread-safe.
+// The memory is mapped read-only while the object exists. Thread-safe.
 class LentMemory {
  public:
   // Maps the first `bytes` of the memory that an agent offers under `id` at its descriptor socket `path`. That agent
   // must run as the user `owner`. UNAVAILABLE (AGENT_UNREACHABLE), PERMISSION_DENIED (PEER_UID): as ReceiveDescriptor.
-  // FAILED_PRECONDITION (MEMORY_UNSEALED): somebody could still write to it or cut it off. UNAVAILABLE
-  // (TRANSPORT_FAILED): it has fewer bytes. RESOURCE_EXHAUSTED (MEMORY_LIMIT).
+  // FAILED_PRECONDITION (MEMORY_UNSEALED): the seals are missing. UNAVAILABLE (TRANSPORT_FAILED): the memory has fewer
+  // bytes. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused to map it.
   static absl::StatusOr<std::shared_ptr<LentMemory>> Map(const std::string& path, uint64_t id, uint64_t bytes,
                                                          uid_t owner);
   ~LentMemory();

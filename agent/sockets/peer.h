@@ -1,4 +1,4 @@
-// Says who is at the other end of a Unix socket, as the kernel knows it.
+// Identifies the process and user at the other end of a Unix socket, from the kernel's information.
 #ifndef CAIRN_AGENT_SOCKETS_PEER_H_
 #define CAIRN_AGENT_SOCKETS_PEER_H_
 
@@ -13,17 +13,17 @@
 namespace cairn {
 
 struct Peer {
-  // It is 0 if the peer lives in another pid namespace.
+  // 0 if the peer is in another PID namespace.
   pid_t pid = 0;
   uid_t uid = 0;
 };
 
-// Tells the end of the process behind a connection. One of the two is set, or none.
+// A descriptor that shows when the peer's process ends. At most one of the two is set.
 struct PeerEnd {
-  // A pidfd, which becomes readable.
+  // A pidfd, which becomes readable when the process ends.
   std::shared_ptr<const UniqueFd> process;
-  // Set if the kernel gives no pidfd: the connection itself, which hangs up. It says less, because a process may also
-  // close its connection and go on.
+  // The connection itself, if the kernel gives no pidfd. It hangs up when the process ends, but also when the process
+  // closes the connection and continues.
   std::shared_ptr<const UniqueFd> connection;
 };
 
@@ -33,19 +33,19 @@ struct Caller {
   PeerEnd end;
 };
 
-// Returns how the end of the peer of a connected Unix socket will show. A peer in another pid namespace has no pid
-// here, so its process is asked for by SO_PEERPIDFD, which Linux has since 6.5.
+// Returns the PeerEnd of a connected Unix socket. It uses SO_PEERPIDFD (Linux 6.5) if possible, because a peer in
+// another PID namespace has no pid here; else pidfd_open(2) of the pid.
 PeerEnd EndOf(int fd, const Peer& peer);
 
-// Returns SO_PEERCRED of a connected Unix socket: the credentials at the time of its connect(2).
-// UNAVAILABLE (STORAGE_ERROR): it is no such socket.
+// Returns SO_PEERCRED of a connected Unix socket: the peer's credentials when it called connect(2). UNAVAILABLE
+// (STORAGE_ERROR): `fd` is no such socket.
 absl::StatusOr<Peer> PeerOf(int fd);
 
-// Says which users may use an agent: its own always, others by --allow-uid.
+// The users that may use an agent: its own user, and those of --allow-uid.
 class UserPolicy {
  public:
   explicit UserPolicy(std::vector<uid_t> allowed = {});
-  // PERMISSION_DENIED (PEER_UID).
+  // PERMISSION_DENIED (PEER_UID): the peer's user is none of them.
   absl::Status Check(const Peer& peer) const;
   // True if only the agent's own user may connect.
   bool only_self() const { return allowed_.size() == 1; }

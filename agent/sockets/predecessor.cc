@@ -22,7 +22,7 @@ constexpr size_t kDigits = 16;
 
 std::string FileIn(const std::string& directory) { return directory + "/incarnation"; }
 
-// Returns what follows the incarnation; empty if it is not known.
+// Returns the text behind the incarnation, which identifies the place; empty if the place is not known.
 std::string NameOf(const AgentPlace& place) {
   struct stat found = {};
   if (place.boot_id.empty() || ::stat(place.directory.c_str(), &found) != 0) return "";
@@ -50,7 +50,8 @@ absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation) {
       WriteAtomically(path, line, {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
           .put.status();
   if (written.ok()) return written;
-  return MakeError(Reason::kSocketDirectory, absl::StrCat("cannot leave it to the next agent: ", written.message()),
+  return MakeError(Reason::kSocketDirectory,
+                   absl::StrCat("the incarnation cannot be stored for the next agent: ", written.message()),
                    {{"file", path}});
 }
 

@@ -1,5 +1,5 @@
-// Remembers which agent process had a socket directory before: a restarted agent shows it to take its rank back at
-// once.
+// Stores in the socket directory which agent process used it last. A restarted agent proves by it that it replaces that
+// process, and so gets its rank back at once.
 #ifndef CAIRN_AGENT_SOCKETS_PREDECESSOR_H_
 #define CAIRN_AGENT_SOCKETS_PREDECESSOR_H_
 
@@ -10,19 +10,21 @@
 
 namespace cairn {
 
-// Says where an agent runs: a directory that was copied, or that another machine sees as well, is another place.
+// Where an agent runs. The stored file also has the boot id and the directory's inode, so a copy of the directory, or
+// the same directory on another machine, is another place.
 struct AgentPlace {
   std::string directory;
   std::string boot_id;
 };
 
-// The incarnation that stands in the agent's own socket directory: of the process before that registered last from
-// this place. 0 if there was none, or if what stands there is no such thing. Whoever listens on the directory's sockets
-// knows that this process has ended, for a live agent gives them to nobody on its machine.
+// Returns the incarnation of the previous agent process, which registered last from this place; 0 if none is stored or
+// the file is invalid. If the caller listens on the directory's sockets, the previous process has certainly ended:
+// while an agent runs, no other process on its machine can take its sockets.
 uint64_t PredecessorIn(const AgentPlace& place);
 
-// Leaves `incarnation` there for the next process, readable by this user alone. To be called when it has registered.
-// FAILED_PRECONDITION (SOCKET_DIRECTORY): it cannot be written; the next process then waits for the end of the lease.
+// Stores `incarnation` for the next process, readable by this user only. Call it after registration.
+// FAILED_PRECONDITION (SOCKET_DIRECTORY): the file cannot be written; the next process must then wait for the end of
+// the lease.
 absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation);
 
 }  // namespace cairn

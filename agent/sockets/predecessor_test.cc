@@ -48,7 +48,7 @@ TEST_F(PredecessorTest, PredecessorIn_FileThatIsNoIncarnation_IsNobody) {
   }
 }
 
-// Its sockets may be in use where the directory was made: whoever listens here has not taken them over.
+// The process at the other place may still run: listening here does not prove that it has ended.
 TEST_F(PredecessorTest, PredecessorIn_DirectoryOfAnotherPlace_IsNobody) {
   ASSERT_TRUE(LeaveToSuccessor(place_, 7).ok());
   EXPECT_EQ(PredecessorIn({directory_, "another machine, or the same after a reboot"}), 0u);

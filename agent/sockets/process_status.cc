@@ -64,7 +64,7 @@ v1::JobRank::TrainerProcess StandingOf(const ProcessLook& now, const std::option
 std::unique_ptr<ProcessStatus> ProcessStatus::Open(pid_t pid, const UniqueFd& process) {
   if (pid <= 0 || !process.valid()) return nullptr;
   UniqueFd status(open(absl::StrCat("/proc/", pid, "/status").c_str(), O_RDONLY | O_CLOEXEC));
-  // The number was the process's own if the process has not ended by now.
+  // If the process has not ended by now, the file that was opened by its number is its own.
   if (!status.valid() || HasEnded(process)) return nullptr;
   return std::unique_ptr<ProcessStatus>(new ProcessStatus(std::move(status)));
 }

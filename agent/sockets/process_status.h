@@ -1,4 +1,4 @@
-// Says how another process stands, as procfs shows it: whether it runs, or nothing can be expected of it.
+// Reads from procfs whether another process runs, is stopped, or has ended.
 #ifndef CAIRN_AGENT_SOCKETS_PROCESS_STATUS_H_
 #define CAIRN_AGENT_SOCKETS_PROCESS_STATUS_H_
 
@@ -14,34 +14,34 @@
 
 namespace cairn {
 
-// What one look at /proc/PID/status says of the process's first thread.
+// The contents of /proc/PID/status at one time. They describe the process's first thread.
 struct ProcessLook {
   char state = 0;  // 'R', 'S', 'D', 'T', 't', 'Z' or 'X'; see proc(5)
-  // How often the kernel has switched from it to another thread.
+  // How often the kernel has switched from this thread to another one.
   uint64_t switches = 0;
 };
 
-// Reads the text of /proc/PID/status; nothing if it lacks the state.
+// Parses the text of /proc/PID/status. Returns nothing if it has no state.
 std::optional<ProcessLook> ParseProcessStatus(std::string_view text);
 
-// Returns how a process stands that was seen so, and so at the look before. Every process that reads a file waits
-// uninterruptibly now and then, so it counts only if it has not moved between two looks.
+// Returns the state of a process from the latest look and the one before. Reading files causes short uninterruptible
+// waits. So the result is UNINTERRUPTIBLE only if it was so in both looks and did not run between them.
 v1::JobRank::TrainerProcess StandingOf(const ProcessLook& now, const std::optional<ProcessLook>& before);
 
 // Not thread-safe.
 class ProcessStatus {
  public:
-  // `process` is a pidfd of the process, by which a process that has got its number is not taken for it. Null if the
-  // process cannot be seen: it is in a container whose processes this one does not see, or its user hides it.
+  // `process` is a pidfd of the process. It protects against a later process that has got the same number. Returns null
+  // if this process cannot see the other one: it is in another container, or procfs hides processes of other users.
   static std::unique_ptr<ProcessStatus> Open(pid_t pid, const UniqueFd& process);
 
-  // Looks again. Two looks should be a second apart.
+  // Reads the state again. Two calls should be a second apart.
   v1::JobRank::TrainerProcess Look();
 
  private:
   explicit ProcessStatus(UniqueFd status) : status_(std::move(status)) {}
 
-  // It stays that of the process that it was opened for, also when another one has the number.
+  // An open /proc/PID/status. It stays that of the same process, even if another process gets the number.
   const UniqueFd status_;
   std::optional<ProcessLook> before_;
 };

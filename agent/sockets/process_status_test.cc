@@ -23,7 +23,7 @@ class Child {
   ~Child() {
     if (pid_ != 0) End();
   }
-  // Returns when the process is stopped, or goes on.
+  // Returns when the process is stopped, or continues.
   void Signal(int signal, int until) {
     kill(pid_, signal);
     int status = 0;

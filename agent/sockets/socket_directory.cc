@@ -40,7 +40,7 @@ absl::Status MakeOwn(const std::string& path, mode_t mode) {
   }
   if (errno != EEXIST) return Fault(path, "it cannot be made", errno);
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return Fault(path, "it cannot be looked at", errno);
+  if (lstat(path.c_str(), &info) != 0) return Fault(path, "its properties cannot be read", errno);
   if (!S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
   if (info.st_uid != geteuid())
     return Fault(path, absl::StrCat("it belongs to user ", info.st_uid, ", not to ", geteuid()));
@@ -85,7 +85,7 @@ absl::StatusOr<UniqueFd> ListenOnUnixSocket(const std::string& path, bool others
   address.sun_family = AF_UNIX;
   if (path.size() > kMaxSocketPath) return Fault(path, "the path is too long for a socket");
   std::memcpy(address.sun_path, path.data(), path.size());
-  // A listener that takes nobody, because its process is stopped, is there all the same. It gives EAGAIN.
+  // A listener whose process is stopped accepts nothing, but it exists: connect then gives EAGAIN.
   UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno == EAGAIN) {
     return Fault(path, "another agent listens there; give each its own --socket-directory");

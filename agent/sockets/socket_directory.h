@@ -1,4 +1,4 @@
-// Makes and checks the directory of the agent's Unix sockets, which must be ours and closed to others.
+// Makes and checks the directory of the agent's Unix sockets. It must belong to this user and be closed to others.
 #ifndef CAIRN_AGENT_SOCKETS_SOCKET_DIRECTORY_H_
 #define CAIRN_AGENT_SOCKETS_SOCKET_DIRECTORY_H_
 
@@ -9,18 +9,18 @@
 
 namespace cairn {
 
-// "<XDG_RUNTIME_DIR or /tmp>/cairn-<uid>/<job>-<rank>", '/' of the job's name written as '_'. Shortened by a hash where
-// a socket's path (108 bytes) would not hold it.
+// Returns "<XDG_RUNTIME_DIR or /tmp>/cairn-<uid>/<job>-<rank>", with '_' for each '/' of the job's name. If a socket's
+// path would be longer than 108 bytes, a hash shortens it.
 std::string DefaultSocketDirectory(const std::string& job, uint32_t rank);
 
-// Makes the directory, and its parent if that is missing too, with mode 0700, or `mode` if others must reach it (then
-// the sockets' peer check stands alone). An existing one is taken only if it is a directory, no link, owned by this
-// user, and not writable by others. FAILED_PRECONDITION (SOCKET_DIRECTORY): it cannot be made or is not such a
-// directory.
+// Makes the directory, and its parent if missing, with mode 0700 (0711 if `others_may_enter`). (Then only the sockets'
+// check of the peer's user protects the agent.) An existing directory is accepted only if it is no link, belongs to
+// this user, and is not writable by others. FAILED_PRECONDITION (SOCKET_DIRECTORY): the directory cannot be made or is
+// not accepted.
 absl::Status PrepareSocketDirectory(const std::string& path, bool others_may_enter);
 
-// Makes a listening socket at `path` with mode 0600 (0666 if others may enter). A socket that stood there is removed,
-// unless somebody answers there. FAILED_PRECONDITION (SOCKET_DIRECTORY): another agent uses it, or it cannot be made.
+// Makes a listening socket at `path` with mode 0600 (0666 if others may enter). Replaces an existing socket on which no
+// process listens. FAILED_PRECONDITION (SOCKET_DIRECTORY): another agent listens there, or the socket cannot be made.
 absl::StatusOr<UniqueFd> ListenOnUnixSocket(const std::string& path, bool others_may_enter);
 
 }  // namespace cairn

@@ -16,8 +16,8 @@ constexpr size_t kReplaced = 32;
 constexpr uint64_t kArmed = 1;
 constexpr uint64_t kAgreed = 2;
 
-// Sequentially consistent, and a full fence between every pair: the trainer writes and reads in the opposite order, and
-// one of the two must see the other (Dekker).
+// Accesses are sequentially consistent, with a full fence after each write. Agent and trainer each write one word and
+// then read the other's; at least one of the two must see the other's write (Dekker).
 uint64_t Read(uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_seq_cst); }
 void Write(uint64_t& word, uint64_t value) {
   std::atomic_ref(word).store(value, std::memory_order_seq_cst);

@@ -1,5 +1,5 @@
-// The agent's side of the control page, through which asking for a save costs the training loop nothing. Its layout and
-// rules stand above AttachRequest in proto/cairn/v1/local_agent_service.proto.
+// The agent's side of the control page: shared memory by which the training loop asks at no cost whether a save is
+// requested. proto/cairn/v1/local_agent_service.proto describes its layout and rules, above AttachRequest.
 #ifndef CAIRN_AGENT_STAGING_CONTROL_PAGE_H_
 #define CAIRN_AGENT_STAGING_CONTROL_PAGE_H_
 
@@ -15,20 +15,20 @@ namespace cairn {
 inline constexpr uint64_t kControlPageBytes = 4096;
 inline constexpr uint64_t kControlPageMagic = 0x314e524941430001;
 
-// Thread-safe against the trainer; one thread of the agent at a time.
+// The trainer may use the page at the same time. On the agent's side, one thread at a time.
 class ControlPage {
  public:
   static absl::StatusOr<std::unique_ptr<ControlPage>> Create();
 
-  // The last step that the trainer reported.
+  // Returns the last step that the trainer reported; nothing if it has reported none.
   std::optional<int64_t> CurrentStep() const;
-  // False, and the page is clear, if the trainer has reported this step or a later one.
+  // Orders a save at `step`, which the trainer must not pass without waiting. Returns false, and clears the page, if
+  // the trainer has already reported this step or a later one.
   bool Arm(int64_t step);
-  // save_requested() may answer the step from now on. False, and the page is clear, if the trainer has given up waiting
-  // for it.
+  // Lets save_requested() return the step from now on. Returns false, and clears the page, if it waits no more.
   bool Agree(int64_t step);
   void Disarm();
-  // Another trainer has taken the place of the one that has this page.
+  // Tells the trainer of this page that another trainer has replaced it.
   void Replaced();
 
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }

@@ -14,14 +14,14 @@
 namespace cairn {
 namespace {
 
-// Version 1 says "no limit" by a number near 2^63.
+// Version 1 of control groups represents "no limit" by a number near 2^63.
 constexpr uint64_t kUnlimited = uint64_t{1} << 60;
 
 std::optional<uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   std::string word;
   uint64_t number = 0;
-  if (!(file >> word) || !absl::SimpleAtoi(word, &number)) return std::nullopt;  // "max" too
+  if (!(file >> word) || !absl::SimpleAtoi(word, &number)) return std::nullopt;  // also for "max"
   return number;
 }
 
@@ -80,7 +80,7 @@ std::vector<MemoryLimit> ReadMemoryLimits(const std::string& root) {
 absl::Status CheckMemory(uint64_t bytes, uint64_t held, uint64_t budget, const std::vector<MemoryLimit>& limits) {
   const auto size = [](uint64_t number) { return FormatSize(static_cast<int64_t>(number)); };
   const auto refuse = [&](const std::string& source, uint64_t limit, uint64_t used) {
-    // Sizes are rounded, so they may seem to fit.
+    // The message says how much is missing, because the rounded sizes may look as if they fit.
     const std::string missing = size(bytes - (limit - std::min(limit, used)));
     return MakeError(Reason::kMemoryLimit,
                      absl::StrCat(size(bytes), " of shared memory are needed, but of ", source, ", ", size(limit), ", ",

@@ -1,5 +1,4 @@
-// Computes what this process may still allocate, from its own budget, the limits of its control groups and the
-// machine's memory.
+// Checks whether this process may allocate more memory: by its budget, its control groups, and the machine's memory.
 #ifndef CAIRN_AGENT_STAGING_MEMORY_LIMIT_H_
 #define CAIRN_AGENT_STAGING_MEMORY_LIMIT_H_
 
@@ -12,20 +11,20 @@
 namespace cairn {
 
 struct MemoryLimit {
-  // "memory.max of /sys/fs/cgroup/job"
+  // For messages: "memory.max of /sys/fs/cgroup/job".
   std::string source;
   uint64_t limit = 0;
-  // So much of the limit is taken and cannot be given back (page cache of files can).
+  // The memory in use that the kernel cannot reclaim. Page cache of files does not count.
   uint64_t used = 0;
 };
 
-// Returns the limits that hold now: those of every control group above this process (for version 1 see
-// Documentation/admin-guide/cgroup-v1/memory.rst, for version 2 cgroup-v2.rst), and the machine's MemAvailable. `root`
-// is put before all paths.
+// Returns the current limits: those of every control group above this process, and the machine's MemAvailable. `root`
+// is the prefix of all paths. Linux describes the files in Documentation/admin-guide/cgroup-v1/memory.rst and
+// cgroup-v2.rst.
 std::vector<MemoryLimit> ReadMemoryLimits(const std::string& root = "");
 
-// RESOURCE_EXHAUSTED (MEMORY_LIMIT): `bytes` more do not fit `budget` (0: none) besides the `held` bytes that count
-// against it, or one of `limits`; the message has the numbers.
+// RESOURCE_EXHAUSTED (MEMORY_LIMIT): `bytes` more bytes exceed `budget` (0: no budget) together with the `held` bytes,
+// or exceed one of `limits`; the message has the numbers.
 absl::Status CheckMemory(uint64_t bytes, uint64_t held, uint64_t budget, const std::vector<MemoryLimit>& limits);
 
 }  // namespace cairn

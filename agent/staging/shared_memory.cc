@@ -32,8 +32,8 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPiece = uint64_t{16} << 20;
 
-// A trainer that attaches needs descriptors for its connections and one for its page of memory. The log says in the
-// same words which of them is the first that is missing (common/rpc/acceptor.h).
+// Whether the log says that descriptors are missing. It uses the same events as common/rpc/acceptor.h, because a
+// trainer that attaches needs descriptors both for connections and for memory.
 std::atomic<bool> no_descriptors = false;
 
 void NoteDescriptors(const absl::Status& missing) {
@@ -60,13 +60,13 @@ absl::Status Refused(std::string_view what, uint64_t bytes, int error) {
       {{"bytes", absl::StrCat(bytes)}, {"errno", absl::StrCat(error)}});
 }
 
-// Makes the pages of a range; 0 or an errno. Kernels before 5.14 do not know MADV_POPULATE_WRITE.
+// Allocates the pages of a range. Returns 0 or an errno. Kernels before 5.14 do not have MADV_POPULATE_WRITE.
 int PopulateRange(char* begin, uint64_t bytes) {
   while (madvise(begin, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
     for (uint64_t at = 0; at < bytes; at += kPage) {
-      // Nobody else has the memory yet, but the compiler must not drop the write.
+      // Writing 0 is safe, because no other process has the memory yet. volatile: the compiler must not drop the write.
       *static_cast<volatile char*>(begin + at) = 0;
     }
     return 0;
@@ -88,8 +88,8 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::st
   }
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return Refused("mapping shared memory", bytes, errno);
-  madvise(data, bytes, MADV_HUGEPAGE);  // fewer faults where the system allows it for shared memory
-  madvise(data, bytes, MADV_DONTDUMP);  // a core file of a checkpoint helps nobody
+  madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults, if the system allows huge pages for shared memory
+  madvise(data, bytes, MADV_DONTDUMP);  // a checkpoint in a core file is of no use
   return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), static_cast<char*>(data), bytes));
 }
 
@@ -124,14 +124,14 @@ absl::Status SharedMemory::Populate(int threads) {
 }
 
 absl::StatusOr<UniqueFd> SharedMemory::OpenReadOnly() const {
-  // The last seal, so that nobody adds one that would take the memory from its writers.
+  // F_SEAL_SEAL forbids further seals, so that no receiver can add one that stops the agent's own writes.
   if (!sealed() && fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 && !sealed()) {
     return MakeError(Reason::kMemoryUnsealed,
                      absl::StrCat("the kernel does not seal shared memory against writing: ",
                                   std::generic_category().message(errno)),
                      {{"errno", absl::StrCat(errno)}});
   }
-  (void)fchmod(fd_.get(), 0400);  // what the seal says, for people who look
+  (void)fchmod(fd_.get(), 0400);  // shows people that the memory is read-only
   const std::string path = absl::StrCat("/proc/self/fd/", fd_.get());
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoError(errno, "open", path);

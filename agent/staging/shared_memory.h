@@ -1,5 +1,5 @@
-// Memory that is handed to another process by descriptor: slabs, read buffers, the control page. A memfd, so that
-// nothing is left after a crash and the 64 MB of a container's /dev/shm do not matter.
+// Memory that is shared with another process by its descriptor: slabs, read buffers, the control page. It is a memfd,
+// so nothing is left over after a crash, and the limit of a container's /dev/shm (64 MB) does not apply.
 #ifndef CAIRN_AGENT_STAGING_SHARED_MEMORY_H_
 #define CAIRN_AGENT_STAGING_SHARED_MEMORY_H_
 
@@ -12,31 +12,33 @@
 
 namespace cairn {
 
-// Memory that is mapped readable and writable for as long as this lives. Its size is sealed, so that no holder of the
-// descriptor can cut it off under another. Only its owner's processes can open it anew. Thread-safe but for the bytes
-// themselves.
+// The memory is mapped readable and writable while the object exists. Its size is sealed, so no holder of the
+// descriptor can truncate it. Only processes of this user can open it again through /proc. Thread-safe, except for the
+// bytes.
 class SharedMemory {
  public:
-  // FAILED_PRECONDITION (MEMORY_UNSEALED): this kernel cannot keep readers from writing. To be asked once, at the
+  // FAILED_PRECONDITION (MEMORY_UNSEALED): the kernel cannot make memory read-only for its receivers. Call it at the
   // start.
   static absl::Status CheckSealing();
 
-  // Makes memory of `bytes` > 0, rounded up to whole pages. It is all zero, and no page is there yet: see Populate.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused.
+  // Makes memory of `bytes` > 0, rounded up to whole pages. It is zero, and no page is allocated yet: see Populate.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused. UNAVAILABLE (STORAGE_ERROR): the process has no descriptor
+  // left.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(const std::string& name, uint64_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Makes all pages from `threads` threads, so that no later write has to wait for one (and so that they count against
-  // this process's container). Check the limits before: a container that exceeds its own is killed.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT).
+  // Allocates all pages with `threads` threads, so that no later write waits for a page, and so that the pages count
+  // against this process's container. Check the limits first, because a container that exceeds its limit is killed.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused.
   absl::Status Populate(int threads);
 
-  // A descriptor to read through. The memory is sealed with the first one: from now on nobody maps it writable or
-  // writes to it through a descriptor, however it was come by (/proc/PID/fd too); whoever has it mapped writable keeps
-  // that. Its pages cannot be given back singly any more: they go with the last mapping and descriptor.
-  // FAILED_PRECONDITION (MEMORY_UNSEALED), UNAVAILABLE (STORAGE_ERROR): the process has no descriptor left.
+  // Returns a read-only descriptor. The first call seals the memory: from then on no process can map it writable or
+  // write to it through any descriptor (also not through /proc/PID/fd). Existing writable mappings stay. Single pages
+  // cannot be freed any more; the memory is freed with its last mapping and descriptor. FAILED_PRECONDITION
+  // (MEMORY_UNSEALED): the kernel does not support this seal. UNAVAILABLE (STORAGE_ERROR): the process has no
+  // descriptor left.
   absl::StatusOr<UniqueFd> OpenReadOnly() const;
   bool sealed() const;
 

@@ -21,13 +21,12 @@ using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 using RequestBytes = grpc::SerializationTraits<Message>;
 
-// The part of the caller's own deadline for which the coordinator is waited for: the caller then still hears why there
-// is no answer.
+// The wait for the coordinator as a part of the caller's time, so that the caller still gets the error.
 constexpr double kShareOfPatience = 0.9;
-// No call of the service is held longer by the coordinator.
+// The coordinator holds no call of the service longer than this.
 constexpr absl::Duration kLongestWait = absl::Seconds(40);
 
-// A call to the coordinator. It lives until both its callers have let go of it.
+// A call to the coordinator. The held call and gRPC's callback share it.
 struct PassedCall {
   grpc::ClientContext context;
   grpc::ByteBuffer request;
@@ -41,7 +40,7 @@ CheckpointRelay::CheckpointRelay(Agent& agent) : agent_(agent) {
   for (int i = 0; i < service->method_count(); ++i) {
     const MethodDescriptor& method = *service->method(i);
     const std::string& path = paths_.emplace_back(absl::StrCat("/", service->full_name(), "/", method.name()));
-    // This is what gRPC generates for a method whose messages stay bytes (WithRawCallbackMethod).
+    // gRPC's generated code does the same for methods whose messages stay bytes (WithRawCallbackMethod).
     AddMethod(
         new grpc::internal::RpcServiceMethod(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC, /*handler=*/nullptr));
     MarkMethodRawCallback(i, new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(

@@ -78,7 +78,7 @@ void LocalServer::Pass(UniqueFd connection) {
   Caller caller = {*peer, EndOf(connection.get(), *peer)};
   {
     MutexLock lock(mutex_);
-    // The number is taken anew only when the connection before is closed.
+    // The descriptor number is used again only after the earlier connection is closed.
     callers_[connection.get()] = std::move(caller);
   }
   grpc::AddInsecureChannelFromFd(server_.get(), connection.release());

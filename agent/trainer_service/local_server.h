@@ -1,4 +1,4 @@
-// A gRPC server on a Unix socket that knows its peers' users, which gRPC's own listener does not.
+// A gRPC server on a Unix socket that checks the users of its callers. gRPC's own listener cannot do this.
 #ifndef CAIRN_AGENT_TRAINER_SERVICE_LOCAL_SERVER_H_
 #define CAIRN_AGENT_TRAINER_SERVICE_LOCAL_SERVER_H_
 
@@ -20,32 +20,33 @@
 
 namespace cairn {
 
-// Layouts travel whole.
+// The maximum size of one message; a layout is sent in one message.
 inline constexpr int kMaxLocalMessageBytes = 68 << 20;
 
 // Thread-safe.
 class LocalServer {
  public:
-  // Listens at `path`, for the users of `policy` to call `services`; everyone else gets PEER_UID for every call, and
-  // cannot make the server read more than a few bytes. FAILED_PRECONDITION (SOCKET_DIRECTORY).
+  // Listens at `path`. The users of `policy` may call `services`. Every call of another user fails with PEER_UID, and
+  // the memory that it can take is bounded (common/rpc/stranger_session.h). FAILED_PRECONDITION (SOCKET_DIRECTORY): as
+  // ListenOnUnixSocket.
   static absl::StatusOr<std::unique_ptr<LocalServer>> Listen(const std::string& path, UserPolicy policy,
                                                              const std::vector<grpc::Service*>& services);
-  // Takes connections from here on; those that came before have waited. To be called once.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused a thread.
+  // Begins to accept connections, including those that wait already. Must be called once. RESOURCE_EXHAUSTED
+  // (MEMORY_LIMIT): the system refused a thread.
   absl::Status Serve();
   ~LocalServer();
 
-  // The process behind a call, by the peer that its context names; nothing if that is not known.
+  // Returns the process that makes a call, by its ServerContext::peer(); nothing for an unknown peer.
   std::optional<Caller> CallerOf(const std::string& peer);
 
-  // No new calls; those that are held are cancelled after `grace`. Idempotent.
+  // Refuses new calls, and cancels held ones after `grace`. Idempotent.
   void Shutdown(absl::Duration grace);
 
   const std::string& path() const { return path_; }
 
  private:
   LocalServer(std::string path, UserPolicy policy, UniqueFd listener);
-  // Whether the user at the other end may come in.
+  // Returns whether the policy allows the user at the other end.
   bool Knows(int connection);
   void Pass(UniqueFd connection);
 
@@ -53,10 +54,11 @@ class LocalServer {
   const UserPolicy policy_;
   const UniqueFd listener_;
   std::unique_ptr<Gate> gate_;
-  absl::Time refusal_logged_ = absl::InfinitePast();  // of the gate's thread
+  absl::Time refusal_logged_ = absl::InfinitePast();  // used by the gate's thread only
   std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
-  std::map<int, Caller> callers_ ABSL_GUARDED_BY(mutex_);  // by descriptor number, which gRPC names its peers by
+  std::map<int, Caller> callers_
+      ABSL_GUARDED_BY(mutex_);  // by descriptor number, which is part of gRPC's name of a peer
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -43,7 +43,7 @@ absl::Status CheckMetrics(const v1::BeginSaveRequest& request) {
   return absl::OkStatus();
 }
 
-// Moves what was answered to `response`, or returns the error.
+// Moves the answer to `response`, or returns the error.
 template <typename Response>
 absl::Status Take(absl::StatusOr<Response> answer, Response* response) {
   if (!answer.ok()) return answer.status();
@@ -51,7 +51,7 @@ absl::Status Take(absl::StatusOr<Response> answer, Response* response) {
   return absl::OkStatus();
 }
 
-// Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
+// Calls `ask` until its answer is not pending, or the time is over, and returns the answer.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
                                    Response* response,
@@ -64,11 +64,11 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
   auto waiter = std::make_shared<SessionHost::Waiter>();
   const auto call = HeldCall::Start(max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), request,
                                                response, ask](HeldCall& held, bool timer) {
-    // An answer that is on its way is the one that is given: the session tells some of them once.
+    // If Forget returns false, an answer is on its way. It must be given: the session gives some answers only once.
     const auto alive = weak.lock();
     if (alive == nullptr || !host.Forget(alive)) return;
     if (!timer || !held.Claim()) return;
-    // A pending answer may say what it waits for.
+    // Asks once more, because a pending answer may say what it waits for.
     auto last = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
     held.AnswerClaimed(Take(std::move(last), response));
   });
@@ -92,7 +92,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
 }  // namespace
 
 absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
-  // A rank that declares nothing has a layout of no bytes: it is given by its digest alone.
+  // A rank that declares nothing has an empty layout, and the reference has only its digest.
   if (reference.layout().empty() && reference.digest() != Digest("")) return absl::OkStatus();
   const bool known =
       agent_.host().Do([&](Session& session, absl::Time) { return session.KnowsLayout(reference.digest()); });
@@ -226,14 +226,14 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
   const bool begun = load->consumer != nullptr;
   const auto call = HeldCall::Start(begun ? MaxWait(*request) : std::min(MaxWait(*request), kStartWait),
                                     [](HeldCall& held, bool timer) {
-                                      if (timer) held.Answer(absl::OkStatus());  // nothing yet
+                                      if (timer) held.Answer(absl::OkStatus());  // no bytes yet
                                     });
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  // Its plan has just come: called again, the load is there.
+  // The load's plan has just come. The trainer calls again, and then the load has a consumer.
   if (!begun) return reactor;
   load->consumer->Receive({request->released_batches().begin(), request->released_batches().end()},
                           [call, response, look](absl::StatusOr<LoadConsumer::Received>& now) {
-                            // A load that others ended has their reason.
+                            // If the load was ended by another rank or the coordinator, returns their reason.
                             absl::Status status = now.status();
                             if (HasReason(status, Reason::kInterrupted)) {
                               if (const absl::Status reason = look().status(); !reason.ok()) status = reason;

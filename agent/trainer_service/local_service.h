@@ -1,4 +1,4 @@
-// LocalAgentService: translates between RPCs and the session. Nothing here decides or blocks.
+// Implements LocalAgentService: translates between RPCs and the agent. It decides nothing and does not block.
 #ifndef CAIRN_AGENT_TRAINER_SERVICE_LOCAL_SERVICE_H_
 #define CAIRN_AGENT_TRAINER_SERVICE_LOCAL_SERVICE_H_
 
@@ -17,7 +17,7 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   // `agent` must outlive the server.
   explicit LocalService(Agent& agent) : agent_(agent) {}
 
-  // Sets how the caller behind the peer of a call (ServerContext::peer) is found; to be called before the first call.
+  // Sets the function that returns the process behind a call, from ServerContext::peer(). Call it first.
   void SetCallerLookup(std::function<std::optional<Caller>(const std::string&)> lookup) { lookup_ = std::move(lookup); }
 
   grpc::ServerUnaryReactor* Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,
@@ -50,9 +50,9 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
                                    v1::DetachResponse* response) override;
 
  private:
-  // Makes the layout that comes with a request known.
+  // Gives the agent the layout that comes with a request.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
-  // Says where the trainer gets the memory of this agent.
+  // Sets the path of the descriptor socket, from which the trainer gets the memory.
   void NameSocket(v1::SlabReference& memory) const;
 
   Agent& agent_;

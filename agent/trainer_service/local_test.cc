@@ -40,7 +40,7 @@ class LocalTest : public ::testing::Test {
  protected:
   void SetUp() override { directory_ = "/tmp/cairn-local-" + RandomToken(6); }
   void TearDown() override { std::filesystem::remove_all(directory_); }
-  // Returns what this process uses while this thread waits; one that polls without end uses most of it.
+  // Returns the processor time that other threads use in half a second. A thread that polls in a loop uses most of it.
   static absl::Duration ProcessorTimeOfHalfASecond() {
     timespec before = {}, after = {};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
@@ -346,7 +346,7 @@ TEST_F(LocalTest, LentMemory_OpenedInAnyWay_IsReadOnlyForEverybodyElse) {
   const UniqueFd again = *ReceiveDescriptor(directory_ + "/d", writers, owner_);
   const UniqueFd reader = *ReceiveDescriptor(directory_ + "/d", readers, owner_);
   for (int fd : {before.get(), again.get(), reader.get()}) {
-    // With the rights of its owner the memory can be opened anew; it still cannot be written.
+    // As the owner of the memory a process can open it again, but still cannot write to it.
     const UniqueFd anew(open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC));
     for (int way : {fd, anew.get()}) {
       if (way < 0) continue;

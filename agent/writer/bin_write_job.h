@@ -1,4 +1,4 @@
-// Says what one rank has to write of a save, and how.
+// Describes what one rank writes for a save, and how.
 #ifndef CAIRN_AGENT_WRITER_BIN_WRITE_JOB_H_
 #define CAIRN_AGENT_WRITER_BIN_WRITE_JOB_H_
 
@@ -16,30 +16,31 @@
 namespace cairn {
 
 struct BinWriterOptions {
-  // Besides them one thread computes checksums.
+  // Threads that write. One more thread computes checksums.
   int io_threads = 2;
   // The size of one write, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
 };
 
 struct BinWriteJob {
-  // The coordinator has made this directory below the root: "<job>/<step>/<attempt>". It must hold `nonce`
-  // (store/write/attempt_owner.h) before anything is written.
+  // The attempt's directory below the root, which the coordinator has made: "<job>/<step>/<attempt>". Nothing is
+  // written unless the directory holds `nonce` (store/write/attempt_owner.h).
   std::string directory;
   uint64_t nonce = 0;
-  // Say where the items lie in the slab, and which files to write. If these are different images of one layout, every
-  // item is copied once more on its way.
+  // `staged`: where the items are in the slab. `target`: which files to write. If the two are different images of one
+  // layout, every item is copied once before it is written.
   SaveImagePtr staged;
   SaveImagePtr target;
-  // True lengths of the layout's objects, in its order. The rest of each slot is zeroed in the slab.
+  // The true lengths of the layout's objects, in bytes, in the layout's order. The rest of each slot is zeroed.
   std::vector<uint64_t> object_bytes;
-  // At least staged->slab_bytes, 4096-aligned; nothing else may write to it meanwhile. If the two images are one, it
-  // holds afterwards what the files hold, byte for byte: headers and moved shards are written into it.
+  // At least staged->slab_bytes bytes, 4096-aligned; nothing else may write to it meanwhile. If `staged` and `target`
+  // are the same image, the slab afterwards equals the files byte for byte: headers and moved shards are written into
+  // it too.
   char* slab = nullptr;
-  // Copies [offset, offset + bytes) of target->moved_in[index] to `to`; waits until they are there. Called from the
-  // writer's threads, only if shards are moved in. Its error ends the job.
+  // Copies [offset, offset + bytes) of target->moved_in[index] (a shard of another rank) to `to`, and blocks until they
+  // have come. Called on the writer's threads, only if shards are moved in. Its error ends the job.
   std::function<absl::Status(size_t index, uint64_t offset, uint64_t bytes, char* to)> fetch_moved;
-  // The headers say these beside the items, so that it is known whose files they are.
+  // Written into the files' headers (BinIdentity).
   std::string job;
   int64_t step = 0;
   uint32_t attempt = 0;

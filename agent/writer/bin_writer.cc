@@ -20,7 +20,7 @@
 namespace cairn {
 namespace {
 
-// Zeroes what the trainer leaves undefined: behind each object in its slot, and behind the data of each file.
+// Zeroes the bytes that the trainer leaves undefined: behind each object in its slot, and behind each file's data.
 void ZeroRests(const BinWriteJob& job) {
   const RankLayout& layout = *job.staged->layout;
   for (size_t i = 0; i < layout.object_count(); ++i) {
@@ -60,7 +60,7 @@ class Run {
         }
         MutexLock lock(mutex_);
         if (threads.empty()) error_ = thread.status();
-        break;  // fewer are only slower
+        break;  // fewer threads are only slower
       }
       Work(false);
       for (std::thread& thread : threads) thread.join();
@@ -88,13 +88,13 @@ class Run {
     uint64_t chunk = 0;
     bool check = false;
   };
-  // Walks through the chunks of all files, one after the other.
+  // A position in the sequence of all chunks of all files.
   struct Cursor {
     size_t file = 0;
     uint64_t chunk = 0;
   };
 
-  // Returns what is next: with `write` a write if there is one left, else a check. No file: nothing is.
+  // Returns the next task: if `write`, a write if one is left; else a check. Task::file is null if there is none.
   absl::StatusOr<Task> Next(bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (write && to_write_.file < files_.size()) {
       PartialBin& file = *files_[to_write_.file];
@@ -114,7 +114,6 @@ class Run {
     return Task();
   }
 
-  // Takes tasks until there is none.
   void Work(bool write) {
     AlignedBuffer scratch;
     while (true) {

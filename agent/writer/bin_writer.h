@@ -1,5 +1,5 @@
-// Writes a rank's bins straight from its slab: large aligned direct writes from a few threads, checksums computed on
-// the way, so that each byte is touched once by the processor and copied by none.
+// Writes a rank's bins straight from its slab, by large aligned direct writes of a few threads. The bytes are not
+// copied, and are read once to compute their checksums.
 #ifndef CAIRN_AGENT_WRITER_BIN_WRITER_H_
 #define CAIRN_AGENT_WRITER_BIN_WRITER_H_
 
@@ -16,14 +16,14 @@ namespace cairn {
 
 struct BinWriteOutcome {
   v1::WriteResult result;
-  // It is "direct", or "buffered" where the file system refused O_DIRECT for at least one file.
+  // "direct", or "buffered" if the file system refused O_DIRECT for at least one file.
   std::string path;
 };
 
-// Returns when all files stand under their names and would survive a power cut; until then nobody finds a file under
-// its name. `stop` is looked at between writes; `bytes_done` grows from 0 to target->file_bytes. On any error, all
-// files that it has made are removed before it returns. FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not
-// there, or is another attempt's. RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS
+// Writes all files of a job. After success the files have their names and survive a power cut; a file gets its name
+// only when it is complete. `stop` is checked between writes. `bytes_done` grows from 0 to target->file_bytes. After an
+// error, all files that it has made are removed. FAILED_PRECONDITION (ROOT_MISMATCH): the directory does not exist, or
+// belongs to another attempt. RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS
 // (FSYNC_FAILED), UNAVAILABLE (STORAGE_ERROR), INVALID_ARGUMENT (PATH_ESCAPE), CANCELLED (SAVE_CANCELLED): `stop`
 // became true.
 absl::StatusOr<BinWriteOutcome> WriteBins(Storage& storage, const BinWriteJob& job, const BinWriterOptions& options,

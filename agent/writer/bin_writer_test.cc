@@ -297,7 +297,7 @@ TEST_F(BinWriterTest, WriteBins_DirectWritesRefusedToSeveralThreads_GoesThroughT
 
 TEST_F(BinWriterTest, WriteBins_DirectWritesRefusedLaterToTwoThreadsAtOnce_DoesBothAgain) {
   BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
-  // The probe passes; then two writes are under way, and both are refused.
+  // The probe succeeds. Then two writes run at the same time, and both are refused.
   std::atomic<int> calls = 0;
   std::atomic<int> refused = 0;
   Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {

@@ -22,7 +22,7 @@ PartialBin::PartialBin(Storage& storage, const BinWriteJob& job, const BinWriter
       file_(file),
       index_(index),
       checksummer_(Begins()),
-      // The slab holds the files as they will be.
+      // True: the slab has the files in their final form.
       contiguous_(job.staged == job.target),
       path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
       chunks_((PaddedToBlock(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
@@ -82,8 +82,8 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
                                 target.world_size, target.total_files};
   const std::string header = RenderHeader(items, checksums, identity, AliasesIn(target, static_cast<size_t>(index_)));
   if (header.size() != file_.header_bytes) {
-    return MakeError(Reason::kInternal, absl::StrCat(path_, ": the header has ", header.size(), " bytes, planned were ",
-                                                     file_.header_bytes));
+    return MakeError(Reason::kInternal, absl::StrCat(path_, ": the header has ", header.size(),
+                                                     " bytes; the planned length is ", file_.header_bytes));
   }
   result.set_header_crc32c(Crc32c(header.data(), header.size()));
   result.set_file_bytes(file_.bytes());

@@ -1,4 +1,4 @@
-// One bin while it is written.
+// One bin that is being written.
 #ifndef CAIRN_AGENT_WRITER_PARTIAL_BIN_H_
 #define CAIRN_AGENT_WRITER_PARTIAL_BIN_H_
 
@@ -18,11 +18,11 @@
 
 namespace cairn {
 
-// The length in whole blocks of a direct write, bytes.
+// Returns the length in bytes, rounded up to whole blocks of a direct write.
 uint64_t PaddedToBlock(uint64_t bytes);
 
-// The chunks of a bin may be written and checked by several threads. Open comes before them, and Finish after the last
-// one. Errors are those of storage; see WriteBins.
+// Several threads may write and check the chunks of a bin. Call Open first, and Finish after the last chunk. Errors:
+// see WriteBins.
 class PartialBin {
  public:
   // The bin is file `index` of job.target. All arguments must outlive it.
@@ -31,35 +31,36 @@ class PartialBin {
 
   int index() const { return index_; }
   uint64_t chunks() const { return chunks_; }
-  // True if storage has refused direct writes: FileWriter::buffered. Asked after Open.
+  // Returns whether storage has refused direct writes (FileWriter::buffered). Call it after Open.
   bool buffered() const { return writer_->buffered(); }
 
-  // Makes the file with room for all of it, so that a full disk is found before anything is written. A file that stands
-  // there is somebody's, and an error.
+  // Makes the file and reserves its full size, so that a full disk is found before anything is written. It is an error
+  // if the file exists, because another process has made it.
   absl::Status Open();
 
-  // Writes chunk `number`. True for the caller that did the last thing and must now call Finish. Thread-safe.
+  // Writes chunk `number`. Returns true to the caller that has finished the last open task of the bin (a write or a
+  // check) and must now call Finish. Thread-safe.
   absl::StatusOr<bool> WriteChunk(uint64_t number, AlignedBuffer& scratch);
 
-  // True if the checksums of a chunk are computed apart from its writing, so that the disk never waits for them: the
-  // memory stays as it is, so the order does not matter.
+  // Returns true if the checksums of a chunk are computed by CheckChunk, independently of its write, so that the disk
+  // never waits for them. This is possible if the chunk's bytes in the slab do not change.
   bool checked_apart(uint64_t number) const { return contiguous_ && !moves_in_[number]; }
-  // Computes the checksums of a chunk; returns as WriteChunk. Thread-safe.
+  // Computes the checksums of a chunk. Returns the same as WriteChunk. Thread-safe.
   bool CheckChunk(uint64_t number);
 
-  // Writes the header, which needs all checksums; then the file is made durable and gets its name.
+  // Writes the header, which contains the checksums of all items. Then makes the file durable and gives it its name.
   absl::StatusOr<v1::FileResult> Finish();
 
-  // Gives its space back; nobody else's file is touched.
+  // Removes the file, if this object has made it.
   absl::Status Remove();
 
  private:
-  // Returns where each item begins in the data, and where the last one ends.
+  // Returns the offset of each item in the data, and the end of the last one.
   std::vector<uint64_t> Begins() const;
-  // Says of each chunk whether bytes of other ranks' shards stand in it.
+  // Returns for each chunk whether it contains bytes of other ranks' shards.
   std::vector<bool> ChunksMovedIn() const;
-  // data[begin, begin + size) of the target, from where the items lie in the staged image, and from other ranks; with
-  // `moved_only` only the latter.
+  // Collects data[begin, begin + size) of the target file in `to`: from the slab, at the items' positions in the staged
+  // image, and from other ranks. With `moved_only`, only the bytes from other ranks.
   absl::Status Gather(uint64_t begin, uint64_t size, char* to, bool moved_only) const;
 
   Storage& storage_;
@@ -73,9 +74,9 @@ class PartialBin {
   const uint64_t chunks_;
   const std::vector<bool> moves_in_;    // by chunk
   std::unique_ptr<FileWriter> writer_;  // null before Open
-  // By chunk; each is written by the thread that has the chunk, and read after the last one is done.
+  // By chunk. The thread that works on a chunk writes its entry; Finish reads all of them.
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
-  std::atomic<uint64_t> left_;  // chunks to write, and to check where that is done apart
+  std::atomic<uint64_t> left_;  // tasks that are not done: chunks to write, and chunks to check
 };
 
 }  // namespace cairn

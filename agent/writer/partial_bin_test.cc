@@ -55,7 +55,7 @@ class PartialBinTest : public ::testing::Test {
     storage_ = *PosixStorage::Open(root_, true, std::move(calls));
   }
   void MakeBin() { bin_ = std::make_unique<PartialBin>(*storage_, job_, options_, job_.target->file[0], 0); }
-  // Opens the bin and writes all of it but for Finish. Returns how often it was said to be the last thing.
+  // Opens the bin and writes all of it, without Finish. Returns how many calls returned true.
   int WriteAll() {
     MakeBin();
     EXPECT_TRUE(bin_->Open().ok());

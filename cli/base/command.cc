@@ -25,15 +25,14 @@ namespace cairn::cli {
 
 namespace {
 
-// These read storage with --root.
+// Commands that read storage with --root.
 constexpr std::array<std::string_view, 5> kReaders = {"list", "show", "jobs", "history", "diff"};
-// These ask a coordinator.
+// Commands that ask a coordinator.
 constexpr std::array<std::string_view, 14> kAskers = {"list", "show",   "jobs",      "history", "diff",
                                                       "save", "status", "cancel",    "delete",  "prune",
                                                       "pin",  "unpin",  "retention", "untag"};
 
-// Returns the text with `option` in each of its commands in backquotes that is one of `verbs` and says neither --root
-// nor --coordinator yet.
+// Adds `option` to each command in backquotes whose verb is in `verbs` and that has neither --root nor --coordinator.
 std::string WithOption(std::string_view text, const std::string& option, std::span<const std::string_view> verbs) {
   constexpr std::string_view kBegin = "`cairn ";
   std::string made;
@@ -52,7 +51,7 @@ std::string WithOption(std::string_view text, const std::string& option, std::sp
   }
 }
 
-// Returns the error with this next action, whatever it said before.
+// Returns the error with `next` as its next action.
 absl::Status WithNext(const absl::Status& status, const std::string& next) {
   std::map<std::string, std::string> metadata = MetadataOf(status);
   metadata["next"] = next;
@@ -111,7 +110,7 @@ int ExitStatusFor(const absl::Status& status) {
   if (const auto metadata = MetadataOf(status); metadata.contains("outcome") && metadata.at("outcome") == "unknown") {
     return kUnknown;
   }
-  // The command line lacks an option.
+  // An option is missing on the command line.
   if (reason == Reason::kBadRequest && MetadataOf(status).contains("option")) return kUsage;
   if (!reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) return kUnknown;
   return kFailed;
@@ -125,14 +124,15 @@ int EndOutput(const CommandContext& context, int exit_status) {
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   const int error = errno;
-  // Whoever reads the first lines only, as `head` does, has all that was wanted.
+  // EPIPE is no failure: a reader such as `head` closes the pipe when it has enough lines.
   if (written || error == EPIPE || exit_status != kDone) return exit_status;
   return ReportError(
       context,
-      MakeError(error == ENOSPC ? Reason::kNoSpace : Reason::kStorageError,
-                absl::StrCat("standard output took only a part of the answer",
-                             error == 0 ? "" : absl::StrCat(": ", std::generic_category().message(error))),
-                {{"next", "What the command was to do is done. Give its output another place, and ask again."}}));
+      MakeError(
+          error == ENOSPC ? Reason::kNoSpace : Reason::kStorageError,
+          absl::StrCat("standard output took only a part of the answer",
+                       error == 0 ? "" : absl::StrCat(": ", std::generic_category().message(error))),
+          {{"next", "The command itself has succeeded. Redirect its output to another place, and run it again."}}));
 }
 
 int ReportError(const CommandContext& context, const absl::Status& status) {
@@ -145,8 +145,8 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   const bool colour = isatty(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
   const auto reason = ReasonOf(status);
   const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
-  // An error of another library may have any bytes, and so may the name of a file. Further lines are indented, so that
-  // none of them can look like one of Cairn's own.
+  // An error of another library, or a file's name, may have any bytes. Further lines are indented, so that none of them
+  // can look like a line of Cairn itself.
   const auto in_lines = [](const std::string& text) {
     return absl::StrReplaceAll(Printable(text, "\n\t"), {{"\n", "\n    "}});
   };
@@ -154,7 +154,7 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
                in_lines(std::string(status.message())).c_str());
   if (!reason) return ExitStatusFor(status);
   std::string next = NextActionOf(status);
-  // What the environment says holds for the next command too, and what the command line says does not.
+  // The next command needs --coordinator too, unless the address comes from the environment.
   const char* everywhere = std::getenv("CAIRN_COORDINATOR");
   if (!context.coordinator.empty() && (everywhere == nullptr || context.coordinator != everywhere)) {
     next = WithOption(next, absl::StrCat("--coordinator ", context.coordinator), kAskers);

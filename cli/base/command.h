@@ -1,4 +1,4 @@
-// Holds what all commands of `cairn` share: exit statuses, the form of errors, table or JSON.
+// What all commands of `cairn` share: exit statuses, the form of errors, table or JSON.
 //
 // A command is one file `<name>_command.cc` with one function `void Add<Name>Command(Command parent, CommandContext&)`
 // that declares its arguments and sets an action; main.cc lists them. An action leaves its exit status in the context.
@@ -16,15 +16,15 @@ namespace cairn::cli {
 
 enum ExitStatus : int {
   kDone = 0,
-  kFailed = 1,  // the operation failed; the answer is known
+  kFailed = 1,  // the operation failed
   kUsage = 2,
-  kUnknown = 3,  // could not be reached or timed out; the answer is unknown
+  kUnknown = 3,  // the outcome is unknown: unreachable or timed out
   kInterrupted = 130,
 };
 
 struct CommandContext {
-  std::string format;       // --format: "table", "json", or empty for what the command prints by default
-  std::string coordinator;  // its address: --coordinator or CAIRN_COORDINATOR
+  std::string format;       // --format: "table", "json", or empty for the command's default
+  std::string coordinator;  // the coordinator's address: --coordinator or CAIRN_COORDINATOR
   std::string token_file;   // --token-file or CAIRN_TOKEN_FILE
   bool insecure = false;    // --insecure or CAIRN_INSECURE
   int exit_status = kDone;
@@ -33,32 +33,33 @@ struct CommandContext {
   bool table_asked() const { return format == "table"; }
 };
 
-// Prints "error: REASON: text" and the next action on standard error, in colour on a terminal; with --format=json it
-// prints a JSON object. It prints nothing for OK. Returns the exit status that fits the error's reason.
+// Prints "error: REASON: text" and the next action to standard error, in colour on a terminal; with --format=json it
+// prints a JSON object instead. Prints nothing for OK. Returns ExitStatusFor(status).
 int ReportError(const CommandContext& context, const absl::Status& status);
 
-// Returns the error with the job, step and root that the command line names, where it does not name them itself: its
-// next action then has them in place of JOB, STEP and ROOT, and its commands read the same root. `name`: a job, or
-// JOB@STEP. If nothing is found there, and the root lies within another one, the next action says which.
+// Returns the error with the job, step and root of the command line in its metadata, except those that it has already.
+// So its next action shows them in place of JOB, STEP and ROOT, and the commands in it read the same root. `name`: a
+// job, or JOB@STEP. If the error says that nothing was found, and `root` lies within another root, the next action
+// names that root.
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
 
 // Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). For "JOB@STEP" the error says which
 // command shows a step.
 absl::Status CheckJobArgument(const std::string& text);
 
-// Returns the JSON as text for scripts: always UTF-8, also where names are not, and printable, because it may reach a
-// terminal. In one line if `indent` is -1.
+// Returns the JSON as text for scripts. The text is always UTF-8 (even if a name in it is not) and printable, because
+// it may be shown on a terminal. It is one line if `indent` is -1.
 std::string JsonText(const nlohmann::ordered_json& json, int indent = 2);
 
-// Ends the output of a command. Returns `exit_status`; kFailed, and says why, if a command that was done could not
-// write all that it had to say, as on a full disk.
+// Flushes standard output at the end of a command. Returns `exit_status`. If the command succeeded but its output could
+// not be written completely, for example on a full disk, it prints an error and returns the error's exit status.
 int EndOutput(const CommandContext& context, int exit_status);
 
-// Returns the error as scripts see it: {"code", "reason", "message", "metadata"}.
+// Returns the error as JSON for scripts: {"code", "reason", "message", "metadata"}.
 nlohmann::ordered_json ErrorToJson(const absl::Status& status);
 
-// Returns kUnknown for reasons that leave the outcome open, kUsage for an error that names a missing option (metadata
-// `option`), else kFailed; kDone for OK.
+// Returns kDone for OK, kInterrupted for INTERRUPTED, kUnknown for a reason that leaves the outcome unknown, kUsage for
+// an error about a missing option (metadata "option"), else kFailed.
 int ExitStatusFor(const absl::Status& status);
 
 }  // namespace cairn::cli

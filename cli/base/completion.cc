@@ -10,11 +10,11 @@
 namespace cairn::cli {
 namespace {
 
-// A command with the words that lead to it, such as "cairn corpus bpe".
+// A command, and the words that name it, for example "cairn corpus bpe".
 struct Place {
   std::string path;
   const CommandDescription* command = nullptr;
-  // Its own and those of the commands above it, which may stand behind it too.
+  // Its own options and those of its parent commands, which may follow it too.
   std::vector<const OptionDescription*> options;
 };
 
@@ -25,8 +25,7 @@ void AddPlaces(const CommandDescription& command, const std::string& path,
     if (!option.positional) place.options.push_back(&option);
   }
   for (const OptionDescription* option : inherited) {
-    // Every command has its own --help.
-    if (option->names.front() != "--help") place.options.push_back(option);
+    if (option->names.front() != "--help") place.options.push_back(option);  // every command has its own
   }
   const std::vector<const OptionDescription*> options = place.options;
   places.push_back(std::move(place));
@@ -41,23 +40,23 @@ std::vector<Place> PlacesOf(const CommandDescription& program) {
   return places;
 }
 
-// Quotes a text for sh and its kin.
+// Quotes a text for sh, bash and zsh.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
-// fish knows a backslash between single quotes.
+// Quotes a text for fish, which treats a backslash within single quotes as an escape.
 std::string FishQuoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
 }
 
-// Returns the words that lead one command deeper, such as "'cairn save'|'cairn load'".
+// Returns the paths of all commands below the program, for example "'cairn save'|'cairn load'".
 std::string PathsBelow(const std::vector<Place>& places, const std::string& separator) {
   std::vector<std::string> paths;
   for (size_t i = 1; i < places.size(); ++i) paths.push_back(Quoted(places[i].path));
   return absl::StrJoin(paths, separator);
 }
 
-// The lines of a `case` over "<path> <option>" for options that take a value.
+// Returns the lines of a shell `case` over "<path> <option>", for options that take a value.
 std::string ValueCases(const std::vector<Place>& places,
                        const std::function<std::string(const OptionDescription&)>& complete) {
   std::string text;

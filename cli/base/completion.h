@@ -1,4 +1,4 @@
-// Writes the scripts that make shells complete a program's command line, from what the program declares.
+// Writes scripts by which shells complete a program's command line, from the program's declared commands and options.
 #ifndef CAIRN_CLI_BASE_COMPLETION_H_
 #define CAIRN_CLI_BASE_COMPLETION_H_
 
@@ -8,8 +8,7 @@
 
 namespace cairn::cli {
 
-// Each completes commands, options, and the values of options that have few. Where anything may stand, the shell
-// completes names of files.
+// Each script completes commands, options, and values of options that have a fixed set; elsewhere file names.
 std::string BashCompletion(const CommandDescription& program);
 std::string ZshCompletion(const CommandDescription& program);
 std::string FishCompletion(const CommandDescription& program);

@@ -1,4 +1,4 @@
-// Says how many there are of something: "1 file", "2 files".
+// Returns a number with its noun: "1 file", "2 files".
 #ifndef CAIRN_CLI_BASE_COUNTED_H_
 #define CAIRN_CLI_BASE_COUNTED_H_
 
@@ -10,7 +10,7 @@
 
 namespace cairn::cli {
 
-// `plural`: of a noun whose plural is not made by an "s".
+// `plural`: the plural of the noun, if it is not the noun and "s".
 inline std::string Counted(uint64_t count, std::string_view noun, std::string_view plural = "") {
   if (count == 1) return absl::StrCat("1 ", std::string(noun));
   return plural.empty() ? absl::StrCat(count, " ", std::string(noun), "s")

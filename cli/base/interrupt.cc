@@ -13,11 +13,11 @@ extern "C" void OnSignal(int) { interrupted.store(true); }
 }  // namespace
 
 const std::atomic<bool>& InterruptFlag() {
-  // Once: else whoever looks at the flag after a signal would take away what lets the second one end the process.
+  // Only once: installing again after a first signal would catch the second one, which must end the process.
   static const bool installed = [] {
     struct sigaction action = {};
     action.sa_handler = OnSignal;
-    // Without SA_RESTART a signal wakes a read that waits. With SA_RESETHAND a second signal ends the process.
+    // Without SA_RESTART a signal interrupts a blocked read. With SA_RESETHAND a second signal ends the process.
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
     return true;

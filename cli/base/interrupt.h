@@ -1,4 +1,4 @@
-// Turns SIGINT and SIGTERM into a flag, so that work can end by itself and clean up.
+// Turns SIGINT, SIGTERM and SIGHUP into a flag, so that a command can stop and clean up.
 #ifndef CAIRN_CLI_BASE_INTERRUPT_H_
 #define CAIRN_CLI_BASE_INTERRUPT_H_
 
@@ -6,8 +6,8 @@
 
 namespace cairn::cli {
 
-// From the first call on, SIGINT, SIGTERM and SIGHUP set the flag instead of ending the process; a second signal of the
-// same kind ends it at once.
+// Returns the flag. After the first call, these signals set the flag instead of ending the process. A second signal of
+// the same kind ends the process at once.
 const std::atomic<bool>& InterruptFlag();
 
 }  // namespace cairn::cli

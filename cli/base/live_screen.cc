@@ -11,14 +11,14 @@
 namespace cairn::cli {
 namespace {
 
-// These are the control sequences of ECMA-48 and xterm.
+// Control sequences of ECMA-48 and xterm.
 constexpr char kHome[] = "\033[H";
 constexpr char kClearScreen[] = "\033[2J";
 constexpr char kClearLine[] = "\033[K";
 constexpr char kClearBelow[] = "\033[J";
 constexpr char kHideCursor[] = "\033[?25l";
 constexpr char kShowCursor[] = "\033[?25h";
-// Terminals that know them show what stands between the two at once; others ignore them.
+// A terminal that supports these two shows the text between them at once. Other terminals ignore them.
 constexpr char kBeginUpdate[] = "\033[?2026h";
 constexpr char kEndUpdate[] = "\033[?2026l";
 
@@ -61,7 +61,7 @@ std::string CutLine(std::string_view line, size_t columns) {
 std::string LiveScreen::Frame(std::string_view text, ScreenSize size) {
   std::vector<std::string> lines = absl::StrSplit(std::string(text), '\n');
   if (lines.back().empty()) lines.pop_back();
-  // The last line of the screen stays free: a terminal scrolls when something is written behind its end.
+  // The last line of the screen stays free, because a terminal scrolls when text is written behind its end.
   const size_t fits = size.rows > 2 ? size.rows - 1 : 1;
   if (lines.size() > fits) {
     const std::string more = absl::StrCat("... ", lines.size() - fits + 1, " more lines; a higher terminal shows them");

@@ -1,5 +1,4 @@
-// Redraws text on a terminal without flicker: what has not changed is written over by itself, and nothing is cleared
-// before it is drawn.
+// Redraws text on a terminal without flicker: each frame overwrites the previous one without clearing it.
 #ifndef CAIRN_CLI_BASE_LIVE_SCREEN_H_
 #define CAIRN_CLI_BASE_LIVE_SCREEN_H_
 
@@ -9,29 +8,29 @@
 
 namespace cairn::cli {
 
-// Says how many characters fit.
+// The size of a terminal in characters.
 struct ScreenSize {
   size_t rows = 24;
   size_t columns = 80;
 };
 
-// The screen of this terminal now; 24 lines of 80 if it does not say.
+// Returns the current size of this terminal; 24 rows of 80 columns if it does not tell.
 ScreenSize SizeOfTerminal(int fd);
 
-// Puts together what a program sends to the terminal. Not thread-safe.
+// Makes the bytes that a program sends to the terminal. Not thread-safe.
 class LiveScreen {
  public:
-  // Returns what to send so that the terminal shows `text`: lines, perhaps with colours. Lines that are too long are
-  // cut. If there are too many, the last one that fits says how many are left out.
+  // Returns the bytes that make the terminal show `text`, which has lines and may have colours. Lines that are too long
+  // are cut. If there are too many lines, the last shown line says how many are missing.
   std::string Frame(std::string_view text, ScreenSize size);
-  // Returns what to send at the end: the cursor is back, below what was shown last.
+  // Returns the bytes to send at the end: they show the cursor again, below the last frame.
   std::string End() const;
 
  private:
   bool begun_ = false;
 };
 
-// Returns the first `columns` characters of a line. Sequences for colours take no room, and are all kept.
+// Returns the first `columns` characters of a line. Escape sequences for colours are kept and do not count.
 std::string CutLine(std::string_view line, size_t columns);
 
 }  // namespace cairn::cli

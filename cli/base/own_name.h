@@ -1,4 +1,4 @@
-// The name of this machine, which launchers give to their ranks as the place where they meet.
+// The host name of this machine. Launchers give it to their ranks as the address at which the ranks find each other.
 #ifndef CAIRN_CLI_BASE_OWN_NAME_H_
 #define CAIRN_CLI_BASE_OWN_NAME_H_
 
@@ -10,10 +10,10 @@ struct OwnName {
   std::string name;
   bool has_address = false;
 };
-// Looks the name up, which may take as long as the system's resolver is patient.
+// Looks the name up. May block until the system's resolver times out.
 OwnName LookUpOwnName();
 
-// Returns what a person should hear of a machine whose own name has no address.
+// Returns the warning for a machine whose own name has no address, and the next action.
 std::string TextOfNoAddress(const std::string& name);
 std::string NextOfNoAddress(const std::string& name);
 

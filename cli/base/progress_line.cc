@@ -25,7 +25,7 @@ ProgressLine::ProgressLine(std::function<std::string()> text) : text_(std::move(
     }
     mutex_.Unlock();
   });
-  if (thread.ok()) thread_ = *std::move(thread);  // the work can do without its progress line
+  if (thread.ok()) thread_ = *std::move(thread);  // without a thread there is no progress line
 }
 
 ProgressLine::~ProgressLine() {

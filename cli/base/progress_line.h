@@ -1,4 +1,4 @@
-// Shows on a terminal's standard error how far long work has come, in one line.
+// Shows the progress of long work in one line on standard error, if it is a terminal.
 #ifndef CAIRN_CLI_BASE_PROGRESS_LINE_H_
 #define CAIRN_CLI_BASE_PROGRESS_LINE_H_
 
@@ -10,8 +10,8 @@
 
 namespace cairn::cli {
 
-// Shows what `text()` returns, five times a second, until destroyed. Another thread calls `text()`. Shows nothing where
-// standard error is no terminal.
+// Shows the result of `text()` five times a second until destroyed. Calls `text()` on a thread of its own. Shows
+// nothing if standard error is no terminal.
 class ProgressLine {
  public:
   explicit ProgressLine(std::function<std::string()> text);

@@ -31,7 +31,7 @@ const char* Code(Colour colour) {
   return "";
 }
 
-// Counts code points, which is the width that a terminal gives to the names that occur.
+// Returns the number of code points. For the names that occur, this is their width on a terminal.
 size_t Width(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));

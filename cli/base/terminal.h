@@ -1,4 +1,4 @@
-// Makes what people see: tables, colours, one line of progress.
+// Formats text for people: tables, colours, progress bars.
 #ifndef CAIRN_CLI_BASE_TERMINAL_H_
 #define CAIRN_CLI_BASE_TERMINAL_H_
 
@@ -11,24 +11,24 @@
 
 namespace cairn::cli {
 
-// Returns text of a file or of the wire as a terminal may be given it: with what is not printable
-// (common/base/printable.h) as "\xNN". Lines and tabs stay. Tables and Coloured do this by themselves.
+// Makes untrusted text safe for a terminal: a character that is not printable (common/base/printable.h) becomes "\xNN".
+// Line breaks and tabs stay. Table and Coloured call this themselves.
 std::string ForTerminal(std::string_view text);
 
 enum class Colour { kNone, kRed, kGreen, kYellow, kDim, kBold };
 
-// Returns `text`, as ForTerminal gives it, in a colour if `stream` is a terminal and NO_COLOR is not set.
+// Returns ForTerminal(text), in a colour if `stream` is a terminal and NO_COLOR is not set.
 std::string Coloured(std::FILE* stream, Colour colour, std::string_view text);
 
-// Aligns each column by its widest cell, and numbers (cells that begin with a digit) to the right. Each row may have a
-// colour. Characters of a cell that are not printable, new lines among them, are spelled as "\xNN".
+// A table of text. A column is as wide as its widest cell; cells that begin with a digit are aligned to the right. Each
+// row may have a colour. A character of a cell that is not printable, also a line break, becomes "\xNN".
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
 
   void Add(std::vector<std::string> row, Colour colour = Colour::kNone);
   void Print(std::FILE* stream) const;
-  // Returns what Print would print on `stream`.
+  // Returns the text that Print would print to `stream`.
   std::string For(std::FILE* stream) const;
   // Returns the table without colours, for tests and logs.
   std::string ToString() const;

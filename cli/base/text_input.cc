@@ -25,14 +25,14 @@ absl::StatusOr<std::string> ReadTextInput(const std::string& path, size_t max_by
   size_t used = 0;
   while (true) {
     if (used == text.size()) {
-      // The size of a file is known, so the text need not grow and be copied.
+      // Allocates a file's known size at once, so that the text is not copied while it grows.
       size_t room = std::max<size_t>(1 << 16, used);
       if (used == 0 && std::fseek(file, 0, SEEK_END) == 0) {
         const long size = std::ftell(file);
         std::rewind(file);
         if (size > 0) room = static_cast<size_t>(size) + 1;
       }
-      // One byte more than allowed is read, which shows whether there is more.
+      // Reads up to one byte more than allowed, to detect a file that is too long.
       text.resize(std::min(used + room, max_bytes + 1));
     }
     const size_t got = std::fread(text.data() + used, 1, text.size() - used, file);

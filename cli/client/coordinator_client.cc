@@ -15,10 +15,10 @@
 namespace cairn::cli {
 namespace {
 
-// One answer shows a whole job, with a line for each rank: 1.6 MB at 16,384 ranks with short names of nodes.
+// One response describes a whole job with all ranks: 1.6 MB for 16,384 ranks with short node names.
 constexpr int kMaxViewBytes = 256 << 20;
 
-// A coordinator that runs on this machine and does not answer within this has no part in what is asked.
+// A coordinator on this machine that does not answer within this time is ignored.
 constexpr absl::Duration kAnswerHere = absl::Seconds(2);
 
 }  // namespace
@@ -26,7 +26,7 @@ constexpr absl::Duration kAnswerHere = absl::Seconds(2);
 absl::StatusOr<std::string> CoordinatorClient::FindHere(const CommandContext& context, const std::string& job) {
   std::vector<RunDirectory::Running> running = RunDirectory::RunningCoordinators();
   if (running.size() > 1 && !job.empty()) {
-    // The job of the directory is the one that the coordinator was started for; it may serve others too.
+    // The directory names the job for which the coordinator was started. The coordinator may serve other jobs too.
     std::vector<RunDirectory::Running> knowing;
     for (const RunDirectory::Running& each : running) {
       const auto client = ConnectTo(context, each.address);
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
 
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::ConnectTo(const CommandContext& context,
                                                                                 const std::string& address) {
-  // The token of a coordinator that runs here is also below its root, if this user's directory of tokens has it not.
+  // A coordinator's token is also below its root, in case this user's TokenDirectory does not have it.
   std::string root;
   for (const RunDirectory::Running& each : RunDirectory::RunningCoordinators()) {
     if (each.address == address) root = each.root;
@@ -95,7 +95,7 @@ absl::Status CoordinatorClient::Try(const TryCall& call) {
   const absl::Status status = call(channel);
   if (HasReason(status, Reason::kCoordinatorUnreachable)) peer_->Renew();
   if (!HasReason(status, Reason::kBadToken)) return status;
-  // It was called without a token, and there may be one by now.
+  // The call was made without a token. There may be a token now.
   peer_->Renew();
   return tokens_->Reload() ? Try(call) : tokens_->Explain(status);
 }

@@ -1,4 +1,4 @@
-// Makes the commands' calls of CheckpointService.
+// Makes the commands' calls to the coordinator.
 #ifndef CAIRN_CLI_CLIENT_COORDINATOR_CLIENT_H_
 #define CAIRN_CLI_CLIENT_COORDINATOR_CLIENT_H_
 
@@ -21,15 +21,16 @@ namespace cairn::cli {
 
 class CoordinatorClient {
  public:
-  // Without an address in the context it is the coordinator that `cairn up` or `cairn run` of this user has started
-  // here; of several the one that knows `job`, if a job is given. INVALID_ARGUMENT (BAD_REQUEST): there is none, or
-  // several are left. UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
+  // Returns a client of the coordinator at the context's address. If the context has no address, it takes the
+  // coordinator that this user started on this machine by `cairn up` or `cairn run`. If there are several, it takes the
+  // one that knows `job`. INVALID_ARGUMENT (BAD_REQUEST): there is none, or there are several candidates.
+  // UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
   static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context,
                                                                     const std::string& job = "");
 
-  // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. A coordinator that does not answer is tried again
-  // for `patience`. All these calls may be repeated, because they are idempotent. Methods of MonitoringService are
-  // called alike.
+  // Calls `method` of CheckpointService or MonitoringService, for example &v1::CheckpointService::Stub::GetJob. If the
+  // coordinator does not answer, repeats the call for `patience`. (All these calls are idempotent.) `timeout` limits
+  // each single call.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response,
                     absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
@@ -45,9 +46,9 @@ class CoordinatorClient {
   CoordinatorClient(const std::string& address, std::shared_ptr<TokenSource> tokens);
   static absl::StatusOr<std::unique_ptr<CoordinatorClient>> ConnectTo(const CommandContext& context,
                                                                       const std::string& address);
-  // Returns the address of the coordinator that Connect takes without one.
+  // Finds the address that Connect uses if the context has none.
   static absl::StatusOr<std::string> FindHere(const CommandContext& context, const std::string& job);
-  // The stub that has the method.
+  // Returns a stub of the service that has the method.
   template <typename... Types>
   static std::unique_ptr<v1::CheckpointService::Stub> StubOf(grpc::Status (v1::CheckpointService::Stub::*)(Types...),
                                                              const std::shared_ptr<grpc::Channel>& channel) {
@@ -59,18 +60,18 @@ class CoordinatorClient {
     return v1::MonitoringService::NewStub(channel);
   }
   using TryCall = std::function<absl::Status(const std::shared_ptr<grpc::Channel>& channel)>;
-  // Repeats `call` until it ends otherwise than with COORDINATOR_UNREACHABLE, `patience` is over, or Ctrl-C comes.
+  // Repeats `call` while it fails with COORDINATOR_UNREACHABLE, until `patience` has passed or the user presses Ctrl-C.
   absl::Status Retry(absl::Duration patience, const TryCall& call);
-  // Makes the call once, over a connection that stands.
+  // Connects if needed, and makes the call once.
   absl::Status Try(const TryCall& call);
 
   const std::shared_ptr<TokenSource> tokens_;
   const std::shared_ptr<PeerChannel> peer_;
 };
 
-// Refuses --root for a command that shows what a coordinator knows, and says which commands read storage instead.
+// Refuses --root for a command that only shows a coordinator's state. The error names commands that read storage.
 void RefuseRootToLook(Command& command);
-// Refuses --root for a command that changes checkpoints, which only their coordinator does, and says how to start one.
+// Refuses --root for a command that changes checkpoints, as only a coordinator may. The error says how to start one.
 void RefuseRootToChange(Command& command);
 
 // Returns the checkpoints of a job, by ascending step.

@@ -1,4 +1,4 @@
-// Finds the step that a command is to change.
+// Finds the step that a command's argument names.
 #ifndef CAIRN_CLI_CLIENT_NAMED_STEP_H_
 #define CAIRN_CLI_CLIENT_NAMED_STEP_H_
 
@@ -12,14 +12,14 @@
 
 namespace cairn::cli {
 
-// Returns which of the checkpoints of a job has the tag. Errors as those of store/read/tags.h.
+// Returns the step of the checkpoint in `listed` that has the tag of `name`. Fails as FindTag.
 absl::StatusOr<int64_t> TaggedStep(const CheckpointName& name, const std::vector<v1::Checkpoint>& listed);
 
-// Returns the name with the step in place of the tag, if it has one.
+// Returns the name; if it has a tag, with the tag's step instead.
 absl::StatusOr<CheckpointName> WithoutTag(CoordinatorClient& client, const CheckpointName& name);
 
-// Returns the step of "JOB@STEP" or of "JOB@TAG"; of "JOB@latest" the one that the coordinator says is the latest.
-// `verb`: what is done to it, for the error. INVALID_ARGUMENT (BAD_REQUEST): the name is a job's alone. NOT_FOUND
+// Returns the step that "JOB@STEP", "JOB@TAG" or "JOB@latest" names; the coordinator knows which is the latest. `verb`:
+// what the command does to the step, for the error. INVALID_ARGUMENT (BAD_REQUEST): the name is only a job. NOT_FOUND
 // (NOT_COMMITTED): the job has no checkpoint.
 absl::StatusOr<int64_t> NamedStep(CoordinatorClient& client, const CheckpointName& name, const std::string& verb);
 

@@ -58,8 +58,8 @@ absl::Status AwaitRemovals(const CommandContext& context, const std::function<bo
     return MakeError(Reason::kStorageError,
                      absl::StrCat(left, " are still there, because storage does not let them be removed"),
                      {{"next",
-                       "The coordinator's log says why. When that is mended, run the same command again: the next "
-                       "coordinator of this root removes them."}});
+                       "The coordinator's log says why. Fix the cause, then run the same command again: the next "
+                       "coordinator of this root removes the files."}});
   }
   if (removals.due > 0) {
     say(absl::StrCat(left, " are still there: the next coordinator of this root removes them"));

@@ -1,4 +1,4 @@
-// Waits for the files that a coordinator still has to remove, of checkpoints that were deleted.
+// Waits until a coordinator has removed the files of deleted checkpoints.
 #ifndef CAIRN_CLI_CLIENT_REMOVALS_H_
 #define CAIRN_CLI_CLIENT_REMOVALS_H_
 
@@ -13,20 +13,20 @@
 
 namespace cairn::cli {
 
-// Adds up the removals of all jobs.
+// The removals of all jobs that are not done yet, counted in checkpoints.
 struct Removals {
-  uint32_t due = 0;  // without those that storage has refused
+  uint32_t due = 0;  // waiting; does not include `refused`
   uint32_t refused = 0;
   absl::Duration delay;
 };
 Removals RemovalsOf(const std::vector<v1::JobSummary>& jobs);
-// Says what is waited for, and how long: "waiting for the files of 3 deleted checkpoints to be removed ...".
+// Says what the command waits for, and how long: "waiting for the files of 3 deleted checkpoints to be removed ...".
 std::string WaitingText(const Removals& removals);
 
-// Waits until the coordinator that `context` names has removed all that it can, or `give_up` returns true. `say` gets
-// the lines for a person: what is waited for, if that is anything, and what stays. Returns why files stay that nobody
-// removes now: STORAGE_ERROR if storage has refused to remove them, or the error of the coordinator that does not
-// answer any more. OK if nothing stays, or if the wait was given up.
+// Waits until the coordinator of `context` has removed all files that it can remove, or `give_up` returns true. `say`
+// gets lines for people: what the command waits for, and which files remain. Returns OK if no files remain or if
+// `give_up` ended the wait. STORAGE_ERROR: storage refused to remove files. Else the error of a coordinator that does
+// not answer any more.
 absl::Status AwaitRemovals(const CommandContext& context, const std::function<bool()>& give_up,
                            const std::function<void(const std::string&)>& say);
 

@@ -1,4 +1,4 @@
-// A root that a command reads itself, without a coordinator.
+// Opens a root that a command reads itself, without a coordinator.
 #ifndef CAIRN_CLI_CLIENT_STORED_ROOT_H_
 #define CAIRN_CLI_CLIENT_STORED_ROOT_H_
 

@@ -1,4 +1,4 @@
-// The answer to a question about a job that nobody knows.
+// Checks that a job exists.
 #ifndef CAIRN_CLI_CLIENT_UNKNOWN_JOB_H_
 #define CAIRN_CLI_CLIENT_UNKNOWN_JOB_H_
 
@@ -10,9 +10,9 @@
 
 namespace cairn::cli {
 
-// NOT_FOUND (JOB_NOT_FOUND): nothing of the job stands in storage.
+// NOT_FOUND (JOB_NOT_FOUND): storage has no directory of the job.
 absl::Status CheckJobIn(Storage& storage, const std::string& job);
-// NOT_FOUND (JOB_NOT_FOUND): the coordinator has no agent of the job, and storage nothing. Errors of the call.
+// NOT_FOUND (JOB_NOT_FOUND): there is neither an agent nor a checkpoint of the job. Else the errors of the call.
 absl::Status CheckJobOf(CoordinatorClient& client, const std::string& job);
 
 }  // namespace cairn::cli

@@ -31,7 +31,7 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
       aoa::WriteFailure(status, errors, total, ToStdout);
       return ExitStatusFor(status);
     }
-    // The other form of this command is JSON, so errors of the table are always text.
+    // Without --format=table this command prints JSON. So in table form errors are always text.
     if (errors.empty()) return ReportError(context, status);
     for (const aoa::MappingError& error : errors) {
       ReportError(context, MakeError(error.reason, error.message));
@@ -92,7 +92,7 @@ void AddAoaCommand(Command app, CommandContext& context) {
   aoa.RequireCommand();
   auto path = std::make_shared<std::string>();
   Command resolve = aoa.AddCommand(
-      "resolve", "Runs a mapping on descriptions of tensors and answers where each target comes from, as JSON");
+      "resolve", "Runs a mapping on descriptions of tensors, and prints as JSON where each target tensor comes from");
   resolve.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
   resolve.Footer(
       "Examples:\n"
@@ -101,13 +101,13 @@ void AddAoaCommand(Command app, CommandContext& context) {
       "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", "
       "\"global_shape\",\n"
       "\"global_offset\", \"dtype\"}..], \"destination\": [..] or null, \"queries\": [..]}");
-  // Scripts call this command, so it prints JSON unless a table is asked for.
+  // This command is for scripts, so it prints JSON by default.
   resolve.Action([&context, path] { context.exit_status = Resolve(context, *path, context.table_asked()); });
 
   auto name = std::make_shared<std::string>();
   auto numbers = std::make_shared<aoa::ModelNumbers>();
   Command show = aoa.AddCommand("show", "Prints a ready-made mapping, or lists them");
-  show.AddOption("NAME", *name, "Its name; none: list all");
+  show.AddOption("NAME", *name, "The mapping's name; without it all are listed");
   show.AddOption("--num-heads", numbers->heads, "Query heads of the model");
   show.AddOption("--num-kv-heads", numbers->kv_heads, "KV heads of the model");
   show.AddOption("--q-lora-rank", numbers->q_lora_rank, "Rows of q_a_proj (DeepSeek)");

@@ -18,7 +18,7 @@
 namespace cairn::cli {
 namespace {
 
-// An abort waits for the agents to stop: for a lease at most, if they do not answer.
+// An abort waits until the agents have stopped; if they do not answer, at most for a lease.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 
 struct Arguments {
@@ -29,7 +29,7 @@ absl::Status NothingUnderWay(const std::string& job, const std::string& what) {
   return MakeError(
       Reason::kNotCommitted, absl::StrCat("no save of ", what, " is under way"),
       {{"job", job},
-       {"next", absl::StrCat("Nothing is to be cancelled; `cairn status ", job, "` shows what ended last.")}});
+       {"next", absl::StrCat("There is nothing to cancel; `cairn status ", job, "` shows the last save.")}});
 }
 
 bool UnderWay(const v1::Checkpoint& checkpoint) {
@@ -45,7 +45,7 @@ bool UnderWay(const v1::Checkpoint& checkpoint) {
   }
 }
 
-// Returns the save under way that the arguments name. SetKey names it from then on.
+// Returns the running save that the arguments name. From then on SetKey identifies it.
 absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointName& name) {
   v1::Checkpoint found;
   std::string what = name.job;
@@ -71,7 +71,7 @@ absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointN
 template <typename Request>
 void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
   request.set_job(checkpoint.job());
-  // A save that was given up before any rank began it is known by its request alone.
+  // A save that ends before any rank has begun it can later be found only by its request id.
   const bool requested = checkpoint.state() == v1::Checkpoint::PREPARING && !checkpoint.request_id().empty();
   if (checkpoint.has_step() && !requested) {
     request.set_step(checkpoint.step());
@@ -103,7 +103,7 @@ absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Argum
     request.mutable_max_wait()->set_seconds(1);
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint));
   }
-  // An overwrite that was given up leaves the checkpoint that stood before, which is older than the save.
+  // After an overwriting save was cancelled, the step's earlier checkpoint is still there. It is older than the save.
   if (checkpoint.state() == v1::Checkpoint::COMMITTED &&
       TimeOf(checkpoint.commit_time()) >= TimeOf(found.create_time())) {
     return MakeError(Reason::kStepCommitted,
@@ -132,14 +132,13 @@ absl::Status Report(const CommandContext& context, const Arguments& arguments) {
 
 void AddCancelCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("cancel", "Gives up a save that is under way");
-  command.AddOption("JOB@STEP", arguments->name, "The save; JOB alone is the one under way").Required();
+  Command command = app.AddCommand("cancel", "Cancels a running save");
+  command.AddOption("JOB@STEP", arguments->name, "The save; JOB alone means the save that runs now").Required();
   RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn cancel demo@1200\n  cairn cancel demo\n"
-      "All ranks, and whoever asked for the save, are told SAVE_CANCELLED. A checkpoint that the save would have "
-      "replaced stays.\n"
-      "Exit status: 0 cancelled, 1 none is under way, or it was committed before.");
+      "All ranks, and the command that requested the save, get SAVE_CANCELLED. A checkpoint that the save would have "
+      "replaced stays.\nExit status: 0 cancelled, 1 no save runs, or it was committed first.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Report(context, *arguments), arguments->name));
   });

@@ -1,4 +1,4 @@
-// Declares `cairn cancel`, which gives up a save that is under way.
+// Declares `cairn cancel`, which cancels a running save.
 #ifndef CAIRN_CLI_COMMANDS_CANCEL_COMMAND_H_
 #define CAIRN_CLI_COMMANDS_CANCEL_COMMAND_H_
 

@@ -10,7 +10,7 @@ namespace cairn::cli {
 
 void AddCompletionCommand(ArgumentParser& app, CommandContext& context) {
   auto shell = std::make_shared<std::string>();
-  Command command = app.AddCommand("completion", "Prints a script that makes a shell complete this command");
+  Command command = app.AddCommand("completion", "Prints a script by which a shell completes cairn's command line");
   command.AddOption("SHELL", *shell, "bash, zsh or fish").Required().OneOf({"bash", "zsh", "fish"});
   command.Footer(
       "Examples:\n"

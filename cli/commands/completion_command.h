@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-// `app` must outlive the command, whose script describes all that `app` has when it parses.
+// The script describes all commands that `app` has when it parses. `app` must outlive the command.
 void AddCompletionCommand(ArgumentParser& app, CommandContext& context);
 
 }  // namespace cairn::cli

@@ -18,7 +18,7 @@
 namespace cairn::cli {
 namespace {
 
-// The coordinator answers within 8 s, if its storage does.
+// The coordinator answers within 8 s, unless its storage is slow.
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
 struct Arguments {
@@ -82,13 +82,13 @@ void AddDeleteCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("delete", "Deletes one checkpoint, if the job has another valid one");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-  command.AddOption("--cause", arguments->cause, "Why, for people who look for it later").ShowDefault();
+  command.AddOption("--cause", arguments->cause, "The reason, for people who miss the checkpoint later").ShowDefault();
   RefuseRootToChange(command);
   command.Footer(
       "Example:\n  cairn delete demo@1200 --coordinator 127.0.0.1:7420\n"
-      "Refused are the job's last valid checkpoint, one that is being loaded, and one that is pinned. The step may be "
-      "saved\nanew. Deleting a step that was deleted before does nothing.\n"
-      "Exit status: 0 deleted, 1 refused: the checkpoint stays as it was, 3 the answer is unknown: try again.");
+      "It refuses to delete the job's last valid checkpoint, one that is being loaded, and one that is pinned. The "
+      "step may\nbe saved again. Deleting a deleted step does nothing.\n"
+      "Exit status: 0 deleted, 1 refused: the checkpoint stays as it was, 3 the outcome is unknown: try again.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Delete(context, *arguments), arguments->name));
   });

@@ -16,13 +16,13 @@ namespace {
 
 using Level = Finding::Level;
 
-// Below so many a coordinator or an agent of a large job runs out of connections.
+// With fewer, a coordinator or an agent of a large job runs out of connections.
 constexpr uint64_t kOpenFilesWanted = 4096;
 constexpr uint64_t kInodesWanted = 100000;
 // A network file system rounds times to seconds.
 constexpr absl::Duration kClockTolerance = absl::Seconds(2);
 constexpr absl::Duration kClockFault = absl::Minutes(1);
-// Besides its slab an agent needs two read buffers of 32 MiB, and itself.
+// In addition to its staging buffer an agent needs two read buffers of 32 MiB, and memory for itself.
 constexpr uint64_t kBesidesTheSlab = uint64_t{128} << 20;
 
 std::string Size(uint64_t bytes) { return FormatSize(static_cast<int64_t>(bytes)); }
@@ -49,28 +49,29 @@ std::string LevelName(Finding::Level level) {
 
 Finding JudgeRoot(const std::string& root, const absl::Status& probe) {
   if (!probe.ok()) return OfStatus("root", probe);
-  return {Level::kOk, "root", absl::StrCat(root, ": a file is put there if none stands, and only once"), ""};
+  return {Level::kOk, "root", absl::StrCat(root, ": files can be created there atomically and exclusively"), ""};
 }
 
 Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state) {
   const std::string there = absl::StrCat(Size(free.bytes), " are free");
-  const std::string next = "Make room: `cairn prune`, with the job, --keep-last 3 and --dry-run, says what may go.";
+  const std::string next = "Make room: `cairn prune JOB --keep-last 3 --dry-run` shows what could be deleted.";
   if (free.all_inodes > 0 && free.inodes < kInodesWanted) {
     return {Level::kWarning, "free space",
-            absl::StrCat("only ", free.inodes, " more files fit; each rank writes two for each checkpoint"), next};
+            absl::StrCat("only ", free.inodes, " more files fit; a checkpoint has two for each rank"), next};
   }
-  if (state == 0) return {Level::kNote, "free space", absl::StrCat(there, "; no checkpoint says how large one is"), ""};
+  if (state == 0)
+    return {Level::kNote, "free space", absl::StrCat(there, "; the size of a checkpoint is not known"), ""};
   const std::string with_state = absl::StrCat(there, "; the last checkpoint has ", Size(state));
   if (free.bytes < state)
     return {Level::kFault, "free space", absl::StrCat(with_state, ", so the next one fails"), next};
   if (free.bytes < 3 * state) {
-    return {Level::kWarning, "free space", absl::StrCat(with_state, ", so few more fit"), next};
+    return {Level::kWarning, "free space", absl::StrCat(with_state, ", so there is room for few more"), next};
   }
   return {Level::kOk, "free space", with_state, ""};
 }
 
 Finding JudgeDirectIo(int error) {
-  if (error == 0) return {Level::kOk, "direct I/O", "files are written past the page cache", ""};
+  if (error == 0) return {Level::kOk, "direct I/O", "writes bypass the page cache", ""};
   return {Level::kWarning, "direct I/O",
           absl::StrCat("O_DIRECT does not work here (", std::generic_category().message(error),
                        "), so saves go through the page cache, whose memory counts in a container"),
@@ -84,7 +85,7 @@ Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state)
       limits.begin(), limits.end(), [&](const MemoryLimit& a, const MemoryLimit& b) { return left(a) < left(b); });
   const std::string there = absl::StrCat(Size(left(tightest)), " are left of ", tightest.source);
   if (rank_state == 0)
-    return {Level::kNote, "memory", absl::StrCat(there, "; no checkpoint says what a rank needs"), ""};
+    return {Level::kNote, "memory", absl::StrCat(there, "; the size of a rank's state is not known"), ""};
   const uint64_t needed = rank_state + kBesidesTheSlab;
   const std::string text = absl::StrCat(there, "; an agent needs ", Size(needed), " for a state of ", Size(rank_state));
   if (left(tightest) >= needed) return {Level::kOk, "memory", text, ""};
@@ -100,7 +101,7 @@ Finding JudgeClock(absl::Duration storage_ahead) {
                    storage_ahead < absl::ZeroDuration() ? " behind" : " ahead of", " this machine's");
   if (off <= kClockTolerance) return {Level::kOk, "clock", text, ""};
   return {off > kClockFault ? Level::kFault : Level::kWarning, "clock", text,
-          "Set both by NTP: times of checkpoints are compared with those of files."};
+          "Synchronize both clocks by NTP: times of checkpoints are compared with times of files."};
 }
 
 Finding JudgeOpenFiles(uint64_t limit) {
@@ -117,16 +118,17 @@ Finding JudgeOwnName(const OwnName& own) {
 }
 
 Finding JudgePidNamespaces(bool by_kernel) {
-  if (by_kernel) return {Level::kOk, "PID namespaces", "the end of a trainer in another container is seen at once", ""};
+  if (by_kernel)
+    return {Level::kOk, "PID namespaces", "the agent sees at once when a trainer in another container ends", ""};
   return {Level::kNote, "PID namespaces",
-          "this kernel has no SO_PEERPIDFD (Linux 6.5), so the end of a trainer in another container is seen when its "
-          "connection ends",
+          "this kernel has no SO_PEERPIDFD (Linux 6.5), so the agent notices the end of a trainer in another "
+          "container only when the trainer's connection ends",
           ""};
 }
 
 Finding JudgeSockets(const std::string& directory, const absl::Status& made) {
   if (!made.ok()) return OfStatus("sockets", made);
-  return {Level::kOk, "sockets", absl::StrCat(directory, " takes sockets, and memory can be shared by them"), ""};
+  return {Level::kOk, "sockets", absl::StrCat(directory, " can hold sockets, by which memory can be shared"), ""};
 }
 
 Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::string>& version) {
@@ -143,11 +145,11 @@ Finding JudgeServedRoot(const std::string& root, const std::string& served, std:
     return {
         Level::kWarning, "served root",
         absl::StrCat("the coordinator serves ", served, ", which is not on this machine, and ", root, " was looked at"),
-        "Mount the coordinator's storage here under one path with it, and look at that one."};
+        "Mount the coordinator's storage here at the same path, and give that path."};
   }
   return {Level::kFault, "served root",
           absl::StrCat("the coordinator serves ", served, ", which is another directory here than ", root),
-          absl::StrCat("Look at --root ", ForShell(served),
+          absl::StrCat("Give --root ", ForShell(served),
                        ", or mount the same storage on all machines: an agent whose root is "
                        "another one is refused.")};
 }
@@ -156,10 +158,10 @@ Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> lon
   const std::string given = absl::StrCat("the grace period is ", DurationText(grace));
   if (!longest.has_value()) {
     return {Level::kNote, "grace period", absl::StrCat(given, "; no save has been measured yet"),
-            "Save once, and look again."};
+            "Save once, then run this again."};
   }
-  const std::string text = absl::StrCat(given, "; the longest save of late took ", DurationText(*longest));
-  // The training loop has to come to its next step too.
+  const std::string text = absl::StrCat(given, "; the longest recent save took ", DurationText(*longest));
+  // A save begins only at the training loop's next step, which takes time too.
   if (grace >= 2 * *longest) return {Level::kOk, "grace period", text, ""};
   const std::string next =
       absl::StrCat("Set it to ", DurationText(3 * *longest), " and the time of a training step at least.");
@@ -198,7 +200,7 @@ Finding UnknownJob(const std::string& job, const std::string& root) {
   const std::string jobs = root.empty() ? "`cairn jobs`" : absl::StrCat("`cairn jobs --root ", ForShell(root), "`");
   return {Level::kFault, "job",
           absl::StrCat("there is no job ", job, root.empty() ? "" : absl::StrCat(" below ", root)),
-          absl::StrCat(jobs, " lists the jobs. For one that has not begun, --state-size says what it will take.")};
+          absl::StrCat(jobs, " lists the jobs. For a job that has not begun, give --state-size.")};
 }
 
 }  // namespace cairn::cli

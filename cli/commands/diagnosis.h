@@ -1,4 +1,4 @@
-// Judges what `cairn doctor` has measured. It measures nothing itself, so tests give it any machine.
+// Judges the measurements of `cairn doctor`. It measures nothing itself, so tests can give it any numbers.
 #ifndef CAIRN_CLI_COMMANDS_DIAGNOSIS_H_
 #define CAIRN_CLI_COMMANDS_DIAGNOSIS_H_
 
@@ -20,65 +20,65 @@ struct Finding {
   enum class Level { kOk, kNote, kWarning, kFault };
   Level level = Level::kOk;
   std::string check;  // "free space"
-  std::string text;   // what was found, with its numbers
-  std::string next;   // what to change; empty if nothing
+  std::string text;   // the result, with its numbers
+  std::string next;   // what the user should change; empty if nothing
 };
 
 // Returns "ok", "note", "warning" or "fault".
 std::string LevelName(Finding::Level level);
 
-// Each takes what was measured of one thing.
+// Each of these functions judges one measurement.
 
-// `probe`: what PosixStorage::Open or ProbeAtomicCreate said.
+// `probe`: the result of PosixStorage::Open or ProbeAtomicCreate.
 Finding JudgeRoot(const std::string& root, const absl::Status& probe);
 
 struct FreeSpace {
-  uint64_t bytes = 0;   // that this user may write
-  uint64_t inodes = 0;  // 0 of 0: the file system does not count them
+  uint64_t bytes = 0;   // available to this user
+  uint64_t inodes = 0;  // if all_inodes is 0, the file system does not count inodes
   uint64_t all_inodes = 0;
 };
-// Judges whether there is room for checkpoints. One takes `state` bytes; 0 if that is not known.
+// Judges whether there is room for checkpoints. `state`: the size of one checkpoint in bytes; 0 if not known.
 Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state);
 
-// `error`: errno of a write with O_DIRECT; 0 if it went well.
+// `error`: the errno of a write with O_DIRECT; 0 if it succeeded.
 Finding JudgeDirectIo(int error);
 
-// Judges whether the memory of this container or machine holds the slab of one agent. One
-// rank has `rank_state` bytes; 0 if that is not known.
+// Judges whether one agent's staging buffer fits into the memory of this container or machine. `rank_state`: the size
+// of one rank's state in bytes; 0 if not known.
 Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state);
 
-// `storage_ahead`: how far the clock that dates files is ahead of this machine's.
+// `storage_ahead`: how far the storage's clock, which sets the times of files, is ahead of this machine's.
 Finding JudgeClock(absl::Duration storage_ahead);
 
 Finding JudgeOpenFiles(uint64_t limit);
 
-// Judges whether ranks that meet by the name of their machine will find each other.
+// Judges whether ranks that find each other by this machine's name can do so.
 Finding JudgeOwnName(const OwnName& own);
 
-// Judges whether the end of a trainer in another PID namespace is seen at once: `by_kernel` if SO_PEERPIDFD works here.
+// Judges whether an agent notices at once that a trainer in another container ends. `by_kernel`: SO_PEERPIDFD works.
 Finding JudgePidNamespaces(bool by_kernel);
 
 Finding JudgeSockets(const std::string& directory, const absl::Status& made);
 
-// `versions`: what the coordinator runs.
+// `version`: the coordinator's version, or the error of asking for it.
 Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::string>& version);
 
-// Judges whether the coordinator serves the root that was looked at. `same`: whether its path is, on this machine, the
-// same directory (by device and inode); nothing if there is none.
+// Judges whether the coordinator serves `root`. `served`: the path of the coordinator's root. `same`: whether that path
+// is the same directory as `root` on this machine (by device and inode); nothing if the path does not exist here.
 Finding JudgeServedRoot(const std::string& root, const std::string& served, std::optional<bool> same);
 
-// `longest`: of the saves that the coordinator remembers; nothing if it remembers none.
+// `longest`: the duration of the longest save that the coordinator remembers; nothing if it remembers none.
 Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest);
-// Says that the grace period was given, and why it could not be compared with saves.
+// Says why the grace period could not be compared with saves.
 Finding GraceNotCompared(const std::string& why, const std::string& next);
 
-// Says whose checkpoint gave the size of the state, when nobody named a job: of `jobs` it is the only or the largest.
+// Says which job's checkpoint gave the size of the state if the user named none: the largest of `jobs`.
 Finding NameMeasuredJob(const std::string& job, size_t jobs);
-// `damaged`: so many of the job's newest checkpoints are damaged. `valid`: the step of the newest one that is valid;
-// nothing if there is none. Nothing is found in a job whose newest checkpoint is valid.
+// `damaged`: how many of the job's newest checkpoints are damaged, up to the newest valid one. `valid`: the step of
+// that one; nothing if there is none. Returns nothing if the newest checkpoint is valid.
 std::optional<Finding> JudgeCheckpoints(const std::string& job, size_t damaged, std::optional<int64_t> valid,
                                         const std::string& root);
-// Nobody knows the job that was named. `root`: empty if none was given.
+// Says that the job that the user named does not exist. `root`: empty if none was given.
 Finding UnknownJob(const std::string& job, const std::string& root);
 
 }  // namespace cairn::cli

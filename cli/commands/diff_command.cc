@@ -51,8 +51,8 @@ struct Side {
   Manifest manifest;
 };
 
-// No job's name begins as a path does, or has an empty part; and a directory that is there is meant, unless it stands
-// beside a root of the same job.
+// Returns whether the text is a path and not a job's name. No job's name begins like a path or has an empty part. The
+// name of an existing directory counts as a path, unless the root has a job of that name.
 bool IsPath(const std::string& text, const std::string& root) {
   if (text.starts_with("/") || text.starts_with(".") || text.ends_with("/")) return true;
   std::error_code error;
@@ -78,7 +78,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
   }
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(text));
   if (root.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: say below which --root it stands"),
+    return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: --root must say where it is"),
                      {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
   CAIRN_ASSIGN_OR_RETURN(side.storage, OpenRootOf(name.job, root));
@@ -165,12 +165,12 @@ std::string Text(const std::optional<ComparedItem>& item, bool object) {
   return absl::StrCat(std::string(NameOf(item->dtype)), ShapeToString(item->shape));
 }
 
-// What all items of a group have in common.
+// Returns the form that all items of a group share.
 std::string FormText(const std::optional<ComparedItem>& item, bool object) {
   return !item ? "-" : object ? "object" : std::string(NameOf(item->dtype));
 }
 
-// Says for example ", largest difference 0.5 at 17, 2 NaN on one side".
+// Returns for example ", largest difference 0.5 at 17, 2 NaN on one side".
 std::string HowFar(const std::optional<double>& largest, const std::string& where, uint64_t nans) {
   std::string text;
   if (largest.has_value()) text = absl::StrFormat(", largest difference %.6g %s", *largest, where);
@@ -203,7 +203,7 @@ void AddRow(Table& table, const ComparedName& name) {
             name.difference == Difference::kNone ? Colour::kNone : Colour::kRed);
 }
 
-// Many names are shown by their patterns, because nobody reads a row for each.
+// More names than this are shown by their patterns, not one per row.
 constexpr size_t kMostRows = 50;
 
 void AddGroups(Table& table, const std::vector<ComparedName>& names) {
@@ -242,7 +242,7 @@ void Print(const std::vector<ComparedName>& names, const Side& first, const Side
 absl::Status Diff(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   CAIRN_ASSIGN_OR_RETURN(const TensorChoice choice, ReadChoice(arguments.choice));
-  // Every file of both sides stays open while it is read.
+  // All files of both sides are open at the same time.
   RaiseOpenFileLimit();
   CAIRN_ASSIGN_OR_RETURN(const Side first, Open(arguments.first, arguments.root));
   CAIRN_ASSIGN_OR_RETURN(
@@ -250,7 +250,7 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
       Open(arguments.second, arguments.second_root.empty() ? arguments.root : arguments.second_root));
   ComparedCheckpoint ours{first.storage.get(), &first.manifest, choice};
   ComparedCheckpoint theirs{second.storage.get(), &second.manifest, {}};
-  // The patterns are about the names of the first side, which a mapping changes.
+  // The patterns are for names of the first side. With a mapping the second side has other names.
   if (!choice.mapping) theirs.choice = choice;
   std::atomic<uint64_t> done = 0, total = 0;
   CompareOptions options;
@@ -298,15 +298,15 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
 
 void AddDiffCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("diff", "Says what differs between two checkpoints, whatever their layouts");
+  Command command = app.AddCommand("diff", "Compares two checkpoints, also if their layouts differ");
   command
       .AddOption("FIRST", arguments->first,
-                 "JOB@STEP, or a path (with / or . in front) of what `cairn import` takes; JOB alone is its latest")
+                 "JOB@STEP, JOB (its latest checkpoint), or a path beginning with / or . to files for `cairn import`")
       .Required();
-  command.AddOption("SECOND", arguments->second, "As FIRST").Required();
+  command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
   command.AddOption("--root", arguments->root, "The storage");
-  command.AddOption("--second-root", arguments->second_root, "The storage of SECOND, if it is another one");
-  command.AddFlag("--all", arguments->all, "List each name, also of what is the same, with its digest");
+  command.AddOption("--second-root", arguments->second_root, "The root of SECOND, if it is another one");
+  command.AddFlag("--all", arguments->all, "List every name with its digest, also equal ones");
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(

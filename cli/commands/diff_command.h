@@ -5,7 +5,7 @@
 
 namespace cairn::cli {
 
-// Declares `cairn diff`, which says what differs between two checkpoints, whatever their layouts.
+// Declares `cairn diff`, which compares two checkpoints, also if their layouts differ.
 void AddDiffCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli

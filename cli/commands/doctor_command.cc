@@ -54,19 +54,19 @@ struct Arguments {
   std::string grace;
 };
 
-// Says how large the state to be saved is; 0 for what is not known.
+// The size of the state to be saved, in bytes; 0 if not known.
 struct StateSize {
   uint64_t all = 0;
   uint64_t of_a_rank = 0;
 };
 
-// Says whether anybody knows the job that was named.
+// Whether the named job exists.
 struct Known {
-  bool looked = false;  // the root or a coordinator was looked at for it
+  bool looked = false;  // the root or a coordinator was asked for it
   bool job = false;
 };
 
-// Writes a file that is gone again when it returns. `written` looks at it while it stands there.
+// Writes a file, calls `written` for it, and removes it.
 template <typename Written>
 int WithProbeFile(ConfinedDirectory& root, int flags, Written written) {
   const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
@@ -93,8 +93,8 @@ absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& jo
   return StateSize();
 }
 
-// Returns what the user says, or the size of the job's newest checkpoint. Without a job it is that of the root's only
-// one, or of the one that is the largest; a finding then says which.
+// Returns the size that the user gives, or the size of the job's newest checkpoint. If no job is given, it takes the
+// root's only job, or the one with the largest state, and adds a finding that names it.
 absl::StatusOr<StateSize> SizeOf(Storage& storage, const Arguments& arguments, std::vector<Finding>& findings) {
   if (!arguments.state_size.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.state_size));
@@ -106,7 +106,7 @@ absl::StatusOr<StateSize> SizeOf(Storage& storage, const Arguments& arguments, s
   StateSize largest;
   std::string job;
   for (const std::string& each : jobs) {
-    // One job that cannot be read does not hide the others, and `cairn list` says what is wrong with it.
+    // A job that cannot be read is skipped; `cairn list` says what is wrong with it.
     const StateSize size = NewestOf(store, each).value_or(StateSize());
     if (size.all <= largest.all) continue;
     largest = size;
@@ -116,7 +116,7 @@ absl::StatusOr<StateSize> SizeOf(Storage& storage, const Arguments& arguments, s
   return largest;
 }
 
-// Looks whether the newest checkpoints are valid, by their manifests and by the lengths of their files.
+// Checks whether the newest checkpoints are valid, by their manifests and the lengths of their files.
 absl::Status LookAtCheckpoints(Storage& storage, const std::string& job, std::vector<Finding>& findings) {
   CheckpointStore store(storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
@@ -189,7 +189,7 @@ void LookAtMachine(const Arguments& arguments, std::vector<Finding>& findings) {
   absl::Status made = PrepareSocketDirectory(directory, /*others_may_enter=*/false);
   if (made.ok()) made = SharedMemory::CheckSealing();
   findings.push_back(JudgeSockets(directory, made));
-  rmdir(directory.c_str());  // an agent's own has something in it, and stays
+  rmdir(directory.c_str());  // the directory of a running agent is not empty, so it stays
   findings.push_back(JudgePidNamespaces(KernelTellsPeers()));
   findings.push_back(JudgeOpenFiles(RaiseOpenFileLimit()));
   findings.push_back(JudgeOwnName(LookUpOwnName()));
@@ -208,14 +208,14 @@ absl::StatusOr<std::optional<absl::Duration>> LongestSave(CoordinatorClient& cli
   return longest;
 }
 
-// Returns whether two paths are one directory here; nothing if one of them is no directory.
+// Returns whether two paths are the same directory on this machine; nothing if one of them is no directory.
 std::optional<bool> AreSame(const std::string& one, const std::string& other) {
   struct stat first = {}, second = {};
   if (stat(one.c_str(), &first) != 0 || stat(other.c_str(), &second) != 0) return std::nullopt;
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// Compares the grace period with the saves that the coordinator has measured, of --job or else of its only job.
+// Compares the grace period with the saves that the coordinator remembers: those of --job, or else of its only job.
 absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, Known& known,
                          std::vector<Finding>& findings) {
   v1::ListJobsRequest request;
@@ -236,7 +236,7 @@ absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, 
   if (job.empty()) {
     findings.push_back(GraceNotCompared(
         jobs.empty() ? "the coordinator has no job yet" : absl::StrCat("the coordinator has ", jobs.size(), " jobs"),
-        jobs.empty() ? "Start the training, save once, and look again."
+        jobs.empty() ? "Start the training, save once, then run this again."
                      : absl::StrCat("Add --job, one of ", absl::StrJoin(jobs, ", "), ".")));
     return absl::OkStatus();
   }
@@ -246,8 +246,8 @@ absl::Status LookAtGrace(CoordinatorClient& client, const Arguments& arguments, 
   return absl::OkStatus();
 }
 
-// Looks at the coordinator that `context` names. `found`: nobody named it; it is the only one that runs here. One that
-// serves another root than the one that was given is then left alone.
+// Examines the coordinator of `context`. `found`: the user did not name it; it is the only one that runs on this
+// machine. Then it is ignored if it serves another root than the given one.
 absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& arguments, bool found, Known& known,
                                std::vector<Finding>& findings) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
@@ -275,7 +275,7 @@ absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& a
   return absl::OkStatus();
 }
 
-// Looks at the coordinator that is named, or at the only one that runs here.
+// Examines the coordinator that the user names, or else the only one that runs on this machine.
 absl::Status LookForCoordinator(CommandContext context, const Arguments& arguments, Known& known,
                                 std::vector<Finding>& findings) {
   bool found = false;
@@ -326,14 +326,14 @@ absl::Status Examine(const CommandContext& context, const Arguments& arguments, 
   std::vector<Finding> findings;
   Known known;
   if (arguments.root.empty()) {
-    findings.push_back({Finding::Level::kNote, "storage", "it was not tried, because no root was given",
+    findings.push_back({Finding::Level::kNote, "storage", "not checked, because no root was given",
                         "Add --root DIR: the directory of the checkpoints."});
   } else {
     LookAtRoot(arguments, known, findings);
   }
   LookAtMachine(arguments, findings);
   CAIRN_RETURN_IF_ERROR(LookForCoordinator(context, arguments, known, findings));
-  // With --state-size the job may be one that is yet to come.
+  // With --state-size the job need not exist yet.
   if (known.looked && !known.job && arguments.state_size.empty()) {
     findings.push_back(UnknownJob(arguments.job, arguments.root));
   }
@@ -347,23 +347,24 @@ absl::Status Examine(const CommandContext& context, const Arguments& arguments, 
 
 void AddDoctorCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("doctor", "Looks at what saves and loads will need here, and says what to change");
-  command.AddOption("--root", arguments->root, "Directory of all checkpoints: tries it, its space and its clock");
+  Command command =
+      app.AddCommand("doctor", "Checks what saves and loads need from this machine, and says what to change");
+  command.AddOption("--root", arguments->root,
+                    "Directory of all checkpoints: checks that it works, its free space and its clock");
   command
       .AddOption(
           "--job", arguments->job,
-          "Compares with this job's newest checkpoint and with its saves (default: the only job, or the largest)")
+          "The job whose newest checkpoint and saves are used for comparison (default: the only job, or the largest)")
       .FromEnvironment("CAIRN_JOB");
-  command.AddOption("--state-size", arguments->state_size, "Size of a checkpoint that is yet to be made, as 40GiB");
+  command.AddOption("--state-size", arguments->state_size, "Size of a future checkpoint, for example 40GiB");
   command.AddOption("--grace", arguments->grace,
-                    "Time between SIGTERM and the end, as 30s: compares it with the saves");
+                    "Grace period between SIGTERM and SIGKILL, for example 30s: compared with the duration of saves");
   command.Footer(
-      "Run it where an agent or the coordinator will run, as the same user. It asks the coordinator too: the one\n"
-      "that --coordinator names, or the only one of `cairn up` or `cairn run` that runs here.\n"
-      "Examples:\n"
-      "  cairn doctor --root /ckpt --state-size 40GiB\n"
-      "  cairn doctor --root /ckpt --job llm --coordinator coordinator:7420 --grace 30s\n"
-      "Exit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 usage.");
+      "Run it where an agent or the coordinator will run, as the same user. It also asks the coordinator: the one\n"
+      "of --coordinator, or the only one that `cairn up` or `cairn run` has started on this machine.\nExamples:\n"
+      "  cairn doctor --root /ckpt --state-size 40GiB\n  cairn doctor --root /ckpt --job llm --coordinator "
+      "coordinator:7420 --grace 30s\nExit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 "
+      "usage.");
   command.Action([arguments, &context] {
     bool faults = false;
     const absl::Status status = Examine(context, *arguments, faults);

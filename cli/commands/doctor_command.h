@@ -1,4 +1,4 @@
-// `cairn doctor`: looks at what saves and loads will need, and says what to change.
+// Declares `cairn doctor`, which checks what saves and loads need from this machine, and says what to change.
 #ifndef CAIRN_CLI_COMMANDS_DOCTOR_COMMAND_H_
 #define CAIRN_CLI_COMMANDS_DOCTOR_COMMAND_H_
 

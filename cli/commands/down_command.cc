@@ -34,21 +34,21 @@ absl::Status Down(const Arguments& arguments) {
     return MakeError(Reason::kJobNotFound,
                      absl::StrCat("no `cairn up` of job ", arguments.job, " runs here: nobody holds ", path),
                      {{"job", arguments.job},
-                      {"next", "Give the --job (and --run-directory) that `cairn up` had, as the user that ran it."}});
+                      {"next", "Give the --job (and --run-directory) of `cairn up`, and run this as the same user."}});
   }
-  InterruptFlag();  // from here on, Ctrl-C ends the waiting
+  InterruptFlag();  // from now on, Ctrl-C ends the wait
   if (kill(*holder, SIGTERM) != 0) {
     return MakeError(Reason::kPeerUid, absl::StrCat("process ", *holder, " of another user holds ", path));
   }
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   while (RunDirectory::HolderOf(path) == holder) {
     if (InterruptFlag()) {
-      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; process ", *holder, " goes on draining"));
+      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; process ", *holder, " continues to end"));
     }
     if (Clock::Real().SteadyNow() >= deadline) {
       return MakeError(Reason::kTimedOut,
                        absl::StrCat("process ", *holder, " has not ended within ", arguments.timeout),
-                       {{"next", absl::StrCat("It waits for saves that are staged; its logs are in ", path, ".")}});
+                       {{"next", absl::StrCat("It waits for staged saves; its logs are in ", path, ".")}});
     }
     absl::SleepFor(absl::Milliseconds(20));
   }
@@ -59,13 +59,13 @@ absl::Status Down(const Arguments& arguments) {
 
 void AddDownCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("down", "Drains and ends what `cairn up` has started on this machine");
+  Command command = app.AddCommand("down", "Ends the processes of `cairn up` on this machine, after staged saves");
   command.AddOption("--job", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
-  command.AddOption("--run-directory", arguments->run_directory, "As given to `cairn up`");
-  command.AddOption("--timeout", arguments->timeout, "How long saves that are staged may take").ShowDefault();
+  command.AddOption("--run-directory", arguments->run_directory, "The same value as for `cairn up`");
+  command.AddOption("--timeout", arguments->timeout, "How long staged saves may take").ShowDefault();
   command.Footer(
-      "Example:\n  cairn down --job demo\n"
-      "Exit status: 0 all have ended, 1 nothing was up, 3 not all have ended in time, 130 interrupted.");
+      "Example:\n  cairn down --job demo\nExit status: 0 all processes have ended, 1 none was running, 3 not all "
+      "have ended in time, 130 interrupted.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Down(*arguments)); });
 }
 

@@ -1,4 +1,4 @@
-// `cairn down`: ends what `cairn up` or `cairn run` has started.
+// Declares `cairn down`, which ends the processes that `cairn up` or `cairn run` has started.
 #ifndef CAIRN_CLI_COMMANDS_DOWN_COMMAND_H_
 #define CAIRN_CLI_COMMANDS_DOWN_COMMAND_H_
 

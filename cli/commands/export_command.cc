@@ -55,7 +55,7 @@ struct Arguments {
   ReadingArguments reading;
 };
 
-// Says what an export has written.
+// The result of an export.
 struct Written {
   size_t tensors = 0;
   std::optional<size_t> values;
@@ -66,7 +66,7 @@ struct Written {
   size_t finished_before = 0;  // files that an earlier export has finished
 };
 
-// Shows progress and lets a signal end the export.
+// Shows the progress of an export. A signal ends the export.
 class Watch {
  public:
   Watch(const Manifest& manifest, uint64_t total_bytes)
@@ -155,7 +155,7 @@ absl::StatusOr<Written> ExportToMegatron(Storage& storage, const Manifest& manif
   return written;
 }
 
-// Files of another library below a root would be taken for those of a job.
+// Below a root, the exported directory would look like a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
   const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
   if (!root.has_value()) return absl::OkStatus();
@@ -176,7 +176,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
   if (!arguments.like.empty() && arguments.form != kHuggingFace) {
     return MakeError(Reason::kBadRequest, "--like is for --as huggingface",
-                     {{"next", "Leave --like out: other forms hold no files of a model."}});
+                     {{"next", "Omit --like: the other formats do not have a model's files."}});
   }
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
@@ -193,7 +193,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
                                                    : ExportToHuggingFace;
   const absl::StatusOr<Written> result = write(*storage, manifest, options, arguments, memory);
   if (!result.ok()) {
-    // The advice of a reason names the checkpoint by these.
+    // The next action of the error uses these names.
     return WithMetadata(result.status(),
                         {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", storage->root()}});
   }
@@ -220,11 +220,11 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (written.finished_before > 0) {
-    std::printf("%s had been finished by an export that was broken off\n",
+    std::printf("%s had been finished by an earlier export that was interrupted\n",
                 Counted(written.finished_before, "file").c_str());
   }
   if (!written.left_out.empty()) {
-    std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
+    std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n");
     for (const std::string& each : written.left_out) std::printf("  %s\n", Printable(each).c_str());
   }
   return absl::OkStatus();
@@ -234,23 +234,23 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
 
 void AddExportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("export", "Writes a checkpoint as files of another library: whole tensors");
-  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  Command command = app.AddCommand("export", "Writes a checkpoint as files of another library, with whole tensors");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
-                 "Directory to write into; made if it is not there, those above it are not")
+                 "Directory to write into; it is made if missing, but its parents are not")
       .Required();
   command
       .AddOption("--as", arguments->form,
-                 "Whose files: safetensors for transformers, or directories of "
-                 "torch.distributed.checkpoint, Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
+                 "The format: safetensors for transformers, or a directory of torch.distributed.checkpoint, "
+                 "Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
       .OneOf({kHuggingFace, kDcp, kMegatron, kPaddle})
       .ShowDefault();
   command.AddOption("--like", arguments->like,
-                    "A model's directory, whose config.json, tokenizer and other small files are copied");
+                    "A model's directory: its config.json, tokenizer and other small files are copied");
   AddChoiceOptions(command, arguments->choice);
-  command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
+  command.AddOption("--max-shard-size", arguments->max_shard_size, "Maximum size of a file").ShowDefault();
   AddReadingOptions(command, arguments->reading);
   command.Footer(
       "Examples:\n"

@@ -15,10 +15,10 @@ std::vector<const char*> WithHelpOption(int argc, const char* const* argv) {
 }
 
 void AddHelpCommand(Command app) {
-  Command command = app.AddCommand("help", "Shows what a command takes, as its --help does");
+  Command command = app.AddCommand("help", "Shows the help of a command, the same as its --help");
   auto names = std::make_shared<std::vector<std::string>>();
-  command.AddOption("COMMAND", *names, "The command, such as `save` or `corpus bpe`; none: a list of them");
-  command.Action([names] {});  // WithHelpOption leaves nothing to do here
+  command.AddOption("COMMAND", *names, "The command, for example `save` or `corpus bpe`; default: list all");
+  command.Action([names] {});  // WithHelpOption has replaced the words, so this never runs
 }
 
 }  // namespace cairn::cli

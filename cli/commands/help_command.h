@@ -8,10 +8,10 @@
 
 namespace cairn::cli {
 
-// Returns the words of a command line. "help COMMAND..." becomes "COMMAND... --help", whose answer it has.
+// Returns the words of a command line, where "help COMMAND..." is replaced by "COMMAND... --help".
 std::vector<const char*> WithHelpOption(int argc, const char* const* argv);
 
-// Makes lists of commands and completions show it.
+// Declares the command, so that lists of commands and completions show it.
 void AddHelpCommand(Command app);
 
 }  // namespace cairn::cli

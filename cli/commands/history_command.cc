@@ -23,7 +23,7 @@ struct Arguments {
   int last = 20;
 };
 
-// Both return the entries of the job, oldest first.
+// The next two functions return the entries of the job, oldest first.
 
 absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& context, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
@@ -73,10 +73,12 @@ absl::Status History(const CommandContext& context, const Arguments& arguments) 
 
 void AddHistoryCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("history", "Lists what was done with a job's checkpoints, and how long it took");
+  Command command = app.AddCommand("history", "Lists a job's saves, loads and reshards, and how long they took");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command.AddOption("--last", arguments->last, "How many operations, the newest").Between(1, 100'000).ShowDefault();
+  command.AddOption("--last", arguments->last, "Number of operations: the newest ones")
+      .Between(1, 100'000)
+      .ShowDefault();
   command.Footer(
       "Examples:\n  cairn history demo\n  cairn history demo --root /checkpoints --format=json\n"
       "A coordinator tells the last 100 saves, loads and reshards since it started: result, duration, bytes, rate, "

@@ -32,7 +32,7 @@
 namespace cairn::cli {
 namespace {
 
-// The names that a person is told; JSON has all.
+// The maximum number of names in the text for people; JSON has all.
 constexpr size_t kLeftOutTold = 10;
 
 struct Arguments {
@@ -43,13 +43,13 @@ struct Arguments {
   ReadingArguments reading;
 };
 
-// Adds advice for a person whose import was refused.
+// Adds the next action for an import that was refused.
 absl::Status WithNextAction(const absl::Status& status, const std::string& root) {
-  // The reason's own advice is about a checkpoint of Cairn, and what was read is not.
+  // The table's next action is for checkpoints of Cairn, and the source is none.
   if (absl::StrContains(NextActionOf(status), "cairn verify")) {
     return WithMetadata(status, {{"next",
-                                  "The source is not whole: look at the file that the message names, and take "
-                                  "another copy of the source or an earlier step of it."}});
+                                  "The source is damaged: look at the file that the message names, and use another "
+                                  "copy of the source or an earlier step of it."}});
   }
   if (!HasReason(status, Reason::kRootInUse)) return status;
   return WithMetadata(
@@ -62,10 +62,9 @@ absl::Status WithNextAction(const absl::Status& status, const std::string& root)
 absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (!name.step) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step it becomes: ", name.job, "@STEP"),
-                     {{"next", absl::StrCat("Give for example --to ", name.job,
-                                            "@0; any step that has no checkpoint "
-                                            "will do.")}});
+    return MakeError(
+        Reason::kBadRequest, absl::StrCat("the new checkpoint's step is missing: ", name.job, "@STEP"),
+        {{"next", absl::StrCat("Give for example --to ", name.job, "@0; any step without a checkpoint is possible.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.reading.memory));
   std::atomic<uint64_t> done = 0, total = 0;
@@ -79,14 +78,14 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
     total = of;
     done = bytes;
   };
-  // Every file of the source stays open while it is read.
+  // All files of the source are open at the same time.
   RaiseOpenFileLimit();
   std::error_code error;
   const std::string directory = std::filesystem::absolute(arguments.directory, error).string();
   if (error)
     return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
                      {{"next", "Give the directory or file that the other library wrote."}});
-  // A directory that may not become a root is not even made.
+  // This check comes first, so that no directory is made that may not become a root.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(arguments.root));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
   const absl::Time begin = Clock::Real().SteadyNow();
@@ -117,7 +116,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(),
               Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (!report->opaque.empty()) {
-    std::printf("values of classes that Cairn does not build; only what they were is kept:\n");
+    std::printf("values of classes that Cairn does not create; only a description of them is kept:\n");
     for (const std::string& each : report->opaque) std::printf("  %s\n", Printable(each).c_str());
   }
   if (!report->left_out.empty()) {
@@ -134,22 +133,21 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
 
 void AddImportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("import", "Makes a checkpoint of what another library wrote");
+  Command command = app.AddCommand("import", "Makes a checkpoint from another library's files");
   command
       .AddOption("DIR", arguments->directory,
                  "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
                  "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save")
       .Required();
-  command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
+  command.AddOption("--to", arguments->name, "The new checkpoint, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(
-      "Examples:\n"
-      "  cairn import /models/llama --to demo@0 --root /checkpoints\n"
+      "Examples:\n  cairn import /models/llama --to demo@0 --root /checkpoints\n"
       "  cairn import /old/step-900 --to demo@900 --root /checkpoints --mapping load.aoa --exclude 'optimizer.*'\n"
-      "No pickle is executed. The checkpoint appears when it is whole; an import that ends before leaves nothing.\n"
-      "Exit status: 0 committed, 1 not committed.");
+      "No pickle is executed. The checkpoint appears when it is complete; an import that ends before that leaves "
+      "nothing.\nExit status: 0 committed, 1 not committed.");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Import(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);

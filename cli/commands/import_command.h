@@ -5,7 +5,7 @@
 
 namespace cairn::cli {
 
-// Declares `cairn import`, which makes a checkpoint of what another library wrote.
+// Declares `cairn import`, which makes a checkpoint from another library's files.
 void AddImportCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli

@@ -66,9 +66,9 @@ void AddJobsCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.Footer(
       "Examples:\n  cairn jobs --coordinator 127.0.0.1:7420\n  cairn jobs --root /checkpoints --format=json\n"
-      "STATE is saving, loading, stopped (the process of a trainer is stopped, or hangs in the kernel), training (all "
-      "agents\nand a trainer are there), waiting (some agents are there), or stored: no agent is there, and only the "
-      "checkpoints are.\nWith --root it is always stored.");
+      "STATE is saving, loading, stopped (a trainer's process is stopped, or hangs in the kernel), training (every "
+      "rank has an\nagent, and a trainer is attached), waiting (there are agents, but none of the above), or stored "
+      "(there are only\ncheckpoints, no agent). With --root it is always stored.");
   command.Action(
       [arguments, &context] { context.exit_status = ReportError(context, ListJobs(context, arguments->root)); });
 }

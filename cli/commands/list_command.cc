@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
   CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
   if (!listed.empty()) return listed;
-  // A job without checkpoints is another answer than no job at all.
+  // A job without checkpoints gives an empty list; an unknown job is an error.
   CAIRN_RETURN_IF_ERROR(CheckJobOf(*client, job));
   return listed;
 }
@@ -99,7 +99,7 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
     v1::GetManifestResponse response;
     request.set_offset(bytes.size());
     CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
-    // The step is fixed now, because a later one may be committed while the chunks are fetched.
+    // The following requests name the step, because a later one may be committed while the chunks are fetched.
     request.set_step(response.step());
     bytes += response.chunk();
     if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxOutcomeBytes) break;
@@ -111,9 +111,8 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
                    {{"job", name.job}});
 }
 
-// Returns whether the files of `manifest` stand below `root` with the right lengths. Returns nothing if this machine
-// does not see them: another storage may be mounted here at the coordinator's path, unless this very manifest stands
-// there too.
+// Returns whether the files of `manifest` are below `root` with the right lengths. Returns nothing if the same manifest
+// is not below `root`: then another storage is mounted at this path on this machine.
 std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
   const auto storage = PosixStorage::Open(root, false);
   if (!storage.ok()) return std::nullopt;
@@ -122,17 +121,17 @@ std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest&
   return CheckFilesOf(**storage, manifest);
 }
 
-// Holds what is shown of a checkpoint.
+// The parts of a checkpoint that are shown.
 struct Shown {
   std::string root;
   Manifest manifest;
-  // Set if this machine sees the files: whether they are there in their lengths.
+  // The result of LookAtFiles.
   std::optional<absl::Status> files;
-  std::optional<v1::Checkpoint> listed;  // as `cairn list` has it; nothing if it was deleted meanwhile
+  std::optional<v1::Checkpoint> listed;  // the entry of `cairn list`; nothing if the checkpoint was deleted meanwhile
 };
 
-// The entry of a manifest that was read; nothing if its step was deleted or replaced meanwhile. If the list could not
-// read the step, that is the error: without it nobody would know that the pin, the tags and the metrics are left out.
+// Returns the entry of `cairn list` for a manifest; nothing if the step was deleted or replaced meanwhile. If the list
+// could not read the step, returns that error, because pin, tags and metrics would be missing without notice.
 absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
                                                       const std::vector<v1::Checkpoint>& listed) {
   for (const v1::Checkpoint& checkpoint : listed) {
@@ -192,10 +191,10 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     std::printf("  on disk    %s\n",
                 Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
-    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
+    std::printf("  on disk    not checked: this machine does not see %s; run this with --root on a machine that does\n",
                 ForTerminal(shown.root).c_str());
   } else {
-    std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
+    std::printf("  on disk    all files exist with their full lengths; `cairn verify` reads them\n");
   }
   if (arguments.tensors) {
     std::printf("\n");
@@ -216,10 +215,10 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddListCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("list", "Lists a job's checkpoints: the committed and the damaged ones");
-  command.AddOption("JOB", arguments->name, "The job's name; without it the jobs are listed, as by `cairn jobs`");
+  Command command = app.AddCommand("list", "Lists a job's checkpoints, committed and damaged ones");
+  command.AddOption("JOB", arguments->name, "The job's name; without it the jobs are listed, as with `cairn jobs`");
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command.AddFlag("--check", arguments->check, "Look at every file too (its length; with --root)");
+  command.AddFlag("--check", arguments->check, "Also check that every file exists with its full length (with --root)");
   command.Footer(
       "Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json\n"
       "COMMITTED says that the step's manifest is whole. The files are not looked at, so that a list costs one read "
@@ -231,8 +230,8 @@ void AddListCommand(Command app, CommandContext& context) {
       "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
     if (arguments->check && arguments->root.empty()) {
-      ReportError(context, MakeError(Reason::kBadRequest, "--check looks at the files itself: it needs --root",
-                                     {{"next", "Add --root DIR, the coordinator's root; or leave --check out."}}));
+      ReportError(context, MakeError(Reason::kBadRequest, "--check reads storage itself: it needs --root",
+                                     {{"next", "Add --root DIR, the coordinator's root; or omit --check."}}));
       context.exit_status = kUsage;
       return;
     }
@@ -242,17 +241,16 @@ void AddListCommand(Command app, CommandContext& context) {
 
 void AddShowCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("show", "Shows one checkpoint: tensors, files, who wrote what where");
-  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  Command command = app.AddCommand("show", "Shows one checkpoint: tensors, files, and which rank wrote which file");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.AddFlag("--tensors", arguments->tensors, "List the tensors");
-  command.AddFlag("--objects", arguments->objects, "List the values that are no tensors, with their sizes");
+  command.AddFlag("--objects", arguments->objects, "List the objects (values that are no tensors), with their sizes");
   command.AddFlag("--files", arguments->files, "List every item of every file");
   command.Footer(
       "Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints\n"
-      "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads "
-      "them.\n"
-      "Exit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
+      "If this machine sees the root, it also checks that all files exist with their full lengths. `cairn verify` "
+      "reads them.\nExit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->name, arguments->root));
   });

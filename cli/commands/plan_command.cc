@@ -51,14 +51,14 @@ void AddDryRun(Command plan, CommandContext& context, const char* name, const ch
   Command command = plan.AddCommand(name, description);
   command.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
   command.Footer(footer);
-  // Scripts call this command, so it prints JSON unless a table is asked for.
+  // This command is for scripts, so it prints JSON by default.
   command.Action([&context, path, run] { context.exit_status = Run(context, *path, context.table_asked(), run); });
 }
 
 }  // namespace
 
 void AddPlanCommand(Command app, CommandContext& context) {
-  Command plan = app.AddCommand("plan", "Dry runs of the planner: who writes, reads and sends what");
+  Command plan = app.AddCommand("plan", "Dry runs of the planner: which rank writes, reads and sends which bytes");
   plan.RequireCommand();
   AddDryRun(
       plan, context, "save", "Validates layouts and plans a save: files, positions, balance, moves",

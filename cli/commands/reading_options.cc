@@ -3,9 +3,8 @@
 namespace cairn::cli {
 
 void AddReadingOptions(Command& command, ReadingArguments& arguments) {
-  command.AddOption("--memory", arguments.memory, "For the bytes under way, whatever the size of the model")
-      .ShowDefault();
-  command.AddOption("--threads", arguments.threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  command.AddOption("--memory", arguments.memory, "Memory for tensor data, for a model of any size").ShowDefault();
+  command.AddOption("--threads", arguments.threads, "Threads that read, permute and cast").Between(1, 64).ShowDefault();
 }
 
 }  // namespace cairn::cli

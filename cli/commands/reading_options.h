@@ -1,4 +1,4 @@
-// Commands that read whole tensors have these options: how much memory and how many threads they use.
+// The options of commands that read whole tensors: how much memory and how many threads they use.
 #ifndef CAIRN_CLI_COMMANDS_READING_OPTIONS_H_
 #define CAIRN_CLI_COMMANDS_READING_OPTIONS_H_
 

@@ -57,11 +57,11 @@ void Print(const RepairReport& report, absl::Duration took) {
               Counted(report.manifest.objects.size(), "object").c_str(),
               Counted(report.manifest.files.size(), "file").c_str(),
               FormatSize(static_cast<int64_t>(report.verified.bytes)).c_str(), ShortDuration(took).c_str());
-  std::printf("what its files do not tell:\n");
+  std::printf("not stored in its files, and therefore unknown:\n");
   for (const std::string& line : report.unknown) std::printf("  %s\n", ForTerminal(line).c_str());
 }
 
-// Adds advice for a person whose repair was refused.
+// Adds the next action for a repair that was refused.
 absl::Status WithNextAction(const absl::Status& status, const CheckpointName& name, const std::string& root) {
   const std::string at = absl::StrCat(name.job, "@", *name.step),
                     command = absl::StrCat("`cairn repair ", at, " --root ", ForShell(root), "`");
@@ -70,19 +70,18 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
   if (reason == Reason::kRootInUse) {
     more.emplace_back(
         "next",
-        absl::StrCat("The new manifest must not be written beside a coordinator: stop the one that serves the "
-                     "root, run ",
+        absl::StrCat("No coordinator may run while the new manifest is written: stop the one that serves the root, "
+                     "run ",
                      command, ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
     more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", ForShell(root),
                                            "` shows them. An aborted attempt cannot be repaired."));
   } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
-    more.emplace_back(
-        "next",
-        absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
-                     "back and run ",
-                     command, " again; else load an earlier step: `cairn list ", name.job, " --root ", ForShell(root),
-                     " --check` shows whose files stand there in their length; verify it before."));
+    more.emplace_back("next",
+                      absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
+                                   "back and run ",
+                                   command, " again; else load an earlier step: `cairn list ", name.job, " --root ",
+                                   ForShell(root), " --check` shows which ones have all files; verify it before."));
   }
   return WithMetadata(status, more);
 }
@@ -127,17 +126,16 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
 
 void AddRepairCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("repair", "Makes a damaged manifest anew from the files of the checkpoint");
+  Command command = app.AddCommand("repair", "Rebuilds a damaged manifest from the files of the checkpoint");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-  command.AddOption("--root", arguments->root, "The storage; to mend a manifest, stop its coordinator first")
-      .Required();
+  command.AddOption("--root", arguments->root, "The storage; stop its coordinator before a repair").Required();
   command.AddFlag("--assume-committed", arguments->assume_committed,
-                  "You know that the step was committed, though nothing that is left proves it");
-  command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
+                  "State that the step was committed, although nothing in storage proves it");
+  command.AddOption("--threads", arguments->threads, "Number of files read at a time").Between(1, 64).ShowDefault();
   command.Footer(
-      "Example:\n  cairn repair demo@1200 --root /checkpoints\n"
-      "Mends a damaged manifest, which `cairn list` shows as MANIFEST_CORRUPT; it cannot mend files. Reads every byte "
-      "first.\nThe damaged outcome stays; the new manifest is put beside it, and read in its place.\n"
+      "Example:\n  cairn repair demo@1200 --root /checkpoints\nRepairs a damaged manifest, which `cairn list` shows "
+      "as MANIFEST_CORRUPT; it cannot repair other files. It first reads\n"
+      "every byte. The damaged manifest stays; the new one is stored beside it, and read instead of it.\n"
       "Exit status: 0 repaired or nothing to repair, 1 not repaired: the step stays as it was.");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Repair(context, *arguments), arguments->name, arguments->root);

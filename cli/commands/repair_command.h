@@ -1,4 +1,4 @@
-// Declares `cairn repair`, which makes a damaged manifest anew from the files of the checkpoint.
+// Declares `cairn repair`, which rebuilds a damaged manifest from the files of the checkpoint.
 #ifndef CAIRN_CLI_COMMANDS_REPAIR_COMMAND_H_
 #define CAIRN_CLI_COMMANDS_REPAIR_COMMAND_H_
 

@@ -24,7 +24,7 @@
 namespace cairn::cli {
 namespace {
 
-// The coordinator answers within 8 s, if its storage does.
+// The coordinator answers within 8 s, unless its storage is slow.
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 struct Arguments {
@@ -58,26 +58,25 @@ absl::StatusOr<v1::RetentionPolicy> PolicyOf(const Arguments& arguments) {
   return policy;
 }
 
-// Returns "METRIC:min" or "METRIC:max"; empty without such a rule.
+// Returns "METRIC:min" or "METRIC:max"; empty if the policy has no such rule.
 std::string BestText(const v1::RetentionPolicy& policy) {
   if (!policy.has_keep_best()) return "";
   return ToString(BestRule{policy.keep_best().metric(), policy.keep_best().highest()});
 }
 
 void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
-  command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest valid checkpoints").Positive();
+  command.AddOption("--keep-last", arguments->keep_last, "Keep this many of the newest valid checkpoints").Positive();
   command.AddOption("--keep-every", arguments->keep_every, "Keep the steps that are multiples of this").Positive();
   command.AddOption("--keep-best", arguments->keep_best,
-                    "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
+                    "Keep the checkpoint with the best metric: METRIC:min or METRIC:max, for example loss:min");
 }
 
-// Says of an answer, and of the error behind it, which checkpoints are deleted for sure, though the prune has not come
-// to its end.
+// Returns the checkpoints that a prune has certainly deleted before it failed, from its last answer and its error.
 v1::PruneCheckpointsResponse DeletedBefore(const std::map<int64_t, v1::PruneCheckpointsResponse::Choice>& choices,
                                            int deleted, const absl::Status& error) {
   std::set<int64_t> steps;
   for (const auto& [step, choice] : choices) {
-    if (choice.prune() && deleted-- > 0) steps.insert(step);  // they go in this order
+    if (choice.prune() && deleted-- > 0) steps.insert(step);  // they are deleted in this order
   }
   for (const absl::string_view text : absl::StrSplit(MetadataOf(error)["deleted_steps"], ',', absl::SkipEmpty())) {
     if (int64_t step = 0; absl::SimpleAtoi(text, &step)) steps.insert(step);
@@ -90,8 +89,8 @@ v1::PruneCheckpointsResponse DeletedBefore(const std::map<int64_t, v1::PruneChec
   return answer;
 }
 
-// Asks until all that goes is deleted, or looked at in a dry run, and shows how far that has come. If it fails,
-// `before` says what was deleted until then.
+// Repeats the request until all chosen checkpoints are deleted (or examined, in a dry run), and shows the progress. If
+// it fails, `before` says which were deleted before.
 absl::StatusOr<v1::PruneCheckpointsResponse> PruneAll(const CommandContext& context,
                                                       const v1::PruneCheckpointsRequest& request,
                                                       v1::PruneCheckpointsResponse& before) {
@@ -135,7 +134,7 @@ nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, 
   return json;
 }
 
-// Prints what a prune had deleted before it failed.
+// Prints the checkpoints that a prune had deleted before it failed.
 void PrintDeleted(const CommandContext& context, const v1::PruneCheckpointsResponse& before) {
   if (before.choices().empty()) return;
   if (context.json()) {
@@ -200,21 +199,21 @@ void PrintPolicyJson(const std::string& job, const v1::RetentionPolicy& policy) 
   std::printf("%s\n", JsonText(json).c_str());
 }
 
-// Shows the rules that are in force. A prune by them that changes nothing is answered with them.
+// Shows the job's retention policy. It makes a prune that is a dry run, whose answer contains the policy.
 absl::Status ShowRetention(const CommandContext& context, const std::string& job) {
   v1::PruneCheckpointsRequest request;
   request.set_job(job);
   request.set_dry_run(true);
   v1::PruneCheckpointsResponse answer;
   const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
-  if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no rules
+  if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no policy
   const v1::RetentionPolicy& policy = answer.policy();
   if (context.json()) {
     PrintPolicyJson(job, policy);
     return absl::OkStatus();
   }
   if (policy.keep_last() == 0 && policy.keep_every() == 0 && !policy.has_keep_best()) {
-    std::printf("%s: no rules: nothing is deleted by itself\n", job.c_str());
+    std::printf("%s: no rules: nothing is deleted automatically\n", job.c_str());
     return absl::OkStatus();
   }
   std::string rules;
@@ -230,7 +229,7 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
   const bool rules = HasRules(arguments);
   if (rules && arguments.off)
     return MakeError(Reason::kBadRequest, "give either rules or --off",
-                     {{"next", "Leave --off out to set the rules, or the rules to keep all."}});
+                     {{"next", "Omit --off to set the rules, or omit the rules to keep all checkpoints."}});
   if (!rules && !arguments.off) return ShowRetention(context, arguments.name);
   v1::SetRetentionRequest request;
   request.set_job(arguments.name);
@@ -240,9 +239,9 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
   if (context.json()) {
     PrintPolicyJson(arguments.name, request.policy());
   } else if (arguments.off) {
-    std::printf("%s: nothing is deleted by itself any more\n", arguments.name.c_str());
+    std::printf("%s: nothing is deleted automatically any more\n", arguments.name.c_str());
   } else {
-    std::printf("%s: after each commit, what the rules do not keep is deleted\n", arguments.name.c_str());
+    std::printf("%s: after each commit, checkpoints that no rule keeps are deleted\n", arguments.name.c_str());
   }
   return absl::OkStatus();
 }
@@ -264,7 +263,7 @@ absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool
                 JsonText(nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}})).c_str());
   } else {
     std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(step),
-                pinned ? "pinned: nothing deletes it" : "not pinned any more");
+                pinned ? "pinned: it is never deleted" : "not pinned any more");
   }
   return absl::OkStatus();
 }
@@ -281,8 +280,8 @@ void AddPruneCommand(Command app, CommandContext& context) {
   command.Footer(
       "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n"
       "  cairn prune demo --keep-last 3 --keep-best loss:min\n  cairn prune demo\n"
-      "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest valid "
-      "checkpoint,\ndamaged, pinned and tagged ones, and one that is being loaded always stay.");
+      "A checkpoint is kept if at least one rule keeps it. Without rules it uses those of `cairn retention`. The "
+      "newest valid\ncheckpoint, damaged, pinned and tagged ones, and one that is being loaded are always kept.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Prune(context, *arguments), arguments->name));
   });
@@ -293,13 +292,12 @@ void AddRetentionCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("retention", "Shows or sets which checkpoints of a job the coordinator keeps");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   AddRules(command, arguments);
-  command.AddFlag("--off", arguments->off, "Keep all");
+  command.AddFlag("--off", arguments->off, "Keep all checkpoints");
   RefuseRootToChange(command);
   command.Footer(
       "Examples:\n  cairn retention demo\n  cairn retention demo --keep-last 3 --keep-every 1000\n"
-      "  cairn retention demo --off\n"
-      "Without flags it shows the rules that are in force. The coordinator carries them out after each commit of the "
-      "job,\nas `cairn prune` does.");
+      "  cairn retention demo --off\nWithout flags it shows the present rules. After each commit of the job the "
+      "coordinator deletes checkpoints by them, as\n`cairn prune` does.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Retention(context, *arguments), arguments->name));
   });
@@ -311,7 +309,7 @@ void AddPinCommands(Command app, CommandContext& context) {
     Command command = app.AddCommand(pinned ? "pin" : "unpin", pinned ? "Keeps a checkpoint from being deleted"
                                                                       : "Lets a pinned checkpoint be deleted again");
     command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-    if (pinned) command.AddOption("--note", arguments->note, "Why, for people who look at the pin").ShowDefault();
+    if (pinned) command.AddOption("--note", arguments->note, "The reason, for people who see the pin").ShowDefault();
     RefuseRootToChange(command);
     command.Footer(pinned ? "Example:\n  cairn pin demo@1200 --note \"in the paper\""
                           : "Example:\n  cairn unpin demo@1200");

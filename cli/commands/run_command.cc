@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kTendInterval = absl::Milliseconds(200);
 constexpr absl::Duration kEndOfCoordinator = absl::Seconds(5);
-// As shells have it, of a program that cannot be started.
+// The exit status that shells use for a program that cannot be started.
 constexpr int kNoProgram = 127;
 constexpr int kEndedBySignal = 128;
 
@@ -33,7 +33,7 @@ struct Arguments {
   std::string drain_timeout = "10m";
 };
 
-// Returns whether the command is Cairn's own that deletes checkpoints, so their files are what it was to remove.
+// Returns whether the command is a Cairn command that deletes checkpoints. Then it has failed if files remain.
 bool DeletesCheckpoints(const std::vector<std::string>& command) {
   const size_t slash = command[0].rfind('/');
   return command.size() > 1 && command[0].substr(slash == std::string::npos ? 0 : slash + 1) == "cairn" &&
@@ -41,8 +41,7 @@ bool DeletesCheckpoints(const std::vector<std::string>& command) {
           std::find(command.begin(), command.end(), "delete") != command.end());
 }
 
-// Says what the ranks of torchrun will wait for, if they will. The training does not wait for the look-up, which takes
-// long on some machines.
+// Warns if this machine's name has no address. The look-up may take long, so the training does not wait for it.
 void NoteOwnName() {
   auto thread = StartThread("to look up this machine's name", [] {
     const OwnName own = LookUpOwnName();
@@ -57,7 +56,7 @@ void NoteOwnName() {
 absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std::vector<std::string>& training) {
   if (training.empty()) {
     return MakeError(Reason::kBadRequest,
-                     "no training command: it stands behind --, as in `cairn run --root DIR -- torchrun train.py`",
+                     "no training command: it must follow --, as in `cairn run --root DIR -- torchrun train.py`",
                      {{"next", "Write -- and the command at the end. `cairn up` starts the same without a command."}});
   }
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(arguments.drain_timeout));
@@ -66,7 +65,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   } else {
     CAIRN_ASSIGN_OR_RETURN(arguments.cluster.ranks, RanksOfLauncher(training));
   }
-  InterruptFlag();  // from here on, Ctrl-C ends the start
+  InterruptFlag();  // from now on, Ctrl-C ends the start
   LocalCluster cluster(arguments.cluster, context);
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
@@ -88,7 +87,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     status = process->Follow(kTendInterval);
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
   }
-  // Saves that are staged go on without their trainers.
+  // The agents finish staged saves without the trainers.
   absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout;
   bool gave_up = false;
   const auto give_up = [&] {
@@ -97,7 +96,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   };
   cluster.DrainAgents(give_up);
   const bool saves_left = gave_up;
-  // Whoever has ended the command by a signal does not want to wait for what the next coordinator can do as well.
+  // After a signal the user does not want to wait for removals, which the next coordinator can do too.
   if (cluster.HasCoordinator() && !gave_up && *status < kEndedBySignal) {
     CommandContext asking = context;
     asking.coordinator = cluster.coordinator_address();
@@ -105,16 +104,16 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
         asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
     if (!removed.ok()) {
       ReportError(context, removed);
-      // A training that has done its work has not failed by that.
+      // For a training this is no failure.
       if (status == kDone && DeletesCheckpoints(training)) status = kFailed;
     }
-    // What is left there is no save, and the coordinator takes a moment to end.
+    // No save is left, and the coordinator ends soon. So it gets its time even after the wait was given up.
     gave_up = false;
     deadline = std::max(deadline, Clock::Real().SteadyNow() + kEndOfCoordinator);
   }
   cluster.DrainCoordinator(give_up);
   if (saves_left) {
-    std::fprintf(stderr, "cairn: ended before all saves that were staged had their outcome\n");
+    std::fprintf(stderr, "cairn: ended before all staged saves had their outcome\n");
   } else if (gave_up) {
     std::fprintf(stderr, "cairn: the coordinator did not end in time\n");
   }
@@ -126,7 +125,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
 Command AddRunCommand(Command app, CommandContext& context, const std::vector<std::string>& training) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand(
-      "run", "Runs a training command, such as torchrun, with a coordinator and the agents of its ranks beside it");
+      "run", "Runs a training command, for example torchrun, together with a coordinator and the agents of its ranks");
   AddLocalClusterOptions(command, arguments->cluster);
   command
       .AddOption("--ranks", arguments->ranks,
@@ -134,8 +133,8 @@ Command AddRunCommand(Command app, CommandContext& context, const std::vector<st
       .Between(1, 4096);
   command
       .AddOption("--drain-timeout", arguments->drain_timeout,
-                 "How long saves that are staged, and files of deleted checkpoints that are to be removed, may take\n"
-                 "after the training command has ended")
+                 "How long to wait, after the training command has ended, for staged saves\n"
+                 "and for the removal of deleted checkpoints' files")
       .ShowDefault();
   command.Footer(
       "Examples:\n"

@@ -1,4 +1,4 @@
-// `cairn run`: a training command with the coordinator and the agents that it needs.
+// Declares `cairn run`, which runs a training command together with the coordinator and the agents that it needs.
 #ifndef CAIRN_CLI_COMMANDS_RUN_COMMAND_H_
 #define CAIRN_CLI_COMMANDS_RUN_COMMAND_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn::cli {
 
-// Returns the command, whose training command, behind "--", must be in `training` when it is carried out.
+// `training`: the words behind "--". The caller must have filled it when the command's action runs.
 Command AddRunCommand(Command app, CommandContext& context, const std::vector<std::string>& training);
 
 }  // namespace cairn::cli

@@ -23,7 +23,7 @@
 namespace cairn::cli {
 namespace {
 
-// A coordinator that restarts is back within this time, and the save goes on meanwhile.
+// A restarting coordinator serves again within this time. The save continues meanwhile.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 // After the request's timeout, a coordinator may take this long to write the abort record and to answer.
 constexpr absl::Duration kGrace = absl::Seconds(30);
@@ -41,34 +41,34 @@ std::string NameOf(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step()) : checkpoint.job();
 }
 
-// Tells people what the save that `request` asked for shares with an earlier one under way; empty if it shares nothing.
+// Tells the user what the requested save shares with an earlier save that still runs; empty if nothing.
 std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequest& request,
                        const v1::Checkpoint& answer) {
   if (IsEnded(answer)) return "";
   if (answer.state() != v1::Checkpoint::PREPARING || (answer.has_step() && !request.has_step())) {
-    return absl::StrCat("a save of ", NameOf(answer), " is under way already; this command follows that save");
+    return absl::StrCat("a save of ", NameOf(answer), " is already running; this command follows that save");
   }
   v1::GetJobRequest asked;
   asked.set_job(request.job());
   v1::Job job;
-  // This is only a remark, so an error here does not stop the save.
+  // This is only information, so an error here does not stop the save.
   if (!client.Call(&v1::CheckpointService::Stub::GetJob, asked, &job).ok() || !job.has_checkpoint()) return "";
   const v1::Checkpoint& other = job.checkpoint();
   if (IsEnded(other) || other.request_id() == request.request_id()) return "";
   if (other.state() != v1::Checkpoint::PREPARING) {
-    return absl::StrCat("a save of ", NameOf(other), " is under way already; this one begins when that has ended");
+    return absl::StrCat("a save of ", NameOf(other), " is already running; this one begins when that one has ended");
   }
   if (request.has_step()) return "";
   return absl::StrCat(
       "a save of ", request.job(),
-      " was asked for already, and its ranks have not agreed on a step yet; this command follows that save");
+      " was already requested, and its ranks have not agreed on a step yet; this command follows that save");
 }
 
 // Returns the error of a command that ended before its save did.
 absl::Status Interrupted(const std::string& job) {
   return MakeError(Reason::kInterrupted,
-                   absl::StrCat("interrupted; the save of ", job, " goes on without this command"),
-                   {{"job", job}, {"next", absl::StrCat("`cairn status ", job, "` shows how it goes on.")}});
+                   absl::StrCat("interrupted; the save of ", job, " continues without this command"),
+                   {{"job", job}, {"next", absl::StrCat("`cairn status ", job, "` shows its progress.")}});
 }
 
 absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint checkpoint,
@@ -86,7 +86,7 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
     }
     if (InterruptFlag()) return Interrupted(checkpoint.job());
     if (Clock::Real().SteadyNow() >= deadline) {
-      // The coordinator knows why there is no outcome.
+      // The coordinator says why there is no outcome.
       if (checkpoint.has_error()) return StatusFromProto(checkpoint.error());
       return MakeError(Reason::kTimedOut, absl::StrCat("the save of ", checkpoint.job(), " has no outcome yet"),
                        {{"job", checkpoint.job()}, {"phase", StateName(checkpoint.state())}});
@@ -107,7 +107,7 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
   return checkpoint;
 }
 
-// Returns whether the rank's training process is gone. An error counts as no: the save itself then says what is wrong.
+// Returns whether the rank's training process has ended; false after an error, because the save will report it.
 bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
   v1::GetJobRequest request;
   request.set_job(job);
@@ -119,7 +119,7 @@ bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
                      [&](const v1::JobRank& member) { return member.rank() == rank && !member.trainer_attached(); });
 }
 
-// Returns nothing if the rank in question has no training process.
+// Returns nothing if the rank of --for-rank has no training process.
 absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context, const Arguments& arguments) {
   if (const absl::Status named = CheckJobArgument(arguments.job); !named.ok()) {
     const auto checkpoint = ParseCheckpointName(arguments.job);
@@ -148,15 +148,15 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
   }
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout + kGrace;
   v1::Checkpoint checkpoint;
-  // This leaves time for a save of another step to end first.
+  // Includes time for a save of another step that must end first.
   const absl::Duration wait = std::min(timeout + kGrace, absl::Duration(absl::Minutes(30)));
-  InterruptFlag();  // from here on, Ctrl-C makes the command say what it leaves behind
+  InterruptFlag();  // from now on, Ctrl-C makes the command report the save that still runs
   const absl::Status created =
       client->Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, &checkpoint, absl::Seconds(10), wait);
   if (HasReason(created, Reason::kInterrupted)) {
     return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", arguments.job, " may have begun"),
                      {{"job", arguments.job},
-                      {"next", absl::StrCat("`cairn status ", arguments.job, "` shows whether it goes on.")}});
+                      {"next", absl::StrCat("`cairn status ", arguments.job, "` shows whether it continues.")}});
   }
   CAIRN_RETURN_IF_ERROR(created);
   if (!context.json()) {
@@ -170,7 +170,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
 }
 
 void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
-  // It was aborted, or it was committed and is no checkpoint any more.
+  // The save was aborted, or its checkpoint has already been deleted.
   const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Checkpoint::COMMITTED;
   if (context.json()) {
     std::printf("%s\n", JsonText(ProgressToJson(checkpoint)).c_str());
@@ -196,15 +196,15 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
 
 void AddSaveCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("save", "Saves a job: all ranks at one step, followed to its outcome");
+  Command command = app.AddCommand("save", "Saves a job, all ranks at the same step, and waits for the outcome");
   command.AddOption("JOB", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").Required();
   command.AddOption("--step", arguments->step, "Save at this step; without it the ranks agree on one");
-  command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has been started");
+  command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has begun");
   command.AddOption("--timeout", arguments->timeout, "Abort the save if it has no outcome by then, for example 10m");
-  command.AddOption("--reason", arguments->reason, "Why, for the coordinator's log, for example eviction");
+  command.AddOption("--reason", arguments->reason, "The reason, for the coordinator's log, for example eviction");
   command
       .AddOption("--for-rank", arguments->rank,
-                 "Do nothing if this rank has no training process any more: for the end of its pod")
+                 "Do nothing if this rank has no training process any more; for a pod that ends")
       .FromEnvironment("CAIRN_RANK");
   RefuseRootToChange(command);
   command.Footer(

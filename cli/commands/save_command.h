@@ -1,4 +1,4 @@
-// Declares `cairn save`, which asks for a save over RPC and follows it to its outcome.
+// Declares `cairn save`, which requests a save from the coordinator and waits for its outcome.
 #ifndef CAIRN_CLI_COMMANDS_SAVE_COMMAND_H_
 #define CAIRN_CLI_COMMANDS_SAVE_COMMAND_H_
 

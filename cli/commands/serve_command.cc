@@ -37,7 +37,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The newest of a job; a page with more would be of no use to anybody.
+// The maximum number of checkpoints of a job on the page: the newest ones.
 constexpr size_t kCheckpointsShown = 200;
 
 struct Arguments {
@@ -110,7 +110,7 @@ class Questions {
     return Json{{"timelines", std::move(timelines)}};
   }
 
-  // The path "7/llm" asks for the one with the number 7 of the job llm.
+  // `rest` is for example "7/llm": the timeline with number 7 of the job llm.
   absl::StatusOr<Json> TimelineOf(const std::string& rest) {
     const size_t slash = std::min(rest.find('/'), rest.size());
     const std::string name = rest.substr(std::min(rest.size(), slash + 1));
@@ -137,7 +137,7 @@ class Questions {
   const std::unique_ptr<CoordinatorClient> client_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The Host headers of somebody who opens the address that was printed, or a name given by --host.
+// Returns the allowed Host headers: those of the printed address, and the names of --host.
 std::vector<std::string> HostsOf(const Arguments& arguments, int port) {
   const std::string host = arguments.listen.substr(0, arguments.listen.rfind(':'));
   std::vector<std::string> names = arguments.hosts;
@@ -147,7 +147,7 @@ std::vector<std::string> HostsOf(const Arguments& arguments, int port) {
   for (const std::string& name : names) {
     const std::string lower = absl::AsciiStrToLower(name);
     hosts.push_back(absl::StrCat(lower, ":", port));
-    // A proxy in front of this server has a port of its own, or none.
+    // A proxy in front of this server has a port of its own, or the Host header has no port.
     if (std::find(arguments.hosts.begin(), arguments.hosts.end(), name) != arguments.hosts.end())
       hosts.push_back(lower);
   }
@@ -157,7 +157,7 @@ std::vector<std::string> HostsOf(const Arguments& arguments, int port) {
 // The token of the page, and the file that holds it.
 class PageToken {
  public:
-  // Reads the token or makes one. The file of a token that was made can be read by this user only, and goes at the end.
+  // Reads the token, or makes one. The file of a new token can be read by this user only, and is removed at the end.
   static absl::StatusOr<std::unique_ptr<PageToken>> Open(const Arguments& arguments) {
     auto opened = std::make_unique<PageToken>();
     if (!arguments.page_token_file.empty()) {
@@ -172,7 +172,7 @@ class PageToken {
     if (const std::optional<pid_t> holder = RunDirectory::HolderOf(path); holder.has_value()) {
       return MakeError(Reason::kSocketDirectory,
                        absl::StrCat("another `cairn serve`, process ", *holder, ", has the page at ", arguments.listen),
-                       {{"next", "Open that page, or give this one another --listen, such as 127.0.0.1:0."}});
+                       {{"next", "Open that page, or give this one another --listen, for example 127.0.0.1:0."}});
     }
     CAIRN_ASSIGN_OR_RETURN(opened->directory, RunDirectory::Take(path));
     opened->file = opened->directory->path() + "/page-token";
@@ -192,7 +192,7 @@ class PageToken {
   std::unique_ptr<RunDirectory> directory;  // null if the user gave the file
 };
 
-// Several people may look at once, and each question asks the coordinator.
+// Several people may use the page at a time, and each request waits for the coordinator.
 constexpr int kWorkers = 8;
 
 absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address,
@@ -211,7 +211,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address
 absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(auto client, CoordinatorClient::Connect(context));
   Questions questions(std::move(client));
-  // It answers before anything is opened: a wrong address or token shows here and not in the browser.
+  // Asks the coordinator once first, so that a wrong address or token is reported here and not in the browser.
   CAIRN_RETURN_IF_ERROR(questions.Jobs().status());
   CAIRN_ASSIGN_OR_RETURN(const auto page_token, PageToken::Open(arguments));
   CAIRN_ASSIGN_OR_RETURN(
@@ -237,21 +237,21 @@ absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
 
 void AddServeCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("serve", "Shows jobs, saves, loads, ranks and timelines on a web page, live");
+  Command command = app.AddCommand("serve", "Serves a live web page with jobs, saves, loads, ranks and timelines");
   command.AddOption("--listen", arguments->listen, "Address of the page; port 0 takes a free one")
       .FromEnvironment("CAIRN_SERVE_LISTEN")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:7430")
       .ShowDefault();
-  command.AddOption("--host", arguments->hosts, "Name under which browsers reach the page, besides its address")
+  command
+      .AddOption("--host", arguments->hosts,
+                 "Another host name by which browsers reach the page; may be given several times")
       .OneEachTime();
   command.AddOption("--page-token-file", arguments->page_token_file,
-                    "File whose first line the page asks for (default: one that is made at each start)");
+                    "File whose first line is the page's token (default: a new one at each start)");
   RefuseRootToLook(command);
   command.Footer(
-      "The page can change nothing. It asks for a token of its own, which is not the coordinator's.\n"
-      "Examples:\n"
-      "  cairn serve\n"
-      "  ssh -L 7430:127.0.0.1:7430 login-node     # to see it from elsewhere\n"
+      "The page can change nothing. It asks for its own token, which is not the coordinator's.\nExamples:\n"
+      "  cairn serve\n  ssh -L 7430:127.0.0.1:7430 login-node     # to see it from elsewhere\n"
       "Exit status: 0 after Ctrl-C, 1 failed, 2 usage, 3 the coordinator cannot be reached.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Serve(context, *arguments)); });
 }

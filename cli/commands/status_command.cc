@@ -32,8 +32,7 @@ struct Arguments {
   bool ranks = false;
 };
 
-// Gets all ranks of a job that is too large for one answer, page by page. Each page shows the job at the time when it
-// was read.
+// Fetches all ranks of a job that is too large for one response, page by page. Pages are of different times.
 absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   v1::GetJobRequest request;
   request.set_job(job.job());
@@ -53,8 +52,8 @@ absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   return absl::OkStatus();
 }
 
-// The coordinator remembers the last save, and storage may have lost it since. This says so, and returns the latest
-// step that storage has. If storage does not answer, it returns what the coordinator remembers.
+// Returns the latest step that is in storage. The coordinator remembers the last save, but storage may have lost it
+// since; then this marks it in `job`. If storage does not answer, returns the step that the coordinator remembers.
 absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job) {
   if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
   const auto listed = ListCheckpoints(client, job.job());
@@ -74,7 +73,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
         MakeError(Reason::kNotCommitted, absl::StrCat(name, " was committed, and was deleted or removed since"),
                   {{"job", job.job()},
                    {"step", absl::StrCat(job.checkpoint().step())},
-                   {"next", absl::StrCat("`cairn list ", job.job(), "` shows what there is.")}}));
+                   {"next", absl::StrCat("`cairn list ", job.job(), "` shows the existing checkpoints.")}}));
   }
   return latest;
 }
@@ -83,7 +82,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.job));
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, arguments.job));
   const bool live = arguments.watch && !context.json() && isatty(STDOUT_FILENO);
-  // The terminal gets its cursor back, whatever ends the watching.
+  // `restore` gives the terminal its cursor back, whatever ends the command.
   LiveScreen screen;
   const auto restore = absl::MakeCleanup([&screen] {
     std::fputs(screen.End().c_str(), stdout);
@@ -98,7 +97,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
     if (job.ranks_left_out() && (context.json() || arguments.ranks)) CAIRN_RETURN_IF_ERROR(AddAllRanks(*client, job));
-    // A command that watches looks often, and a list reads storage.
+    // A live view asks often, and a list would read storage each time.
     CAIRN_ASSIGN_OR_RETURN(const auto committed,
                            arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
     const ShownOperation shown = OperationUnderWay(job);
@@ -124,13 +123,14 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddStatusCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
+  Command command =
+      app.AddCommand("status", "Shows what a job does now: phase, bytes per rank, which ranks are late and why");
   command.AddOption("JOB", arguments->job, "The job's name").Required();
   RefuseRootToLook(command);
   command.AddFlag("--watch", arguments->watch,
                   "Show it again whenever it changes, until Ctrl-C: on a terminal in place, with rates");
   command.AddFlag("--ranks", arguments->ranks,
-                  "Show every rank, also of a large job, of which else only the ranks worth a look are shown");
+                  "Show every rank; without it a large job shows only ranks that are late, silent or have a note");
   command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch\n  cairn status demo --ranks");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->job));

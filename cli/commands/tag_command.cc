@@ -17,7 +17,7 @@
 namespace cairn::cli {
 namespace {
 
-// The coordinator answers within 8 s, if its storage does.
+// The coordinator answers within 8 s, unless its storage is slow.
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 struct Arguments {
@@ -42,8 +42,8 @@ absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
     const nlohmann::ordered_json json = {{"job", name.job}, {"step", step}, {"tag", arguments.tag}};
     std::printf("%s\n", JsonText(json).c_str());
   } else {
-    std::printf("%s@%s is step %lld: nothing deletes it\n", name.job.c_str(), arguments.tag.c_str(),
-                static_cast<long long>(step));
+    std::printf("%s@%s is step %lld: it is never deleted while it has the tag\n", name.job.c_str(),
+                arguments.tag.c_str(), static_cast<long long>(step));
   }
   return absl::OkStatus();
 }
@@ -51,7 +51,7 @@ absl::Status Tag(const CommandContext& context, const Arguments& arguments) {
 absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (name.tag.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which tag goes: ", name.job, "@NAME"),
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which tag to remove: ", name.job, "@NAME"),
                      {{"job", name.job}, {"next", absl::StrCat("`cairn list ", name.job, "` shows the tags.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
@@ -62,7 +62,7 @@ absl::Status Untag(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::TagCheckpoint, request, &answer,
                                      /*patience=*/absl::ZeroDuration(), kTimeout));
   if (answer.untagged_steps().empty()) {
-    // This error names the tags that there are.
+    // The error of TaggedStep names the existing tags.
     CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
     CAIRN_RETURN_IF_ERROR(TaggedStep(name, listed).status());
   }
@@ -85,17 +85,18 @@ void AddTagCommands(Command app, CommandContext& context) {
   auto tagged = std::make_shared<Arguments>();
   Command tag = app.AddCommand("tag", "Gives a checkpoint a name, which also keeps it from being deleted");
   tag.AddOption("JOB@STEP", tagged->name, "The checkpoint").Required();
-  tag.AddOption("NAME", tagged->tag, "Its name: up to 64 letters, digits and ._- after a letter").Required();
+  tag.AddOption("NAME", tagged->tag, "The new name: a letter, then letters, digits and ._-, at most 64 in all")
+      .Required();
   RefuseRootToChange(tag);
   tag.Footer(
       "Examples:\n  cairn tag demo@1200 paper\n  cairn tag demo@latest before-the-change\n"
-      "Every command then takes demo@paper for demo@1200. A name that another step has is refused.");
+      "Every command then accepts demo@paper for demo@1200. It is an error if another step has the name.");
   tag.Action([tagged, &context] {
     context.exit_status = ReportError(context, WithNames(Tag(context, *tagged), tagged->name));
   });
 
   auto untagged = std::make_shared<Arguments>();
-  Command untag = app.AddCommand("untag", "Takes a name away from its checkpoint");
+  Command untag = app.AddCommand("untag", "Removes a name from its checkpoint");
   untag.AddOption("JOB@NAME", untagged->name, "The job and the name").Required();
   RefuseRootToChange(untag);
   untag.Footer("Example:\n  cairn untag demo@paper\nThe checkpoint itself stays.");

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxMappingBytes = size_t{64} << 20;
 
-// The file has JSON as for `cairn aoa resolve`, or the statements as text.
+// The file contains JSON as for `cairn aoa resolve`, or the statements as text.
 absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
   const absl::StatusOr<std::string> read = ReadTextInput(path, kMaxMappingBytes);
   if (!read.ok() && absl::StrContains(path, "->")) {
@@ -35,9 +35,10 @@ absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
 void AddChoiceOptions(Command& command, ChoiceArguments& arguments) {
   command.AddOption("--mapping", arguments.mapping,
                     "Statements of the mapping language, as JSON or text; - reads standard input");
-  command.AddFlag("--reverse", arguments.reverse, "Run the mapping backwards: a load's mapping exports");
+  command.AddFlag("--reverse", arguments.reverse,
+                  "Run the mapping backwards, so that a load's mapping can be used for export");
   command.AddOption("--include", arguments.include, "Only names of the source that match this shell pattern");
-  command.AddOption("--exclude", arguments.exclude, "Leave out names of the source that match");
+  command.AddOption("--exclude", arguments.exclude, "Omit names of the source that match this shell pattern");
 }
 
 absl::StatusOr<TensorChoice> ReadChoice(const ChoiceArguments& arguments) {

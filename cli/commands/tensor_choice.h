@@ -1,4 +1,4 @@
-// The options of `import` and `export` that choose tensors, and give them other names and forms.
+// The options of `import` and `export` that choose tensors and map their names and shapes.
 #ifndef CAIRN_CLI_COMMANDS_TENSOR_CHOICE_H_
 #define CAIRN_CLI_COMMANDS_TENSOR_CHOICE_H_
 
@@ -21,8 +21,8 @@ struct ChoiceArguments {
 // Declares --mapping, --reverse, --include and --exclude. `arguments` must outlive the command.
 void AddChoiceOptions(Command& command, ChoiceArguments& arguments);
 
-// Reads the mapping. NOT_FOUND (INPUT_UNREADABLE), INVALID_ARGUMENT: the file cannot be read as a mapping, or --reverse
-// stands alone.
+// Reads the mapping. NOT_FOUND (INPUT_UNREADABLE), INVALID_ARGUMENT: the file cannot be read, is no mapping, or
+// --reverse is given without --mapping.
 absl::StatusOr<TensorChoice> ReadChoice(const ChoiceArguments& arguments);
 
 }  // namespace cairn::cli

@@ -29,7 +29,7 @@ struct Arguments {
   std::string name;
 };
 
-// Returns the job's timelines, oldest first. They tell of ranks only with `ranks`.
+// Returns the job's timelines, oldest first. They include the ranks only if `ranks`.
 absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, CheckpointName name, bool ranks) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
   CAIRN_ASSIGN_OR_RETURN(name, WithoutTag(*client, name));
@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, C
                    absl::StrCat("the coordinator has no timeline of ", asked,
                                 ": no save or load of it has ended since the coordinator started"),
                    {{"job", name.job},
-                    {"next", absl::StrCat("`cairn status ", name.job, "` shows what is under way; `cairn list ",
-                                          name.job, "` shows what was saved before.")}});
+                    {"next", absl::StrCat("`cairn status ", name.job, "` shows running operations; `cairn list ",
+                                          name.job, "` shows earlier saves.")}});
 }
 
 void PrintTable(const std::vector<v1::Timeline>& timelines) {
@@ -81,14 +81,15 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddTimelineCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("timeline", "Shows where saves and loads spent their time, and who waited for whom");
-  command.AddOption("JOB", arguments->name, "The job, or JOB@STEP for what was done with one step").Required();
+  Command command =
+      app.AddCommand("timeline", "Shows where saves and loads spent their time, and which ranks waited for which");
+  command.AddOption("JOB", arguments->name, "The job, or JOB@STEP for the operations on one step").Required();
   RefuseRootToLook(command);
   command.Footer(
-      "Prints Chrome trace events, which https://ui.perfetto.dev and chrome://tracing open; with --format=table a\n"
-      "table of the phases and of the rank that was last in each. The coordinator keeps the last 100 operations of\n"
-      "a job until it restarts.\n"
-      "Examples:\n  cairn timeline demo > trace.json\n  cairn timeline demo@120 --format=table");
+      "Prints Chrome trace events, which https://ui.perfetto.dev and chrome://tracing open; with --format=table it\n"
+      "prints a table of the phases and the rank that was last in each. The coordinator keeps the last 100 "
+      "operations of\na job until it restarts.\nExamples:\n  cairn timeline demo > trace.json\n"
+      "  cairn timeline demo@120 --format=table");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, WithNames(Show(context, *arguments), arguments->name));
   });

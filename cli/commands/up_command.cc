@@ -50,13 +50,13 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
     std::fprintf(stderr, "%s logs in %s; job %s below %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(),
                  cluster.logs().c_str(), arguments.cluster.job.c_str(), arguments.cluster.root.c_str(),
                  arguments.detach ? absl::StrCat("`", HowToEnd(arguments.cluster), "` ends it").c_str()
-                                  : "Ctrl-C drains and ends it");
+                                  : "Ctrl-C ends it after staged saves");
   }
   std::fflush(stdout);
   if (const std::string note = cluster.NoteOnStart(); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
 }
 
-// Waits for Ctrl-C, or for `cairn down`, and meanwhile starts again what ends.
+// Waits for Ctrl-C or `cairn down`, and meanwhile restarts processes that end.
 void Supervise(LocalCluster& cluster) {
   while (!InterruptFlag()) {
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "%s\n", said.c_str());
@@ -70,7 +70,7 @@ void Drain(LocalCluster& cluster) {
   cluster.Drain([&] { return Clock::Real().SteadyNow() >= deadline; });
 }
 
-// Returns what makes the agents exchange bytes so.
+// Returns the agents' flags for a transport.
 std::vector<std::string> FlagsOfTransport(const std::string& transport) {
   if (transport == "host") return {"--nccl=never", "--nccl-saves=never"};
   if (transport == "nccl") return {"--shared-memory=never", "--nccl=require", "--nccl-saves=auto"};
@@ -80,7 +80,7 @@ std::vector<std::string> FlagsOfTransport(const std::string& transport) {
 // `on_started` is called when everything serves.
 absl::Status Up(const CommandContext& context, const Arguments& arguments,
                 const std::function<void(const LocalCluster&)>& on_started) {
-  InterruptFlag();  // from here on, Ctrl-C drains
+  InterruptFlag();  // from now on, Ctrl-C ends the cluster in order
   LocalClusterOptions options = arguments.cluster;
   for (std::string& flag : FlagsOfTransport(arguments.transport)) options.agent_flags.push_back(std::move(flag));
   LocalCluster cluster(std::move(options), context);
@@ -111,7 +111,7 @@ bool FollowStart(int output) {
   }
 }
 
-// Leaves the terminal: from here on, what this process says stands beside the logs of its services.
+// Leaves the terminal: from now on, the output of this process goes to a log beside those of its services.
 void LeaveTerminal(const LocalCluster& cluster) {
   const std::string log = cluster.logs() + "/up.log";
   const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -123,7 +123,7 @@ void LeaveTerminal(const LocalCluster& cluster) {
   dup2(log_fd >= 0 ? log_fd : null_fd, STDERR_FILENO);
 }
 
-// Does Up in a process of its own, which goes on when this one has ended. Returns the exit status.
+// Calls Up in a child process, which continues when this one has ended. Returns the exit status.
 int UpDetached(const CommandContext& context, const Arguments& arguments) {
   int output[2];
   if (pipe2(output, O_CLOEXEC) != 0) return ReportError(context, ErrnoError(errno, "pipe", "of a process"));
@@ -153,16 +153,15 @@ int UpDetached(const CommandContext& context, const Arguments& arguments) {
 void AddUpCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command =
-      app.AddCommand("up", "Runs a coordinator and N agents on this machine until Ctrl-C; prints what trainers need");
+      app.AddCommand("up", "Runs a coordinator and N agents here until Ctrl-C; prints the environment for trainers");
   command.AddOption("--ranks", arguments->cluster.ranks, "Number of ranks on this machine").Required().Between(1, 4096);
   AddLocalClusterOptions(command, arguments->cluster);
   command
-      .AddOption(
-          "--transport", arguments->transport,
-          "How agents exchange bytes: host (never over NCCL), or nccl (also between ranks that could share memory; "
-          "a load fails if it cannot). Without it by shared memory, and else as the agents' --nccl says")
+      .AddOption("--transport", arguments->transport,
+                 "How agents exchange bytes: host (never over NCCL), or nccl (even if ranks could share memory; a load "
+                 "fails if NCCL fails). Default: shared memory if possible, else as the agents' --nccl says")
       .OneOf({"host", "nccl"});
-  command.AddFlag("--detach", arguments->detach, "Return when all serve, and go on until `cairn down`");
+  command.AddFlag("--detach", arguments->detach, "Return when all processes serve; they run until `cairn down`");
   command.Footer(
       "Examples:\n"
       "  cairn up --ranks 4 --root /checkpoints --job demo\n"
@@ -173,7 +172,7 @@ void AddUpCommand(Command app, CommandContext& context) {
   command.Action([arguments, &context] {
     context.exit_status = arguments->detach ? UpDetached(context, *arguments)
                                             : ReportError(context, Up(context, *arguments, [](const LocalCluster&) {}));
-    // A service that cannot be reached has ended here, so the outcome is known.
+    // A local service that cannot be reached has ended, so the outcome is known.
     if (context.exit_status == kUnknown) context.exit_status = kFailed;
   });
 }

@@ -47,11 +47,11 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
-  // The reason's own advice may be this command.
+  // The table's next action may be to run this command, so it is replaced.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),
-                   " --check` shows whose files stand there in their length; verify it before, because their bytes may "
-                   "be damaged too. Files cannot be repaired, only be put back from a copy.");
+                   " --check` shows which ones have all files; verify it before, because its bytes may be damaged "
+                   "too. Files cannot be repaired, only restored from a copy.");
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   const auto read = store.ReadManifest(name.job, step);
@@ -106,12 +106,12 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
 void AddVerifyCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("verify", "Reads every byte of a checkpoint and compares all checksums");
-  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
   command.AddOption("--root", arguments->root, "The storage").Required();
-  command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
+  command.AddOption("--threads", arguments->threads, "Number of files read at a time").Between(1, 64).ShowDefault();
   command.Footer(
-      "Example:\n  cairn verify demo@1200 --root /checkpoints\n"
-      "Exit status: 0 whole, 1 damaged (file, offset and tensor of each fault are listed).");
+      "Example:\n  cairn verify demo@1200 --root /checkpoints\nExit status: 0 undamaged, 1 damaged (file, offset and "
+      "tensor of each fault are listed).");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Verify(context, *arguments), arguments->name, arguments->root);
     if (!status.ok()) context.exit_status = ReportError(context, status);

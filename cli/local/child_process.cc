@@ -55,7 +55,7 @@ std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path
   return found;
 }
 
-// Returns what execve() takes: this process's environment, and `added` in place of what has the same names.
+// Returns the environment for execve(): this process's own, with `added` in place of the same names.
 std::vector<char*> EnvironmentWith(const std::vector<std::string>& added) {
   const auto name_of = [](std::string_view variable) { return variable.substr(0, variable.find('=')); };
   std::vector<char*> variables;
@@ -87,8 +87,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     return ErrnoError(error, "fork", arguments[0]);
   }
   if (pid == 0) {
-    // Only async-signal-safe calls may follow. The child ends with the command, and the command's Ctrl-C does not reach
-    // it.
+    // Only async-signal-safe calls may follow. The child ends with this process, and does not get its Ctrl-C.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     setpgid(0, 0);
@@ -155,7 +154,7 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
   for (;;) {
     std::ifstream file(path);
     std::string address;
-    // The writer renames the file into place, so it appears whole.
+    // The service renames the file into place, so it appears complete.
     if (std::getline(file, address) && !address.empty()) return address;
     const auto end = child.Ended();
     if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");

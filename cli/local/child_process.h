@@ -1,4 +1,4 @@
-// Runs a service for as long as a command itself runs.
+// Runs a service as a child process, no longer than this process runs.
 #ifndef CAIRN_CLI_LOCAL_CHILD_PROCESS_H_
 #define CAIRN_CLI_LOCAL_CHILD_PROCESS_H_
 
@@ -14,12 +14,12 @@
 
 namespace cairn::cli {
 
-// Not thread-safe. The destructor kills the process, and the kernel does so if the command itself is killed.
+// Not thread-safe. The destructor kills the child. If this process is killed, the kernel kills the child.
 class ChildProcess {
  public:
-  // `arguments[0]` is the program's path. The program's output is added to the file `log`. Its environment is that of
-  // this process with `environment`, "NAME=VALUE" each, in place of what has the same names. UNAVAILABLE
-  // (STORAGE_ERROR): it cannot be started.
+  // `arguments[0]` is the program's path. The program's output is appended to the file `log`. Its environment is that
+  // of this process, where entries of `environment` ("NAME=VALUE") replace variables of the same names. UNAVAILABLE
+  // (STORAGE_ERROR): the program cannot be started.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& log,
                                             const std::vector<std::string>& environment = {});
   ~ChildProcess();
@@ -43,20 +43,20 @@ class ChildProcess {
   std::optional<std::string> end_;
 };
 
-// Names a child for people, and has the reason of its end if the child itself gave none.
+// Describes a child for errors.
 struct ChildName {
-  std::string text;  // "the agent of rank 2"
+  std::string text;  // for people: "the agent of rank 2"
   Reason reason = Reason::kAgentUnreachable;
 };
 
-// Returns the error of a child that has ended: its own, which is the last "error: REASON: text" of its log; else
-// `name.reason` with the last lines of the log. The message says who ended and how, the metadata's "log" says where the
-// log is.
+// Returns the error of a child that has ended: the last "error: REASON: text" in its log. If the log has none, the
+// error has `name.reason` and the last lines of the log. The message says which child ended and how (`end`). The
+// metadata "log" is the path of the log.
 absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end);
 
-// Waits for a file that `child` writes when it is ready, and returns its content. ErrorOf: the child ended before.
-// `name.reason`: it did not write the file within `timeout`; the message has the last lines of its log. CANCELLED
-// (INTERRUPTED).
+// Waits for the file `path`, which `child` writes when it is ready, and returns the file's contents. If the child ends
+// first, returns ErrorOf. `name.reason`: the child did not write the file within `timeout`; the message has the last
+// lines of its log. CANCELLED (INTERRUPTED): InterruptFlag was set.
 absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, const ChildName& name,
                                          absl::Duration timeout);
 

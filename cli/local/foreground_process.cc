@@ -22,7 +22,7 @@ sigset_t TakenSignals() {
   return signals;
 }
 
-// "NAME=value" of this process's environment, with `variables` in place of what has their names.
+// Returns this process's environment ("NAME=value"), where `variables` replace those of the same names.
 std::vector<std::string> EnvironmentWith(const std::vector<std::pair<std::string, std::string>>& variables) {
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables) environment.push_back(absl::StrCat(name, "=", value));
@@ -50,11 +50,11 @@ absl::StatusOr<ForegroundProcess> ForegroundProcess::Start(
   std::vector<std::string> environment = EnvironmentWith(variables);
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(environment);
-  int failed[2];  // gets the error of a program that cannot be started, and is closed by one that can
+  int failed[2];  // the child writes its errno if execvpe fails; a successful execvpe closes it
   if (pipe2(failed, O_CLOEXEC) != 0) return ErrnoError(errno, "pipe", command[0]);
   const UniqueFd reads(failed[0]);
   UniqueFd writes(failed[1]);
-  // No signal may come between here and the first Follow.
+  // Blocks the signals before the child starts, so that none is lost before the first Follow.
   const sigset_t taken = TakenSignals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &taken, &before);

@@ -1,4 +1,4 @@
-// Runs another program in the place of this one, as far as terminal, signals and exit status are concerned.
+// Runs another program that acts for this one: it gets this process's terminal and signals, and gives its exit status.
 #ifndef CAIRN_CLI_LOCAL_FOREGROUND_PROCESS_H_
 #define CAIRN_CLI_LOCAL_FOREGROUND_PROCESS_H_
 
@@ -15,23 +15,24 @@
 
 namespace cairn::cli {
 
-// Not thread-safe. One at a time: it takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD of this
-// process, until it is destroyed.
+// Not thread-safe. A process may have only one of these at a time. Until it is destroyed, it blocks and handles SIGINT,
+// SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD of this process.
 class ForegroundProcess {
  public:
-  // Looks for the program on PATH. It has this process's terminal, and `variables` in its environment. It gets SIGTERM
-  // if this process is killed. NOT_FOUND (FILE_MISSING) or another error of common/file/errno_error.h: it cannot be
-  // started.
+  // Starts a program, which is searched for on PATH. The program has this process's terminal and `variables` in its
+  // environment. If this process is killed, the program gets SIGTERM. NOT_FOUND (FILE_MISSING) or another error of
+  // common/file/errno_error.h: the program cannot be started.
   static absl::StatusOr<ForegroundProcess> Start(const std::vector<std::string>& command,
                                                  const std::vector<std::pair<std::string, std::string>>& variables);
   ForegroundProcess(ForegroundProcess&& other) noexcept;
   ForegroundProcess& operator=(ForegroundProcess&&) = delete;
   ~ForegroundProcess();
 
-  // Waits for a signal, at most for `timeout`, and hands it on. (Those that the terminal has sent went to the program
-  // as well, and are not handed on.) Returns the program's exit status, as shells have it, when it has ended.
+  // Waits for a signal, at most for `timeout`, and forwards it to the program. (A signal of the terminal reaches the
+  // program by itself and is not forwarded.) When the program has ended, returns its exit status in the form of shells:
+  // 128 and the signal's number if a signal ended it.
   std::optional<int> Follow(absl::Duration timeout);
-  // Returns whether somebody has asked this process to end, since the program ended.
+  // Returns whether a signal has asked this process to end, since the program ended.
   bool Interrupted();
 
  private:

@@ -12,7 +12,7 @@
 namespace cairn::cli {
 namespace {
 
-// An error has room for 1 KiB of values.
+// All metadata of an error may take 1 KiB.
 constexpr size_t kLongestCommand = 600;
 constexpr std::string_view kCoordinator = "--coordinator";
 
@@ -21,8 +21,7 @@ std::string OwnHostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-// Returns the command with these words behind `run` or `up`, in the place of the coordinator that it names itself.
-// Nothing behind "--" is Cairn's.
+// Returns the command line with `added` behind `run` or `up` in place of --coordinator. Words behind "--" stay.
 std::string WithWords(const std::vector<std::string>& words, const std::string& added) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const auto verb =
@@ -44,7 +43,7 @@ std::string WithWords(const std::vector<std::string>& words, const std::string& 
 
 std::string HowToJoin(const RootHolder& holder, const std::vector<std::string>& words) {
   if (IsLoopback(holder.address) && holder.host != OwnHostName()) {
-    return absl::StrCat("That coordinator serves ", holder.host, " alone. Start this job there, or stop it and start ",
+    return absl::StrCat("That coordinator serves ", holder.host, " only. Start this job there, or stop it and start ",
                         "one that other machines can reach (docs/launching.md), or give this job another --root.");
   }
   const std::string options = absl::StrCat("--no-coordinator --coordinator ", holder.address);

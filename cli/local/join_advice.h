@@ -1,4 +1,4 @@
-// What to type to run a second job on a root that a coordinator serves already.
+// Tells a user how to run a second job on a root that already has a coordinator.
 #ifndef CAIRN_CLI_LOCAL_JOIN_ADVICE_H_
 #define CAIRN_CLI_LOCAL_JOIN_ADVICE_H_
 
@@ -9,8 +9,9 @@
 
 namespace cairn::cli {
 
-// Returns the next action of a person whose command `words`, a `cairn up` or `cairn run`, was refused because `holder`
-// serves its root: the same command with the coordinator that runs, if it can be reached from here.
+// Returns the next action for a `cairn up` or `cairn run` that was refused because `holder` serves its root. `words`:
+// the refused command line. If the running coordinator can be reached from here, the next action is the same command
+// with the address of that coordinator.
 std::string HowToJoin(const RootHolder& holder, const std::vector<std::string>& words);
 
 }  // namespace cairn::cli

@@ -23,7 +23,7 @@ absl::StatusOr<int> RanksOfLauncher(const std::vector<std::string>& command) {
   bool torchrun = false;
   for (size_t i = 0; i < command.size(); ++i) {
     torchrun = torchrun || IsTorchrun(command[i]);
-    // Behind the script, arguments are the script's own.
+    // Arguments behind the script belong to the script.
     if (absl::EndsWith(command[i], ".py")) break;
     const std::string flag = absl::StrReplaceAll(command[i], {{"_", "-"}});
     absl::string_view value = flag;
@@ -37,7 +37,7 @@ absl::StatusOr<int> RanksOfLauncher(const std::vector<std::string>& command) {
     if (absl::SimpleAtoi(value, &ranks) && ranks > 0) return ranks;
     return MakeError(
         Reason::kBadRequest,
-        absl::StrCat(kFlag, " ", value, " is no number: say by --ranks how many ranks this machine has"),
+        absl::StrCat(kFlag, " ", value, " is no number: --ranks must say how many ranks this machine has"),
         {{"next", "Add --ranks N in front of --, with the number of processes that torchrun starts here."}});
   }
   return 1;

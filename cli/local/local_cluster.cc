@@ -33,14 +33,14 @@ namespace cairn::cli {
 namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(30);
-// A coordinator that is about to end gets so long to give the root back, before somebody else is told that it has it.
+// How long to wait for a coordinator that is ending to release the root. After this time the root counts as in use.
 constexpr absl::Duration kRootPatience = absl::Seconds(2);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
-// A service that has run for so long is started again at once.
+// A service that has run for this time is restarted without a pause.
 constexpr absl::Duration kSteady = absl::Minutes(1);
 
-// Returns the path of a service's program, which stands beside this one.
+// Returns the path of a service's program, which is in the directory of this program.
 absl::StatusOr<std::string> Program(const std::string& name) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -49,8 +49,8 @@ absl::StatusOr<std::string> Program(const std::string& name) {
   return path;
 }
 
-// Returns a socket that is bound to a free loopback port. While it is open, nobody else is given that port by chance.
-// Linux lets the coordinator bind the port all the same, because this socket does not listen.
+// Returns a socket that is bound to a free loopback port. While it is open, the system gives this port to no other
+// program. The coordinator can still bind the port, because this socket does not listen.
 absl::StatusOr<UniqueFd> ReservePort(int& port) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -67,7 +67,7 @@ absl::StatusOr<UniqueFd> ReservePort(int& port) {
   return fd;
 }
 
-// The paths of processes that run elsewhere, or in another directory, must hold.
+// Makes a path absolute, because other processes with other working directories use it.
 std::string Absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error);
@@ -85,30 +85,30 @@ std::vector<std::string> OwnCommandLine() {
 }  // namespace
 
 void AddLocalClusterOptions(Command& command, LocalClusterOptions& options) {
-  command.AddOption("--root", options.root, "Directory of the checkpoints; made if absent").Required();
+  command.AddOption("--root", options.root, "Directory of all checkpoints; it is made if missing").Required();
   command.AddOption("--job", options.job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
   command.AddOption("--run-directory", options.run_directory,
-                    "Directory of sockets and logs (default: one of this user and job, in XDG_RUNTIME_DIR or /tmp)");
+                    "Directory for sockets and logs (default: one for this user and job, in XDG_RUNTIME_DIR or /tmp)");
   command.AddOption("--coordinator-flag", options.coordinator_flags,
-                    "Passed on, for example --coordinator-flag=--phase-timeout=1m");
-  command.AddOption("--agent-flag", options.agent_flags, "Passed on to every agent");
+                    "A flag for the coordinator, for example --coordinator-flag=--phase-timeout=1m");
+  command.AddOption("--agent-flag", options.agent_flags, "A flag for every agent");
   command.AddFlag("--no-coordinator", options.no_coordinator,
                   "Use the coordinator at --coordinator instead of starting one");
-  command.AddOption("--nodes", options.nodes, "Number of machines of the job, each with as many ranks")
+  command.AddOption("--nodes", options.nodes, "Number of machines of the job; each has the same number of ranks")
       .Between(1, 4096);
   command
       .AddOption("--node-rank", options.node,
-                 "Which of the machines this is, from 0; the first one has the coordinator, at --coordinator")
+                 "The number of this machine, from 0; machine 0 runs the coordinator, at the address --coordinator")
       .FromEnvironment("SLURM_NODEID")
       .Between(0, 4095);
-  command.AddOption("--host", options.host, "With --nodes: this machine's address for the other ones");
+  command.AddOption("--host", options.host, "With --nodes: the address by which other machines reach this one");
 }
 
 LocalCluster::LocalCluster(LocalClusterOptions options, const CommandContext& context)
     : options_(std::move(options)), context_(context) {}
 
 LocalCluster::~LocalCluster() {
-  // The agents before the coordinator: without one, they would complain.
+  // Agents end before the coordinator, because without a coordinator they would log errors.
   while (!services_.empty()) services_.pop_back();
 }
 
@@ -122,17 +122,17 @@ absl::Status LocalCluster::Start() {
                      {{"next", "Count the machines from 0: --node-rank is below --nodes."}});
   }
   if (options_.no_coordinator && context_.coordinator.empty()) {
-    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT, where another one serves",
-                     {{"next", "Add --coordinator, or leave --no-coordinator out: then a coordinator is started."}});
+    return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT of a running one",
+                     {{"next", "Add --coordinator, or omit --no-coordinator: then a coordinator is started."}});
   }
   if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
     return MakeError(
         Reason::kBadRequest,
-        "--nodes needs --coordinator HOST:PORT, where the first machine's coordinator is to be found by all "
-        "machines, and --host, where they find this one",
+        "--nodes needs --coordinator HOST:PORT, the address of machine 0's coordinator for all machines, and --host, "
+        "this machine's address for the others",
         {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
-  // A directory that may not become a root is not even made.
+  // This check comes first, so that no directory is made that may not become a root.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(options_.root));
   std::error_code error;
   root_is_new_ = !std::filesystem::exists(options_.root, error);
@@ -143,7 +143,7 @@ absl::Status LocalCluster::Start() {
   }
   std::filesystem::create_directories(options_.root, error);
   if (error) {
-    // No file is missing: below /proc, for example, no directory can be made.
+    // ENOENT here means that no directory can be made, for example below /proc. FILE_MISSING would be wrong.
     const int number = error.value();
     return number == ENOENT ? ErrnoError(Reason::kStorageReadOnly, number, "mkdir", options_.root)
                             : ErrnoError(number, "mkdir", options_.root);
@@ -155,7 +155,7 @@ absl::Status LocalCluster::Start() {
   if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
   CAIRN_RETURN_IF_ERROR(PlanServices());
   for (Service& service : services_) {
-    (void)unlink(service.address_file.c_str());  // that of the last run
+    (void)unlink(service.address_file.c_str());  // the file of the previous run
     CAIRN_RETURN_IF_ERROR(Launch(service));
     // Agents are started together, when their coordinator serves.
     if (&service == &services_.front() && HasCoordinator()) {
@@ -169,7 +169,7 @@ absl::Status LocalCluster::Start() {
 }
 
 absl::Status LocalCluster::AwaitRoot() const {
-  // Whoever gives the coordinator a patience of its own wants it to wait.
+  // If the user sets --lock-timeout, the coordinator itself waits.
   for (const std::string& flag : options_.coordinator_flags) {
     if (flag.starts_with("--lock-timeout")) return absl::OkStatus();
   }
@@ -177,7 +177,7 @@ absl::Status LocalCluster::AwaitRoot() const {
   const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience;
   while (true) {
     const auto holder = storage->HolderOfRoot();
-    // What cannot be read here is told better by the coordinator, which reads it too.
+    // After an error the coordinator is started all the same: it reads the same file and reports the error better.
     if (!holder.ok() || !holder->has_value()) return absl::OkStatus();
     if (Clock::Real().SteadyNow() < deadline) {
       if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
@@ -185,7 +185,7 @@ absl::Status LocalCluster::AwaitRoot() const {
       continue;
     }
     if ((*holder)->address.empty()) {
-      // It starts, or is a command that needs the root for a while, so the coordinator waits for its turn.
+      // The holder is a starting coordinator, or a command that needs the root shortly. So our coordinator waits.
       if (!context_.json()) {
         std::fprintf(stderr, "cairn: waiting for %s, which has %s\n", ForTerminal((*holder)->text).c_str(),
                      options_.root.c_str());
@@ -211,7 +211,7 @@ absl::Status LocalCluster::PlanServices() {
     command.insert(command.end(), flags.begin(), flags.end());
     return command;
   };
-  // A job of this machine alone gets a coordinator of its own, whatever CAIRN_COORDINATOR says from an earlier one.
+  // A job on one machine ignores CAIRN_COORDINATOR, which may be left over from an earlier job.
   if (options_.no_coordinator || options_.nodes > 1) coordinator_ = context_.coordinator;
   if (HasCoordinator()) {
     if (coordinator_.empty()) {
@@ -241,14 +241,14 @@ absl::Status LocalCluster::PlanServices() {
     if (!options_.host.empty()) command.insert(command.end(), {"--listen", options_.host + ":0"});
     AddService({absl::StrCat("the agent of rank ", rank), Reason::kAgentUnreachable}, absl::StrCat("rank", rank),
                with(std::move(command), options_.agent_flags));
-    // As launchers of trainers do, so that each rank of a machine takes part in NCCL by its own GPU.
+    // Sets LOCAL_RANK as launchers do, so that each rank of a machine uses its own GPU for NCCL.
     services_.back().environment = LocalRankOf(rank - FirstRank());
   }
   return absl::OkStatus();
 }
 
 std::vector<std::string> LocalCluster::LocalRankOf(int number) const {
-  // The only rank of a machine may have been told its GPU.
+  // For the only rank of a machine, the user may have set LOCAL_RANK.
   if (options_.ranks == 1 && std::getenv("LOCAL_RANK") != nullptr) return {};
   return {absl::StrCat("LOCAL_RANK=", number)};
 }

@@ -1,4 +1,4 @@
-// The coordinator and the agents that `cairn up` and `cairn run` start on this machine, and keep running.
+// The coordinator and the agents that `cairn up` and `cairn run` start on this machine, and restart if they end.
 #ifndef CAIRN_CLI_LOCAL_LOCAL_CLUSTER_H_
 #define CAIRN_CLI_LOCAL_LOCAL_CLUSTER_H_
 
@@ -23,39 +23,40 @@ struct LocalClusterOptions {
   std::string run_directory;  // empty: RunDirectory::PathOf
   std::vector<std::string> coordinator_flags;
   std::vector<std::string> agent_flags;
-  // Uses the coordinator that CommandContext names, instead of starting one.
+  // If true, starts no coordinator and uses the one at the address of CommandContext.
   bool no_coordinator = false;
-  // A job of several machines: this is one of `nodes`, each with `ranks` ranks. The first one has the coordinator, at
-  // the address that CommandContext names.
+  // For a job on several machines: their number, and the number of this one, from 0. Each has `ranks` ranks. The
+  // coordinator runs on machine 0, at the address of CommandContext.
   int nodes = 1;
   int node = 0;
-  std::string host;  // where the other machines reach this one
+  std::string host;  // the name or address by which other machines reach this one
 };
 
-// Declares the options of both commands. `options` must live until the command line is parsed.
+// Declares the options that `cairn up` and `cairn run` share. `options` must live until the command line is parsed.
 void AddLocalClusterOptions(Command& command, LocalClusterOptions& options);
 
-// Not thread-safe. The destructor kills what still runs.
+// Not thread-safe. The destructor kills the processes that still run.
 class LocalCluster {
  public:
   LocalCluster(LocalClusterOptions options, const CommandContext& context);
   ~LocalCluster();
 
-  // Starts everything and waits until it serves. Fails as RunDirectory::Take and ErrorOf; CANCELLED (INTERRUPTED).
+  // Starts the coordinator and the agents, and waits until all of them serve. Fails as RunDirectory::Take and ErrorOf.
+  // CANCELLED (INTERRUPTED): InterruptFlag was set. FAILED_PRECONDITION (ROOT_IN_USE): another coordinator serves the
+  // root.
   absl::Status Start();
 
-  // Starts again what has ended, with pauses that grow up to five seconds. Must be called some times a second. Returns
-  // what a person should hear: "the agent of rank 1 ended with signal 9; it is started again".
+  // Starts processes again that have ended, with pauses that grow up to five seconds. Must be called some times a
+  // second. Returns messages for the user: "the agent of rank 1 ended with signal 9; it is started again".
   std::vector<std::string> Tend();
 
-  // Asks the agents to finish what is staged and to end, then the coordinator, and waits for that. Returns early if
-  // `give_up` returns true; the destructor then kills the rest.
+  // Asks the agents to finish staged saves and to end, waits for them, and then does the same with the coordinator.
+  // Returns early if `give_up` returns true; the destructor then kills the processes that still run.
   template <typename GiveUp>
   void Drain(GiveUp give_up) {
     DrainAgents(give_up);
     DrainCoordinator(give_up);
   }
-  // The two halves of Drain.
   template <typename GiveUp>
   void DrainAgents(GiveUp give_up) {
     DrainServices(/*agents=*/true, give_up);
@@ -64,11 +65,11 @@ class LocalCluster {
   void DrainCoordinator(GiveUp give_up) {
     DrainServices(/*agents=*/false, give_up);
   }
-  // Returns whether the coordinator is one of what was started here.
+  // Returns whether this object starts the coordinator.
   bool HasCoordinator() const;
 
-  // Returns what the user should hear about the checkpoints that the job starts from (ProgressNote), once it has
-  // started; empty if that is nothing, and on the machines of a job beyond its first one.
+  // Returns a message about the checkpoints that the job starts from (ProgressNote), for after the start. Empty if
+  // there is nothing to say, and on all machines except machine 0.
   std::string NoteOnStart() const;
 
   // Returns the environment variables that trainers and commands need: name and value.
@@ -98,11 +99,11 @@ class LocalCluster {
     while (Serving(agents) && !give_up()) PauseShortly();
   }
   int FirstRank() const { return options_.node * options_.ranks; }
-  // Waits for a coordinator that is about to give the root back. FAILED_PRECONDITION (ROOT_IN_USE): one serves it and
-  // stays; the next action is the command that takes part beside it.
+  // If a coordinator holds the root and is ending, waits for its end. FAILED_PRECONDITION (ROOT_IN_USE): a coordinator
+  // serves the root and does not end; the next action is a command that uses that coordinator (join_advice.h).
   absl::Status AwaitRoot() const;
   absl::Status PlanServices();
-  // The environment of an agent, by its number on this machine.
+  // Returns the environment of an agent, by its number on this machine.
   std::vector<std::string> LocalRankOf(int number) const;
   void AddService(ChildName name, const std::string& log, std::vector<std::string> command);
   absl::Status Launch(Service& service);
@@ -114,7 +115,7 @@ class LocalCluster {
   const CommandContext& context_;
   bool root_is_new_ = false;
   std::unique_ptr<RunDirectory> directory_;
-  // Bound and never listening: it keeps the coordinator's port while no coordinator has it.
+  // A bound socket that never listens. It reserves the coordinator's port while no coordinator runs.
   UniqueFd port_;
   std::string coordinator_;
   std::vector<Service> services_;  // the coordinator, if it is here, then the agents

@@ -5,7 +5,7 @@
 namespace cairn::cli {
 namespace {
 
-// More jobs than these are not named.
+// The maximum number of jobs that are named.
 constexpr size_t kMostNamed = 4;
 
 // Returns for example "Here run demo, other.".

@@ -1,4 +1,4 @@
-// Says where people find the name of a job or of a checkpoint that the command line lacks.
+// Tells a user where to find the name of a job or checkpoint that is missing on the command line.
 #ifndef CAIRN_CLI_LOCAL_MISSING_NAME_H_
 #define CAIRN_CLI_LOCAL_MISSING_NAME_H_
 

@@ -54,7 +54,7 @@ struct flock WholeFile() {
 }
 
 constexpr char kPrefix[] = "up-";
-// The job that runs there and its root, a line each, and the address of its coordinator, which is in a file of its own.
+// Two files: the first has the job and its root, one per line; the second has the coordinator's address.
 constexpr char kJobFile[] = "/job";
 constexpr char kAddressFile[] = "/coordinator.address";
 constexpr uint64_t kMostBytes = 8192;  // of such a file
@@ -65,21 +65,21 @@ bool IsPrivate(const std::string& path) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Where the directory of all run directories of this user is wanted.
+// Returns the preferred directory for all run directories of this user.
 std::string PreferredBase() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0;
   return absl::StrCat(usable ? runtime : "/tmp", "/cairn-", geteuid());
 }
 
-// Returns whether somebody else has put something at the path. Where everybody may write, as in /tmp, anybody can.
+// Returns whether the path exists and is no directory of this user. In a directory like /tmp any user can cause this.
 bool IsForeign(const std::string& path) {
   struct stat info;
   return lstat(path.c_str(), &info) == 0 && (!S_ISDIR(info.st_mode) || info.st_uid != geteuid());
 }
 
-// Returns this user's own directories in the place of a preferred one that is foreign, sorted. Nobody can guess a name
-// that mkdtemp has made, and in a directory like /tmp only its owner can rename or remove it.
+// Returns, sorted, the directories that this user has made because the preferred one is foreign. Other users cannot
+// guess a name of mkdtemp, and in a directory like /tmp only the owner can rename or remove it.
 std::vector<std::string> OwnOnesBeside(const std::string& preferred) {
   const std::filesystem::path path(preferred);
   const std::string prefix = path.filename().string() + "-";
@@ -94,8 +94,7 @@ std::vector<std::string> OwnOnesBeside(const std::string& preferred) {
   return own;
 }
 
-// The directory of all run directories of this user. If the preferred one is foreign, it is another one, which is made
-// if there is none yet.
+// Returns the directory for all run directories of this user. If the preferred one is foreign: another one.
 std::string Base() {
   const std::string preferred = PreferredBase();
   if (!IsForeign(preferred)) return preferred;
@@ -156,7 +155,7 @@ std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
 }
 
 absl::Status RunDirectory::Describe(const std::string& job, const std::string& root) const {
-  (void)unlink((path_ + kAddressFile).c_str());  // of the last run, which may have had a coordinator here
+  (void)unlink((path_ + kAddressFile).c_str());  // of the previous run, which may have had a coordinator
   return WriteAtomically(path_ + kJobFile, absl::StrCat(job, "\n", root, "\n"),
                          {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
       .put.status();
@@ -164,7 +163,7 @@ absl::Status RunDirectory::Describe(const std::string& job, const std::string& r
 
 std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
   std::vector<Running> running;
-  // Nothing is made only to look.
+  // Makes no directory, unlike Base().
   const std::string preferred = PreferredBase();
   const std::vector<std::string> own = IsForeign(preferred) ? OwnOnesBeside(preferred) : std::vector{preferred};
   const std::string base = own.empty() ? preferred : own.front();

@@ -25,7 +25,7 @@ std::string Name(const v1::Checkpoint& checkpoint) {
                                : absl::StrCat(checkpoint.job(), " (step not agreed yet)");
 }
 
-// JSON has no infinities and no NaN: they become the strings that JSON of Protocol Buffers has for them.
+// JSON has no infinities and no NaN. They become the strings that protobuf's JSON format uses.
 nlohmann::ordered_json NumberToJson(double number) {
   if (std::isfinite(number)) return number;
   return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
@@ -48,7 +48,7 @@ bool IsEnded(const v1::Checkpoint& checkpoint) {
     case v1::Checkpoint::COMMITTED:
     case v1::Checkpoint::ABORTED:
     case v1::Checkpoint::DAMAGED:
-    case v1::Checkpoint::DELETED:  // a rule may delete it as soon as it is committed
+    case v1::Checkpoint::DELETED:  // retention may delete it as soon as it is committed
       return true;
     default:
       return false;
@@ -86,11 +86,10 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
 
 void PrintStanding(const v1::Checkpoint& checkpoint) {
   if (checkpoint.state() == v1::Checkpoint::SUPERSEDED) {
-    std::printf(
-        "  state      %s\n",
-        Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has gone on from an older step since").c_str());
+    std::printf("  state      %s\n",
+                Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has continued from an older step").c_str());
   }
-  if (checkpoint.pinned()) std::printf("  pinned     nothing deletes it\n");
+  if (checkpoint.pinned()) std::printf("  pinned     it is never deleted\n");
   if (checkpoint.tags_size() > 0)
     std::printf("  tags       %s\n", ForTerminal(absl::StrJoin(checkpoint.tags(), ", ")).c_str());
   if (checkpoint.metrics_size() > 0) {
@@ -181,7 +180,7 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
                       ", no progress for ", ShortDuration(DurationOf(rank.idle())), ")");
     }
   }
-  // Some ranks may be left out.
+  // The list may not have all ranks.
   done = std::max(done, static_cast<int64_t>(checkpoint.bytes_done()));
   total = std::max(total, static_cast<int64_t>(checkpoint.bytes_total()));
   return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",

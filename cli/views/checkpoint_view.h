@@ -15,15 +15,14 @@ namespace cairn::cli {
 std::string StateName(v1::Checkpoint::State state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
-// Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size",
-// "continues_step", "metrics", "warning"}. A damaged checkpoint has "error" instead of what is behind "world_size", and
-// null for what is not known.
+// Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size", "continues_step",
+// "metrics", "warning"}. A damaged one has "error" instead of the keys after "world_size", and null for unknown values.
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
-// Prints what `cairn list` says of a checkpoint beyond its manifest: that it is superseded, pinned, tagged; its
-// metrics, and whether replicas differed.
+// Prints facts about a checkpoint, one a line: whether it is superseded, pinned or tagged, its metrics, and its
+// warning. Prints nothing that does not apply.
 void PrintStanding(const v1::Checkpoint& checkpoint);
-// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR. Damaged checkpoints are red and show
-// their error; the warning of a committed one stands there too.
+// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR. Damaged checkpoints are red. The column
+// ERROR also shows the warning of a committed checkpoint.
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
 // Returns a list of {"rank", "phase", "bytes_done", "bytes_total", "late", "node", "note"}.
 nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);

@@ -31,7 +31,7 @@ std::string NameOf(const v1::Timeline& timeline) {
   return name;
 }
 
-// The events of one operation, which is the process `pid`.
+// Makes the events of one operation, as the process `pid`.
 class OperationTrace {
  public:
   OperationTrace(const v1::Timeline& timeline, int pid, int64_t begin, Json& events)
@@ -80,7 +80,7 @@ class OperationTrace {
       events_.push_back(std::move(slice));
     }
   }
-  // An arrow must begin and end inside of slices, and slices do not hold their end.
+  // An arrow must begin and end inside of slices. The end of a slice is not inside it.
   void AddArrow(uint32_t from, uint32_t to, const v1::TimelineSpan& span) {
     const int64_t at = begin_ + std::max(Microseconds(span.begin()), Microseconds(span.end()) - 1);
     const std::string id = absl::StrCat(pid_, ".", ++arrows_);

@@ -1,4 +1,4 @@
-// Makes what Perfetto and chrome://tracing draw from timelines: Chrome's trace events.
+// Converts timelines to Chrome's trace events, which Perfetto and chrome://tracing draw.
 #ifndef CAIRN_CLI_VIEWS_CHROME_TRACE_H_
 #define CAIRN_CLI_VIEWS_CHROME_TRACE_H_
 
@@ -9,9 +9,9 @@
 
 namespace cairn::cli {
 
-// Each operation is a process of the trace, with one track of the whole and one for each rank. Slices are what a rank
-// did (X); an arrow (s, f) leads from the rank that others waited for to each that waited. Times are microseconds after
-// the begin of the earliest operation. The format is that of the "Trace Event Format" of the Chromium project.
+// Each operation is a process of the trace, with one track for the whole operation and one for each rank. A slice (X)
+// is an activity of a rank. An arrow (s, f) leads from a rank that others waited for to each rank that waited. Times
+// are microseconds since the beginning of the earliest operation. The format is Chromium's "Trace Event Format".
 nlohmann::ordered_json ChromeTrace(const std::vector<v1::Timeline>& timelines);
 
 }  // namespace cairn::cli

@@ -37,7 +37,7 @@ TEST(HistoryViewTest, EntryOf_ASaveThatEnded_TellsItsRateAndWhoEndedTheLongestPa
   v1::Timeline timeline = SaveOf(40);
   AddSpan(timeline, v1::TimelineSpan::STAGE, 0, 0.5, 1);
   AddSpan(timeline, v1::TimelineSpan::WRITE, 0.5, 1.5, 3);
-  // The coordinator's own part is nobody's.
+  // No rank ends the coordinator's own phase.
   AddSpan(timeline, v1::TimelineSpan::COMMIT, 1.5, 3, std::nullopt);
   const auto json = EntryToJson(EntryOf(timeline));
   EXPECT_EQ(json["kind"], "save");

@@ -31,7 +31,7 @@ nlohmann::ordered_json CountsToJson(const google::protobuf::RepeatedPtrField<v1:
   return json;
 }
 
-// Says how bytes go between ranks that share no memory, if NCCL comes into question; else "". `Operation`:
+// Says which transport moves bytes between machines, if the operation could use NCCL; else "". `Operation`:
 // v1::Checkpoint or v1::Load.
 template <typename Operation>
 std::string TransportOf(const Operation& operation) {
@@ -45,15 +45,15 @@ nlohmann::ordered_json TransportToJson(const Operation& operation) {
   return transport.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(transport);
 }
 
-// Returns whether the load has found that there is nothing. The first start of a job asks for its latest checkpoint, as
-// every later one does, so that is no failure.
+// Returns whether the load asked for the latest checkpoint of a job that has none. The first start of a job does so,
+// like every later one, so it is no failure.
 bool FoundNothing(const v1::Load& load) {
   return load.state() == v1::Load::FAILED && !load.has_step() &&
          HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
 }
 
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
-  // The coordinator's log says it by the same word.
+  // The coordinator's log uses the same word.
   const std::string state = FoundNothing(load) ? "NOTHING_TO_LOAD" : EnumName(load.state());
   nlohmann::ordered_json json = {{"number", load.number()}, {"state", state}, {"step", nullptr}};
   json["reshard"] = load.reshard();
@@ -65,11 +65,11 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   return json;
 }
 
-// A table of more ranks than these is not read by anybody who did not ask for it.
+// A job with more ranks than this is summarized by default.
 constexpr int kWholeTable = 64;
-// A summary of a larger job shows at most so many ranks that are worth a look.
+// The maximum number of noteworthy ranks in such a summary.
 constexpr int kNoteworthyRows = 20;
-// So many of those farthest behind are named in a line.
+// The maximum number of ranks that a line names as farthest behind.
 constexpr size_t kNamedBehind = 4;
 constexpr absl::Duration kSilent = absl::Seconds(10);
 
@@ -81,7 +81,7 @@ uint32_t AgentsOf(const v1::Job& job) { return std::max(job.agents(), static_cas
 
 // Returns for example " (none of rank 3)", if agents are missing.
 std::string WithoutAgent(const v1::Job& job) {
-  if (job.ranks_left_out()) return "";  // the numbers alone say how many
+  if (job.ranks_left_out()) return "";  // the counts say how many are missing
   std::set<int> there;
   for (const v1::JobRank& rank : job.ranks()) there.insert(static_cast<int>(rank.rank()));
   std::vector<int> missing;
@@ -112,12 +112,12 @@ std::string NamesText(const std::vector<std::string>& names) {
   return text;
 }
 
-// While ranks are on their way to the step of a save: how many have reached it, and which are farthest behind.
+// Says how many ranks have reached the step of a save, and which are farthest behind.
 std::string StepsText(const v1::Job& job) {
   const v1::Checkpoint& save = job.checkpoint();
   const bool coming = save.state() == v1::Checkpoint::PREPARING || save.state() == v1::Checkpoint::COLLECTING;
   if (!coming || job.ranks_left_out() || !job.has_highest_step()) return "";
-  // Before the ranks have agreed on a step, the one that is farthest is what they are compared with.
+  // Before the save has a step, ranks are compared with the highest step that a rank has reached.
   const int64_t goal = save.has_step() ? save.step() : job.highest_step();
   std::vector<const v1::JobRank*> behind;
   for (const v1::JobRank& rank : job.ranks()) {
@@ -136,7 +136,7 @@ std::string StepsText(const v1::Job& job) {
                       goal, names.empty() ? "" : absl::StrCat("; farthest behind: ", NamesText(names)), "\n");
 }
 
-// Names the ranks of a save that are farthest behind, if not all are equally far.
+// Names the ranks of a save that are farthest behind; "" if all have the same progress.
 std::string FarthestBehindText(const Ranks& ranks) {
   std::vector<const v1::RankProgress*> order;
   for (const v1::RankProgress& rank : ranks) order.push_back(&rank);
@@ -159,7 +159,7 @@ std::string FarthestBehindText(const Ranks& ranks) {
   return absl::StrCat("  farthest behind: ", NamesText(names), "\n");
 }
 
-// The late ranks first, then those with a note and those that have not begun.
+// Returns the late ranks, then the ranks with a note and those that have not begun.
 Ranks NoteworthyRanks(const Ranks& ranks) {
   std::vector<const v1::RankProgress*> order;
   for (const v1::RankProgress& rank : ranks) {
@@ -191,7 +191,7 @@ std::string HeadText(std::FILE* stream, const v1::Job& job) {
   return text;
 }
 
-// Returns whether nothing can be expected of the trainer's process, though it is attached.
+// Returns whether the trainer is attached but its process does not run: it is stopped or has ended.
 bool IsHalted(const v1::JobRank& rank) {
   return rank.trainer_attached() && rank.trainer_process() != v1::JobRank::RUNNING &&
          rank.trainer_process() != v1::JobRank::TRAINER_PROCESS_UNSPECIFIED;
@@ -237,7 +237,7 @@ std::string AgentsText(std::FILE* stream, const v1::Job& job, RanksShown shown) 
   return text;
 }
 
-// A line for whoever wants more than a summary.
+// Returns a line that says how to see more than this summary.
 std::string MoreText(const v1::Job& job, RanksShown shown) {
   if (IsWhole(job, shown)) return "";
   return absl::StrCat("\n`cairn status ", job.job(), " --ranks` shows every rank\n");
@@ -249,7 +249,6 @@ std::string TransportLine(const Operation& operation) {
   return transport.empty() ? "" : absl::StrCat("  transport: ", transport, "\n");
 }
 
-// `table` makes the text of the ranks.
 template <typename MakeTable>
 std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   if (!job.has_checkpoint()) return "";
@@ -258,7 +257,7 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   absl::StrAppend(&text, TransportLine(save));
   if (!IsEnded(save)) {
     text += StepsText(job);
-    // In a larger job these are among the ranks of the table, which are not all.
+    // In a larger job the table already shows the ranks that are behind.
     if (!job.ranks_left_out()) text += FarthestBehindText(save.ranks());
     text += table(save.ranks(), save.phase_counts());
   }
@@ -278,7 +277,6 @@ std::string CommittedText(const v1::Job& job, const std::optional<v1::Checkpoint
                       Counted(committed->world_size(), "rank"), ", ", TimeText(committed->commit_time()), "\n");
 }
 
-// `saved`: the job has a checkpoint now.
 template <typename MakeTable>
 std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   std::string text = job.loads_size() > 0 ? "\n" : "";
@@ -298,7 +296,7 @@ std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   return text;
 }
 
-// Those that the others wait for first.
+// Ranks that others wait for come first.
 Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
   std::vector<const v1::RankProgress*> order;
   for (const v1::RankProgress& rank : ranks) order.push_back(&rank);
@@ -319,7 +317,6 @@ Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
   return table;
 }
 
-// `make`: makes a table of ranks.
 template <typename MakeTable>
 std::string RanksText(std::FILE* stream, const Ranks& ranks,
                       const google::protobuf::RepeatedPtrField<v1::PhaseCount>& counts, bool whole, MakeTable make) {
@@ -328,7 +325,7 @@ std::string RanksText(std::FILE* stream, const Ranks& ranks,
   return absl::StrCat(CountsText(counts), rows.empty() ? "" : make(rows).For(stream));
 }
 
-// Says for whom trainers wait in `prepare`; nothing if they do not.
+// Says for which ranks trainers wait in `prepare`; "" if none waits.
 std::string PreparingText(const v1::Job& job) {
   if (job.layouts_awaited() == 0) return "";
   std::string ranks = absl::StrJoin(job.layout_awaited_ranks(), ", ");

@@ -15,27 +15,24 @@ namespace cairn::cli {
 // `committed` is the latest committed checkpoint.
 nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed);
 
-// Says how much is told of the ranks of a large job.
+// Which ranks of a large job are shown.
 enum class RanksShown {
-  kNoteworthy,  // how many are in which phase, and those that are worth a look
-  kAll,         // all that `job` has
+  kNoteworthy,  // counts by phase, and the ranks that are late, silent, or have a note
+  kAll,         // all ranks of `job`
 };
 
-// Returns the job as people see it, with colours if `stream` takes them. The ranks stand in their order.
+// Returns the job as text for people, with colours if `stream` supports them. The ranks are in ascending order.
 std::string JobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
                     RanksShown shown = RanksShown::kAll);
 
-// Adds the ranks of a further page of the same job. An operation that has ended meanwhile, or another attempt, gets
-// none.
+// Adds the ranks of another page of the same job, except those of operations or attempts that `job` does not have.
 void AppendPage(v1::Job& job, const v1::Job& page);
 
-// The same for somebody who watches: what is under way comes first, with rates, and the ranks that others wait for come
-// before those that wait.
+// Does the same for a live view: running operations come first, with rates. Ranks that others wait for come first.
 std::string LiveJobText(std::FILE* stream, const v1::Job& job, const std::optional<v1::Checkpoint>& committed,
                         const TransferRates& rates, RanksShown shown = RanksShown::kAll);
 
-// Names what is under way, for TransferRates::Update: the operation whose ranks are shown, and a number that tells it
-// from others. Null if there is none.
+// The operation whose ranks are shown, for TransferRates::Update. `ranks` is null if no operation runs.
 struct ShownOperation {
   uint64_t number = 0;
   const google::protobuf::RepeatedPtrField<v1::RankProgress>* ranks = nullptr;

@@ -179,7 +179,7 @@ TEST(JobViewTest, OperationUnderWay_NothingIs_HasNoRanks) {
   EXPECT_EQ(OperationUnderWay(job).ranks, &load.ranks());
 }
 
-// A job of 16,384 ranks, as the coordinator tells of it: two are late, and one has no trainer.
+// The coordinator's view of a job with 16,384 ranks: two are late, and one has no trainer.
 v1::Job LargeJob() {
   v1::Job job = JobWithALateRank();
   job.set_world_size(16384);

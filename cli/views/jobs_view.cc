@@ -11,7 +11,7 @@
 namespace cairn::cli {
 namespace {
 
-// Says roughly how long ago something was, as in "35s", "12m", "3h" or "8d".
+// Returns a rounded age, for example "35s", "12m", "3h" or "8d".
 std::string AgeText(absl::Duration age) {
   const int64_t seconds = std::max<int64_t>(absl::ToInt64Seconds(age), 0);
   if (seconds < 60) return absl::StrCat(seconds, "s");

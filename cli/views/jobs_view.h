@@ -12,15 +12,15 @@
 
 namespace cairn::cli {
 
-// Returns what the job does: "saving", "loading", "stopped" (nothing is under way, and the process of a trainer is
-// stopped or does not move), "training" (trainers are attached, and nothing is under way), "waiting" (some agents are
-// there), or "stored" (there is no agent).
+// Returns the first of these states that applies: "stored" (there is no agent), "saving", "loading", "stopped" (a
+// trainer's process is stopped or makes no progress), "training" (every rank has an agent, and trainers are attached),
+// "waiting".
 std::string StateOf(const v1::JobSummary& job);
 
 // Returns {"job", "state", "world_size", "agents", "trainers", "trainers_halted", "last_committed_step",
-// "last_commit_time", "error"}; null for what is not known.
+// "last_commit_time", "error"}; null for unknown values.
 nlohmann::ordered_json JobSummaryToJson(const v1::JobSummary& job);
-// `now`: says how old the last checkpoint is.
+// `now`: the current time, for the age of the last checkpoint.
 Table JobsTable(const std::vector<v1::JobSummary>& jobs, absl::Time now);
 
 }  // namespace cairn::cli

@@ -21,7 +21,7 @@ std::string DataDirectory(const Manifest& manifest, const std::string& root) {
   return root.empty() ? below : absl::StrCat(root, "/", below);
 }
 
-// One line about an item that a file holds.
+// One line about an item in a file.
 struct FileItem {
   uint64_t offset;
   uint64_t bytes;
@@ -43,7 +43,7 @@ std::vector<std::vector<FileItem>> ItemsByFile(const Manifest& manifest) {
   return files;
 }
 
-// Says who wrote most, and what is the largest part of that.
+// Prints which rank wrote most bytes, and the largest item of that rank.
 void PrintBalance(const Manifest& manifest) {
   if (manifest.files.empty() || manifest.world_size == 0) return;
   std::map<int, uint64_t> by_rank;
@@ -161,7 +161,7 @@ void PrintObjects(const Manifest& manifest) {
   constexpr size_t kMaxLines = 1000;
   struct Named {
     uint64_t bytes = 0;
-    size_t ranks = 0;  // that have one of their own; 0 of an object that all share
+    size_t ranks = 0;  // ranks with an object of their own; 0: all ranks share the object
   };
   std::map<std::string_view, Named> objects;
   for (const ManifestObject& object : manifest.objects) {

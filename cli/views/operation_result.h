@@ -1,4 +1,4 @@
-// Says in a word how a save, load or reshard has ended.
+// Says in one word how a save, load or reshard ended.
 #ifndef CAIRN_CLI_VIEWS_OPERATION_RESULT_H_
 #define CAIRN_CLI_VIEWS_OPERATION_RESULT_H_
 
@@ -10,10 +10,10 @@
 namespace cairn::cli {
 
 inline constexpr std::string_view kOperationDone = "done";
-// A load asked for the latest checkpoint of a job that had none, as each first start does: that is no failure.
+// A load asked for the latest checkpoint of a job that has none. This happens at each first start and is no failure.
 inline constexpr std::string_view kNothingToLoad = "nothing";
 
-// Returns one of these, or the reason of the error.
+// Returns one of these words, or the reason of the error.
 std::string ResultOf(const v1::Timeline& timeline);
 
 }  // namespace cairn::cli

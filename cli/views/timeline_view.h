@@ -11,11 +11,11 @@
 
 namespace cairn::cli {
 
-// Returns what the request asks for, from all pages, newest first.
+// Returns the timelines that match the request, from all pages, newest first.
 absl::StatusOr<std::vector<v1::Timeline>> FetchTimelines(CoordinatorClient& client, v1::ListTimelinesRequest request);
 
 // Returns {"id", "kind", "step", "attempt", "begin_time", "duration", "bytes", "world_size", "error", "spans", "ranks",
-// "ranks_left_out"}. A span is {"phase", "begin", "end", "awaited_ranks"}; times are seconds after the begin.
+// "ranks_left_out"}. A span is {"phase", "begin", "end", "awaited_ranks"}; times are in seconds since "begin_time".
 nlohmann::ordered_json TimelineToJson(const v1::Timeline& timeline);
 
 }  // namespace cairn::cli

@@ -3,7 +3,7 @@
 namespace cairn::cli {
 namespace {
 
-// A rate is that of so much time. It is long enough to smooth what comes in bursts, and short enough to show a stop.
+// The time over which a rate is computed: long enough to smooth bursts, short enough to show a stop.
 constexpr absl::Duration kWindow = absl::Seconds(3);
 
 }  // namespace
@@ -16,7 +16,7 @@ void TransferRates::Update(uint64_t operation, const google::protobuf::RepeatedP
     std::deque<Point>& points = points_[rank.rank()];
     if (!points.empty() && points.back().second > rank.bytes_done()) points.clear();  // another attempt
     points.emplace_back(now, rank.bytes_done());
-    // The newest point that is older than the window stays: the rate is counted from there.
+    // The newest point before the window stays, because the rate is computed from it.
     while (points.size() > 2 && points[1].first <= now - kWindow) points.pop_front();
   }
 }

@@ -1,4 +1,4 @@
-// Computes how fast each rank moves bytes, from looking again and again.
+// Computes how fast each rank moves bytes, from repeated reports of their progress.
 #ifndef CAIRN_CLI_VIEWS_TRANSFER_RATES_H_
 #define CAIRN_CLI_VIEWS_TRANSFER_RATES_H_
 
@@ -15,15 +15,15 @@ namespace cairn::cli {
 // Computes the rates of one operation. Not thread-safe.
 class TransferRates {
  public:
-  // Takes what is known of the ranks at `now`. `operation` tells one operation from the next, whose ranks begin again
-  // at no bytes.
+  // Takes the ranks' progress at the time `now`. `operation` identifies the operation; with another one all rates begin
+  // anew, because its ranks begin at 0 bytes.
   void Update(uint64_t operation, const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks, absl::Time now);
-  // Bytes in a second over the last few seconds; 0 if nothing moves or too little is known.
+  // Returns bytes per second over the last few seconds; 0 if nothing moves or too few reports have come.
   double Of(uint32_t rank) const;
   double All() const;
 
  private:
-  using Point = std::pair<absl::Time, uint64_t>;  // so many bytes were done
+  using Point = std::pair<absl::Time, uint64_t>;  // a time, and the bytes that were done at that time
 
   uint64_t operation_ = 0;
   std::map<uint32_t, std::deque<Point>> points_;  // by rank, oldest first

@@ -23,7 +23,7 @@ constexpr char kStyle[] =
 
 constexpr char kQuestions[] = "/api/";
 
-// Nothing but what this server gives itself may run, be shown or be asked.
+// A Content-Security-Policy: the page may load, run and request nothing from other servers.
 constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
@@ -33,7 +33,7 @@ HttpAnswer Page(std::string_view type, std::string_view text) {
 }
 
 HttpAnswer Json(int status, const nlohmann::ordered_json& json) {
-  // A name that is no UTF-8 must not end the page.
+  // JsonText accepts names that are not UTF-8, so they cannot break the page.
   return {status, "application/json", JsonText(json, -1), {}};
 }
 
@@ -67,10 +67,10 @@ HttpAnswer WebSite::Answer(const HttpRequest& request) const {
   const std::string& path = request.path;
   if (!IsKnownHost(request.host)) {
     answer =
-        Refusal(421, MakeError(Reason::kBadRequest, "this server does not answer under that name",
+        Refusal(421, MakeError(Reason::kBadRequest, "this server does not answer requests for that host name",
                                {{"next", "Open the address that `cairn serve` printed, or start it with --host."}}));
   } else if (request.method != "GET" && request.method != "HEAD") {
-    answer = Refusal(405, MakeError(Reason::kBadRequest, "this page only shows; nothing can be changed by it"));
+    answer = Refusal(405, MakeError(Reason::kBadRequest, "this page is read-only"));
     answer.headers.emplace_back("Allow", "GET, HEAD");
   } else if (path == "/") {
     answer = Page("text/html; charset=utf-8", kIndex);

@@ -1,4 +1,4 @@
-// Says what `cairn serve` answers to a browser. It knows no socket, so tests ask it directly.
+// Makes the answers of `cairn serve` to a browser. It uses no socket, so tests call it directly.
 #ifndef CAIRN_CLI_WEB_WEB_SITE_H_
 #define CAIRN_CLI_WEB_WEB_SITE_H_
 
@@ -13,18 +13,18 @@
 
 namespace cairn::cli {
 
-// Thread-safe if its questions are. It only ever reads.
+// Thread-safe if its questions are. It changes nothing.
 class WebSite {
  public:
-  // Answers a question with JSON. `rest` stands behind its name in the path: it is "llm" of "/api/job/llm".
+  // Answers a request with JSON. `rest` is the part of the path behind the question's name: "llm" in "/api/job/llm".
   using Question = std::function<absl::StatusOr<nlohmann::ordered_json>(const std::string& rest)>;
   struct Options {
-    // The Authorization header of a question must hold it: "Bearer <token>".
+    // The Authorization header of a request for JSON must be "Bearer <token>".
     std::string token;
-    // The Host headers that are answered. A page of another site whose name leads to this address is not: it could
-    // otherwise ask in the name of whoever looks at it.
+    // The allowed Host headers. Other hosts are refused because of DNS rebinding: a page of another site, whose name
+    // resolves to this address, could otherwise send requests in the name of its visitor.
     std::vector<std::string> hosts;
-    // The questions by their names: "job" answers "/api/job/...".
+    // The questions by name: "job" answers "/api/job/...".
     std::map<std::string, Question> questions;
   };
   explicit WebSite(Options options) : options_(std::move(options)) {}

@@ -1,6 +1,6 @@
-// Bazel compiles this file anew for each program that it links (`linkstamp`), so a new commit costs a link and no other
-// compilation. Bazel includes a generated header first, which has the value of --embed_label. tools/build gives that
-// value; in tests it is "redacted", so a new commit leaves their results valid.
+// Bazel compiles this file again whenever it links a program (`linkstamp`), so a new commit needs no other compilation.
+// Bazel first includes a generated header with the value of --embed_label, which tools/build sets. In tests the value
+// is "redacted", so a new commit does not invalidate cached test results.
 #include <string_view>
 
 namespace cairn {

@@ -11,9 +11,9 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Monotonic: changes of the wall clock do not move it. Its epoch means nothing, only differences do.
+  // Returns a monotonic time, which changes of the wall clock do not affect. Only differences mean something.
   virtual absl::Time SteadyNow() const = 0;
-  // This time is for people: log lines and commit times. No decision may use it.
+  // Returns the time of day, for people: in log lines and as commit times. No decision may use it.
   virtual absl::Time WallNow() const = 0;
 
   // Returns the machine's clock, which is never destroyed.

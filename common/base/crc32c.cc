@@ -34,7 +34,7 @@ constexpr std::array<uint32_t, 64> kPowers = MakePowers();
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
-  // ISA-L counts bytes in an int, and it takes the register, whose complement is the CRC of RFC 3720.
+  // ISA-L counts bytes in an int. Its CRC register is the complement of the CRC of RFC 3720.
   constexpr size_t kMost = size_t{1} << 30;
   auto* bytes = static_cast<const unsigned char*>(data);
   uint32_t state = ~crc;

@@ -14,8 +14,8 @@ inline constexpr size_t kDigestBytes = 32;
 // Returns the 32 raw bytes of the digest of `bytes`.
 std::string Digest(std::string_view bytes);
 
-// Takes several parts and puts the length of each before it, so no two lists of parts agree by accident. Not
-// thread-safe.
+// Computes the digest of a list of parts. The length of each part is hashed before the part, so ("ab", "c") and ("a",
+// "bc") have different digests. Not thread-safe.
 class Digester {
  public:
   Digester();
@@ -32,7 +32,7 @@ class Digester {
   void* context_;  // EVP_MD_CTX
 };
 
-// Takes bytes piece by piece; the result is that of Digest for all of them. A copy goes on from where the original is.
+// Computes what Digest returns, from bytes that come piece by piece. A copy continues with the state of the original.
 // Not thread-safe.
 class RunningDigest {
  public:

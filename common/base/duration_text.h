@@ -1,4 +1,4 @@
-// Times in messages, as people read them.
+// Writes durations for people, in messages.
 #ifndef CAIRN_COMMON_BASE_DURATION_TEXT_H_
 #define CAIRN_COMMON_BASE_DURATION_TEXT_H_
 
@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Returns "5s", "2.5s", "1m30s" or "250ms", rounded to what a reader needs: whole seconds from 10 s on, tenths from 1 s
-// on, else milliseconds.
+// Returns "5s", "2.5s", "1m30s" or "250ms", rounded to whole seconds from 10 s on, tenths from 1 s on, else
+// milliseconds.
 std::string DurationText(absl::Duration duration);
 
 }  // namespace cairn

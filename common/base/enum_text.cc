@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// Returns the prefix that buf's rules demand of the values: "IO_PATH_" for IoPath.
+// Returns the prefix that enum values have by buf's rules: "IO_PATH_" for IoPath.
 std::string PrefixOf(const std::string& enum_name) {
   std::string prefix;
   for (const char letter : enum_name) {
@@ -29,7 +29,7 @@ std::string EnumName(const google::protobuf::EnumDescriptor& descriptor, int num
 std::string EnumText(const google::protobuf::EnumDescriptor& descriptor, int number) {
   if (descriptor.FindValueByNumber(number) == nullptr) return EnumName(descriptor, number);
   std::string name = EnumName(descriptor, number);
-  // The values of an enum within a message have no prefix, but for the one that is unspecified.
+  // The values of an enum within a message have no prefix, except the unspecified one.
   if (descriptor.containing_type() != nullptr) return absl::AsciiStrToLower(name);
   std::string text = absl::AsciiStrToLower(absl::StripPrefix(name, PrefixOf(descriptor.name())));
   std::replace(text.begin(), text.end(), '_', '-');

@@ -1,5 +1,5 @@
-// Names of the values of a protobuf's enum. A peer of another version may send numbers that this build does not know:
-// they are shown as "unknown (9)", while protobuf's own X_Name gives an empty string for them.
+// Returns names of the values of a protobuf enum. A peer of another version may send a number that this build does not
+// know. Such a number becomes "unknown (9)". (Protobuf's own X_Name returns an empty string for it.)
 #ifndef CAIRN_COMMON_BASE_ENUM_TEXT_H_
 #define CAIRN_COMMON_BASE_ENUM_TEXT_H_
 
@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// Returns the name as it stands in the .proto file, such as "COMMITTED".
+// Returns the name in the .proto file, for example "COMMITTED".
 std::string EnumName(const google::protobuf::EnumDescriptor& descriptor, int number);
 
 template <typename Enum>

@@ -40,7 +40,7 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // Returns false when `timeout` has passed, which an infinite one never has. As Wait, it may return true without a
+  // Returns false when `timeout` has passed; an infinite timeout never passes. Like Wait, it may return true without a
   // reason.
   bool WaitFor(Mutex& mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (timeout > kLongestTimeout) {
@@ -56,8 +56,8 @@ class CondVar {
   void NotifyAll() { condition_.notify_all(); }
 
  private:
-  // The standard library adds the timeout to the time of its clock, in 64 bits of nanoseconds: 292 years. A
-  // longer one would end in the past.
+  // The standard library adds the timeout to the time of its clock, as 64-bit nanoseconds. The sum overflows after 292
+  // years, and the timeout would end in the past.
   static constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365 * 100);
 
   std::condition_variable condition_;

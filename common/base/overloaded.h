@@ -1,4 +1,4 @@
-// Makes one function object of several, for std::visit: a kind of a variant that none of them takes does not compile.
+// Makes one function object of several, for std::visit. If none takes one of the variant's types, it does not compile.
 #ifndef CAIRN_COMMON_BASE_OVERLOADED_H_
 #define CAIRN_COMMON_BASE_OVERLOADED_H_
 

@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// Returns the bytes of the character that `text` begins with; 0 if it is a control character, or not well-formed.
+// Returns the length of the first character of `text`; 0 if it is a control character or not well-formed UTF-8.
 size_t PlainBytes(std::string_view text) {
   const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto within = [&](size_t i, unsigned low, unsigned high) { return at(i) >= low && at(i) <= high; };
@@ -27,7 +27,7 @@ size_t PlainBytes(std::string_view text) {
   return 0;
 }
 
-// Does the same, and returns 0 also if the character does not print as what it is.
+// Does the same, and also returns 0 for a character that is not printable (see IsPrintable).
 size_t PrintableBytes(std::string_view text) {
   const size_t bytes = PlainBytes(text);
   if (bytes == 3 && text.starts_with("\xe2\x80") && text[2] >= '\xa8' && text[2] <= '\xae') return 0;
@@ -80,8 +80,7 @@ std::string PrintableJson(std::string_view json) {
     if (bytes > 0) {
       printable.append(json.substr(0, bytes));
     } else {
-      // A control character has one or two bytes, and a character that turns the direction has three. The bytes of what
-      // is no UTF-8 are shown one by one.
+      // A control character has one or two bytes, one that changes the direction three. Other bytes are no UTF-8.
       const auto at = [&](size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(json[i])); };
       const bool control = json.front() == '\xc2' && json.size() > 1 && at(1) >= 0x80 && at(1) < 0xa0;
       bytes = control ? 2 : std::max<size_t>(PlainBytes(json), 1);

@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// Once the pool is ready, a read of so many bytes is never interrupted and never short (getrandom(2)).
+// A read of up to this many bytes is never interrupted and never short, once the kernel's pool is ready (getrandom(2)).
 constexpr size_t kMostAtOnce = 256;
 
 void Fill(void* bytes, size_t size) {

@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// Comes from the kernel's generator. It is never 0, which stands for "none". Thread-safe.
+// Returns a number from the kernel's generator. It is never 0, because 0 means "none". Thread-safe.
 uint64_t RandomId();
 
 // Returns `bytes` random bytes in lower-case hexadecimal: a token that cannot be guessed. Thread-safe.
@@ -18,8 +18,8 @@ std::string RandomToken(int bytes = 16);
 // Returns random bytes. Thread-safe.
 std::string RandomBytes(size_t bytes);
 
-// Returns the form of an identity for messages and logs: enough to tell two apart, too little to be used as one.
-// Whoever knows a whole incarnation, nonce or token counts as its owner, so none is ever printed whole.
+// Returns a part of an identity, for messages and logs: enough to distinguish two of them. Whoever knows a whole
+// incarnation, nonce or token counts as its owner, so none is ever printed whole.
 std::string ShortId(uint64_t id);
 std::string ShortId(std::string_view token);
 

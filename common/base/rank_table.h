@@ -1,5 +1,4 @@
-// Values by rank, of a world whose size somebody only says. Memory follows the ranks whose values were changed, and not
-// the size of the world.
+// A table of values by rank. The world's size is untrusted, so only ranks whose values were changed take memory.
 #ifndef CAIRN_COMMON_BASE_RANK_TABLE_H_
 #define CAIRN_COMMON_BASE_RANK_TABLE_H_
 
@@ -12,14 +11,15 @@
 
 namespace cairn {
 
-// A rank whose value was never changed has T(). Pages of ranks are made at the first change of one of them. References
-// to values stay valid until the table is cleared, moved, or resized below their ranks. Not thread-safe.
+// A rank whose value was never changed has T(). Memory is allocated for a page of kPageRanks ranks when one of them is
+// first changed. References to values stay valid until the table is cleared, moved, or resized below their ranks. Not
+// thread-safe.
 template <typename T>
 class RankTable {
  public:
   static constexpr size_t kPageRanks = 64;
 
-  // The number of ranks. A larger size costs no memory; a smaller one forgets the values of the ranks beyond it.
+  // The number of ranks. More ranks take no memory. Fewer drop the values of ranks beyond.
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   void resize(size_t size) {
@@ -34,14 +34,14 @@ class RankTable {
     pages_.clear();
   }
 
-  // Returns a rank's value, also that of a rank beyond the size.
+  // Returns a rank's value; T() for a rank beyond the size.
   const T& operator[](size_t rank) const {
     static const T kUnchanged{};
     const Page* page = PageOf(rank);
     return page == nullptr || rank >= size_ ? kUnchanged : (*page)[rank % kPageRanks];
   }
   const T& front() const { return (*this)[0]; }
-  // Returns a rank's value so that it can be changed. Makes the table as large as the rank needs it.
+  // Returns a rank's value so that it can be changed. Enlarges the table if the rank is beyond the size.
   T& At(size_t rank) {
     size_ = std::max(size_, rank + 1);
     const size_t page = rank / kPageRanks;
@@ -50,7 +50,7 @@ class RankTable {
     return (*pages_[page])[rank % kPageRanks];
   }
 
-  // The values of all ranks, unchanged ones too, in the order of the ranks.
+  // Iterates over the values of all ranks in order, unchanged ones too.
   class Iterator {
    public:
     Iterator(const RankTable& table, size_t rank) : table_(&table), rank_(rank) {}
@@ -74,7 +74,7 @@ class RankTable {
   Iterator begin() const { return {*this, 0}; }
   Iterator end() const { return {*this, size_}; }
 
-  // The first rank from `rank` on that has memory here; the size if there is none. All others are unchanged.
+  // Returns the first rank at or after `rank` that has memory here; size() if there is none.
   size_t NextKept(size_t rank) const {
     while (rank < size_ && PageOf(rank) == nullptr) rank = (rank / kPageRanks + 1) * kPageRanks;
     return std::min(rank, size_);
@@ -84,7 +84,7 @@ class RankTable {
   void ChangeKept(Function change) {
     for (size_t rank = NextKept(0); rank < size_; rank = NextKept(rank + 1)) change(At(rank));
   }
-  // The number of ranks that have memory here.
+  // Returns the number of ranks that have memory here.
   size_t kept() const {
     return kPageRanks * static_cast<size_t>(std::count_if(pages_.begin(), pages_.end(),
                                                           [](const auto& page) { return page != nullptr; }));

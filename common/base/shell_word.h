@@ -1,4 +1,4 @@
-// Values in the commands that people are told to run.
+// Quotes values in commands that Cairn tells people to run.
 #ifndef CAIRN_COMMON_BASE_SHELL_WORD_H_
 #define CAIRN_COMMON_BASE_SHELL_WORD_H_
 
@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// Returns the value as a POSIX shell takes it for one word: as it is if that is safe, else in single quotes.
+// Returns the value in a form that a POSIX shell reads as one word: unchanged if that is safe, else in single quotes.
 std::string ForShell(std::string_view value);
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// Converts times and durations to their form on the wire, which keeps nanoseconds.
+// Converts times and durations to and from protobuf messages, which keep nanoseconds.
 #ifndef CAIRN_COMMON_BASE_TIME_PROTO_H_
 #define CAIRN_COMMON_BASE_TIME_PROTO_H_
 
@@ -12,7 +12,7 @@ namespace cairn {
 void SetTimestamp(absl::Time from, google::protobuf::Timestamp& to);
 void SetDuration(absl::Duration from, google::protobuf::Duration& to);
 
-// Peers may send any numbers; each gives a result.
+// Peers may send any numbers; every number gives a result.
 absl::Time TimeOf(const google::protobuf::Timestamp& from);
 absl::Duration DurationOf(const google::protobuf::Duration& from);
 

@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// The version stands here alone: python/BUILD and pyproject.toml read this line.
+// The version is written only here: python/BUILD and pyproject.toml read this line.
 inline constexpr std::string_view kVersion = "0.1.0";
 
 }  // namespace cairn

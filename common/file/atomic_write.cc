@@ -23,7 +23,7 @@ using Durable = AtomicWriteOptions::Durable;
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;
 
-// Writes all of the file under a temporary name, or leaves nothing.
+// Writes the file under a temporary name. After an error no file remains.
 absl::Status WriteTemporary(int directory, const std::string& temporary, std::span<const std::string_view> pieces,
                             const AtomicWriteOptions& options, const std::string& path) {
   const UniqueFd fd = OpenIn(directory, temporary, O_WRONLY | O_CREAT | O_EXCL, options.mode);
@@ -38,8 +38,8 @@ absl::Status WriteTemporary(int directory, const std::string& temporary, std::sp
   return written;
 }
 
-// Makes the call that gives a file its name in the place of another one. Returns the errno, or 0. EINTR: the system was
-// interrupted and the file has gone, so this leaves open whether it got its name.
+// Calls `rename_file`, which renames a file over another one. Returns the errno, or 0. EINTR: the call was interrupted
+// and the old name is gone, so it is not known whether the file has its new name.
 int Replace(auto&& rename_file) {
   bool interrupted = false;
   while (rename_file() != 0) {
@@ -49,7 +49,7 @@ int Replace(auto&& rename_file) {
   return 0;
 }
 
-// Here a file that is absent is none of a checkpoint.
+// FILE_MISSING is only for files of checkpoints, so a missing file is STORAGE_ERROR here.
 absl::Status PublishError(int error, std::string_view operation, const std::string& path) {
   if (error == ENOENT || error == ELOOP) return ErrnoError(Reason::kStorageError, error, operation, path);
   return ErrnoError(error, operation, path);
@@ -60,7 +60,7 @@ bool HasName(int directory, const std::string& name, const struct stat& file) {
   return StatIn(directory, name, named) == 0 && named.st_dev == file.st_dev && named.st_ino == file.st_ino;
 }
 
-// Calls renameat2(RENAME_NOREPLACE). Returns the errno, or 0, also if an interrupted call has done its work.
+// Calls renameat2(RENAME_NOREPLACE). Returns the errno, or 0. An interrupted call that did its work counts as success.
 int TryRename(int directory, const std::string& from, const std::string& to) {
   struct stat file;
   if (StatIn(directory, from, file) != 0) return errno;
@@ -91,13 +91,13 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
   } else {
     error = Replace([&] { return renameat(directory, temporary.c_str(), directory, name.c_str()); });
   }
-  UnlinkIn(directory, temporary);  // a rename has taken it away already
+  UnlinkIn(directory, temporary);  // after a rename this finds nothing
   if (error != 0 && (options.replace || error != EEXIST)) {
     return {ErrnoError(error, options.replace ? "rename" : "link", path), !IsRefusedName(error)};
   }
-  // A file that stood there is synced too, because its maker may not have come to its own fsync, or that fsync may have
-  // failed. The temporary name has just changed the directory, so this fsync has something to write and can fail: see
-  // ConfinedDirectory::SettleDirectory.
+  // Syncs also if the file existed before, because its maker may have ended before its own fsync, or that fsync may
+  // have failed. The temporary name has just changed the directory, so this fsync has something to write and can fail:
+  // see ConfinedDirectory::SettleDirectory.
   if (options.durable == Durable::kAll && Fsync(directory) != 0) {
     return {ErrnoError(errno, "fsync", path), /*in_doubt=*/true};
   }
@@ -126,8 +126,8 @@ absl::Status SyncDirectoryOf(const std::string& path) {
 }
 
 int LinkNoReplace(int directory, const std::string& from, const std::string& to) {
-  // A call that a signal interrupts may have done its work all the same, and then the next one finds the name taken, by
-  // this very file, or no file under the old name.
+  // A call that was interrupted by a signal may have done its work. Then the repeated call finds that this same file
+  // already has the new name, or that there is no file under the old name.
   struct stat file;
   const auto linked = [&] { return linkat(directory, from.c_str(), directory, to.c_str(), 0); };
   if (linked() == 0) return 0;

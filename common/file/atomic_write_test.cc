@@ -19,7 +19,7 @@
 
 namespace {
 
-// Records what was synced, and fails the syncs of `failing`; this fsync takes the place of the C library's.
+// Records synced files, and fails the syncs of `failing`. The fsync below replaces the C library's.
 std::vector<std::string> synced;
 std::string failing;
 
@@ -139,7 +139,7 @@ TEST_F(AtomicWriteTest, WriteAtomically_NamingIsInterrupted_GivesTheNameOnce) {
   EXPECT_EQ(Files(), 2u);
 }
 
-// The old name must not stay beside the new one where nobody looks for it.
+// The old name must not stay beside the new one, because nothing would remove it.
 TEST_F(AtomicWriteTest, RenameNoReplace_NoNameCanBeRemoved_LeavesOneName) {
   std::ofstream(directory_ + "/a.partial") << "x";
   const int directory = open(directory_.c_str(), O_RDONLY | O_DIRECTORY);
@@ -221,7 +221,7 @@ TEST_F(AtomicWriteTest, WriteAtomically_FsyncOfTheFileFails_GivesNoName) {
 
 TEST_F(AtomicWriteTest, WriteAtomically_FsyncOfTheDirectoryFails_IsInDoubtUntilItSucceeds) {
   failing = "directory";
-  for (int i = 0; i < 2; ++i) {  // the second time, the file stands there already
+  for (int i = 0; i < 2; ++i) {  // the second time the file exists
     const PutResult put = Write("a", "x");
     EXPECT_TRUE(HasReason(put.put.status(), Reason::kFsyncFailed)) << put.put.status();
     EXPECT_TRUE(put.in_doubt);

@@ -19,10 +19,10 @@
 namespace cairn {
 namespace {
 
-// A network file system answers one call in a fraction of a millisecond, and many at once. On a local one, many threads
-// only get in each other's way.
+// A network file system takes a fraction of a millisecond per call and serves many calls at a time. On a local file
+// system many threads only slow each other down.
 constexpr size_t kStatsPerHelper = 256;
-// The kernel frees a file's blocks when it has let go of the directory's lock: that is what helpers share.
+// The kernel frees a file's blocks after it has released the directory's lock, so helpers can do this part in parallel.
 constexpr size_t kUnlinksPerHelper = 32;
 
 absl::StatusOr<std::vector<ConfinedDirectory::Entry>> ListDirectory(UniqueFd fd, const std::string& path) {
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<ConfinedDirectory::Entry>> ListDirectory(UniqueFd fd,
   std::vector<ConfinedDirectory::Entry> entries;
   int error = 0;
   while (error == 0) {
-    errno = 0;  // readdir sets it for an error, and leaves it as it is at the end
+    errno = 0;  // readdir sets it after an error, and not at the end of the directory
     const dirent* entry = readdir(directory);
     if (entry == nullptr) {
       error = errno;
@@ -41,10 +41,10 @@ absl::StatusOr<std::vector<ConfinedDirectory::Entry>> ListDirectory(UniqueFd fd,
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     bool is_directory = entry->d_type == DT_DIR;
-    if (entry->d_type == DT_UNKNOWN) {  // the file system does not say it here
+    if (entry->d_type == DT_UNKNOWN) {  // the file system does not tell the type here
       struct stat info;
       if (StatIn(dirfd(directory), name, info) != 0) {
-        if (errno != ENOENT) error = errno;  // else it was removed meanwhile: it is none of the entries
+        if (errno != ENOENT) error = errno;  // else the entry was removed meanwhile
         continue;
       }
       is_directory = S_ISDIR(info.st_mode);
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ConfinedDirectory>> ConfinedDirectory::Open(const
   if (create) {
     const bool made = RetryInterrupted([&] { return mkdir(clean.c_str(), 0777); }) == 0;
     if (!made && errno != EEXIST) return failed("mkdir");
-    // A root that stood there was made durable by its maker, or is a place to mount. It is synced all the same.
+    // For an existing root an error does not matter, because its maker made it durable or it is a mount point.
     const UniqueFd parent(OpenNamedDirectory(absl::StrCat(clean, "/..")));
     if ((!parent.valid() || Fsync(parent.get()) != 0) && made) return failed("fsync");
   }
@@ -92,7 +92,7 @@ absl::StatusOr<uint64_t> ConfinedDirectory::Refresh() {
   struct stat now;
   if (!fd.valid() || StatOf(fd.get(), now) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return ErrnoError(errno, "open", root_);
-    return MakeError(Reason::kRootMissing, absl::StrCat(root_, " is not there any more"), {{"file", root_}});
+    return MakeError(Reason::kRootMissing, absl::StrCat(root_, " does not exist any more"), {{"file", root_}});
   }
   const auto held = root_fd();
   struct stat before;
@@ -150,7 +150,7 @@ absl::StatusOr<Put> ConfinedDirectory::MakeDirectoryExclusive(std::string_view p
     if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
     if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
     CAIRN_RETURN_IF_ERROR(durable_.Sync(unsynced, Full(path)));
-    // The sync of what is above has mostly written the journal that this one needs.
+    // The sync of the parents has usually written the journal already, so this one is cheap.
     if (Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
     return absl::OkStatus();
   };
@@ -228,7 +228,7 @@ PutResult ConfinedDirectory::Rename(std::string_view from, std::string_view to) 
 
 absl::Status ConfinedDirectory::RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names,
                                          int depth) {
-  std::vector<char> is_directory(names.size(), 0);  // not bool: threads write next to each other
+  std::vector<char> is_directory(names.size(), 0);  // not bool: threads write to adjacent elements
   const auto failed = ForEachOnThreads(names.size(), kUnlinksPerHelper, helpers_, [&](size_t i) {
     if (UnlinkIn(directory, names[i]) == 0 || errno == ENOENT) return 0;
     if (errno != EISDIR && errno != EPERM) return errno;
@@ -243,7 +243,7 @@ absl::Status ConfinedDirectory::RemoveIn(int directory, const std::string& path,
     const std::string below = absl::StrCat(path, "/", names[i]);
     if (depth == kMaxDepth) return ErrnoError(ENAMETOOLONG, "remove", below);
     auto entered = EnterDirectory(directory, names[i], below);
-    if (HasReason(entered.status(), Reason::kFileMissing)) continue;  // someone else removes it too
+    if (HasReason(entered.status(), Reason::kFileMissing)) continue;  // another process removes it too
     if (!entered.ok()) return entered.status();
     UniqueFd listed = OpenIn(entered->get(), ".", O_RDONLY | O_DIRECTORY);
     if (!listed.valid()) return ErrnoError(errno, "open", below);
@@ -287,7 +287,7 @@ absl::StatusOr<int> ConfinedDirectory::RemoveTemporaries(std::string_view path, 
                                                          bool (*is_temporary)(std::string_view name)) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
-  // All are looked at before the first one goes: two of them may be names of one file, which changes with each.
+  // All are examined first: two may be names of one file, whose time of change is set by each removal.
   std::vector<std::string> left;
   for (const Entry& entry : entries) {
     struct stat info;

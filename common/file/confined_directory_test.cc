@@ -24,11 +24,11 @@ std::atomic<int> fsyncs = 0;
 std::atomic<int> at_once = 0;
 std::atomic<int> most_at_once = 0;
 std::string not_removed;
-std::string goes_while_listed;  // if set, no entry of a directory says what it is
+std::string goes_while_listed;  // if set, directory entries have no type
 
 }  // namespace
 
-// This comes before the C library's.
+// Replaces the C library's.
 extern "C" int fsync(int fd) {
   static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
   ++fsyncs;
@@ -112,7 +112,7 @@ TEST_F(ConfinedDirectoryTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnO
   const bool given = chown((job + other_user).c_str(), 12345, static_cast<gid_t>(-1)) == 0;
   if (!given) kept.erase(kept.begin());
   struct stat info;
-  // Two changes may get one time, so `later` is made again until the clock of the storage has gone on.
+  // Two changes may get the same time, so `later` is made again until the storage's clock has advanced.
   absl::Time before;
   do {
     make(later);

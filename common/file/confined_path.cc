@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// O_NOFOLLOW|O_DIRECTORY gives ENOTDIR for a symbolic link too; a second look tells it from a file.
+// O_NOFOLLOW|O_DIRECTORY gives ENOTDIR for a file and for a symbolic link. This distinguishes them.
 int LinkOrError(int directory, const std::string& name, int error) {
   struct stat info;
   if (error == ENOTDIR && StatIn(directory, name, info) == 0 && S_ISLNK(info.st_mode)) {

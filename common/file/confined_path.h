@@ -1,4 +1,4 @@
-// Opens paths that do not leave a directory: they are walked component by component, and no symbolic link is followed.
+// Opens paths below a directory without leaving it: component by component, without following symbolic links.
 #ifndef CAIRN_COMMON_FILE_CONFINED_PATH_H_
 #define CAIRN_COMMON_FILE_CONFINED_PATH_H_
 
@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// INVALID_ARGUMENT (PATH_ESCAPE): the path is absolute or empty, or has an empty component, "." or "..".
+// Splits a path. INVALID_ARGUMENT (PATH_ESCAPE): it is absolute or empty, or has an empty component, "." or "..".
 absl::StatusOr<std::vector<std::string>> ConfinedComponents(std::string_view path);
 
 // Opens the directory `name` within `directory`. `path` is for errors: the reasons of errno_error.h, PATH_ESCAPE for a

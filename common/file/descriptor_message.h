@@ -11,20 +11,20 @@
 
 namespace cairn {
 
-// The most descriptors of one message.
+// The maximum number of descriptors in one message.
 inline constexpr size_t kMostDescriptors = 64;
 
-// Sends `bytes`, at least one, as one message, with a copy of `descriptor` unless that is negative. It never waits, and
-// a peer that has gone raises no signal. Returns 0 or an errno: EAGAIN if the socket is full. On a stream socket the
-// bytes must be so few that an empty buffer holds them.
+// Sends `bytes`, at least one, as one message, with a copy of `descriptor` unless it is negative. Never blocks; raises
+// no signal if the peer has closed the socket. Returns 0 or an errno: EAGAIN if the socket's buffer is full. On a
+// stream socket the bytes must fit into an empty socket buffer.
 int SendMessage(int socket, std::string_view bytes, int descriptor);
-// The same with copies of several descriptors, of which there may be kMostDescriptors.
+// Does the same with copies of several descriptors, at most kMostDescriptors.
 int SendMessage(int socket, std::string_view bytes, std::span<const int> descriptors);
 
 struct ReceivedMessage {
   size_t bytes = 0;                   // 0: the peer has closed its end
   bool truncated = false;             // more bytes, or more than kMostDescriptors descriptors, came
-  std::vector<UniqueFd> descriptors;  // all that came, closed on exec
+  std::vector<UniqueFd> descriptors;  // all that came, with close-on-exec set
 };
 
 // Receives one message of up to buffer.size() bytes. `flags` may be MSG_DONTWAIT. Returns 0 or an errno.

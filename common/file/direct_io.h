@@ -1,4 +1,4 @@
-// Writes past the page cache (O_DIRECT), where a file system has that.
+// Writes that bypass the page cache (O_DIRECT), where the file system supports it.
 #ifndef CAIRN_COMMON_FILE_DIRECT_IO_H_
 #define CAIRN_COMMON_FILE_DIRECT_IO_H_
 
@@ -8,25 +8,25 @@
 
 namespace cairn {
 
-// Makes all writes to an open file go past the page cache from now on, and returns whether they do. What is written
-// then has addresses, sizes and offsets that are multiples of kIoAlignment. The file's first block is overwritten,
-// because some file systems take the flag and refuse the write.
+// Makes all later writes to an open file bypass the page cache, and returns whether the file system supports it. Memory
+// addresses, sizes and file offsets of these writes must be multiples of kIoAlignment. The call overwrites the file's
+// first block as a test, because some file systems accept the flag and then refuse the write.
 bool BeginDirectIo(int fd);
 
 // Makes writes go through the page cache again. Returns the errno, or 0.
 int EndDirectIo(int fd);
 
-// Says where a write goes on after the system took only some of its bytes.
+// Tracks where a write continues after the system has written only a part of its bytes.
 class ShortWrites {
  public:
   explicit ShortWrites(uint64_t size) : size_(size) {}
 
-  // How many bytes are written for good: the next write begins behind them. Direct writes go on at a whole block, so
-  // what the system took of the block behind it is written again.
+  // Returns how many bytes are done: the next write begins behind them. A direct write must begin at a block boundary,
+  // so a block that was written only in part is written again.
   uint64_t done() const { return done_; }
   bool finished() const { return done_ == size_; }
-  // Takes in that a write of the rest took `wrote` bytes. Returns false if it brought no progress, and the one before
-  // it did not either: the storage has no room, though it does not say so.
+  // Records that the last write wrote `wrote` bytes. Returns false if this write and the one before it made no
+  // progress: then the storage is full, although it reported no error.
   bool Took(uint64_t wrote, bool direct);
 
  private:
@@ -35,7 +35,7 @@ class ShortWrites {
   bool stuck_ = false;  // the last write brought no progress
 };
 
-// As WriteFullyAt of full_transfer.h; but after a short write to a file with direct I/O it goes on at a whole block.
+// Does the same as WriteFullyAt of full_transfer.h, but after a short direct write it continues at a block boundary.
 int WriteBlocksAt(int fd, std::string_view bytes, uint64_t offset);
 
 }  // namespace cairn

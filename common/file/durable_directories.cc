@@ -32,8 +32,8 @@ absl::StatusOr<UniqueFd> DurableDirectories::OpenOrMake(UniqueFd current, const 
       return durable_.contains(child);
     }();
     if (!durable) {
-      // The process that made it may not have come to its fsync, or that fsync may have failed. A directory within a
-      // read-only one was mounted there before any checkpoint was written, so it needs no fsync.
+      // The process that made the directory may have ended before its fsync, or that fsync may have failed. A directory
+      // within a read-only one was mounted there before any checkpoint was written, so it needs no fsync.
       const int error = made ? 0 : DirtyDirectory(current.get());
       if (error != 0 && error != EROFS) return ErrnoError(error, "create", path);
       unsynced.push_back({std::move(current), child});
@@ -44,7 +44,7 @@ absl::StatusOr<UniqueFd> DurableDirectories::OpenOrMake(UniqueFd current, const 
 }
 
 absl::Status DurableDirectories::Sync(const std::vector<Unsynced>& unsynced, std::string_view path) {
-  // All syncs come at the end: directories that share a journal are written by the first one.
+  // All syncs come at the end: if directories share a journal, the first sync writes all of them.
   for (const Unsynced& name : unsynced) {
     if (Fsync(name.parent.get()) != 0) return ErrnoError(errno, "fsync", path);
   }
@@ -63,8 +63,8 @@ int DirtyDirectory(int directory) {
   if (errno == ENOSPC || errno == EDQUOT) {
     return RetryInterrupted([&] { return futimens(directory, nullptr); }) == 0 ? 0 : errno;
   }
-  // A directory that this process may not write to was made or locked by a person, so no process of ours left it
-  // without its fsync.
+  // If this process may not write to a directory, a person made it or changed its mode. So Cairn did not leave it
+  // unsynced.
   return errno == EACCES || errno == EPERM ? 0 : errno;
 }
 

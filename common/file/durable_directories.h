@@ -16,20 +16,21 @@
 
 namespace cairn {
 
-// Thread-safe. It remembers the directories that it has made durable, because every attempt finds most of them again.
+// Thread-safe. Remembers which directories are durable, because most of an attempt's already exist.
 class DurableDirectories {
  public:
-  // Identifies a directory for good: device, inode, time of birth (0 where there is none).
+  // Identifies a directory: device, inode, time of birth (0 if the file system has none). The time of birth
+  // distinguishes a directory from an earlier one with the same inode.
   using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
-  // A directory's name that has to be synced yet.
+  // A directory whose name is not durable yet. `parent` must be synced.
   struct Unsynced {
     UniqueFd parent;
     Identity child;
   };
 
-  // Makes those of the directories `parts` that are missing, each within the one before and the first one below
-  // `current`, and opens the last one. Adds to `unsynced` what Sync must make durable, which may include directories
-  // that were there. `path` is for errors: the reasons of errno_error.h, and PATH_ESCAPE for a link.
+  // Opens the directory `current`/parts[0]/parts[1]/..., and makes those of its components that do not exist. Adds to
+  // `unsynced` the directories that Sync must make durable, which may include some that existed before. `path` is for
+  // errors: the reasons of errno_error.h, and PATH_ESCAPE for a link.
   absl::StatusOr<UniqueFd> OpenOrMake(UniqueFd current, const std::vector<std::string>& parts, std::string_view path,
                                       std::vector<Unsynced>& unsynced);
   absl::Status Sync(const std::vector<Unsynced>& unsynced, std::string_view path);
@@ -39,8 +40,8 @@ class DurableDirectories {
   std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Gives a directory's next fsync something to write, by making and removing an entry. This is needed because the kernel
-// reports a failed fsync once and then takes the pages for clean. Returns the errno, or 0.
+// Makes and removes an entry, so that the directory's next fsync has something to write. This is needed because the
+// kernel reports a failed fsync only once and then considers the pages clean. Returns the errno, or 0.
 int DirtyDirectory(int directory);
 
 }  // namespace cairn

@@ -33,8 +33,7 @@ Reason ReasonFor(int error, std::string_view operation) {
   }
 }
 
-// Any call that opens something may be the first that meets this, and all say the same: what ran out, where, and how
-// there is more of it.
+// Any call that opens something may fail in this way. The error says which limit was reached and how to raise it.
 absl::Status NoDescriptor(int error, std::string_view operation, std::string_view path) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);

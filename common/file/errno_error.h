@@ -13,7 +13,7 @@ namespace cairn {
 // STORAGE_READ_ONLY (EROFS, EACCES, EPERM), FILE_MISSING (ENOENT), PATH_ESCAPE (ELOOP), FSYNC_FAILED (EIO of an fsync),
 // else STORAGE_ERROR. The metadata "file" is `path`, "errno" the number.
 absl::Status ErrnoError(int error, std::string_view operation, std::string_view path);
-// Makes the same words and metadata with a reason that the caller knows better.
+// Makes the same message and metadata with a reason that the caller chooses.
 absl::Status ErrnoError(Reason reason, int error, std::string_view operation, std::string_view path);
 
 }  // namespace cairn

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kGatheredBytes = size_t{1} << 20;
 
-// write_some(bytes) writes a first part of them.
+// write_some(bytes) writes a part from the beginning of `bytes`, as write(2) does.
 int WriteAll(std::string_view bytes, auto&& write_some) {
   while (!bytes.empty()) {
     const ssize_t written = write_some(bytes);

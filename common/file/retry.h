@@ -12,7 +12,7 @@
 
 namespace cairn {
 
-// Makes `call` again as long as it fails with EINTR, and returns what it then returns.
+// Repeats `call` while it fails with EINTR, and returns its last result.
 int RetryInterrupted(auto&& call) {
   int result;
   do {
@@ -21,18 +21,16 @@ int RetryInterrupted(auto&& call) {
   return result;
 }
 
-// fsync(2), which a signal may interrupt on a network file system. After any other error, what it was called for may be
-// lost.
+// fsync(2), which a signal may interrupt on a network file system. After any other error, the written data may be lost.
 inline int Fsync(int fd) {
   return RetryInterrupted([&] { return fsync(fd); });
 }
 
-// ftruncate(2) to `bytes`.
 inline int Truncate(int fd, uint64_t bytes) {
   return RetryInterrupted([&] { return ftruncate(fd, static_cast<off_t>(bytes)); });
 }
 
-// open(2) of a directory that a person has named, for reading. Links are followed.
+// open(2) of a directory for reading. The path comes from the user, so links are followed.
 inline int OpenNamedDirectory(const std::string& path) {
   return RetryInterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
 }

@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ReadSecret(ConfinedDirectory& root, std::string_view
     return MakeError(
         Reason::kFileTruncated,
         absl::StrCat(root.path(), "/", std::string(path), " has ", secret.size(), " bytes and is not the secret of ",
-                     kSecretLength, " digits that stood there; remove it, and a new one is made"),
+                     kSecretLength, " digits that Cairn writes; remove it, and a new one is made"),
         {{"file", std::string(path)}});
   }
   return secret;
@@ -27,11 +27,11 @@ absl::StatusOr<std::string> ReadOrMakeSecret(ConfinedDirectory& root, std::strin
   const size_t cut = path.rfind('/');
   const std::string_view directory = cut == std::string_view::npos ? "" : path.substr(0, cut);
   if (root.Exists(path)) {
-    // The process that made it may have ended before its name was durable.
+    // The process that made the file may have ended before its name was durable.
     CAIRN_RETURN_IF_ERROR(root.SettleDirectory(directory));
   } else {
     if (!directory.empty()) CAIRN_RETURN_IF_ERROR(root.MakeDirectories(directory));
-    // The first one to put it wins, and all read that one.
+    // If several processes put a secret, the first one wins, and all read that one.
     CAIRN_RETURN_IF_ERROR(root.PutIfAbsent(path, RandomToken(kSecretLength / 2), 0600).status());
   }
   return ReadSecret(root, path);

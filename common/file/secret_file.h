@@ -1,4 +1,4 @@
-// Keeps random secrets of a root, each in a file that only its owner can read.
+// Keeps random secrets below a root, each in a file that only its owner can read.
 #ifndef CAIRN_COMMON_FILE_SECRET_FILE_H_
 #define CAIRN_COMMON_FILE_SECRET_FILE_H_
 
@@ -13,12 +13,12 @@ namespace cairn {
 // A secret is 32 random bytes in hexadecimal.
 inline constexpr size_t kSecretLength = 64;
 
-// Returns the secret at `path`. DATA_LOSS (FILE_MISSING): there is nothing; (FILE_TRUNCATED): it is no secret. Else
-// the errors of root.
+// Returns the secret at `path`. DATA_LOSS (FILE_MISSING): there is no file; (FILE_TRUNCATED): the file does not hold a
+// secret. Else the errors of ConfinedDirectory.
 absl::StatusOr<std::string> ReadSecret(ConfinedDirectory& root, std::string_view path);
 
-// Reads it, or makes it durably. Only the holder of the root's lock may call this, so that nobody else makes it
-// meanwhile.
+// Returns the secret at `path`; makes it durably if there is no file. Only the holder of the root's lock may call this,
+// so that two processes never make it at the same time.
 absl::StatusOr<std::string> ReadOrMakeSecret(ConfinedDirectory& root, std::string_view path);
 
 }  // namespace cairn

@@ -152,7 +152,7 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   if (absl::Status status = CheckJobName(name.job); !status.ok()) {
     const size_t colon = name.job.rfind(':');
     if (at != std::string_view::npos || colon == std::string::npos) return status;
-    // "demo:60" is meant as a step.
+    // The user of "demo:60" probably meant a step.
     const std::string meant = absl::StrCat(name.job.substr(0, colon), "@", name.job.substr(colon + 1));
     if (!ParseCheckpointName(meant).ok()) return status;
     return MakeError(Reason::kBadJobName, std::string(status.message()),

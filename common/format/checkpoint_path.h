@@ -1,4 +1,4 @@
-// Says where things lie below a root, and which names are valid. docs/storage_format.md describes the tree.
+// Makes and parses the paths of files below a root, and checks names. docs/storage_format.md describes the tree.
 #ifndef CAIRN_COMMON_FORMAT_CHECKPOINT_PATH_H_
 #define CAIRN_COMMON_FORMAT_CHECKPOINT_PATH_H_
 
@@ -28,16 +28,16 @@ std::string StepDirectory(std::string_view job, int64_t step);
 std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/0001.verdict"
 std::string OutcomePath(std::string_view job, int64_t step, uint32_t attempt);
-// "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins, in place of a damaged outcome.
+// "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins. It replaces a damaged outcome.
 std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt);
-// "<job>/<step>/0001.deleted": the record by which a committed attempt was deleted. Its outcome stays.
+// "<job>/<step>/0001.deleted": the record that a committed attempt was deleted. Its outcome stays.
 std::string DeletionPath(std::string_view job, int64_t step, uint32_t attempt);
-// "<job>/<step>/pinned": whatever stands there keeps the step from being deleted.
+// "<job>/<step>/pinned": if anything exists at this path, the step is not deleted.
 std::string PinPath(std::string_view job, int64_t step);
 inline constexpr std::string_view kPinName = "pinned";
-// "<job>/<step>/NAME.tag": whatever stands there gives the step the name, and keeps it from being deleted.
+// "<job>/<step>/NAME.tag": if anything exists at this path, the step has the tag NAME and is not deleted.
 std::string TagPath(std::string_view job, int64_t step, std::string_view tag);
-// "<job>/.retention": the job's policy of what is kept.
+// "<job>/.retention": the job's policy of which checkpoints are kept.
 std::string RetentionPath(std::string_view job);
 // "rank00003-bin01". Part 0 is the bin's first file. A second shard of one name in a bin needs a further file: part 1
 // is "rank00003-bin01-part2".
@@ -48,23 +48,23 @@ std::optional<int64_t> ParseStepName(std::string_view name);
 // Returns the attempt of "0001", "0001.verdict" or "0001.deleted"; nothing for another name.
 std::optional<uint32_t> ParseAttemptName(std::string_view name);
 std::optional<uint32_t> ParseOutcomeName(std::string_view name);
-// Returns whether this is the name of a bin that is being written. In the directory of a committed attempt it is a
-// second name of a whole bin, or left over.
+// Returns whether this is the name of a bin that is being written. In the directory of a committed attempt, such a name
+// is a second name of a complete bin, or left over.
 bool IsPartialBinName(std::string_view name);
 std::optional<uint32_t> ParseDeletionName(std::string_view name);
-// Returns the tag of "NAME.tag"; nothing for another name, and for a tag that is none.
+// Returns the tag of "NAME.tag"; nothing for another name, and for a tag that CheckTag refuses.
 std::optional<std::string> ParseTagName(std::string_view name);
 
-// INVALID_ARGUMENT (BAD_REQUEST): the tag is not up to 64 letters, digits, and characters of "._-", of which the first
-// is a letter; or it is "latest".
+// A tag has 1 to 64 letters, digits, and characters of "._-", and begins with a letter. INVALID_ARGUMENT (BAD_REQUEST):
+// the text is no such tag, or is "latest".
 absl::Status CheckTag(std::string_view tag);
 
 struct CheckpointName {
   std::string job;
   std::optional<int64_t> step;
-  // The name in "JOB@NAME". Otherwise it is empty.
+  // The NAME of "JOB@NAME"; else empty.
   std::string tag;
-  // True for "JOB@latest". Commands that read a checkpoint take "JOB" alone for the same; those that change one do not.
+  // True for "JOB@latest". Commands that only read a checkpoint treat "JOB" alone in the same way.
   bool latest = false;
 };
 // Reads "JOB@STEP", "JOB@latest", "JOB@NAME" of a tag, or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).

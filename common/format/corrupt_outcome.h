@@ -1,4 +1,4 @@
-// The error of an outcome that cannot be read.
+// Makes the error for an outcome that cannot be read.
 #ifndef CAIRN_COMMON_FORMAT_CORRUPT_OUTCOME_H_
 #define CAIRN_COMMON_FORMAT_CORRUPT_OUTCOME_H_
 

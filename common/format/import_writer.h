@@ -1,4 +1,4 @@
-// Says which checkpoints `cairn import` has made of what another program wrote.
+// Recognizes checkpoints that `cairn import` has made from another library's files.
 #ifndef CAIRN_COMMON_FORMAT_IMPORT_WRITER_H_
 #define CAIRN_COMMON_FORMAT_IMPORT_WRITER_H_
 
@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// Manifest::writer of such a checkpoint ends like this, and no other one does.
+// Manifest::writer ends with this text exactly if the checkpoint was imported.
 inline constexpr std::string_view kImportWriter = " import";
 
 inline bool IsImport(const std::string& writer) { return writer.ends_with(kImportWriter); }

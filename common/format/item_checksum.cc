@@ -12,7 +12,7 @@ ItemChecksummer::ItemChecksummer(std::vector<uint64_t> begins) : begins_(std::mo
 std::vector<ItemChecksummer::Fragment> ItemChecksummer::Touch(uint64_t offset, const char* bytes, uint64_t size) const {
   std::vector<Fragment> fragments;
   const uint64_t end = std::min(offset + size, begins_.back());
-  // The last item that begins at or before `offset`; items of no bytes before it are passed over.
+  // The last item that begins at or before `offset`. So earlier items without bytes are skipped.
   size_t item = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin());
   if (item > 0) --item;
   uint64_t at = offset;

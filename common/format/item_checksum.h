@@ -1,5 +1,5 @@
-// Checksums of a file's items and of their 1 MiB blocks, when the data is touched once, in chunks that begin and end
-// anywhere and are done in any order.
+// Computes the checksums of a file's items and of their 1 MiB blocks in one pass over the data. The data comes in
+// chunks, which may begin and end anywhere and may be processed in any order.
 #ifndef CAIRN_COMMON_FORMAT_ITEM_CHECKSUM_H_
 #define CAIRN_COMMON_FORMAT_ITEM_CHECKSUM_H_
 
@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// The items of a file in its order, without gaps, as [begin[i], begin[i + 1]) of its data.
+// Item i is the range [begins[i], begins[i + 1]) of the file's data. The last entry of `begins` is the end of the data.
 class ItemChecksummer {
  public:
   explicit ItemChecksummer(std::vector<uint64_t> begins);

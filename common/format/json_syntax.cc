@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxMessage = 200;
 
-// Takes every value and keeps the error alone.
+// Accepts every value and stores only the error.
 class SyntaxReader final : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return true; }

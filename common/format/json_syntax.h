@@ -1,4 +1,4 @@
-// Says to people where a text stops being JSON. Readers whose own errors name no line ask here when they have failed.
+// Tells people where a text stops being JSON. For parsers whose own errors name no line.
 #ifndef CAIRN_COMMON_FORMAT_JSON_SYNTAX_H_
 #define CAIRN_COMMON_FORMAT_JSON_SYNTAX_H_
 
@@ -8,9 +8,9 @@
 
 namespace cairn {
 
-// Returns as "line 3, column 1: unexpected '}'; expected ..." the first place at which `text` breaks the grammar of
-// RFC 8259, lines and columns (bytes) counted from one; nothing if it is JSON. The answer is printable ASCII and short,
-// whatever the text holds. Takes time linear in the text and no stack that grows with its nesting.
+// Returns the first place where `text` breaks the grammar of RFC 8259, for example "line 3, column 1: unexpected '}';
+// expected ..."; nothing if the text is JSON. Lines and columns count from one, columns in bytes. The answer is always
+// short and printable ASCII. Takes time linear in the text; its stack does not grow with the nesting.
 std::optional<std::string> JsonSyntaxError(std::string_view text);
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// Writes JSON that may stand within a JSON string, or only measures it.
+// Writes JSON, or only measures its length. The JSON may be the contents of a JSON string, which needs more escapes.
 #ifndef CAIRN_COMMON_FORMAT_JSON_WRITER_H_
 #define CAIRN_COMMON_FORMAT_JSON_WRITER_H_
 
@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// JSON is written through one of two sinks, so that its length and its text cannot disagree.
+// The same code writes JSON through one of two sinks, so that the measured length and the text cannot disagree.
 class CountSink {
  public:
   void Raw(std::string_view text) { bytes_ += text.size(); }
@@ -38,10 +38,10 @@ class StringSink {
   std::string& text_;
 };
 
-// Writes JSON into a sink. With depth 1 that JSON itself stands within a JSON string.
+// Writes JSON into a sink. With depth 1 the JSON is the contents of a JSON string.
 //
-// A `"` or `\` of a name is written as `\"` or `\\` in JSON; where that JSON stands within a string, each of these
-// characters is escaped once more. Backslash() writes the escape's own backslash: `\`, or `\\` at depth 1.
+// A `"` or `\` of a name becomes `\"` or `\\` in JSON. Within a JSON string, each of these characters is escaped once
+// more. Backslash() writes the backslash of an escape: `\`, or `\\` at depth 1.
 template <typename Sink, int depth>
 class JsonWriter {
  public:

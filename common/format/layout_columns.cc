@@ -6,7 +6,7 @@
 namespace cairn {
 namespace {
 
-// Shapes come from peers, so an absurd number of dimensions is refused before anything is built on it.
+// Shapes come from peers, so an absurd number of dimensions is refused first.
 constexpr uint32_t kMaxDimensions = 64;
 
 // Appends the value of a field of bytes. Returns false if the field is a number.

@@ -1,4 +1,5 @@
-// Parses the columns of one Layout message as they stand on the wire, before any of them is believed.
+// Parses the columns of one Layout message from the wire. The columns are untrusted: nothing but their encoding is
+// checked here, except by ContradictionOf.
 #ifndef CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
 #define CAIRN_COMMON_FORMAT_LAYOUT_COLUMNS_H_
 
@@ -18,7 +19,7 @@ struct SchemaColumns {
   std::vector<int64_t> dims;
 };
 
-// Returns nothing if the bytes are no such message, or if its columns do not fit each other.
+// Returns nothing if the bytes are no such message, or if its columns have lengths that contradict each other.
 std::optional<SchemaColumns> ParseSchema(std::string_view bytes);
 
 // The fields are those of cairn.v1.Layout.
@@ -34,13 +35,14 @@ struct LayoutColumns {
   std::vector<std::string_view> aliases;
 };
 
-// Returns false if the bytes are no such message. It drops what `columns` held and uses its memory again, because the
-// layouts of thousands of ranks are parsed one after the other.
+// Returns false if the bytes are no such message. Replaces the contents of `columns` and reuses their memory, because
+// the layouts of thousands of ranks are parsed one after the other.
 bool ParseLayout(std::string_view bytes, LayoutColumns& columns);
 
-// Returns in words what makes the shards of a layout contradict each other or their schema, whose tensors have `ndims`
-// dimensions: a shard of no tensor, offsets or shapes that are too few or too many, flat shards that do not ascend.
-// Then no number of the columns means anything. It does not compare a shard with its tensor.
+// Returns in words why a layout's columns contradict each other or their schema, whose tensors have `ndims` dimensions:
+// a shard of a tensor that does not exist, too few or too many offsets or shapes, flat shards that are not ascending.
+// The columns are then unusable. It does not check that a shard lies inside its tensor. Returns nothing if there is no
+// contradiction.
 std::optional<std::string_view> ContradictionOf(const LayoutColumns& columns, std::span<const uint32_t> ndims);
 
 struct ObjectFields {
@@ -48,10 +50,10 @@ struct ObjectFields {
   uint64_t slot_bytes = 0;
   bool per_rank = false;
   std::string_view content_digest;
-  uint32_t wish = 0;  // an ObjectWish, or a number that this version does not know
+  uint32_t wish = 0;  // an ObjectWish; may be a number that this version does not know
 };
 
-// Returns true if an object may declare a slot of so many bytes: a multiple of 4096 up to 1 TiB, and not 0.
+// Returns true if an object's slot may have this size: a multiple of 4096, from 4096 bytes to 1 TiB.
 constexpr bool IsSlotSize(uint64_t bytes) { return bytes != 0 && bytes % 4096 == 0 && bytes <= uint64_t{1} << 40; }
 
 // Returns nothing if the bytes are no ObjectDeclaration.

@@ -52,8 +52,7 @@ uint64_t Manifest::total_bytes() const {
 }
 
 absl::Status Manifest::PlaceItems() {
-  // Items are sorted by (file, number) by counting them first, so hostile numbers cost no more than the items
-  // themselves.
+  // A counting sort by (file, number), which costs the same for a hostile manifest's numbers.
   std::vector<size_t> first(files.size() + 1, 0);
   for (const ManifestShard& shard : shards) ++first[shard.file + 1];
   for (const ManifestObject& object : objects) ++first[object.file + 1];

@@ -37,11 +37,10 @@ struct ManifestFile {
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
   uint32_t header_crc32c = 0;
-  int64_t modified_ns = 0;  // of an imported file, since the Unix epoch; no outcome has it
+  int64_t modified_ns = 0;  // of an imported file, since the Unix epoch; not stored in outcomes
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
-  // Returns true if Cairn did not write the file, which then has no checksum but the header's. No outcome names such a
-  // file.
+  // Returns true if another library wrote the file. It has only its header's checksum, and no outcome names it.
   bool imported() const { return name.starts_with('/'); }
   bool operator==(const ManifestFile&) const = default;
 };
@@ -55,7 +54,7 @@ struct ManifestShard {
   // Counted from where the file begins, header included.
   uint64_t file_offset = 0;
   uint64_t bytes = 0;
-  // In Manifest::dims from this index on: ndim offsets, then ndim sizes, then the range if the piece is flat.
+  // An index into Manifest::dims. There are ndim offsets, ndim sizes, and begin and end of the range if it is flat.
   uint32_t dims = 0;
   bool flat = false;
 
@@ -78,13 +77,13 @@ struct ManifestObject {
   bool operator==(const ManifestObject&) const = default;
 };
 
-// Says where a checkpoint stands among those of its job; see store/read/lineage.h.
+// Says which checkpoint of the job this one builds on; see store/read/lineage.h.
 struct Lineage {
   uint64_t line = 0;
-  // The step from which the line has gone on, and the line of that step.
+  // The step that this lineage continues, and that step's lineage.
   std::optional<int64_t> continues_step;
   uint64_t parent_line = 0;
-  // Counts the job's commits from 1; 0 from a version that knows no lines.
+  // Counts the job's commits from 1. 0: written by a version without lineages.
   uint64_t sequence = 0;
 
   bool operator==(const Lineage&) const = default;
@@ -102,7 +101,7 @@ struct Manifest {
   std::string plan_digest;
   Lineage lineage;
   std::vector<Metric> metrics;  // by name; one of each name
-  // Says that replicas of tensors differed; empty if none was found to differ.
+  // Says which replicas of tensors differed; empty if none was found to differ.
   std::string replica_mismatch;
   std::vector<std::string> layout_digests;
   std::vector<uint32_t> rank_layout;
@@ -124,11 +123,11 @@ struct Manifest {
   static StoredItem item_of(const ManifestObject& object);
   // Returns the path below the job's directory: "000000000042/0001/rank00003-bin01.safetensors".
   std::string path_of(const ManifestFile& file) const;
-  // Returns the sum of the lengths of all files.
   uint64_t total_bytes() const;
 
-  // Computes file_offset, bytes and slot positions of all items, and data_bytes of the files, from item numbers and
-  // shapes. DATA_LOSS (MANIFEST_CORRUPT): the numbers of a file are not 0..n-1, or a file has 2^63 bytes or more.
+  // Computes file_offset and bytes of all shards, file_offset of all objects, and data_bytes of the files, from item
+  // numbers and shapes. DATA_LOSS (MANIFEST_CORRUPT): the numbers of a file are not 0..n-1, or a file has 2^63 bytes or
+  // more.
   absl::Status PlaceItems();
 
   bool operator==(const Manifest&) const = default;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxDimensions = 64;
 
-// Returns the difference to the entry before. It wraps around, so every pair of numbers has one.
+// Returns a - b with wrap-around, which is defined for every pair of numbers.
 int64_t Difference(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
@@ -103,7 +103,7 @@ absl::Status ReadFiles(const v1::ManifestRecord& record, Manifest& manifest) {
     rank += record.file_rank_deltas(i);
     const std::string& name = record.file_names(i);
     const uint64_t header = record.file_header_sizes(i);
-    // A name becomes a path, so it must have the form that a planner gives it.
+    // The name becomes part of a path, so it must have the form of names from the planner.
     const bool plain = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
     });

@@ -1,5 +1,5 @@
-// A metric is what a trainer measured at a step, as "loss" with 0.25. Manifests hold it, and rules of what is kept
-// refer to it.
+// A metric is a value that a trainer measured at a step, for example "loss" with 0.25. Manifests hold metrics;
+// retention refers to them.
 #ifndef CAIRN_COMMON_FORMAT_METRIC_H_
 #define CAIRN_COMMON_FORMAT_METRIC_H_
 
@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// A checkpoint has at most so many.
+// The maximum number of metrics of one checkpoint.
 inline constexpr size_t kMaxMetrics = 64;
 
 struct Metric {
@@ -22,13 +22,13 @@ struct Metric {
   bool operator==(const Metric& other) const;
 };
 
-// Returns true for up to 100 letters, digits, and characters of "._/-", of which the first is a letter, a digit or '_'.
+// Returns true for 1 to 100 letters, digits, and characters of "._/-"; the first is a letter, a digit or '_'.
 bool IsMetricName(std::string_view name);
 
 // Says which of several checkpoints is the best one.
 struct BestRule {
   std::string metric;
-  bool highest = false;  // the one with the highest value, else the lowest
+  bool highest = false;  // true: the highest value is best; false: the lowest
 
   bool operator==(const BestRule&) const = default;
 };

@@ -26,7 +26,7 @@ namespace {
 //   0  8  magic
 //   8  4  version
 //  12  8  bytes of the zstd frame
-//  20  4  CRC32C of everything but itself
+//  20 4 CRC32C of all other bytes
 //  24     zstd frame
 constexpr std::string_view kMagic = "CAIRNVRD";
 constexpr uint32_t kVersion = 1;
@@ -46,12 +46,12 @@ uint64_t LittleEndian(std::string_view bytes) {
 // A deletion is a few hundred bytes; its cause may be longer.
 constexpr uint64_t kMaxDeletionBytes = uint64_t{1} << 20;
 
-// A record may take this memory, whatever its length, ...
+// A record may take this much memory whatever its length, ...
 constexpr uint64_t kFreeMemory = uint64_t{128} << 20;
-// ... or so many times the bytes of its frame. A shard takes some hundred bytes, and its checksum, which zstd cannot
-// make smaller, is four bytes of the frame.
+// ... or this many times the size of its frame. A shard takes some hundred bytes of memory, and at least four bytes of
+// the frame, because zstd cannot compress its checksum.
 constexpr uint64_t kMemoryOfFrameByte = 256;
-// zstd takes a window of this size at most: eight times that of frames that are written here.
+// The maximum window size (log2) that a frame may need: eight times that of frames that are written here.
 constexpr int kWindowLog = 24;
 // A decoder skips such a frame (RFC 8878, 3.1.2).
 constexpr uint32_t kSkippableMagic = 0x184d2a50;
@@ -59,11 +59,11 @@ constexpr uint32_t kSkippableMagic = 0x184d2a50;
 uint64_t AllowedMemory(uint64_t frame_bytes) { return std::max(kFreeMemory, frame_bytes * kMemoryOfFrameByte); }
 
 absl::Status TooMuchMemory(std::string_view frame, uint64_t memory) {
-  return CorruptOutcome(absl::StrCat("its ", frame.size(), " bytes stand for a record of ", memory,
+  return CorruptOutcome(absl::StrCat("its ", frame.size(), " bytes expand to a record of ", memory,
                                      " bytes or more in memory, which no checkpoint needs"));
 }
 
-// Returns what the names of objects take beyond what a RecordMeter sees: each entry has a copy of its object's name.
+// Returns memory that a RecordMeter does not count: each entry of an object has a copy of the object's name.
 uint64_t CopiedNames(const v1::OutcomeRecord& record) {
   const v1::ManifestRecord& manifest = record.manifest();
   uint64_t bytes = 0;
@@ -85,8 +85,8 @@ Context NewContext() {
   return context;
 }
 
-// Unpacks the record and forgets it again piece by piece, and returns what memory it will take: no more than the frame
-// allows. Throws std::bad_alloc.
+// Decompresses the record piece by piece without keeping it, and returns how much memory it will take. Fails if that is
+// more than the frame's size allows. Throws std::bad_alloc.
 absl::StatusOr<uint64_t> WeighRecord(std::string_view frame, uint64_t record_bytes) {
   const Context context = NewContext();
   if (context == nullptr) throw std::bad_alloc();
@@ -106,7 +106,7 @@ absl::StatusOr<uint64_t> WeighRecord(std::string_view frame, uint64_t record_byt
   return meter.memory();
 }
 
-// Unpacks the record of bytes that CheckOutcome has accepted. Throws std::bad_alloc.
+// Decompresses and parses the record of bytes that CheckOutcome has accepted. Throws std::bad_alloc.
 absl::StatusOr<v1::OutcomeRecord> UnpackChecked(std::string_view bytes, uint64_t max_record_bytes) {
   const std::string_view frame = bytes.substr(kPrefixBytes);
   const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
@@ -140,7 +140,7 @@ absl::StatusOr<Outcome> DecodeChecked(std::string_view bytes, uint64_t max_recor
                                  absl::FromUnixNanos(in.time_unix_nanos())});
     }
     case v1::OutcomeRecord::kDeletion:
-      return CorruptOutcome("a deletion stands in the place of an outcome");
+      return CorruptOutcome("the file holds a deletion and not an outcome");
     case v1::OutcomeRecord::OUTCOME_NOT_SET:
       break;
   }
@@ -158,7 +158,7 @@ std::string Pack(v1::OutcomeRecord record) {
                                kCompressionLevel);
   bytes.resize(kPrefixBytes + frame);
   if (memory > AllowedMemory(frame)) {
-    // All of its tensors are equal, so that it becomes shorter than a reader allows. What follows is skipped.
+    // Equal tensors make a frame so short that a reader would refuse it. A skippable frame makes it longer.
     const uint64_t lacking = memory / kMemoryOfFrameByte + 1 - frame;
     AppendLittleEndian(kSkippableMagic, 4, bytes);
     AppendLittleEndian(lacking, 4, bytes);
@@ -220,7 +220,7 @@ absl::Status CheckOutcome(std::string_view bytes) {
   if (length != frame.size()) {
     return CorruptOutcome(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
   }
-  // The head is the same in every version, so a wrong checksum means damage even where the version looks newer.
+  // The head is the same in every version, so a wrong checksum means damage even if the version looks newer.
   const uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), 20), frame.data(), frame.size());
   if (crc != LittleEndian(bytes.substr(20, 4))) return CorruptOutcome("its checksum is wrong");
   if (version > kVersion) {
@@ -240,7 +240,7 @@ absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes) {
   CAIRN_RETURN_IF_ERROR(CheckOutcome(bytes));
   return WithMemory("to unpack a deletion", [&]() -> absl::StatusOr<Deletion> {
     CAIRN_ASSIGN_OR_RETURN(const v1::OutcomeRecord record, UnpackChecked(bytes, kMaxDeletionBytes));
-    if (!record.has_deletion()) return CorruptOutcome("another record stands in the place of a deletion");
+    if (!record.has_deletion()) return CorruptOutcome("the file holds another record and not a deletion");
     const v1::DeletionRecord& in = record.deletion();
     return Deletion{in.job(),
                     in.step(),
@@ -258,7 +258,7 @@ absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes) {
 bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt) {
   if (bytes.size() < kPrefixBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
   const std::string_view frame = bytes.substr(kPrefixBytes);
-  // This is more than the first fields take. zstd gives a block's bytes only after it has read the whole block.
+  // This is more than the first fields take. zstd returns a block's bytes only after it has read the whole block.
   std::string plain(ZSTD_DStreamOutSize(), '\0');
   const Context context = NewContext();
   if (context == nullptr) return false;

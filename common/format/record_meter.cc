@@ -11,10 +11,10 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// What is read from a record becomes a message and then a manifest, which has the same texts and numbers once more.
-// Lists double their room while they grow.
-constexpr uint64_t kTextMemory = 192;   // of a text or of bytes, beside twice its length
-constexpr uint64_t kNumberMemory = 32;  // of a number that is not packed, or of an unknown field
+// A record is parsed into a message and then becomes a manifest, which has the same texts and numbers again. Lists
+// double their capacity while they grow.
+constexpr uint64_t kTextMemory = 192;   // of a string or bytes field, in addition to twice its length
+constexpr uint64_t kNumberMemory = 32;  // of an unpacked number or an unknown field
 constexpr uint64_t kMessageMemory = 1024;
 constexpr uint64_t kCopies = 4;  // of a packed number
 
@@ -69,7 +69,7 @@ bool RecordMeter::Add(std::string_view bytes) {
       bytes.remove_prefix(taken.size());
       if (skip_ == 0) part_ = Part::kTag;
     } else {
-      // What is behind the end of the message would belong to the one around it.
+      // Bytes behind the end of this message belong to the message around it.
       ok_ = open_.back().left > 0 && TakeVarintByte(static_cast<uint8_t>(bytes.front()));
       bytes.remove_prefix(1);
     }
@@ -136,7 +136,7 @@ bool RecordMeter::BeginBytes() {
   part_ = skip_ == 0 ? Part::kTag : Part::kSkipped;
   packed_memory_ = kCopies * BytesOfPacked(field);
   if (packed_memory_ == 0) {
-    // Its length is counted once already, by Add.
+    // Add has already counted its length once.
     memory_ += kTextMemory + number_;
   } else if (const uint64_t each = FixedBytes(*field); each > 0) {
     memory_ += number_ / each * packed_memory_;

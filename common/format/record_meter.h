@@ -1,5 +1,6 @@
-// Tells how much memory a packed record of Protocol Buffers will take, while it is unpacked piece by piece and before
-// any message is built of it. A few bytes of zstd can stand for a gigabyte of empty strings.
+// Estimates how much memory a compressed protobuf record will take once it is parsed. It reads the record piece by
+// piece while it is decompressed, before any message is built. This is needed because a few bytes of zstd can expand to
+// a gigabyte of empty strings.
 #ifndef CAIRN_COMMON_FORMAT_RECORD_METER_H_
 #define CAIRN_COMMON_FORMAT_RECORD_METER_H_
 
@@ -13,17 +14,17 @@ class Descriptor;
 
 namespace cairn {
 
-// The cost of a record is linear in its length, and the meter itself takes a few hundred bytes.
+// Takes time linear in the record's length, and a few hundred bytes of memory. Not thread-safe.
 class RecordMeter {
  public:
   // `record` describes the outermost message. It must outlive the meter.
   explicit RecordMeter(const google::protobuf::Descriptor& record);
 
-  // Takes the next bytes of the record. Returns false if no message begins with what has come; then it takes no more.
+  // Reads the next bytes of the record. Returns false, and ignores later bytes, if no message begins so.
   bool Add(std::string_view bytes);
 
-  // Returns how much memory what has come will take, in bytes: its own length, the messages, and what is made of them
-  // afterwards. It is an estimate.
+  // Returns an estimate, in bytes, of the memory for the bytes so far: the bytes themselves, the messages, and the
+  // structures that are built from the messages.
   uint64_t memory() const { return memory_; }
 
  private:
@@ -42,13 +43,13 @@ class RecordMeter {
   std::vector<Open> open_;
   Part part_ = Part::kTag;
   bool ok_ = true;
-  // The number that is being read, and how many of its bits have come.
+  // The varint that is being read, and how many of its bits are known.
   uint64_t number_ = 0;
   int bits_ = 0;
   uint32_t field_ = 0;
   int wire_type_ = 0;
   uint64_t skip_ = 0;           // bytes of the field that are still to come
-  uint64_t packed_memory_ = 0;  // that of one packed number
+  uint64_t packed_memory_ = 0;  // memory of one packed number
 };
 
 }  // namespace cairn

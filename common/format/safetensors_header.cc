@@ -13,8 +13,7 @@ namespace cairn {
 namespace {
 
 constexpr int kLengthDigits = 12;  // the digits of an object's true length are padded to this
-// The identity always takes this room, which is more than the longest job's name and numbers need. It must never
-// change.
+// The length of every identity: enough for the longest job name and the largest numbers. It must never change.
 constexpr size_t kIdentityBytes = 400;
 
 template <typename Sink>
@@ -36,7 +35,7 @@ void WriteChecksums(JsonWriter<Sink, 1>& json, uint64_t bytes, const ItemChecksu
   json.Raw("\\\"");
   hex(1, [&](uint64_t) { return checksums->crc32c; });
   json.Raw("\\\"");
-  // An item of one block has that block's checksum already.
+  // If an item has one block, the item's checksum is the block's.
   if (blocks > 1) {
     json.Raw(",");
     json.Key("blocks");
@@ -98,7 +97,7 @@ void WriteCairnItem(JsonWriter<Sink, 1> json, const StoredItem& item, const std:
 template <typename Sink>
 void WriteEntry(JsonWriter<Sink, 0> json, const StoredItem& item, const std::string& stored_name, uint64_t begin) {
   const DTypeInfo& info = InfoOf(item.dtype);
-  // A dtype that readers do not know is stored as bytes, which the last dimension counts.
+  // A dtype that other readers do not know is stored as bytes, and the last dimension counts bytes.
   Shape shape = item.flat ? Shape{item.flat->end - item.flat->begin} : item.box.shape;
   const bool as_bytes = info.safetensors == "U8" && info.bytes > 1;
   if (as_bytes && shape.empty()) shape = {1};
@@ -118,7 +117,7 @@ constexpr std::string_view kMiddle = R"(}","DCP_VERSION":"1.0","cairn":"{\"versi
 constexpr std::string_view kAliases = R"(,\"aliases\":{)";
 constexpr std::string_view kEnd = "}";
 
-// Returns what stands behind the items: "}", who wrote the file, and blanks, which JSON allows there.
+// Returns the text behind the items: "}", the identity, and blanks, which JSON allows there.
 std::string RenderIdentity(const BinIdentity& identity) {
   std::string text = "},";
   StringSink sink(text);

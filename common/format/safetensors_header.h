@@ -1,8 +1,8 @@
 // Writes and reads the header of a bin: a plain safetensors header that torch's HuggingFace storage reader accepts. It
-// also holds what Cairn needs to rebuild the manifest and to check any part of the data. docs/storage_format.md has it
-// byte by byte.
+// also holds the metadata that Cairn needs to rebuild the manifest and to check any part of the data.
+// docs/storage_format.md describes it byte by byte.
 //
-// The format stands in the README of huggingface/safetensors, under "Format". The header's length depends only on the
+// The README of huggingface/safetensors describes the format, under "Format". The header's length depends only on the
 // items, not on their checksums or on the objects' true lengths, so all positions of a file are known before a byte is
 // written.
 #ifndef CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_
@@ -26,8 +26,8 @@ inline constexpr uint64_t kDataAlignment = 4096;
 // This limit comes from the safetensors format.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// Says whose file it is, which a manifest knows and the items do not. It takes the same room in every header, so that
-// one plan serves all steps.
+// Says which checkpoint and rank a file belongs to. A manifest knows this, and the items do not. It takes the same
+// number of bytes in every header, so that one plan serves all steps.
 struct BinIdentity {
   std::string job;
   int64_t step = 0;
@@ -42,18 +42,17 @@ struct BinIdentity {
 // Second names of tensors, as pairs of name and target.
 using AliasList = std::vector<std::pair<std::string, std::string>>;
 
-// Adds up the length of a header item by item, without writing it. The cost is linear in the items; their order does
-// not matter.
+// Computes the length of a header item by item, without writing it. Linear in the items, which may come in any order.
 class HeaderSizer {
  public:
   void Add(const StoredItem& item);
-  // Does the same for an item whose part of the header was measured in another way: `inner_bytes` is what Add would add
-  // to inner_bytes().
+  // Does the same for an item of known length: `inner_bytes` is the amount that Add would add to inner_bytes().
   void AddMeasured(uint64_t inner_bytes, uint64_t data_bytes);
   void AddAlias(std::string_view name, std::string_view target);
-  // Returns the length of all items' own parts of the header, without the digits of their positions.
+  // Returns the total length of the items' entries in the header, without the digits of their positions.
   uint64_t inner_bytes() const { return inner_bytes_; }
-  // Returns the length of the header with its 8 bytes of length and its padding, a multiple of kDataAlignment.
+  // Returns the length of the header in the file, with its 8 bytes of length and its padding: a multiple of
+  // kDataAlignment.
   uint64_t PaddedBytes() const;
 
  private:
@@ -72,8 +71,8 @@ struct ItemChecksums {
   uint64_t object_bytes = 0;
 };
 
-// Returns the padded header of a file that holds `items` in this order, without gaps. `checksums` has one entry per
-// item. CheckJobName must accept the name of the job.
+// Returns the padded header of a file that holds `items` in the given order, without gaps. `checksums` has one entry
+// per item. CheckJobName must accept the name of the job.
 std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums,
                          const BinIdentity& identity = {}, const AliasList& aliases = {});
 
@@ -86,23 +85,23 @@ struct ParsedItem {
 };
 
 struct ParsedHeader {
-  // The data begins here in the file: it counts the 8 bytes of length and the padding.
+  // Where the data begins in the file: the length of the header, including its 8 bytes of length and its padding.
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
-  // They are ordered by position.
+  // Ordered by position.
   std::vector<ParsedItem> items;
-  // It is absent in files of earlier versions.
+  // Absent in files of earlier versions.
   std::optional<BinIdentity> identity;
   AliasList aliases;
 };
 
-// Returns the length of the header, its first 8 bytes included, from these 8 bytes of a file. DATA_LOSS
-// (BAD_SAFETENSORS): it is more than the format allows, or no multiple of kDataAlignment.
+// Returns the length of the header, including the 8 bytes of length, from the first 8 bytes of a file. DATA_LOSS
+// (BAD_SAFETENSORS): the length is more than the format allows, or no multiple of kDataAlignment.
 absl::StatusOr<uint64_t> HeaderBytesFrom(std::string_view first_8_bytes);
 
 // Reads the header of a bin that Cairn wrote. `bytes` are untrusted; their length bounds the memory. DATA_LOSS
-// (BAD_SAFETENSORS): it is no such header, or not what was written; the message says where. FAILED_PRECONDITION
-// (FORMAT_TOO_NEW).
+// (BAD_SAFETENSORS): the bytes are no such header, or differ from what was written; the message says where.
+// FAILED_PRECONDITION (FORMAT_TOO_NEW).
 absl::StatusOr<ParsedHeader> ParseHeader(std::string_view bytes);
 
 }  // namespace cairn

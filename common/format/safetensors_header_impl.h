@@ -1,4 +1,4 @@
-// Holds what the writer and the reader of a bin's header must agree on besides its JSON.
+// Constants that the writer and the reader of a bin's header share.
 #ifndef CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_IMPL_H_
 #define CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_IMPL_H_
 
@@ -10,11 +10,10 @@
 
 namespace cairn {
 
-// The header's own checksum covers all of the header, with zeros in the place of the eight digits that follow this
-// text.
+// The eight digits behind this text are the header's own checksum. It covers the header with zeros in their place.
 inline constexpr std::string_view kOwnChecksum = R"(\"header_crc32c\":\")";
 inline constexpr std::string_view kNoChecksum = "00000000";
-// The metadata ends with this.
+// The end of the metadata.
 inline constexpr std::string_view kClose = R"(}","format":"pt"})";
 
 inline std::string ChecksumHex(uint32_t value) { return std::string(absl::StrCat(absl::Hex(value, absl::kZeroPad8))); }

@@ -24,7 +24,7 @@ absl::Status Bad(std::string_view what) {
   return MakeError(Reason::kBadSafetensors, absl::StrCat("bad header: ", absl::string_view(what.data(), what.size())));
 }
 
-// Returns the CRC32C that RenderHeader gave the header.
+// Computes the header's checksum as RenderHeader does.
 uint32_t OwnChecksum(std::string_view header, size_t digits) {
   const std::string_view rest = header.substr(std::min(header.size(), digits + kNoChecksum.size()));
   const uint32_t crc = ExtendCrc32c(Crc32c(header.data(), digits), kNoChecksum.data(), kNoChecksum.size());
@@ -46,8 +46,8 @@ bool ReadHex(std::string_view text, uint32_t& value) {
   return text.size() == 8 && absl::SimpleHexAtoi(absl::string_view(text.data(), text.size()), &value);
 }
 
-// Reads whose file it is. Within the metadata, the text before the checksum's digits can stand nowhere else, because
-// quotes in names have more backslashes there. In the entries behind the metadata it could be a tensor's name.
+// Reads the identity. Within the metadata, kOwnChecksum can occur only once, because quotes in names have more
+// backslashes there. Behind the metadata it could be part of a tensor's name.
 absl::Status ReadIdentity(std::string_view bytes, dom::object cairn, ParsedHeader& header) {
   dom::object saved, aliases;
   const size_t marker = bytes.substr(0, bytes.find(kClose)).find(kOwnChecksum);

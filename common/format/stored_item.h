@@ -1,4 +1,4 @@
-// Describes one entry of a bin: a shard, a flat piece of a shard, or an object, under the name that stands in the file.
+// Describes one entry of a bin: a shard, a flat piece of a shard, or an object, with its name in the file.
 #ifndef CAIRN_COMMON_FORMAT_STORED_ITEM_H_
 #define CAIRN_COMMON_FORMAT_STORED_ITEM_H_
 
@@ -36,8 +36,7 @@ struct StoredItem {
 
   // Returns how many bytes the item takes in the file.
   uint64_t bytes() const;
-  // Returns the name in the file. It is unique there, and readers that know nothing of flat pieces keep these apart by
-  // it.
+  // Returns the item's name in the file. It is unique there; each flat piece has a name of its own.
   std::string stored_name() const;
 };
 

@@ -1,6 +1,5 @@
-// Reads and writes protobuf's wire format without messages: plans hold millions of small numbers, and building an
-// object for each would cost more than everything else. The encoding stands in
-// protobuf.dev/programming-guides/encoding.
+// Reads and writes protobuf's wire format without message objects. Plans hold millions of small numbers, and building
+// an object for each would cost more than everything else. The encoding: protobuf.dev/programming-guides/encoding.
 #ifndef CAIRN_COMMON_FORMAT_WIRE_H_
 #define CAIRN_COMMON_FORMAT_WIRE_H_
 
@@ -10,7 +9,7 @@
 
 namespace cairn {
 
-// Reads a message field by field. It never reads behind the message's bytes; after a fault ok() is false and it reads
+// Reads a message field by field. It never reads beyond the message's bytes. After a fault ok() is false and it reads
 // no more.
 class WireReader {
  public:
@@ -86,7 +85,7 @@ class WireReader {
   std::string_view bytes_;
 };
 
-// Appends the values of a repeated number field, packed or not, to `values`. Returns false if the bytes are no varints.
+// Appends the values of a repeated number field, packed or not, to `values`. Returns false if they are no varints.
 template <typename Values>
 bool AppendNumbers(const WireReader& field, Values& values) {
   using Value = typename Values::value_type;

@@ -14,7 +14,7 @@ constexpr std::string_view kHeadEnd = "\r\n\r\n";
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// Takes what stands before `end` from the front of `text`.
+// Removes the part of `text` up to and including `end`, and returns it without `end`.
 std::string_view Take(std::string_view& text, std::string_view end) {
   const size_t at = text.find(end);
   const std::string_view taken = text.substr(0, at);
@@ -22,7 +22,7 @@ std::string_view Take(std::string_view& text, std::string_view end) {
   return taken;
 }
 
-// Returns whether all characters are of the token of RFC 9110, section 5.6.2.
+// Returns whether the text is a token of RFC 9110, section 5.6.2.
 bool IsToken(std::string_view text) {
   constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
   return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
@@ -37,7 +37,7 @@ std::optional<int> HexDigit(char c) {
   return c <= '9' ? c - '0' : absl::ascii_tolower(static_cast<unsigned char>(c)) - 'a' + 10;
 }
 
-// Returns the path of a target with its percent-encoding undone. Nothing: it is no path, or holds a control character.
+// Returns the percent-decoded path of a request target. Returns nothing if it is no path or holds a control character.
 std::optional<std::string> PathOf(std::string_view target) {
   if (!target.starts_with('/')) return std::nullopt;
   target = target.substr(0, target.find_first_of("?#"));
@@ -57,7 +57,7 @@ std::optional<std::string> PathOf(std::string_view target) {
   return path;
 }
 
-// Reads one header. Returns false if it is malformed, or if one that counts comes twice.
+// Reads one header. Returns false if it is malformed, or if a header that `request` stores comes twice.
 bool ReadHeader(std::string_view line, HttpRequest& request) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || !IsToken(line.substr(0, colon))) return false;

@@ -1,4 +1,4 @@
-// Reads the head of an HTTP request: its first line and its headers, up to the empty line.
+// Parses the head of an HTTP request: its first line and its headers, up to the empty line.
 #ifndef CAIRN_COMMON_HTTP_HTTP_REQUEST_H_
 #define CAIRN_COMMON_HTTP_HTTP_REQUEST_H_
 
@@ -21,12 +21,12 @@ inline constexpr size_t kMaxRequestHead = 8192;
 enum class RequestState {
   kIncomplete,  // more bytes are needed
   kComplete,
-  kMalformed,  // it is no request of HTTP/1, or one in a form that no browser and no Prometheus sends
+  kMalformed,  // no HTTP/1 request, or in a form that neither browsers nor Prometheus send
   kTooLong,    // the head has more than kMaxRequestHead bytes
 };
 
-// Reads the head that `bytes` begin with, and fills `request` if it is complete. What stands behind the head is not
-// looked at: only questions are answered, and they have no body.
+// Reads the head at the beginning of `bytes`, and fills `request` if the head is complete. Bytes behind the head are
+// ignored, because the requests that the server answers have no body.
 RequestState ReadRequest(std::string_view bytes, HttpRequest& request);
 
 }  // namespace cairn

@@ -30,11 +30,12 @@
 namespace cairn {
 namespace {
 
-// A client that has its answer gets so long to end its side, so that what it still sends does not break the answer off.
+// How long a client that has its answer may take to close its side. If the server closed first, bytes that the client
+// still sends would destroy the answer.
 constexpr absl::Duration kEndPatience = absl::Seconds(1);
-// A client that takes an answer byte by byte gets so many times the patience for all of it.
+// The maximum time for a client to read the whole answer, as a multiple of HttpServerOptions::patience.
 constexpr int kPatiencesForAnswer = 12;
-// The listening socket rests for so long when the process has no descriptor or memory left for a connection.
+// How long no connections are accepted after the process had no descriptor or memory left for one.
 constexpr absl::Duration kRest = absl::Milliseconds(100);
 constexpr int kBacklog = 128;
 constexpr size_t kPiece = 16384;
@@ -135,19 +136,19 @@ class HttpServer::Impl {
 
  private:
   enum class State {
-    kReading,    // the client is to ask
-    kAnswering,  // a worker has the request, or will have it
-    kWriting,    // the client is to take the answer
-    kEnding,     // the client is to end its side
+    kReading,    // the client must send its request
+    kAnswering,  // a worker handles the request, or will
+    kWriting,    // the client must read the answer
+    kEnding,     // the client must close its side
   };
   struct Connection {
     UniqueFd fd;
     uint64_t id = 0;
     State state = State::kReading;
-    std::string bytes;  // what the client has sent, then what it is sent
+    std::string bytes;  // the request so far; later the answer
     size_t sent = 0;
-    absl::Time waits_since;                       // for what the client is to do now
-    absl::Time ends_at = absl::InfiniteFuture();  // whatever it does
+    absl::Time waits_since;                       // since when the server waits for the client
+    absl::Time ends_at = absl::InfiniteFuture();  // whatever the client does
   };
   using Connections = std::list<Connection>;
   struct Asked {
@@ -190,7 +191,6 @@ class HttpServer::Impl {
     }
   }
 
-  // The thread of the connections.
   void Run() {
     while (true) {
       std::deque<Answered> answered;
@@ -205,7 +205,7 @@ class HttpServer::Impl {
     }
   }
 
-  // Waits until something can be done, and does it.
+  // Waits for the next event, and handles it.
   void Await() {
     const bool rests = Now() < rests_until_;
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0},
@@ -224,7 +224,7 @@ class HttpServer::Impl {
     for (size_t i = 0; i < of.size(); ++i) {
       if (polled[i + 2].revents != 0) Move(of[i]);
     }
-    // New ones come last, because they may end old ones.
+    // New connections are accepted last, because they may end old ones.
     if (polled[1].revents != 0) Accept();
   }
 
@@ -264,7 +264,7 @@ class HttpServer::Impl {
     }
   }
 
-  // Questions never take the descriptors that storage and peers need (open_files.h), whatever the limit is.
+  // HTTP connections never take the descriptors that storage and peers need (open_files.h).
   size_t MostConnections() const {
     rlimit limit = {};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return options_.connections;
@@ -272,7 +272,7 @@ class HttpServer::Impl {
     return std::min<uint64_t>(options_.connections, std::max<uint64_t>(1, share));
   }
 
-  // Ends the connection whose client has kept the server waiting for longest. Returns false if all wait for the server.
+  // Closes the connection whose client has kept the server waiting for longest. False: all wait for the server.
   bool EndOldest() {
     auto oldest = connections_.end();
     for (auto each = connections_.begin(); each != connections_.end(); ++each) {
@@ -284,7 +284,7 @@ class HttpServer::Impl {
     return true;
   }
 
-  // Does what the connection is ready for. `at` may be invalid afterwards.
+  // Reads from or writes to a connection that is ready. `at` may be invalid afterwards.
   void Move(Connections::iterator at) {
     const bool goes_on = at->state == State::kReading   ? Read(*at)
                          : at->state == State::kWriting ? Write(*at)
@@ -292,14 +292,14 @@ class HttpServer::Impl {
     if (!goes_on) connections_.erase(at);
   }
 
-  // These return false when the connection has ended.
+  // The following return false if the connection must be closed.
 
   bool Read(Connection& connection) {
     char piece[kPiece];
     const ssize_t got = recv(connection.fd.get(), piece, sizeof(piece), 0);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
-    // The time to ask is that of the whole request: a client that sends a byte now and then does not get more.
+    // waits_since is not renewed: the time limit is for the whole request, also if a client sends it byte by byte.
     connection.bytes.append(piece, static_cast<size_t>(got));
     HttpRequest request;
     const RequestState state = ReadRequest(connection.bytes, request);
@@ -315,7 +315,7 @@ class HttpServer::Impl {
         return true;
       }
       case RequestState::kMalformed:
-        return BeginWriting(connection, Rendered(Plain(400, "This is no request that is answered here.")));
+        return BeginWriting(connection, Rendered(Plain(400, "This is not a valid HTTP request for this server.")));
       case RequestState::kTooLong:
         return BeginWriting(connection, Rendered(Plain(431, "The request is too long.")));
     }
@@ -361,7 +361,7 @@ class HttpServer::Impl {
     return shutdown(connection.fd.get(), SHUT_WR) == 0;
   }
 
-  // Closing a socket that holds unread bytes would break off what the client has not read yet.
+  // Drops the client's bytes: if the server closed a socket with unread bytes, the client could lose the answer.
   static bool Drop(Connection& connection) {
     char piece[kPiece];
     const ssize_t got = recv(connection.fd.get(), piece, sizeof(piece), 0);
@@ -374,14 +374,14 @@ class HttpServer::Impl {
   const UniqueFd wake_;
   Handler handler_;
 
-  // Only the thread of the connections uses these.
+  // Used only by the thread that handles the connections.
   Connections connections_;
   uint64_t last_id_ = 0;
   absl::Time rests_until_ = absl::InfinitePast();
 
   Mutex mutex_;
   CondVar asked_changed_;
-  std::deque<Asked> asked_ ABSL_GUARDED_BY(mutex_);        // at most one of each connection
+  std::deque<Asked> asked_ ABSL_GUARDED_BY(mutex_);        // at most one entry per connection
   std::deque<Answered> answered_ ABSL_GUARDED_BY(mutex_);  // the same
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

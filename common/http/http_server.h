@@ -1,5 +1,5 @@
-// A small HTTP server for questions: metrics, and the page of `cairn serve`. One thread has all connections, so a
-// client that says nothing costs a descriptor and no thread, and others do the work of those that have asked.
+// A small HTTP server for requests that only read: metrics, and the page of `cairn serve`. One thread handles all
+// connections, so a silent client costs a descriptor and no thread. Worker threads make the answers.
 #ifndef CAIRN_COMMON_HTTP_HTTP_SERVER_H_
 #define CAIRN_COMMON_HTTP_HTTP_SERVER_H_
 
@@ -25,30 +25,30 @@ struct HttpAnswer {
 };
 
 struct HttpServerOptions {
-  int workers = 1;  // so many requests are answered at a time
-  // So many connections may be open, and never more than a sixteenth of the process's open files. One more takes the
-  // place of the one that has kept the server waiting for longest.
+  int workers = 1;  // threads that answer requests
+  // The maximum number of open connections; in any case at most a sixteenth of the process's limit on open files. A
+  // further connection replaces the one that has kept the server waiting for longest.
   size_t connections = 256;
-  // Answers that clients have not taken yet have at most so many bytes in all, and are at least one. Beyond it, the
-  // client goes that has taken nothing for longest.
+  // The maximum total size in bytes of the answers that clients have not read yet; a single answer may be larger.
+  // Beyond it, the connection that has read nothing for longest is closed.
   size_t unread_bytes = size_t{64} << 20;
-  // A client gets so long to ask, and so long for each piece of the answer that it takes.
+  // How long a client may take to send its request, and to read each piece of the answer.
   absl::Duration patience = absl::Seconds(5);
 };
 
-// Every answer ends its connection. Thread-safe.
+// Each connection is closed after one answer. Thread-safe.
 class HttpServer {
  public:
-  // Answers a request; called from the workers' threads, several at a time.
+  // Answers a request. Called on the worker threads, several at a time.
   using Handler = std::function<HttpAnswer(const HttpRequest& request)>;
 
-  // Listens on `address` (host:port; port 0 takes a free one). `make_handler` makes the handler for the port that was
-  // bound, before the first request is answered. INVALID_ARGUMENT (BAD_REQUEST): the address cannot be bound; the
-  // message says why. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the threads.
+  // Listens on `address` (host:port; port 0 takes a free one). `make_handler` gets the port that was bound and makes
+  // the handler. It is called before the first request is answered. INVALID_ARGUMENT (BAD_REQUEST): the address cannot
+  // be bound; the message says why. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the threads.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
                                                            absl::FunctionRef<Handler(int port)> make_handler,
                                                            const HttpServerOptions& options = {});
-  // Closes all connections, and waits for requests that are being answered. Then the handler is not called any more.
+  // Waits for requests that are being answered. Afterwards the handler is not called any more.
   ~HttpServer();
 
   int port() const;

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr char kQuestion[] = "GET /hello HTTP/1.1\r\nHost: here\r\n\r\n";
-// No test waits for so long, unless it fails.
+// Only a failing test waits this long.
 constexpr absl::Duration kNever = absl::Hours(1);
 
 class HttpServerTest : public ::testing::Test {
@@ -106,7 +106,7 @@ TEST_F(HttpServerTest, Answer_ABodyThatIsNotRead_DoesNotBreakTheAnswerOff) {
       "HTTP/1.1 405");
 }
 
-// Clients that say nothing are ended by nobody here, so the answers do not come because of their end.
+// Silent clients are never disconnected here, so the answers do not depend on their end.
 TEST_F(HttpServerTest, Answer_BesideManyThatSayNothing_Comes) {
   Start({.patience = kNever});
   std::vector<UniqueFd> silent;
@@ -161,7 +161,7 @@ TEST_F(HttpServerTest, Write_AClientThatTakesNothing_Ends) {
         [](const HttpRequest&) { return HttpAnswer{200, "text/plain", std::string(kBody, 'x'), {}}; });
   const UniqueFd fd = Connect(/*receive_bytes=*/4096);
   Send(fd, kQuestion);
-  // The server reads nothing of this, so it goes on until the connection is broken off.
+  // The server reads none of this, so the loop runs until the connection is closed.
   const std::string piece(65536, 'p');
   while (send(fd.get(), piece.data(), piece.size(), MSG_NOSIGNAL) > 0) {
   }

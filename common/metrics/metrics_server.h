@@ -1,6 +1,6 @@
 // Serves metrics to Prometheus over HTTP.
 //
-// Only this room and what makes metrics include the headers of prometheus-cpp.
+// Only this folder and code that makes metrics include the headers of prometheus-cpp.
 #ifndef CAIRN_COMMON_METRICS_METRICS_SERVER_H_
 #define CAIRN_COMMON_METRICS_METRICS_SERVER_H_
 
@@ -19,15 +19,15 @@ namespace cairn {
 // Thread-safe.
 class MetricsServer {
  public:
-  // Answers GET /metrics on `address` (host:port; port 0 takes a free one) with what the collectables and the process
-  // itself have to tell. The server shares the collectables, and asks them from its own threads.
+  // Answers GET /metrics on `address` (host:port; port 0 takes a free one) with the metrics of the collectables and of
+  // the process itself. The server shares ownership of the collectables, and calls them on its own thread.
   // INVALID_ARGUMENT (BAD_REQUEST): the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& address, std::vector<std::shared_ptr<prometheus::Collectable>> collectables);
-  // Waits until the questions that are being answered have their answers. Then no collectable is asked any more.
+  // Waits for requests that are being answered.
   ~MetricsServer();
 
-  // "host:port" with the port that was bound.
+  // Returns "host:port" with the port that was bound.
   const std::string& address() const;
 
  private:

@@ -63,12 +63,13 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
                                      Seconds(usage.ru_utime) + Seconds(usage.ru_stime)));
   uint64_t pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
-  families.push_back(MeasuredGauge("process_resident_memory_bytes", "Memory that the process holds, shared memory too.",
+  families.push_back(MeasuredGauge("process_resident_memory_bytes", "Memory of the process, including shared memory.",
                                    static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE))));
   families.push_back(MeasuredGauge("process_open_fds", "Files and sockets that are open.", OpenFiles()));
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  families.push_back(MeasuredGauge("process_max_fds", "How many may be open.", static_cast<double>(limit.rlim_cur)));
+  families.push_back(
+      MeasuredGauge("process_max_fds", "Limit of open files and sockets.", static_cast<double>(limit.rlim_cur)));
   prometheus::MetricFamily build =
       EmptyFamily("cairn_build_info", "Always 1; the label says which version runs.", prometheus::MetricType::Gauge);
   AddMeasured(build, {{"version", std::string(kVersion)}}, 1);

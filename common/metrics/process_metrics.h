@@ -16,10 +16,10 @@ class ProcessMetrics final : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override;
 };
 
-// A family with one number and no labels, which was measured just now.
+// Returns a family with one number and no labels.
 prometheus::MetricFamily MeasuredGauge(const std::string& name, const std::string& help, double value);
 prometheus::MetricFamily MeasuredCounter(const std::string& name, const std::string& help, double value);
-// Returns a family without numbers. AddMeasured puts in numbers that have labels.
+// Returns a family without numbers. AddMeasured adds numbers with labels.
 prometheus::MetricFamily EmptyFamily(const std::string& name, const std::string& help, prometheus::MetricType type);
 void AddMeasured(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels, double value);
 

@@ -10,7 +10,7 @@ absl::Status WriteAddressFile(const std::string& path, const std::string& addres
   const absl::Status status =
       WriteAtomically(path, address + "\n", {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing})
           .put.status();
-  // A directory that is not there would else count as a file of a checkpoint.
+  // FILE_MISSING is only for files of checkpoints, so a missing directory gets another reason.
   if (!HasReason(status, Reason::kFileMissing)) return status;
   return MakeError(
       Reason::kBadRequest, absl::StrCat("the address file cannot be made: ", status.message()),

@@ -1,4 +1,4 @@
-// Writes the file from which a launcher learns where a coordinator or an agent serves.
+// Writes the file from which a launcher reads the address of a coordinator or an agent.
 #ifndef CAIRN_COMMON_PROCESS_ADDRESS_FILE_H_
 #define CAIRN_COMMON_PROCESS_ADDRESS_FILE_H_
 
@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// Writes the address and a newline. Whoever finds the file finds all of it. Fails with the reasons of
+// Writes the address and a newline. The file appears at once with all its contents. Fails with the reasons of
 // common/file/errno_error.h.
 absl::Status WriteAddressFile(const std::string& path, const std::string& address);
 

@@ -21,15 +21,14 @@ std::string NameOf(const CLI::App& command) {
 }
 
 int Tell(const CLI::App& command, const std::string& mistake) {
-  // It may repeat what was given, and a terminal would obey the control characters in that.
+  // The message may repeat words of the command line, whose control characters must not reach the terminal.
   const std::string text =
       "error: BAD_REQUEST: " + Printable(mistake, "\n\t") + "\n  next: See `" + NameOf(command) + " --help`.\n";
   std::fputs(text.c_str(), stderr);
   return kUsage;
 }
 
-// Counts the characters that must be put in, taken out or changed to make one word the other; two swapped ones count
-// once.
+// Returns the edit distance of two words. Swapping two neighbouring characters counts as one edit.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> best(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -50,7 +49,7 @@ size_t Distance(const std::string& a, const std::string& b) {
 // Returns the one of `names` that was probably meant, or nothing if none is near enough.
 std::string Nearest(const std::string& word, const std::vector<std::string>& names) {
   constexpr size_t kLongest = 64;
-  // A short word must keep one of its letters.
+  // At most two changes, and at least one letter must stay.
   size_t least = word.size() <= kLongest ? std::min<size_t>(3, word.size()) : 0;
   std::string nearest;
   for (const std::string& name : names) {
@@ -62,7 +61,7 @@ std::string Nearest(const std::string& word, const std::vector<std::string>& nam
   return nearest;
 }
 
-// Returns what a command takes, with what the commands before it take.
+// Returns the options of a command and of its parent commands.
 std::vector<std::string> OptionsOf(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
@@ -74,7 +73,7 @@ std::vector<std::string> OptionsOf(const CLI::App& command) {
   return names;
 }
 
-// Returns the first word that looks like an option, and that nobody has taken; empty if there is none.
+// Returns the first word in `rest` that looks like an option; empty if there is none.
 std::string UnknownOption(const std::vector<std::string>& rest) {
   const auto found = std::find_if(rest.begin(), rest.end(),
                                   [](const std::string& word) { return word.size() > 2 && word.starts_with("--"); });
@@ -87,7 +86,7 @@ const CLI::App& Deepest(const CLI::App& app) {
   return *command;
 }
 
-// Returns true if a word that is no command stands where a command should.
+// Returns true if the word at the place of a command is no command.
 bool IsUnknownCommand(const CLI::App& app) {
   return Deepest(app).get_require_subcommand_min() > 0 && !app.remaining(true).empty();
 }
@@ -111,7 +110,7 @@ std::string UsageOf(const CLI::App& command) {
   return usage;
 }
 
-// `missing`: an argument. `where` says where people find its value, or nothing.
+// Reports a missing argument. `where`: where people find its value; may be empty.
 int TellMissing(const CLI::App& command, const std::string& missing, const std::string& where) {
   const std::string text = "error: BAD_REQUEST: " + missing + " is required\n  usage: " + UsageOf(command) +
                            "\n  next: " + (where.empty() ? "" : where + " ") + "See `" + NameOf(command) +
@@ -140,7 +139,7 @@ int Tell(const CLI::App& app, const CLI::ParseError& error,
     for (const CLI::App* known : commands) mistake += " " + known->get_name();
     return Tell(*command, mistake);
   }
-  // An option that is required may be missing because its name is misspelt.
+  // A required option may be missing because its name is misspelt.
   if (const std::string unknown = UnknownOption(rest); !unknown.empty()) {
     const std::string nearest = Nearest(unknown, OptionsOf(*command));
     if (!nearest.empty()) return Tell(*command, "unknown option '" + unknown + "', did you mean '" + nearest + "'?");
@@ -158,7 +157,7 @@ int Tell(const CLI::App& app, const CLI::ParseError& error,
   return Tell(*command, error.what());
 }
 
-// CLI11 tells the values of a member check only as text: "{table,json}".
+// CLI11 returns the allowed values of an option only as text: "{table,json}".
 std::vector<std::string> MembersOf(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const size_t begin = type.rfind('{'), end = type.rfind('}');
@@ -296,7 +295,7 @@ void Command::Action(std::function<void()> action) { app_->callback(std::move(ac
 ArgumentParser::ArgumentParser(const std::string& name, const std::string& help, const std::string& version)
     : Command(nullptr), owned_(std::make_unique<CLI::App>(help, name)) {
   app_ = owned_.get();
-  app_->fallthrough();  // lets options of the program stand behind a command
+  app_->fallthrough();  // options of the program may follow a command
   app_->set_version_flag("--version", version);
 }
 

@@ -1,8 +1,8 @@
-// Declares what a program of Cairn takes on its command line, by means of CLI11.
+// Declares and parses the command line of a Cairn program. It wraps CLI11.
 //
-// CLI11 consists of headers that cost each file that includes them ten seconds of compilation, so only arguments.cc
-// includes them. Handles are values that may be copied; they are valid while the ArgumentParser that made them lives.
-// The variables that options fill must live until Parse returns. Not thread-safe.
+// CLI11 adds ten seconds to the compilation of each file that includes it, so only arguments.cc does. Argument and
+// Command are handles that may be copied; they are valid while their ArgumentParser lives. The variables that options
+// fill must live until Parse returns. Not thread-safe.
 #ifndef CAIRN_COMMON_PROCESS_ARGUMENTS_H_
 #define CAIRN_COMMON_PROCESS_ARGUMENTS_H_
 
@@ -25,23 +25,23 @@ namespace cairn {
 class Argument {
  public:
   Argument& Required();
-  // `--help` shows what the variable held when this was called.
+  // Makes `--help` show the value that the variable has now.
   Argument& ShowDefault();
   Argument& OneOf(std::vector<std::string> values);
   Argument& Between(int64_t least, int64_t most);
   Argument& Positive();
-  // A value that `fits` refuses is a mistake: it "is not <form>". This holds for a value from the environment too.
+  // A value that `fits` refuses, also from the environment, is an error: the value "is not <form>".
   Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
-  // Makes it a mistake to give both.
+  // Makes it an error to give both arguments.
   Argument& Excludes(const Argument& other);
-  // Takes the value from the environment if the argument is not given. If it is called several times, the last variable
-  // counts that is set.
+  // Takes the value from the environment variable if the argument is not given. This may be called several times; of
+  // the variables that are set, the last one counts.
   Argument& FromEnvironment(const std::string& variable);
-  // Takes one value each time that it is given, as it stands; otherwise "[a]" would be read as a list.
+  // The argument may be given several times, each time with one value, which is not split ("[a]" is no list).
   Argument& OneEachTime();
-  // Takes all values up to the next flag: `--flag A B C`.
+  // The argument takes all values up to the next flag: `--flag A B C`.
   Argument& TakesMany();
-  // Also splits each value: `--flag A,B`.
+  // Each value is split at `delimiter`: `--flag A,B`.
   Argument& SplitAt(char delimiter);
 
  private:
@@ -50,7 +50,7 @@ class Argument {
   CLI::Option* option_;
 };
 
-// Reads the arguments of the program, or of one of its commands.
+// A program or one of its commands, whose arguments are being declared.
 class Command {
  public:
   // Declares an argument. `names` is "--long,-s", or "NAME" for a positional argument. T is bool for a flag; else it is
@@ -58,8 +58,8 @@ class Command {
   template <typename T>
   Argument AddOption(const std::string& names, T& value, const std::string& help);
   Argument AddFlag(const std::string& names, bool& value, const std::string& help);
-  // Declares an option or a flag of a service, which a pod's specification may also give as a variable of the
-  // environment: "--memory-budget" is CAIRN_MEMORY_BUDGET. `--help` shows its default.
+  // Declares an option or a flag of a service. It may also be given as an environment variable, for example in a pod's
+  // specification: CAIRN_MEMORY_BUDGET for "--memory-budget". `--help` shows its default.
   template <typename T>
   Argument AddSetting(const std::string& flag, T& value, const std::string& help) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -68,14 +68,14 @@ class Command {
       return AddOption(flag, value, help).FromEnvironment(VariableOf(flag)).ShowDefault();
     }
   }
-  // Makes it a mistake to give an option that people know from other commands, and says what to do instead. Help and
-  // completions do not show it.
+  // Makes it an error to give the option `name`, which people know from other commands. The error says what to do
+  // instead. Help and completions do not show the option.
   void RefuseOption(const std::string& name, const std::string& instead);
   Command AddCommand(const std::string& name, const std::string& help);
-  // Makes it a mistake to give none of the commands.
+  // Makes it an error to give none of the commands.
   void RequireCommand();
   void Footer(const std::string& text);
-  // Sets what Parse runs if this command was given and there is no mistake.
+  // Sets the function that Parse calls if this command was given and there is no error.
   void Action(std::function<void()> action);
 
  protected:
@@ -85,13 +85,13 @@ class Command {
   CLI::App* app_;
 };
 
-// Describes what a program takes, for completions of shells and lists of commands.
+// Describes an option of a program, for shell completions and lists of commands.
 struct OptionDescription {
   std::vector<std::string> names;  // "--format", "-f"; of a positional argument its name alone
   std::string help;
   bool takes_value = false;
   bool positional = false;
-  std::vector<std::string> values;  // all that it may be, if these are few
+  std::vector<std::string> values;  // the allowed values, if OneOf was called
 };
 struct CommandDescription {
   std::string name;
@@ -107,20 +107,19 @@ class ArgumentParser : public Command {
   ArgumentParser(const ArgumentParser&) = delete;
   ArgumentParser& operator=(const ArgumentParser&) = delete;
 
-  // Gives `command` what stands behind "--" as it is: the command line of another program.
+  // Puts the words behind "--" into `rest` if `command` was given, unparsed: another program's command line.
   void TakeRest(const Command& command, std::vector<std::string>& rest);
 
-  // If an argument or an option ("--root") is missing that is required, the next action begins with what `explain`
-  // returns for its name: where people find the value. It may return nothing.
+  // Sets a function that explains where people find the value of an argument or option, for example "--root". If a
+  // required one is missing, the error's next action begins with this explanation. `explain` may return an empty text.
   void ExplainMissing(std::function<std::string(const std::string& name)> explain);
 
-  // Describes everything that was declared until now.
   CommandDescription Describe() const;
 
-  // Fills the variables and runs actions. Returns nothing if the program should go on, else its exit status: 0 after
-  // --help and --version; 2 after it has printed "error: BAD_REQUEST: ..." and the next action on standard error (with
-  // the usage between them, if an argument is missing), or the help of a command that needs another command behind it.
-  // An unknown command is a mistake also beside --help.
+  // Fills the variables and calls actions. Returns nothing if the program should continue, else its exit status: 0
+  // after --help and --version; 2 after an error. It prints an error to standard error as "error: BAD_REQUEST: ...",
+  // then the usage if an argument is missing, then the next action. For a command that needs another command behind it,
+  // it prints the help instead. An unknown command is an error even if --help is given.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:

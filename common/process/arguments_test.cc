@@ -104,7 +104,7 @@ TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   EXPECT_THAT(tags_, ElementsAre("[a]", "b,c"));
   EXPECT_THAT(keys_, ElementsAre("p", "q", "r"));
   EXPECT_TRUE(quiet_);
-  EXPECT_EQ(mode_, "fast");  // an option of the program that stands behind the command
+  EXPECT_EQ(mode_, "fast");  // an option of the program, given behind the command
   EXPECT_EQ(ran_, 1);
 }
 

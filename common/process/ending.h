@@ -1,4 +1,4 @@
-// The end of a service: by SIGTERM, by SIGINT, or by an error of its own, and what its process says of it.
+// Waits for the end of a service (SIGTERM, SIGINT, or an error of its own), and makes the exit status of the process.
 #ifndef CAIRN_COMMON_PROCESS_ENDING_H_
 #define CAIRN_COMMON_PROCESS_ENDING_H_
 
@@ -12,26 +12,26 @@
 
 namespace cairn {
 
-// A process has one, and makes it before it starts threads.
+// A process has one object of this class, and makes it before it starts threads.
 class Ending {
  public:
-  // Blocks the two signals: threads that start from here on never get them. A write to a peer that is gone, or beyond a
-  // limit on the size of files, fails with an error from now on, and ends no process by a signal.
+  // Blocks SIGTERM and SIGINT in this thread and in all threads that it starts later. Ignores SIGPIPE and SIGXFSZ, so a
+  // write to a closed connection, or beyond a limit on file sizes, returns an error and does not end the process.
   Ending();
 
-  // Ends the service by an error. May be called from any thread. The first error counts.
+  // Makes Await return because of `error`. May be called from any thread. Only the first error counts.
   void OnError(const absl::Status& error);
 
-  // Waits for the end, and calls `meanwhile` after each `pause`. Returns the signal; 0 if it was an error.
+  // Waits for a signal or an error, and calls `meanwhile` after each `pause`. Returns the signal; 0 for an error.
   int Await(absl::Duration pause, const std::function<void()>& meanwhile);
-  // Waits for the end.
+  // Waits without a pause.
   int Await() {
     return Await(absl::InfiniteDuration(), [] {});
   }
   // Makes the next signal end the process at once.
   void LetSignalsThrough();
 
-  // Returns the first error; OK if there was none until now.
+  // Returns the first error; OK if there was none so far.
   absl::Status Error();
 
  private:
@@ -42,12 +42,12 @@ class Ending {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The exit status of a process whose work has failed, and of one that was started in a wrong way.
+// Exit statuses: the work has failed; the command line or configuration was wrong.
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
-// Returns the exit status of a process that ends so: 0 if `end` is OK. Else it is `failed`, and the error is written to
-// standard error by one write(2): "error: REASON: text", with the next action in a line of its own.
+// Returns the exit status of a process that ends with `end`: 0 if `end` is OK, else `failed`. It writes an error to
+// standard error by one write(2): "error: REASON: text", and the next action on a line of its own.
 int ExitStatusOf(const absl::Status& end, int failed = kExitFailed);
 
 }  // namespace cairn

@@ -31,7 +31,6 @@ void Append(std::string& line, const LogField& field) {
   absl::StrAppend(&line, "\"", Printable(quoted), "\"");
 }
 
-// `context`: what stands before the event's own fields.
 std::string TextOf(const LogEvent& event, const std::string& context) {
   constexpr const char* kNames[] = {"info", "warn", "error"};
   std::string text = absl::StrCat(kNames[static_cast<int>(event.level)], " event=", event.event, context);

@@ -15,9 +15,9 @@
 namespace cairn {
 
 enum class LogLevel {
-  kInfo,   // something changed that an operator may want to follow
-  kWarn,   // something failed and is tried again
-  kError,  // something failed for good
+  kInfo,   // a change that an operator may want to know
+  kWarn,   // a failure that will be retried
+  kError,  // a failure that will not be retried
 };
 
 struct LogField {
@@ -33,18 +33,18 @@ struct LogField {
   std::string value;
 };
 
-// Holds what one line says. Decisions make these, and whoever runs them writes them.
+// The contents of one line. The pure core makes these, and its shell writes them.
 struct LogEvent {
   LogLevel level = LogLevel::kInfo;
   std::string event;
   std::vector<LogField> fields;
 
-  // The line without its time and the process's own fields: "info event=staged rank=3 step=7".
+  // Returns the line without its time and without the fields of SetLogContext: "info event=staged rank=3 step=7".
   std::string Text() const;
 };
 
-// Writes one line by one write(2). Values with blanks, quotes or control characters are quoted, and what is not
-// printable in them (common/base/printable.h) is spelled as "\xNN". Thread-safe.
+// Writes one line by one write(2). Values with blanks, quotes or control characters are quoted. A character that is not
+// printable (common/base/printable.h) is written as "\xNN". Thread-safe.
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 void Log(const LogEvent& event);
 // Adds these fields ("rank=3") to every line from now on. Must be called before the first thread starts.

@@ -11,12 +11,13 @@
 
 namespace cairn {
 
-// Reads Go's form: "90s", "10m", "1h30m", "250ms". INVALID_ARGUMENT (BAD_QUANTITY): it is no such duration, is
-// negative, or is infinite.
+// Reads Go's form: "90s", "10m", "1h30m", "250ms". INVALID_ARGUMENT (BAD_QUANTITY): the text is no such duration, or
+// the duration is negative or infinite.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
 
-// Reads a number, perhaps with a fraction, and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; a bare number is bytes.
-// INVALID_ARGUMENT (BAD_QUANTITY): it is no such size, or more than 2^63 - 1 bytes.
+// Reads a number, with or without a fraction, and a unit: B, KiB, MiB, GiB, TiB, KB, MB, GB or TB. A number without a
+// unit counts bytes. INVALID_ARGUMENT (BAD_QUANTITY): the text is no such size, or the size is more than 2^63 - 1
+// bytes.
 absl::StatusOr<int64_t> ParseSize(std::string_view text);
 
 // Writes three significant digits: "1.5 GiB", "312 B".

@@ -27,7 +27,7 @@ void TaskQueue::Post(std::function<void()> task) {
 void TaskQueue::Stop() {
   MutexLock joining(join_mutex_);
   std::vector<std::thread> threads;
-  std::deque<std::function<void()>> dropped;  // not destroyed under the lock
+  std::deque<std::function<void()>> dropped;  // destroyed after the lock is released
   {
     MutexLock lock(mutex_);
     stopped_ = true;

@@ -1,4 +1,4 @@
-// Runs tasks that may block on threads of its own, in the order in which they were given.
+// Runs tasks that may block, on threads of its own. Tasks begin in the order in which they were posted.
 #ifndef CAIRN_COMMON_PROCESS_TASK_QUEUE_H_
 #define CAIRN_COMMON_PROCESS_TASK_QUEUE_H_
 
@@ -13,24 +13,25 @@
 
 namespace cairn {
 
-// These threads belong to one object, which their tasks use: Stop drops the tasks that have not begun and joins the
-// threads, so that the object can end. WorkerPool does the opposite: it finishes the work of many jobs at the end, on
-// threads that may hang in storage and then cannot be joined. Neither can stand in for the other.
+// The owner of the queue is an object that the tasks use: Stop drops the tasks that have not begun and joins the
+// threads, so that the owner can be destroyed. The coordinator's WorkerPool does the opposite: it finishes the tasks of
+// many jobs, on threads that may hang in storage and then cannot be joined.
 //
 // Thread-safe. With one thread, tasks run one after the other.
 class TaskQueue {
  public:
-  // Starts one thread, and others, up to `most` (> 0), when a task finds all of them busy. If the system refuses one,
-  // those that run do its tasks. Throws std::system_error if it refuses the first.
+  // Starts one thread. Starts another one, up to `most` (> 0) in all, when a task is posted while all are busy. If the
+  // system refuses a further thread, the existing ones do its tasks. Throws std::system_error if the system refuses the
+  // first thread.
   explicit TaskQueue(int most);
   ~TaskQueue() { Stop(); }
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  // Drops tasks that come after Stop.
+  // Adds a task. Tasks that are posted after Stop are dropped.
   void Post(std::function<void()> task);
-  // Drops tasks that have not begun and waits for the others. May be called again, also by several threads at once:
-  // each call returns when no task runs any more. A task must not call it.
+  // Drops tasks that have not begun, and waits for those that have. May be called several times, also by several
+  // threads at once: each call returns when no task runs any more. A task must not call it.
   void Stop();
 
  private:
@@ -46,13 +47,13 @@ class TaskQueue {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// RunInBackground uses so many threads at most; more work waits.
+// The maximum number of threads of RunInBackground. Further work waits.
 inline constexpr int kMostInBackground = 64;
 
-// Runs short work that may block for a while, and whose end nobody has to wait for, by a queue of the process: a name
-// is looked up, a connection is made, a file with a secret is read again. The work holds all that it uses, and may
-// still run when the process ends. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refuses a thread, and none runs that
-// would do it.
+// Runs short work that may block, on a queue of the whole process. Nobody waits for the work. Examples: looking up a
+// name, making a connection, reading a file with a secret again. The work must own everything that it uses, because it
+// may still run when the process ends. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused memory or the queue's
+// first thread.
 absl::Status RunInBackground(std::function<void()> work);
 
 }  // namespace cairn

@@ -19,12 +19,12 @@
 
 namespace {
 
-// The system still gives so many threads.
+// How many threads the system still gives.
 std::atomic<int> threads_left = INT_MAX;
 
 }  // namespace
 
-// This comes before the C library's.
+// Replaces the C library's.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
                               void* argument) noexcept {
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);

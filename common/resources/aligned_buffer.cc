@@ -9,7 +9,7 @@ namespace cairn {
 
 AlignedBuffer::AlignedBuffer(size_t size) : size_(RoundUpToIo(size)) {
   if (size == 0) return;
-  // What is asked for beyond the size is given back: before the first huge page, and behind the end.
+  // To find an aligned address, this maps more than the size, and unmaps the rest before and behind the buffer.
   const size_t spare = size_ >= kHugePageBytes ? kHugePageBytes : 0, asked = size_ + spare;
   if (size_ < size || asked < size_) throw std::bad_alloc();  // the sum has wrapped around
   void* memory = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -20,7 +20,7 @@ AlignedBuffer::AlignedBuffer(size_t size) : size_(RoundUpToIo(size)) {
   if (before > 0) munmap(data_, before);
   data_ += before;
   if (before < spare) munmap(data_ + size_, spare - before);
-  madvise(data_, size_, MADV_HUGEPAGE);  // a kernel without huge pages refuses it, and small ones do
+  madvise(data_, size_, MADV_HUGEPAGE);  // optional: a kernel without huge pages refuses it
 }
 
 AlignedBuffer::~AlignedBuffer() {

@@ -1,5 +1,5 @@
-// Page-aligned memory that comes straight from the kernel. O_DIRECT needs it, and it returns to the kernel when it is
-// freed, so that a memory budget can be kept to the page.
+// Page-aligned memory from the kernel, as O_DIRECT needs it. Freed memory returns to the kernel at once, so a memory
+// budget is exact.
 #ifndef CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 #define CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 
@@ -8,17 +8,17 @@
 
 namespace cairn {
 
-// Offsets, sizes and addresses of direct I/O are multiples of this many bytes.
+// Offsets, sizes and addresses of direct I/O must be multiples of this many bytes.
 inline constexpr size_t kIoAlignment = 4096;
 
 constexpr size_t RoundUpToIo(size_t bytes) { return (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment; }
 
-// A buffer of this size or more begins at a multiple of it. The kernel gives it such pages where it has them, because
-// it cuts a direct transfer of scattered small pages into many requests to the disk, of 1 MiB at most.
+// A buffer of this size or more begins at a multiple of it, so that the kernel can give it huge pages. With small,
+// scattered pages the kernel splits a direct transfer into many disk requests of at most 1 MiB.
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Holds at least `size` bytes, zeroed at first; a page, which may be a huge one, takes memory when it is first touched.
-// It can be moved, not copied. Throws std::bad_alloc as `new` does, which WithMemory catches.
+// Holds at least `size` bytes, which are zero at first. A page (which may be a huge page) takes memory when it is first
+// touched. Can be moved, not copied. The constructor throws std::bad_alloc, which WithMemory catches.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

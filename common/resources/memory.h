@@ -1,5 +1,5 @@
-// The system may refuse memory. A message or a file can ask for much of it; then the task that needed it ends, and not
-// the process.
+// Turns the system's refusal of memory into an error. A message or a file may need more memory than the system gives;
+// then only the task fails, not the process.
 #ifndef CAIRN_COMMON_RESOURCES_MEMORY_H_
 #define CAIRN_COMMON_RESOURCES_MEMORY_H_
 
@@ -12,18 +12,19 @@
 
 namespace cairn {
 
-// RESOURCE_EXHAUSTED (MEMORY_LIMIT). `what` is for the message: "to read /ckpt/demo/...".
+// Returns RESOURCE_EXHAUSTED (MEMORY_LIMIT). `what` is for the message: "to read /ckpt/demo/...".
 absl::Status NoMemory(std::string_view what);
 
-// Calls `work`, which returns an absl::Status or an absl::StatusOr, and returns its result; or NoMemory if the system
-// refused memory, or a thread for a std::thread, anywhere in it. Work on another thread needs a WithMemory of its own.
+// Calls `work`, which returns an absl::Status or an absl::StatusOr, and returns its result. If the system refuses
+// memory or a std::thread within `work`, returns NoMemory(what). This does not cover other threads: each needs a
+// WithMemory of its own.
 template <typename Work>
 auto WithMemory(std::string_view what, Work&& work) -> decltype(work()) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
     return NoMemory(what);
-  } catch (const std::length_error&) {  // more than any container holds
+  } catch (const std::length_error&) {  // a size that exceeds every container's limit
     return NoMemory(what);
   } catch (const std::system_error&) {
     return NoMemory(what);

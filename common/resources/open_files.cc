@@ -7,11 +7,11 @@
 namespace cairn {
 namespace {
 
-// The threads of storage are some hundred at most, and few of them have a file open at a time.
+// Storage has some hundred threads at most, and few of them have a file open at a time.
 constexpr uint64_t kMostFiles = 256;
-// So many peers may be proving themselves at once.
+// The maximum number of peers that prove themselves at a time.
 constexpr uint64_t kMostStrangers = 2048;
-// What a process has open for itself: its log, its listeners, gRPC's own.
+// Descriptors that a process always has: its log, its listeners, those of gRPC.
 constexpr uint64_t kOwn = 100;
 
 }  // namespace
@@ -28,7 +28,7 @@ uint64_t PeersWithin(uint64_t limit) {
 
 uint64_t LimitForPeers(uint64_t peers) {
   const uint64_t wanted = peers + kOwn;
-  // A small limit is shared out by parts of itself: three eighths are not for peers.
+  // Of a small limit three eighths are not for peers (see SharesOfOpenFiles).
   return std::min((wanted * 8 + 4) / 5, wanted + kMostFiles + kMostStrangers);
 }
 

@@ -1,4 +1,4 @@
-// Raises the number of files and connections that a process may have open, and shares it out among them.
+// Raises the limit on open files of this process, and divides it between files and connections.
 #ifndef CAIRN_COMMON_RESOURCES_OPEN_FILES_H_
 #define CAIRN_COMMON_RESOURCES_OPEN_FILES_H_
 
@@ -6,20 +6,20 @@
 
 namespace cairn {
 
-// Raises the limit (ulimit -n) as far as the system lets this process, and returns what it is now. The soft limit is
-// often 1024, for programs that use select(); a process that has a connection to each of its peers needs more. Children
-// inherit it.
+// Raises the soft limit (ulimit -n) to the hard limit, and returns the limit that is now in force; 0 if the system does
+// not tell it. The soft limit is often 1024, for programs that use select(). A process with a connection to each of its
+// peers needs more. Child processes inherit the limit.
 uint64_t RaiseOpenFileLimit();
 
 struct OpenFileShares {
-  uint64_t files = 0;      // connections never take these: storage needs them, and so does what commits a save
-  uint64_t strangers = 0;  // more connections that have not proven themselves are never held
+  uint64_t files = 0;      // reserved for files, which storage and commits need; no connection takes these
+  uint64_t strangers = 0;  // the maximum number of connections that have not proven themselves
 };
-// Returns the shares of a limit. What is left is for peers.
+// Returns the shares of a limit. The rest is for connections of peers.
 OpenFileShares SharesOfOpenFiles(uint64_t limit);
-// Returns how many peers a limit leaves room for.
+// Returns how many connections of peers a limit on open files allows.
 uint64_t PeersWithin(uint64_t limit);
-// Returns a limit that leaves room for so many.
+// Returns a limit that is enough for this many peers.
 uint64_t LimitForPeers(uint64_t peers);
 
 }  // namespace cairn

@@ -58,7 +58,7 @@ std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& 
   std::optional<FailedCall> first;
   const int taken = helpers.Take(static_cast<int>(std::min<size_t>(count / share, INT_MAX)));
   RunOnThreads(1 + taken, [&] {
-    // Numbers are taken in order, and what was taken is done: so when one has failed, all below it are done.
+    // Numbers are taken in order, and every taken number is finished. So when one has failed, all below it have ended.
     while (!stop) {
       const size_t i = next++;
       if (i >= count) return;

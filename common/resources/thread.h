@@ -1,6 +1,6 @@
-// Starts threads, which the system may refuse: there are limits of the user (ulimit -u), of the control group
-// (pids.max) and of the address space (ulimit -v). A refusal in std::thread's own constructor would end the process, so
-// after a process's start only this file calls it.
+// Starts threads. The system may refuse a thread because of a limit of the user (ulimit -u), of the control group
+// (pids.max) or of the address space (ulimit -v). std::thread's constructor throws then, which would end the process.
+// So once a process has started, only this file calls that constructor.
 #ifndef CAIRN_COMMON_RESOURCES_THREAD_H_
 #define CAIRN_COMMON_RESOURCES_THREAD_H_
 
@@ -19,17 +19,17 @@ namespace cairn {
 // the system refused.
 absl::StatusOr<std::thread> StartThread(std::string_view what, std::function<void()> work);
 
-// Runs `work` on this thread and on `threads` - 1 others, and returns when all have ended. Each call of `work` must
-// take shares of one task until none is left: if the system refuses threads, the others, and at least this one, do the
-// whole task more slowly. `work` must not throw.
+// Runs `work` on this thread and on `threads` - 1 others, and returns when all have ended. `work` must take parts of
+// one common task until none is left. Then, if the system refuses threads, the remaining ones (at least this one) still
+// do the whole task. `work` must not throw.
 void RunOnThreads(int threads, const std::function<void()>& work);
 
-// So many threads may help callers of ForEachOnThreads at a time. Those that hang are counted until they come back, so
-// storage that hangs makes no others. Thread-safe.
+// Limits how many helper threads the callers of ForEachOnThreads have at a time. A thread that hangs in storage counts
+// until it returns, so hanging storage does not lead to ever more threads. Thread-safe.
 class Helpers {
  public:
   explicit Helpers(int most) : free_(most) {}
-  // Returns how many of those that are wanted may be started. They are given back when they have ended.
+  // Returns how many of the `wanted` threads may be started. The caller gives them back when they have ended.
   int Take(int wanted);
   void GiveBack(int taken) { free_ += taken; }
 
@@ -41,9 +41,9 @@ struct FailedCall {
   size_t index;
   int error;
 };
-// Calls `one` with the numbers below `count`, on this thread and on one helper more for each `share` of them, or fewer
-// where the others are busy. They are taken in ascending order until one returns something else than 0. Returns the
-// smallest number that failed with what it returned; all below it were done. `one` must not throw.
+// Calls `one` with the numbers 0 to `count` - 1, on this thread and on `count` / `share` helper threads, or fewer if
+// others use them. Numbers are taken in ascending order until a call returns an error, which is anything but 0. Returns
+// the smallest number that failed, with its error; all numbers below it succeeded. `one` must not throw.
 std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& helpers,
                                            const std::function<int(size_t)>& one);
 

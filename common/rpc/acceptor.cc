@@ -20,7 +20,7 @@ constexpr absl::Duration kLogInterval = absl::Minutes(1);
 
 UniqueFd AnyDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// The system gives the lowest number that is free. So a high one says how many descriptors are in use.
+// The system gives each new descriptor the lowest free number. So a high number means that many descriptors are in use.
 bool IsReserved(int descriptor) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
@@ -29,9 +29,9 @@ bool IsReserved(int descriptor) {
 
 UniqueFd Accept(int listener) { return UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
 
-// The descriptor that is given up for a moment when no other is left. The limit is one of numbers: when it is lowered
-// below the number of this one, giving it up makes no room. So the process has one for all its acceptors, which is made
-// early, and keeps its number low.
+// The reserved descriptor, which is closed for a moment when no other is left. The limit applies to descriptor numbers:
+// if it is lowered below the number of the reserved descriptor, closing that makes no room. So all acceptors of the
+// process share one, which is opened early and keeps a low number.
 class Reserve {
  public:
   static Reserve& OfProcess() {
@@ -39,18 +39,18 @@ class Reserve {
     return reserve;
   }
 
-  // Makes it if there is none, and moves it to a lower number that is free.
+  // Opens the descriptor if it is not open, and moves it to a lower number if one is free.
   void Keep() {
     MutexLock lock(mutex_);
     UniqueFd lowest = AnyDescriptor();
     if (lowest.valid() && (!descriptor_.valid() || lowest.get() < descriptor_.get())) descriptor_ = std::move(lowest);
   }
-  // Takes the connection that waits first, and closes it. Returns 0 or an errno.
+  // Accepts the first waiting connection and closes it. Returns 0 or an errno.
   int TakeAndClose(int listener) {
     MutexLock lock(mutex_);
     descriptor_ = UniqueFd();
     const int error = Accept(listener).valid() ? 0 : errno;
-    // Another thread may have been faster; then a later turn tries again.
+    // This fails if another thread has taken the descriptor; a later call of Keep tries again.
     descriptor_ = AnyDescriptor();
     return error;
   }
@@ -84,7 +84,7 @@ bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& ta
       case EMFILE:
       case ENFILE:
         LogShortage(errno);
-        // The system asks for a descriptor before it looks whether anybody waits.
+        // accept() fails with EMFILE even if no connection waits.
         if (const int error = Reserve::OfProcess().TakeAndClose(listener); error != 0) return error == EAGAIN;
         ++refused_;
         break;
@@ -93,8 +93,7 @@ bool Acceptor::TakeWaiting(int listener, const std::function<void(UniqueFd)>& ta
         LogShortage(errno);
         return false;
       default:
-        // Linux also reports what went wrong with the connection that was to be taken (accept(2)); the next one may be
-        // valid.
+        // Linux also returns errors of the connection itself (accept(2)). The next connection may be valid.
         break;
     }
   }

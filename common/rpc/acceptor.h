@@ -1,7 +1,7 @@
-// Takes the connections of listening sockets, also when the process has no file descriptor left for them.
+// Accepts connections of listening sockets, and keeps working when the process runs out of file descriptors.
 //
-// gRPC's own listener (1.51, tcp_server_posix.cc) gives its port up for good at the first accept() that fails: whoever
-// connects later waits in the system's queue and is never answered, also when descriptors are free again.
+// gRPC's own listener (1.51, tcp_server_posix.cc) stops for good at the first accept() that fails: later connections
+// wait in the system's queue and are never answered, even when descriptors are free again.
 #ifndef CAIRN_COMMON_RPC_ACCEPTOR_H_
 #define CAIRN_COMMON_RPC_ACCEPTOR_H_
 
@@ -19,17 +19,16 @@ class Acceptor {
  public:
   static constexpr int kTakenInTurn = 64;
 
-  // The process keeps one descriptor in reserve from its first acceptor on. The clock must outlive the acceptor.
+  // A process's first acceptor reserves one descriptor for the time when none is left. The clock must outlive it.
   explicit Acceptor(const Clock& clock);
 
-  // Gives the connections that wait at `listener`, which must not block, to `taken`: without blocking and closed in
-  // children; not more than `most` at once. Returns false if connections wait and none can be taken: then the caller
-  // should pause.
+  // Accepts at most `most` connections that wait at `listener`, which must not block, and passes them to `taken`. They
+  // do not block and have close-on-exec set. Returns false if connections wait and none can be accepted: then the
+  // caller should pause.
   //
-  // Connections never take the last descriptors, which are for files (OpenFileShares). A connection beyond is taken and
-  // closed at once, so its caller hears of it now and tries again, and does not wait for an answer that cannot come.
-  // The log says so (no_descriptors), at most once a minute, and after that when one could be taken again
-  // (descriptors_free).
+  // The last descriptors are reserved for files (OpenFileShares). A connection that would need one of them is accepted
+  // and closed at once, so that its client learns of it and tries again. The log says so (no_descriptors), at most once
+  // a minute, and says when connections are accepted again (descriptors_free).
   bool TakeWaiting(int listener, const std::function<void(UniqueFd)>& taken, int most = kTakenInTurn);
 
  private:
@@ -37,8 +36,8 @@ class Acceptor {
   void LogEnd();
 
   const Clock& clock_;
-  bool short_ = false;    // the log says so
-  uint64_t refused_ = 0;  // since the log said last that it is over
+  bool short_ = false;    // no_descriptors was logged, and descriptors_free not yet
+  uint64_t refused_ = 0;  // since descriptors_free was logged
   absl::Time logged_ = absl::InfinitePast();
 };
 

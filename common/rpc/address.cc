@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// Returns the numeric form of a host in its one spelling, or an empty string for a name.
+// Returns a numeric host in its canonical spelling, or an empty string for a name.
 std::string NumericHost(const std::string& host) {
   char text[INET6_ADDRSTRLEN] = {};
   in_addr four;

@@ -14,7 +14,7 @@ CallTimer::CallTimer() {
 }
 
 void CallTimer::Set(absl::Duration wait, std::weak_ptr<Timed> timed, Entry& entry) {
-  // The origin of a steady clock means nothing, so any multiple counted from it will do.
+  // Only differences of a steady clock mean something, so rounding relative to its origin is fine.
   const absl::Duration time = absl::Ceil(clock_.SteadyNow() + wait - absl::UnixEpoch(), kGrain);
   MutexLock lock(mutex_);
   entry = {absl::UnixEpoch() + time, ++last_number_};

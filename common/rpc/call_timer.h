@@ -1,7 +1,7 @@
-// Tells held calls that their time is over.
+// Times held calls: tells each one when its time is over.
 //
-// gRPC's own alarm would do, but each of them wakes another thread when it fires and when it is cancelled. A
-// coordinator holds and answers thousands of calls a second, and this was a quarter of its CPU time for them.
+// gRPC's own alarm wakes another thread whenever it fires or is cancelled. A coordinator holds and answers thousands of
+// calls a second, and these wake-ups took a quarter of its CPU time for them.
 #ifndef CAIRN_COMMON_RPC_CALL_TIMER_H_
 #define CAIRN_COMMON_RPC_CALL_TIMER_H_
 
@@ -15,34 +15,34 @@
 
 namespace cairn {
 
-// What waits for a time. It is told once, on the timer's thread, which serves all others too: it must not wait for
-// anything but short locks.
+// Something that waits for a time. OnTimeOver is called once, on the timer's thread. All timed objects share this
+// thread, so OnTimeOver must not block, except on short locks.
 class Timed {
  public:
   virtual ~Timed() = default;
   virtual void OnTimeOver() = 0;
 };
 
-// One thread for all calls of a process. Thread-safe.
+// A timer with one thread, for all calls of a process. Thread-safe.
 class CallTimer {
  public:
-  // Times are rounded up to multiples of it, so that a thread that has many to tell is not woken for each.
+  // Times are rounded up to multiples of this, so that one wake-up of the thread serves many entries.
   static constexpr absl::Duration kGrain = absl::Milliseconds(2);
 
-  // Names an entry, to cancel it.
+  // Identifies an entry for Cancel.
   struct Entry {
     absl::Time time;
     uint64_t number = 0;
     bool operator<(const Entry& other) const { return time != other.time ? time < other.time : number < other.number; }
   };
 
-  // Returns the process's timer, which is never destroyed. The first caller starts its thread, which ends the process
-  // if the system refuses a thread. So each server calls this before it serves.
+  // Returns the process's timer, which is never destroyed. The first call starts the thread; if the system refuses a
+  // thread, the process ends. So each server calls this before it serves.
   static CallTimer& OfProcess();
 
-  // Has `timed` told after `wait`, unless it is gone by then. `entry` is written before that.
+  // Calls OnTimeOver of `timed` after `wait`, if the object still exists. Writes `entry` before that.
   void Set(absl::Duration wait, std::weak_ptr<Timed> timed, Entry& entry);
-  // Forgets the entry. It may be told at this moment all the same. Nothing happens if it was told or cancelled before.
+  // Removes the entry, if it is still there. OnTimeOver may run at this moment.
   void Cancel(const Entry& entry);
 
  private:

@@ -70,7 +70,7 @@ TEST(ChannelViewTest, IsOfThisMachine_LoopbackAndElsewhere_AreToldApart) {
   for (const EndAddress& here : {Four("127.0.0.1"), Four("127.8.9.1"), Six("::1"), Six("::ffff:127.0.0.1")}) {
     EXPECT_TRUE(IsOfThisMachine(here));
   }
-  // These are set apart for documents, and nobody has them.
+  // Addresses that are reserved for documentation; no machine has them.
   for (const EndAddress& elsewhere : {Four("192.0.2.7"), Six("2001:db8::7")}) EXPECT_FALSE(IsOfThisMachine(elsewhere));
 }
 

@@ -25,17 +25,17 @@ namespace {
 
 void SetInt(int socket, int level, int option, int value) { setsockopt(socket, level, option, &value, sizeof(value)); }
 
-// Returns a socket that listens, or none, with errno.
+// Returns a listening socket. If it is not valid, errno says why.
 UniqueFd ListenOn(const sockaddr* address, socklen_t length) {
   UniqueFd listener(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!listener.valid()) return listener;
-  // A restarted process may take its port while old connections linger, but never one that somebody listens on.
+  // Lets a restarted process bind its port while old connections linger, but not while another process listens.
   SetInt(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // What follows is inherited by the connections. gRPC's own listener sets the same.
+  // Accepted connections inherit the following settings. gRPC's own listener uses the same.
   SetInt(listener.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   SetInt(listener.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, kKeepaliveTimeoutMs);
   if (address->sa_family == AF_INET6) SetInt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // The system cuts the queue to its own limit (net.core.somaxconn).
+  // The system limits the queue to net.core.somaxconn.
   if (bind(listener.get(), address, length) != 0 || listen(listener.get(), INT_MAX) != 0) {
     const int error = errno;
     listener = UniqueFd();
@@ -44,7 +44,7 @@ UniqueFd ListenOn(const sockaddr* address, socklen_t length) {
   return listener;
 }
 
-// Where a socket's address has its port, in the order of the network.
+// Returns the port field of a socket address, in network byte order.
 in_port_t* PortIn(sockaddr* address) {
   if (address->sa_family == AF_INET6) return &reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
   return &reinterpret_cast<sockaddr_in*>(address)->sin_port;
@@ -57,8 +57,8 @@ in_port_t PortOf(int listener) {
   return *PortIn(reinterpret_cast<sockaddr*>(&address));
 }
 
-// Returns sockets for the addresses that can be bound, all at the port that the first one got. If there is none, errno
-// says why. `in_use`: set if somebody else listens at the port of one.
+// Returns sockets for all addresses that can be bound, all with the port of the first one. If the result is empty,
+// errno says why. Sets `in_use` if another process listens at one of the addresses.
 std::vector<UniqueFd> ListenOnAll(const addrinfo* addresses, bool& in_use) {
   std::vector<UniqueFd> listeners;
   for (; addresses != nullptr; addresses = addresses->ai_next) {
@@ -109,14 +109,14 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(c
     Log(LogLevel::kWarn, "port_shared",
         {{"address", address},
          {"next",
-          "Somebody else listens at this port by the other version of IP, and callers may come to that one. "
-          "Give another port, or the address of one version."}});
+          "Another process listens at this port with the other version of IP, so callers may reach that process. "
+          "Give another port, or an address of one version of IP."}});
   }
   std::unique_ptr<ConnectionListener> listener(new ConnectionListener(std::move(listeners)));
   GateOptions gate;
   gate.insecure = keys == nullptr;
   gate.keys = std::move(keys);
-  gate.answers = {MakeError(Reason::kBadToken, "a token is needed, and this caller has shown none"),
+  gate.answers = {MakeError(Reason::kBadToken, "a token is needed, and this caller has proven none"),
                   &listener->health_};
   gate.passed = [raw = listener.get()](int from, UniqueFd connection) { raw->Pass(from, std::move(connection)); };
   CAIRN_ASSIGN_OR_RETURN(listener->gate_, Gate::Make(std::move(gate), Clock::Real()));

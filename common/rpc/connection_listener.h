@@ -1,5 +1,5 @@
 // The TCP port of a gRPC server, in place of gRPC's own listener, which does not survive a lack of file descriptors
-// (acceptor.h), and takes memory for whoever connects (gate.h).
+// (acceptor.h), and takes memory for any client (gate.h).
 #ifndef CAIRN_COMMON_RPC_CONNECTION_LISTENER_H_
 #define CAIRN_COMMON_RPC_CONNECTION_LISTENER_H_
 
@@ -22,28 +22,28 @@
 
 namespace cairn {
 
-// Used in this order: Listen, AddTo, BuildAndStart of the builder, Serve, Stop, Shutdown of the server.
+// Call in this order: Listen, AddTo, the builder's BuildAndStart, Serve, Stop, the server's Shutdown.
 class ConnectionListener {
  public:
-  // Listens at "host:port"; port 0 takes a free one. A name may have several addresses, and all of them get the same
-  // port; those that cannot be bound are left out if one can be, and the log says so if somebody else listens there
-  // (port_shared). The wildcards "0.0.0.0" and "[::]" both mean all addresses of both families, as in gRPC. Connections
-  // wait until Serve. `keys` returns those by which peers prove themselves now, null if there are none yet; if it is
-  // unset, nobody has to (--insecure). BAD_REQUEST: no address can be bound. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there
-  // is no descriptor left.
+  // Listens at "host:port"; port 0 takes a free one. If a name has several addresses, all of them get the same port.
+  // Addresses that cannot be bound are omitted if at least one can be bound; the log says so if another process listens
+  // there (port_shared). The wildcards "0.0.0.0" and "[::]" both mean all addresses of IPv4 and IPv6, as in gRPC.
+  // Connections wait until Serve. `keys` returns the current keys by which peers prove themselves, or null if there are
+  // none yet. If `keys` is unset, no proof is needed (--insecure). INVALID_ARGUMENT (BAD_REQUEST): no address can be
+  // bound. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there is no descriptor left.
   using KeysNow = std::function<std::shared_ptr<const PeerKeys>()>;
   static absl::StatusOr<std::unique_ptr<ConnectionListener>> Listen(const std::string& address, KeysNow keys);
   ~ConnectionListener() { Stop(); }
 
-  // The server of this builder gets the connections. To be called once.
+  // Prepares the builder's server to receive the connections. Must be called once.
   void AddTo(grpc::ServerBuilder& builder);
-  // Gives the server its connections from here on. It must live until Stop. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the
-  // system refused a thread.
+  // Passes connections to the server, which must live until Stop. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused
+  // a thread.
   absl::Status Serve(grpc::Server& server);
-  // Closes the port. Connections that were taken stay with the server. Idempotent.
+  // Closes the port. The server keeps the connections that it already has. Idempotent.
   void Stop();
 
-  // Sets what the health service says of a service, or of all that it knows, to peers and to strangers. Thread-safe,
+  // Sets what the health service answers for one service, or for all services, to peers and to strangers. Thread-safe;
   // after Serve.
   void SetServing(const std::string& service, bool serving);
   void SetAllServing(bool serving);
@@ -59,7 +59,7 @@ class ConnectionListener {
   std::vector<UniqueFd> listeners_;
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  grpc::HealthCheckServiceInterface* server_health_ = nullptr;  // null: the server tells nothing of it
+  grpc::HealthCheckServiceInterface* server_health_ = nullptr;  // null: the server has no health service
   std::thread thread_;
 };
 

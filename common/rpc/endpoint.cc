@@ -15,16 +15,16 @@
 namespace cairn {
 namespace {
 
-// The details of an error may take 2 KiB. gRPC's own limit of all metadata is 8 KiB, which leaves too little room.
+// The details of an error may take 2 KiB. gRPC's default limit for all metadata, 8 KiB, leaves too little room.
 constexpr int kMaxMetadataBytes = 64 << 10;
 
-// Says in words why a peer could not be called, in place of gRPC's own text, which is made for programmers of gRPC.
+// Says in words why a peer could not be called. gRPC's own text is written for programmers of gRPC.
 std::string UnreachableText(const absl::Status& error) {
   if (absl::IsDeadlineExceeded(error)) return "did not answer in time: it is stopped, frozen or very busy";
   if (absl::StrContains(error.message(), "Failed parsing HTTP/2"))
     return "is not there: something else answers at that address";
-  // The connection stood when the call began. These are texts of gRPC. Of Unix sockets, which gRPC connects itself,
-  // python/cairn/_agent/connection.py has a longer table.
+  // These are texts of gRPC for a connection that existed when the call began. python/cairn/_agent/connection.py has a
+  // longer table, for Unix sockets, which gRPC connects itself.
   for (const char* text : {"keepalive", "Ping timeout", "imeout", "timed out"}) {
     if (absl::StrContains(error.message(), text)) {
       return "does not answer any more: it is stopped or frozen, or the network lost it";
@@ -47,9 +47,9 @@ void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // A thread may be refused later; now the process can still end.
+  // Starts the timer's thread now: the system may refuse a thread later, and now the process can still end.
   CallTimer::OfProcess();
-  // The system's abseil looks for a deadlock whenever gRPC takes a second lock, as a debug build does.
+  // The system's abseil is built like a debug build: it checks for deadlocks whenever gRPC takes a second lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
@@ -74,7 +74,7 @@ grpc::ChannelArguments ChannelArgumentsOf(int max_message_bytes) {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes) {
   grpc::ChannelArguments arguments = ChannelArgumentsOf(max_message_bytes);
-  // A restarted peer should be tried again soon. Channels of one process do not share a connection, because one may
+  // Tries a restarted peer again soon. Channels of one process do not share a connection, because a connection may
   // hang.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // gRPC uses this setting twice: as the time for an attempt to connect, handshake included, and as the least time
@@ -101,20 +101,20 @@ absl::Status CallError(const grpc::Status& status, ServerRole role, std::string_
                      absl::StrCat(who, " ", UnreachableText(error)),
                      {{"address", std::string(peer)}, {"detail", std::string(error.message())}});
   }
-  // gRPC's own refusals have no reason of ours.
+  // Errors of gRPC itself have no reason.
   if (absl::IsResourceExhausted(error)) {
     return MakeError(Reason::kMessageTooLarge, absl::StrCat(who, ": ", error.message()));
   }
   if (absl::IsUnimplemented(error)) {
     if (coordinator) return MakeError(Reason::kUnsupported, absl::StrCat(who, ": ", error.message()));
-    // An agent that has ended leaves its port to whoever comes next.
+    // After an agent has ended, another program may listen on its port.
     return MakeError(Reason::kAgentUnreachable,
                      absl::StrCat(who, " is not there: what listens at its address does not know the call"),
                      {{"address", std::string(peer)}});
   }
   if (absl::IsCancelled(error))
     return MakeError(Reason::kInterrupted, absl::StrCat("the call to ", who, " was cancelled"));
-  // Every error of our own servers has a reason, so this is none of theirs.
+  // Every error of Cairn's servers has a reason, so this error comes from another server.
   return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
                    absl::StrCat(who, " is not there: something else answers at that address"),
                    {{"address", std::string(peer)}, {"detail", std::string(error.message())}});

@@ -14,32 +14,32 @@
 
 namespace cairn {
 
-// The limit of one message on every connection between machines. Larger things travel in chunks.
+// The maximum size of one message on connections between machines. Larger data is sent in chunks.
 inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// Prepares a builder: it sets limits and a keepalive that fits MakeChannel's, allows no compression (a small message
-// could swell to hundreds of megabytes), and lets no other process share the port. Starts the timer of held calls. The
-// caller adds ports and services.
+// Prepares a builder: sets message limits and a keepalive that fits MakeChannel's, forbids compression (a small message
+// could decompress to hundreds of megabytes), and forbids other processes to share the port. Starts the timer of held
+// calls. The caller adds ports and services.
 void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes = kMaxMessageBytes);
 
 // FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token file.
 absl::Status CheckListenAddress(std::string_view address, bool has_token_file);
 
-// Returns the settings of a channel. If a peer vanishes without a word, the channel notices it within 15 s.
+// Returns the settings of a channel. The channel notices within 15 s that a peer does not respond any more.
 grpc::ChannelArguments ChannelArgumentsOf(int max_message_bytes);
 
-// Returns a channel to "host:port" or "unix:/path" that gRPC connects, so nobody proves anything: for the sockets of
-// this user, and for tests. Between machines PeerChannel is right. Never blocks.
+// Returns a channel to "host:port" or "unix:/path" without any proof of identity: for Unix sockets of this user, and
+// for tests. Between machines use PeerChannel. Never blocks.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);
 
 // Sets the deadline of a call.
 void PrepareCall(grpc::ClientContext& context, absl::Duration timeout);
 
-// Returns what a failed call means: the server's own reason if it gave one. If the server could not be reached or did
-// not answer in time, it is COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE, by `role`, and says in words what `peer`
-// does; the metadata's "detail" has gRPC's own text. A coordinator that does not know the call is UNSUPPORTED; anything
-// else that does not know it is no agent: AGENT_UNREACHABLE.
+// Converts the status of a failed call. If the server gave a reason, the result has that reason. If the server could
+// not be reached or did not answer in time, the result is COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE, by `role`; its
+// message says in words what `peer` does, and the metadata "detail" has gRPC's text. If a coordinator does not know the
+// method, the result is UNSUPPORTED. If an agent's address does not know it, there is no agent: AGENT_UNREACHABLE.
 absl::Status CallError(const grpc::Status& status, ServerRole role, std::string_view peer);
 
 }  // namespace cairn

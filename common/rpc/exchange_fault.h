@@ -1,5 +1,4 @@
-// What the metadata of an error of an exchange over NCCL says about whose fault it is, beside the "ranks" that it
-// names.
+// Keys in the metadata of an error of an exchange over NCCL. They say which rank is at fault; "ranks" names the ranks.
 #ifndef CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
 #define CAIRN_COMMON_RPC_EXCHANGE_FAULT_H_
 
@@ -7,9 +6,9 @@
 
 namespace cairn {
 
-// The rank's own worker has ended or does not answer: nobody else is at fault.
+// The rank's own worker has ended or does not answer, so no other rank is at fault.
 inline constexpr std::string_view kWorkerAtFault = "worker_at_fault";
-// A step has made no progress. Its "ranks" are all that it waits for, most of which wait themselves.
+// A step has made no progress. Its "ranks" are all ranks that it waits for, most of which wait themselves.
 inline constexpr std::string_view kStepStalled = "step_stalled";
 
 }  // namespace cairn

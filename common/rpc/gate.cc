@@ -26,7 +26,7 @@ constexpr int kPauseMs = 100;
 // A peer needs two round trips to prove itself.
 constexpr absl::Duration kLeastTime = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Minutes(1);
-// The system's buffers for a stranger's connection.
+// The size of the kernel's buffers for a stranger's connection.
 constexpr int kSessionBufferBytes = 16 << 10;
 constexpr char kHttp2Begin = 'P';  // of "PRI * HTTP/2.0"
 
@@ -37,7 +37,7 @@ size_t MostUnproven() {
 }
 
 bool SendWhole(int connection, const std::string& bytes) {
-  // So few bytes always have room in the buffer of a new connection.
+  // The message is so small that it always fits into the buffer of a new connection.
   return send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
 }
 
@@ -50,8 +50,7 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::Make(GateOptions options, const Cloc
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   UniqueFd nudge(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !stop.valid() || !nudge.valid()) {
-    return MakeError(Reason::kMemoryLimit,
-                     "the process has no file descriptor left to take connections with (ulimit -n)");
+    return MakeError(Reason::kMemoryLimit, "the process has no file descriptor left to accept connections (ulimit -n)");
   }
   return std::unique_ptr<Gate>(
       new Gate(std::move(options), clock, std::move(epoll), std::move(stop), std::move(nudge)));
@@ -108,7 +107,7 @@ void Gate::Run(const std::vector<int>& listeners) {
     }
     if (stopped) break;
     CloseExpired();
-    // Whoever proves himself goes before newcomers.
+    // Peers that prove themselves were served first; newcomers come after them.
     bool pause = false;
     for (const int listener : waiting) {
       if (!acceptor_.TakeWaiting(listener, [&](UniqueFd taken) { Welcome(listener, std::move(taken)); })) pause = true;
@@ -129,7 +128,7 @@ int Gate::TimeToWait() const {
 }
 
 void Gate::Welcome(int listener, UniqueFd connection) {
-  // gRPC would write a line of its own for each one that has been reset meanwhile.
+  // The client may have reset the connection meanwhile. gRPC would log each of these.
   sockaddr_storage peer = {};
   socklen_t length = sizeof(peer);
   if (getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
@@ -148,7 +147,7 @@ void Gate::Welcome(int listener, UniqueFd connection) {
     return;
   }
   strangers_.insert_or_assign(descriptor, std::move(stranger));
-  // Who calls speaks first, so its words are mostly there.
+  // The client sends first, so its bytes are usually there already.
   Serve(descriptor, 0);
 }
 
@@ -223,7 +222,8 @@ Gate::Turn Gate::ContinueProof(Stranger& stranger) {
     if (length <= 0) return Turn::kGoes;
     const ServerProof::Step step = stranger.proof->Take({bytes.data(), static_cast<size_t>(length)});
     if (!step.send.empty()) {
-      // A client waits for the answer to its words. What comes before that would stay in the system's memory.
+      // A client waits for the answer before it sends more. Early bytes would fill the kernel's memory, so they are
+      // refused.
       char early = 0;
       if (recv(connection, &early, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return Turn::kGoes;
       if (!SendWhole(connection, step.send)) return Turn::kGoes;
@@ -249,7 +249,7 @@ Gate::Turn Gate::BeginSession(Stranger& stranger) {
     setsockopt(connection, SOL_SOCKET, option, &kSessionBufferBytes, sizeof(kSessionBufferBytes));
   }
   const Turn turn = SendOfSession(stranger);
-  // What it has said already shows that it is not one of the silent ones, which make room first.
+  // Its first bytes are there: reading them now marks it as speaking. Silent strangers are evicted first.
   return turn == Turn::kStays && !stranger.writing ? ContinueSession(stranger, 0) : turn;
 }
 
@@ -265,7 +265,7 @@ Gate::Turn Gate::ContinueSession(Stranger& stranger, uint32_t events) {
   return goes_on ? turn : Turn::kGoes;
 }
 
-// Sends what has room. The stranger is not heard until it has read all of it.
+// Sends as much as fits. Nothing more is read from the stranger until everything is sent.
 Gate::Turn Gate::SendOfSession(Stranger& stranger) {
   const int connection = stranger.connection.get();
   while (!stranger.session->unsent().empty()) {
@@ -329,8 +329,8 @@ void Gate::LogRefusals() {
        {"silent", std::exchange(silent_, 0)},
        {"crowded_out", std::exchange(crowded_out_, 0)},
        {"next",
-        "Connections have not proven that they know the token. Look at who can reach this port if there are "
-        "many."}});
+        "Clients connected without a proof that they know the token. If there are many, check who can reach this "
+        "port."}});
 }
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
-// Stands in front of a gRPC server: takes the connections of its port, and lets through only those that have proven
-// themselves. What others may hold of this process is bounded (stranger_table.h, stranger_session.h), whatever they
-// send.
+// Accepts the connections of a gRPC server's port, and passes only those to the server that have proven themselves
+// (peer_proof.h). All other connections are strangers. The memory and descriptors that strangers can take are bounded
+// (stranger_table.h, stranger_session.h), whatever they send.
 #ifndef CAIRN_COMMON_RPC_GATE_H_
 #define CAIRN_COMMON_RPC_GATE_H_
 
@@ -26,51 +26,50 @@
 namespace cairn {
 
 struct GateOptions {
-  // Decides by who is at the other end of a new connection whether it is let through before it says anything. Null:
-  // none is.
+  // Returns whether a new connection is passed without a proof, before any byte is read from it. Null: none is.
   std::function<bool(int connection)> knows;
-  // Returns the keys by which peers prove themselves now; null if there are none yet, and nobody can. Unset: there is
-  // no proof here.
+  // Returns the current keys by which peers prove themselves; null if there are none yet. Unset: there are no proofs
+  // here.
   std::function<std::shared_ptr<const PeerKeys>()> keys;
-  // Lets whoever begins to speak HTTP/2 through, without a proof (--insecure).
+  // Passes connections that begin with HTTP/2 without a proof (--insecure).
   bool insecure = false;
-  // What strangers are told; the health must outlive the gate.
+  // The answers to strangers. The health board in it must outlive the gate.
   StrangerSession::Answers answers;
-  // Is given each connection that is let through. What it has sent after its proof is still to be read.
+  // Receives each connection that is passed. The bytes behind its proof have not been read.
   std::function<void(int listener, UniqueFd connection)> passed;
 };
 
 class Gate {
  public:
-  // A connection has so long to prove itself.
+  // How long a connection may take to prove itself.
   static constexpr absl::Duration kProofTime = absl::Seconds(5);
-  // A connection of a stranger who asks for the health ends after this time; so does a Watch, which is then made anew.
+  // How long a stranger's connection that asks for the health may last. This also ends a Watch call, which the caller
+  // repeats.
   static constexpr absl::Duration kSessionTime = absl::Minutes(1);
-  // So many strangers may ask for the health at once.
+  // The maximum number of strangers that ask for the health at a time.
   static constexpr size_t kMostSessions = 32;
 
   // The clock must outlive the gate. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the process has no descriptor left.
   static absl::StatusOr<std::unique_ptr<Gate>> Make(GateOptions options, const Clock& clock);
 
-  // Serves these listeners, which must not block, until Stop. Then all strangers' connections are closed.
+  // Serves these listeners, which must not block, until Stop. Then closes all strangers' connections.
   void Run(const std::vector<int>& listeners);
-  // Both may be called by any thread: what strangers are told of the health may have changed, or the time has been set
-  // forward; and the end of Run.
+  // Nudge makes Run look again at the health and at the time. Stop ends Run. Both may be called from any thread.
   void Nudge();
   void Stop();
 
  private:
-  // A connection that was not let through, or not yet. It is in one of the two tables.
+  // A connection that has not been passed. It is in one of the two rooms.
   struct Stranger {
     UniqueFd connection;
     int listener = -1;
     StrangerTable::Number number = 0;
     std::unique_ptr<ServerProof> proof;        // while it proves itself
-    size_t wanted = 0;                         // by the proof
+    size_t wanted = 0;                         // bytes that the proof may read next
     std::unique_ptr<StrangerSession> session;  // if it speaks HTTP/2
-    bool writing = false;                      // it is waited for until it reads
+    bool writing = false;                      // the stranger has to read before it may send more
   };
-  // The strangers of one kind.
+  // The strangers of one kind: those that have not proven themselves yet, or those with a session.
   struct Room {
     StrangerTable table;
     absl::flat_hash_map<StrangerTable::Number, int> connections;
@@ -81,13 +80,13 @@ class Gate {
 
   bool Watch(int descriptor, uint32_t events, int operation) const;
   void Welcome(int listener, UniqueFd connection);
-  // Gives a stranger a place of the room. False: there is none.
+  // Adds a stranger to a room. Returns false if there is no place.
   bool Enter(Room& room, Stranger& stranger);
   Room& RoomOf(const Stranger& stranger) { return stranger.session == nullptr ? unproven_ : sessions_; }
 
   void Serve(int connection, uint32_t events);
   Turn Continue(Stranger& stranger, uint32_t events);
-  // Looks at the first bytes, without reading them.
+  // Decides by the first bytes of a connection, without consuming them.
   Turn Classify(Stranger& stranger);
   Turn BeginSession(Stranger& stranger);
   Turn ContinueProof(Stranger& stranger);
@@ -108,7 +107,7 @@ class Gate {
   Room unproven_;
   Room sessions_;
   std::map<int, Stranger> strangers_;  // by descriptor
-  // Since the log has said it last.
+  // Counted since strangers_refused was logged last.
   uint64_t crowded_out_ = 0, silent_ = 0, unproven_count_ = 0;
   absl::Time logged_ = absl::InfinitePast();
 };

@@ -36,7 +36,7 @@ class Client {
   void Say(std::string_view bytes) const {
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
-  // Returns what comes, `most` bytes at most; "" if the gate has closed the connection.
+  // Returns received bytes, `most` at most; "" if the gate has closed the connection.
   std::string Hear(size_t most) const {
     pollfd polled = {socket_.get(), POLLIN, 0};
     EXPECT_EQ(poll(&polled, 1, kLongMs), 1) << "there is no answer";

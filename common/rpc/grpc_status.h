@@ -1,4 +1,4 @@
-// Converts between absl::Status and grpc::Status: the codes are equal, the reason travels in the details
+// Converts between absl::Status and grpc::Status. The codes are equal. The reason is in the details
 // (grpc-status-details-bin).
 #ifndef CAIRN_COMMON_RPC_GRPC_STATUS_H_
 #define CAIRN_COMMON_RPC_GRPC_STATUS_H_

@@ -1,4 +1,4 @@
-// What a process says of its health to whoever asks (grpc.health.v1), one answer for each name of a service.
+// The health of a process (grpc.health.v1): one answer for each name of a service.
 #ifndef CAIRN_COMMON_RPC_HEALTH_BOARD_H_
 #define CAIRN_COMMON_RPC_HEALTH_BOARD_H_
 
@@ -15,13 +15,13 @@ namespace cairn {
 // Thread-safe.
 class HealthBoard {
  public:
-  // The process as a whole, whose name is "", serves at first.
+  // At first it has one entry: "", the process as a whole, which serves.
   HealthBoard() { serving_[""] = true; }
 
   void Set(std::string_view service, bool serving);
-  // Sets what is known so far.
+  // Sets all services that have an entry.
   void SetAll(bool serving);
-  // Nothing: there is no such service.
+  // Returns nothing if there is no such service.
   std::optional<bool> Of(std::string_view service) const;
 
  private:

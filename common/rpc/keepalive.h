@@ -1,4 +1,4 @@
-// How often the two ends of a connection see whether the other one is there.
+// How often the two ends of a connection check that the other one is alive.
 #ifndef CAIRN_COMMON_RPC_KEEPALIVE_H_
 #define CAIRN_COMMON_RPC_KEEPALIVE_H_
 

@@ -14,10 +14,10 @@
 namespace cairn {
 namespace {
 
-// One end of a connection as the kernel's table has it.
+// One end of a connection, in the form of the kernel's table.
 struct End {
   uint8_t family = AF_UNSPEC;
-  uint16_t port = 0;                  // in the order of the network
+  uint16_t port = 0;                  // in network byte order
   std::array<uint32_t, 4> host = {};  // the same
 };
 
@@ -31,7 +31,7 @@ End EndOf(const sockaddr_storage& address) {
   } else if (address.ss_family == AF_INET6) {
     const auto& in = reinterpret_cast<const sockaddr_in6&>(address);
     end.port = in.sin6_port;
-    // A listener for both families sees a peer of IPv4 under such an address, but the peer's socket has its own.
+    // A listener for IPv4 and IPv6 sees an IPv4 peer under an IPv4-mapped address. The table has the IPv4 address.
     if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {
       end.family = AF_INET;
       std::memcpy(end.host.data(), &in.sin6_addr.s6_addr[12], 4);
@@ -76,7 +76,7 @@ std::optional<uid_t> LoopbackUser::At(int connection) {
   question.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
   question.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (send(kernel_.get(), &question, sizeof(question), 0) != sizeof(question)) return std::nullopt;
-  // The kernel answers one question within send().
+  // The kernel has written its answer when send() returns.
   alignas(nlmsghdr) std::array<char, 4096> answer = {};
   const ssize_t length = recv(kernel_.get(), answer.data(), answer.size(), 0);
   const auto& header = *reinterpret_cast<const nlmsghdr*>(answer.data());
@@ -85,7 +85,7 @@ std::optional<uid_t> LoopbackUser::At(int connection) {
   }
   inet_diag_msg found = {};
   std::memcpy(&found, NLMSG_DATA(&header), sizeof(found));
-  // The kernel takes root for the user of a socket that is closed already.
+  // The kernel reports root as the user of a socket that is already closed.
   if (found.idiag_state != TCP_ESTABLISHED) return std::nullopt;
   return found.idiag_uid;
 }

@@ -1,4 +1,4 @@
-// Says which user of this machine is at the other end of a TCP connection over loopback.
+// Finds the user of this machine at the other end of a TCP connection over loopback.
 #ifndef CAIRN_COMMON_RPC_LOOPBACK_USER_H_
 #define CAIRN_COMMON_RPC_LOOPBACK_USER_H_
 
@@ -10,12 +10,12 @@
 
 namespace cairn {
 
-// Asks the kernel's table of sockets (sock_diag(7)). One question takes some microseconds. Not thread-safe.
+// Reads the kernel's table of sockets (sock_diag(7)). One call takes some microseconds. Not thread-safe.
 class LoopbackUser {
  public:
   LoopbackUser();
-  // Returns the user who made the peer's socket; nothing if the connection is not one of this machine, the peer has
-  // closed it, or the system does not answer such questions.
+  // Returns the user who made the peer's socket. Returns nothing if the peer is on another machine or has closed the
+  // connection, or if the system does not support sock_diag.
   std::optional<uid_t> At(int connection);
 
  private:

@@ -19,18 +19,18 @@
 namespace cairn {
 namespace {
 
-// Returns whether nobody has ended the connection. (gRPC shuts its socket down when it gives a connection up.)
+// Returns whether the connection is alive. (gRPC shuts down the socket of a connection that it drops.)
 bool Stands(int socket) {
   pollfd polled = {socket, POLLRDHUP, 0};
   return poll(&polled, 1, 0) == 0;
 }
 
-// If a thread of gRPC let go of a channel last, gRPC would wait for that thread in it. So another thread does.
+// If a thread of gRPC released a channel's last reference, it would wait for itself. So another thread does.
 std::shared_ptr<grpc::Channel> LetGoElsewhere(std::shared_ptr<grpc::Channel> channel) {
   grpc::Channel* raw = channel.get();
   return {raw, [channel = std::move(channel)](grpc::Channel*) mutable {
             auto* last = new std::shared_ptr<grpc::Channel>(std::move(channel));
-            // Without a thread the channel stays, which costs less than a process that hangs.
+            // If the system refuses a thread, the channel is never freed. That is better than a process that hangs.
             RunInBackground([last] { delete last; }).IgnoreError();
           }};
 }
@@ -43,7 +43,7 @@ absl::Status Interrupted(const std::string& name) {
 
 struct PeerChannel::Attempt {
   const UniqueFd cancelled{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::vector<Ready> waiting;  // under the lock of the channel
+  std::vector<Ready> waiting;  // guarded by PeerChannel::mutex_
 };
 
 PeerChannel::PeerChannel(PeerOptions options)
@@ -74,7 +74,7 @@ void PeerChannel::Get(Ready ready) {
       if (begins) attempt_ = std::make_shared<Attempt>();
       attempt_->waiting.push_back(std::move(ready));
       if (!begins) return;
-      // The thread holds no owner of the channel while it blocks, so that the owner can end.
+      // The thread does not own the channel while it blocks, so that the channel can be destroyed.
       failed = RunInBackground([weak = weak_from_this(), attempt = attempt_, options = options_] {
         absl::StatusOr<UniqueFd> connection = Dial(options, attempt->cancelled.get());
         if (const auto self = weak.lock()) self->Ended(attempt, std::move(connection));
@@ -102,7 +102,7 @@ absl::StatusOr<UniqueFd> PeerChannel::Dial(const PeerOptions& options, int cance
     if (!HasReason(refused, Reason::kBadToken) || options.tokens == nullptr) return connection;
     if (options.tokens->Reload()) continue;  // the tokens were changed
     if (options.role == ServerRole::kCoordinator) return options.tokens->Explain(refused);
-    // An agent that has ended leaves its port to others.
+    // After an agent has ended, another program may listen on its port.
     return Unreachable(options.role, options.name, absl::StrCat("is not there: ", refused.message()), "");
   }
 }
@@ -125,7 +125,7 @@ void PeerChannel::Ended(const std::shared_ptr<Attempt>& attempt, absl::StatusOr<
   std::vector<Ready> waiting;
   {
     MutexLock lock(mutex_);
-    if (attempt_ != attempt) return;  // cancelled, which has told them
+    if (attempt_ != attempt) return;  // Cancel has called the waiting functions
     waiting = std::move(attempt->waiting);
     attempt_ = nullptr;
     if (channel.ok()) {

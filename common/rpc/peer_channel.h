@@ -1,8 +1,9 @@
-// A connection to a peer that is made again when it is gone, and that has proven itself (peer_proof.h) each time.
+// A gRPC channel to a peer. It connects again when the connection is lost. Each time the two ends prove themselves to
+// each other first (peer_proof.h).
 //
-// gRPC's own channels (1.51) connect by themselves, and no handshake of ours can run before HTTP/2. So this class makes
-// the connection, and gives gRPC the socket. Such a channel never connects again: when its connection is gone, its
-// calls fail, and the next one gets another channel here.
+// gRPC's own channels (1.51) connect by themselves, so no handshake of Cairn could run before HTTP/2. Therefore this
+// class makes the connection and gives gRPC the socket. Such a grpc::Channel never reconnects: when its connection is
+// lost, its calls fail, and the next Get makes another channel.
 #ifndef CAIRN_COMMON_RPC_PEER_CHANNEL_H_
 #define CAIRN_COMMON_RPC_PEER_CHANNEL_H_
 
@@ -27,10 +28,10 @@ struct PeerOptions {
   std::string address;  // "host:port"
   ServerRole role = ServerRole::kCoordinator;
   std::string name;  // for errors; empty: the address
-  // By these the two prove themselves to each other. With --insecure the connection is plain.
+  // The tokens for the proof. With --insecure the connection is plain.
   std::shared_ptr<TokenSource> tokens;
-  // Whether the connection is plain, too, if no token is found. That is for people, who hear then that a token is
-  // needed. Whoever obeys the peer must not do so.
+  // If true, the connection is also plain if no token is found; the peer then says that a token is needed. Only for
+  // commands of people. A process that obeys its peer must not set this.
   bool plain_without_token = false;
   int max_message_bytes = kMaxMessageBytes;
 };
@@ -41,26 +42,27 @@ class PeerChannel : public std::enable_shared_from_this<PeerChannel> {
   using Channel = std::shared_ptr<grpc::Channel>;
   using Ready = std::function<void(absl::StatusOr<Channel>)>;
 
-  // An attempt to connect takes at most so long.
+  // The maximum time of one attempt to connect.
   static constexpr absl::Duration kPatience = absl::Seconds(5);
 
   explicit PeerChannel(PeerOptions options);
-  // As Cancel.
   ~PeerChannel();
 
-  // Gives `ready` a channel: at once, on this thread, if there is one whose connection stands; else, on another thread,
-  // when one was made or the attempt has failed, as DialPeer does. All callers that wait share one attempt, and after
-  // one that has failed the next one begins with the next call. Does not block. CANCELLED (INTERRUPTED): after Cancel.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): there is no thread for it.
+  // Passes a channel to `ready`. If there is one with a live connection, it calls `ready` at once, on this thread. Else
+  // it begins an attempt to connect, and calls `ready` on another thread when the attempt succeeds or fails. All
+  // callers that wait share one attempt. After a failed attempt, the next call of Get begins another one. Does not
+  // block. Errors: those of DialPeer. CANCELLED (INTERRUPTED): after Cancel. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there
+  // is no thread for the attempt.
   void Get(Ready ready);
-  // The same; blocks for at most `patience`, beyond which the attempt goes on without this caller.
+  // Does the same as Get, but blocks and returns the channel. After `patience` it returns COORDINATOR_UNREACHABLE or
+  // AGENT_UNREACHABLE, and the attempt continues for other callers.
   absl::StatusOr<Channel> Await(absl::Duration patience = kPatience);
-  // The channel if there is one; else begins to make one, and returns null.
+  // Returns the channel if there is one; else begins an attempt, and returns null.
   Channel GetIfReady();
 
-  // The next call gets another connection. Calls over the present one go on.
+  // Makes the next Get connect again. Calls on the present connection continue.
   void Renew();
-  // Ends the attempt that is under way; all who wait, and who come later, get INTERRUPTED. Idempotent.
+  // Ends a running attempt. All waiting callers and all later calls get INTERRUPTED. Idempotent.
   void Cancel();
 
   const std::string& address() const { return options_.address; }
@@ -69,9 +71,9 @@ class PeerChannel : public std::enable_shared_from_this<PeerChannel> {
  private:
   struct Attempt;
 
-  // The channel, if its connection stands.
+  // Returns the channel if its connection is alive, else null.
   Channel Standing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // On a thread that may block.
+  // Blocks. Makes one connection.
   static absl::StatusOr<UniqueFd> Dial(const PeerOptions& options, int cancelled);
   void Ended(const std::shared_ptr<Attempt>& attempt, absl::StatusOr<UniqueFd> connection);
 
@@ -79,9 +81,9 @@ class PeerChannel : public std::enable_shared_from_this<PeerChannel> {
   Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   Channel channel_ ABSL_GUARDED_BY(mutex_);
-  // Another descriptor of its connection, by which its end is seen.
+  // A second descriptor of the channel's connection. It shows whether the connection has ended.
   UniqueFd watch_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);  // under way
+  std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);  // that runs now, or null
 };
 
 }  // namespace cairn

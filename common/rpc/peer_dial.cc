@@ -29,13 +29,13 @@ namespace {
 
 using Fault = ClientProof::Fault;
 
-// The next address of a name is tried beside one that has not answered for so long (RFC 8305, "connection attempt
+// If an address has not answered after this time, the name's next one is tried too (RFC 8305, "connection attempt
 // delay").
 constexpr absl::Duration kStagger = absl::Milliseconds(250);
 
 constexpr char kSilent[] = "does not answer: it is stopped, frozen or very busy, or the network does not lead there";
 
-// Says in words why a connection does not come about.
+// Says in words why connect(2) failed.
 std::string ConnectText(int error) {
   switch (error) {
     case ECONNREFUSED:
@@ -57,7 +57,7 @@ std::string ConnectText(int error) {
 constexpr char kCloses[] =
     "closes each new connection at once: it has no file descriptor left (its log says so), or it ends";
 
-// What is wrong with a server that answers. It may be another one than the caller means.
+// Says what is wrong with a server that answers. It may be another server than the caller means.
 std::string FaultText(Fault fault) {
   switch (fault) {
     case Fault::kInsecure:
@@ -78,11 +78,11 @@ std::string FaultText(Fault fault) {
 std::string FaultNext(Fault fault) {
   switch (fault) {
     case Fault::kInsecure:
-      return "Call it with --insecure if that is meant; else start it without.";
+      return "If that is intended, use --insecure here too; else start it without --insecure.";
     case Fault::kOtherVersion:
       return "Use the same version of Cairn everywhere.";
     case Fault::kRelayed:
-      return "Give the address at which it listens itself.";
+      return "Give the address at which the server itself listens.";
     default:
       return "Check the address, and give all parts the same --token-file, or run as the coordinator's user "
              "(<root>/.cairn/token is its token). If somebody else listens there, end that process or take another "
@@ -107,13 +107,13 @@ class Try {
     }
   }
 
-  // What poll waits for.
+  // Returns the events that poll waits for.
   pollfd polled() const {
     const bool writes = !connected_ || !to_send_.empty();
     return {failed_ ? -1 : socket_.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0};
   }
 
-  // Goes on as far as it can without blocking. Returns whether the connection is ready.
+  // Continues as far as possible without blocking. Returns whether the connection is ready.
   bool Advance() {
     if (!connected_ && !Connected()) return false;
     while (!failed_ && !ready_) {
@@ -169,8 +169,8 @@ class Try {
     connected_ = true;
     const ChannelView view = ChannelView::OfSocket(socket_.get());
     if (view.own == view.peer) {
-      // Where nobody listens, the system may give the socket the very port that it calls, and it answers itself.
-      Fail(ConnectText(ECONNREFUSED), "the connection has met itself");
+      // If nothing listens at a local port, the system may give it to the calling socket, which connects to itself.
+      Fail(ConnectText(ECONNREFUSED), "the socket connected to itself");
       return false;
     }
     if (peer_.keys != nullptr) {
@@ -215,12 +215,13 @@ class Try {
   std::string detail_ = "no answer in time";
 };
 
-// All that was tried in vain.
+// Returns the error after all tries have failed.
 absl::Status NoneReady(const PeerDial& peer, const std::vector<std::unique_ptr<Try>>& tries) {
   std::vector<std::string> details;
   const Try* telling = tries.front().get();
-  // A server that answers wrongly says more than an address where nothing is, which many names have. What speaks
-  // otherwise than a server of ours says less than an address that is silent: a stranger may have taken it.
+  // The error comes from the most informative try. A Cairn server that refuses is more informative than an address
+  // where nothing listens, which many names have. A server that is not Cairn's is less informative than a silent
+  // address, because a stranger may have taken the address.
   const auto weight = [&](const Try& each) {
     if (each.fault() == Fault::kNoProof) return tries.size() > 1 ? 1 : 3;
     if (each.fault() != Fault::kNone) return 3;

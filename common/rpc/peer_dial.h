@@ -1,4 +1,4 @@
-// Makes one TCP connection to a peer, which has proven itself before anything else is said on it (peer_proof.h).
+// Makes one TCP connection to a peer. Both ends prove themselves (peer_proof.h) before anything else is sent.
 #ifndef CAIRN_COMMON_RPC_PEER_DIAL_H_
 #define CAIRN_COMMON_RPC_PEER_DIAL_H_
 
@@ -14,20 +14,21 @@
 namespace cairn {
 
 struct PeerDial {
-  std::string address;  // "host:port"; of a name all addresses are tried, until one proves itself
+  std::string address;  // "host:port"; all addresses of a name are tried until one proves itself
   ServerRole role = ServerRole::kCoordinator;
-  std::string name;  // how errors call the peer after "coordinator" or "agent"
-  // Without keys the connection is plain, if `plain` says so; else a peer that can be reached is refused.
+  std::string name;  // the peer's name in errors, behind "coordinator" or "agent"
+  // If null: the connection is plain if `plain` is true; else every peer is refused.
   std::shared_ptr<const PeerKeys> keys;
   bool plain = false;
 };
 
-// Returns a connection that does not block, and is closed in children. Blocks until it is there, `timeout` has passed,
-// or the descriptor `cancelled` can be read (-1: never). The look-up of a name may take longer than that.
+// Returns a socket that does not block and has close-on-exec set. The call itself blocks until the connection is
+// proven, `timeout` has passed, or the descriptor `cancelled` becomes readable (-1: never). Looking up a name may take
+// longer than `timeout`.
 //
-// UNAVAILABLE (COORDINATOR_UNREACHABLE, AGENT_UNREACHABLE): nothing answers at any address; the message says in words
-// why. UNAUTHENTICATED (BAD_TOKEN): something answers and does not prove that it knows the token. CANCELLED
-// (INTERRUPTED): it was cancelled.
+// UNAVAILABLE (COORDINATOR_UNREACHABLE, AGENT_UNREACHABLE): nothing answers at any address; the message says why.
+// UNAUTHENTICATED (BAD_TOKEN): something answers but does not prove that it knows the token. CANCELLED (INTERRUPTED):
+// `cancelled` became readable.
 absl::StatusOr<UniqueFd> DialPeer(const PeerDial& peer, absl::Duration timeout, int cancelled = -1);
 
 // Returns the error for a peer that cannot be reached, with the reason of its role.

@@ -1,4 +1,4 @@
-// Says with whom a connection shares what strangers may hold (stranger_table.h).
+// Names the group of a connection. Groups share the places for strangers fairly (stranger_table.h).
 #ifndef CAIRN_COMMON_RPC_PEER_GROUP_H_
 #define CAIRN_COMMON_RPC_PEER_GROUP_H_
 
@@ -11,8 +11,9 @@ namespace cairn {
 // Not thread-safe.
 class PeerGroups {
  public:
-  // Returns the group of a connection: its address, of IPv6 the 64 bits that a network is given as a whole. On loopback
-  // and on Unix sockets it is one group for the user of this process and root, and one for all other users together.
+  // Returns the group of a connection: the peer's IPv4 address, or the first 64 bits of its IPv6 address, which
+  // identify a network. On loopback and on Unix sockets there are two groups: one for root and the user of this
+  // process, and one for all other users.
   std::string Of(int connection);
 
  private:

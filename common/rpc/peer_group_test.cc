@@ -32,7 +32,7 @@ class PeerGroupTest : public ::testing::Test {
     ASSERT_EQ(listen(listener_.get(), 4), 0);
     socklen_t length = sizeof(address);
     getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
-    // sin6_port stands at the same place.
+    // sin6_port has the same offset.
     port_ = reinterpret_cast<sockaddr_in&>(address).sin_port;
   }
   // Connects by IPv4.

@@ -1,5 +1,4 @@
-// Bounds what one GetTransferPeers may ask for and be answered. The limits together keep each answer below the message
-// limit.
+// Limits of GetTransferPeers. Together they keep each response below the message limit.
 #ifndef CAIRN_COMMON_RPC_PEER_LIMITS_H_
 #define CAIRN_COMMON_RPC_PEER_LIMITS_H_
 
@@ -7,13 +6,13 @@
 
 namespace cairn {
 
-// One request names at most so many ranks.
+// The maximum number of ranks in one request.
 inline constexpr size_t kMaxTransferPeers = 4096;
-// These bound what an agent may say of itself at its registration.
+// The maximum sizes of what an agent says about itself when it registers.
 inline constexpr size_t kMaxTransferAddressBytes = 300;
 inline constexpr size_t kMaxDescriptorSocketBytes = 400;
 inline constexpr size_t kMaxBootIdBytes = 64;
-// The name of its machine may have so many bytes.
+// The maximum size of the name of the agent's machine.
 inline constexpr size_t kMaxNodeBytes = 255;
 
 }  // namespace cairn

@@ -7,17 +7,16 @@
 namespace cairn {
 namespace {
 
-// The version follows the magic, so that a server of another one can say so.
+// The version follows the magic, so that a server of another version can say so.
 constexpr std::string_view kMagic = "CAIRN-P";
 constexpr char kVersion = '1';
 static_assert(kMagic.size() + 1 + kNonceBytes + ChannelView::kBytes == ServerProof::kHelloBytes);
 
 // The first byte of an answer.
 enum Answer : char { kProof = 1, kNoToken = 2, kVersionUnknown = 3 };
-// The outcome.
 enum Outcome : char { kTaken = 1, kNotTaken = 2 };
 
-// A refusal is as long as a proof.
+// A refusal is as long as an answer with MACs.
 std::string RefusingAnswer(Answer why) {
   std::string answer(ServerProof::kAnswerBytes, '\0');
   answer[0] = why;
@@ -53,7 +52,7 @@ ProofStep ServerProof::TakeHello() {
   said_ = received_ + answer;
   std::string macs;
   for (size_t i = 0; i < kMaxServerTokens; ++i) {
-    // Without a second token the first one takes both places.
+    // If there is only one token, it is used for both MACs.
     macs += Mac(keys_->keys()[i < keys_->keys().size() ? i : 0].server, said_);
   }
   said_ += macs;
@@ -86,7 +85,7 @@ ProofStep ClientProof::Begin() {
 ProofStep ClientProof::Take(std::string_view bytes) {
   if (bytes.size() > expected_ - received_.size()) return Refuse(Fault::kNoProof);
   received_ += bytes;
-  // Something else may have said all that it ever will.
+  // Another kind of server may never send the remaining bytes, so a wrong first byte is refused at once.
   if (expected_ > 1 && !received_.empty() && (received_[0] < kProof || received_[0] > kVersionUnknown)) {
     return Refuse(Fault::kNoProof);
   }

@@ -1,22 +1,24 @@
 // How the two ends of a new TCP connection prove to each other that they know the same token, before anything else is
-// said on it. The token itself is never sent. Both sides are functions of the bytes that came: no socket, no clock.
+// sent. The token itself is never sent. Both sides are pure: they use no socket and no clock, only the bytes that they
+// are given.
 //
-//   client: hello    magic and version, a nonce, what it sees of the channel
-//   server: answer   whether it has a token, a nonce, what it sees, and a MAC by its key of each of its tokens
-//   client: proof    a MAC by its key of the token that agrees
+//   client: hello    magic and version, a nonce, its ChannelView
+//   server: answer   whether it has a token, a nonce, its ChannelView, and for each of its tokens a MAC by its own key
+//   client: proof    a MAC by its own key of the token that both know
 //   server: outcome  one byte
 //
 // The construction is SKID3 (Menezes, van Oorschot, Vanstone: Handbook of Applied Cryptography, 10.17), which is the
-// mutual authentication in three passes of ISO/IEC 9798-4, with HMAC-SHA256. A MAC covers everything that was said so
-// far, so it is good for this connection only. Each direction, and each role of the server, has keys of its own
-// (peer_keys.h), so that no answer can be sent back as a proof. The server proves itself first, and a client says
-// nothing to one that does not.
+// mutual authentication in three passes of ISO/IEC 9798-4, with HMAC-SHA256. A MAC covers all earlier bytes of the
+// connection, so it is valid for this connection only. Each direction, and each role of the server, has keys of its own
+// (peer_keys.h), so that no answer can be sent back as a proof. The server proves itself first. A client sends no proof
+// to a server that does not.
 //
-// A relay that hands the bytes on changes nothing of this, but then the two ends see different addresses. A client that
-// has called its own machine refuses that, because another user of the machine may have taken the address. Beyond the
-// machine, networks rewrite addresses (NAT, Services of Kubernetes), and have to be trusted.
+// A relay can forward the bytes of a proof, but then the two ends see different addresses. A client that calls an
+// address of its own machine refuses such a connection, because another user of the machine may listen at the address.
+// Between machines this cannot be checked, because networks rewrite addresses (NAT, Kubernetes Services); the network
+// must be trusted.
 //
-// What is sent allows whoever has it to test guesses of the token, so a token has to be random.
+// Whoever sees these messages can test guesses of the token, so a token must be random.
 #ifndef CAIRN_COMMON_RPC_PEER_PROOF_H_
 #define CAIRN_COMMON_RPC_PEER_PROOF_H_
 
@@ -32,23 +34,23 @@ namespace cairn {
 
 inline constexpr size_t kNonceBytes = 32;
 
-// Returns whether the first bytes of a connection, one at least, begin a proof. HTTP/2 begins otherwise ("PRI *").
+// Returns whether a connection's first bytes, at least one, begin a proof. HTTP/2 begins differently ("PRI *").
 bool IsHello(std::string_view first_bytes);
 
-// What one side does next.
+// What one side of a proof must do next.
 struct ProofStep {
   enum State {
-    kMore,     // sends `send`, then wants `wanted` bytes
-    kProven,   // sends `send`; then the connection is gRPC's
-    kRefused,  // sends `send`, and closes the connection
+    kMore,     // send `send`, then read up to `wanted` bytes
+    kProven,   // send `send`, then give the connection to gRPC
+    kRefused,  // send `send`, then close the connection
   };
   State state = kMore;
   std::string send;
-  // At most so many bytes may be read from the connection before the next Take; what follows may be gRPC's.
+  // The maximum number of bytes to read before the next Take. Bytes behind them may belong to gRPC.
   size_t wanted = 0;
 };
 
-// One connection at the server. Not thread-safe.
+// The server's side of one proof. Not thread-safe.
 class ServerProof {
  public:
   using Step = ProofStep;
@@ -56,13 +58,13 @@ class ServerProof {
   static constexpr size_t kAnswerBytes = 1 + kNonceBytes + ChannelView::kBytes + kMaxServerTokens * kMacBytes;
   static constexpr size_t kProofBytes = kMacBytes;
 
-  // Without `keys` (--insecure) the client is told that no token is asked for. `view`: ChannelView::OfSocket.
+  // If `keys` is null (--insecure), the answer says that the server has no token. `view`: ChannelView::OfSocket.
   ServerProof(std::shared_ptr<const PeerKeys> keys, ChannelView view);
   // For tests: with this nonce.
   ServerProof(std::shared_ptr<const PeerKeys> keys, ChannelView view, std::string nonce);
 
-  // Takes the bytes that came next, the first kHelloBytes at the beginning, in pieces of any size. After kProven and
-  // kRefused nothing may be taken any more. More bytes than were wanted are refused.
+  // Takes the next bytes of the client, in pieces of any size. At the beginning kHelloBytes are wanted. More bytes than
+  // wanted are refused. Must not be called after kProven or kRefused.
   Step Take(std::string_view bytes);
 
  private:
@@ -72,34 +74,34 @@ class ServerProof {
   const std::shared_ptr<const PeerKeys> keys_;
   const ChannelView view_;
   const std::string nonce_;
-  std::string said_;      // by both sides; what is covered by the MACs
-  std::string received_;  // of the message that comes now
+  std::string said_;      // the bytes of both sides so far, which MACs cover
+  std::string received_;  // the received part of the current message
   size_t expected_ = kHelloBytes;
 };
 
-// One connection at the client. Not thread-safe.
+// The client's side of one proof. Not thread-safe.
 class ClientProof {
  public:
   using Step = ProofStep;
   // Why the server was refused.
   enum class Fault {
     kNone,
-    kNoProof,       // it answers something else: no server of ours, or one of another version
+    kNoProof,       // its answer is no proof: not a server of Cairn, or one of another version
     kOtherVersion,  // it is a server of another version
     kInsecure,      // it has no token
     kOtherToken,    // it does not know the token, or is another kind of server
     kRelayed,       // it knows the token, but the bytes go through another process of this machine
-    kRefused,       // it knows the token, and refuses ours
+    kRefused,       // it knows the token, but refuses the client's proof
   };
 
-  // `within_machine`: whether the address that was called is one of this machine (IsOfThisMachine).
+  // `within_machine`: whether the server's address is one of this machine (IsOfThisMachine).
   ClientProof(std::shared_ptr<const PeerKeys> keys, ChannelView view, bool within_machine);
   // For tests: with this nonce.
   ClientProof(std::shared_ptr<const PeerKeys> keys, ChannelView view, bool within_machine, std::string nonce);
 
-  // What to send, and to read, first.
+  // Returns the first step.
   Step Begin();
-  // As ServerProof::Take.
+  // Takes the next bytes of the server, as ServerProof::Take does those of the client.
   Step Take(std::string_view bytes);
 
   Fault fault() const { return fault_; }

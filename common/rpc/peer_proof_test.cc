@@ -152,7 +152,7 @@ TEST(PeerProofTest, Talk_ARelay_IsRefusedWithinTheMachineOnly) {
   }
 }
 
-// The relay says to each side what it would see without the relay.
+// The relay sends each side the view that it would see without a relay.
 TEST(PeerProofTest, Talk_ARelayThatChangesTheViews_IsRefused) {
   const ChannelView of_relay = {.own = At(2, 75), .peer = At(1, 41)};
   Sides sides(Keys({kToken}), Keys({kToken}), of_relay);
@@ -175,8 +175,8 @@ TEST(PeerProofTest, Talk_AnyByteChanged_NobodyIsDeceived) {
         const Talk talk = LetThemTalk(sides.client, sides.server, [&](int now, std::string& message) {
           if (now == turn) message[at] = static_cast<char>(message[at] ^ flip);
         });
-        // Whoever hears the changed message, or what follows from it, is not deceived. The second MAC of the answer is
-        // that of a token which the client need not know, but the proof covers it too.
+        // Neither side accepts a changed message or what follows from it. The answer's second MAC may be that of a
+        // token that the client does not know, but the proof covers it too.
         EXPECT_NE(talk.client, State::kProven) << "message " << turn << ", byte " << at;
         if (turn < 3) {
           EXPECT_NE(talk.server, State::kProven) << "message " << turn << ", byte " << at;
@@ -240,7 +240,7 @@ TEST(PeerProofTest, Take_MessagesOfAnEarlierConnection_ProveNothing) {
   EXPECT_EQ(client.fault(), Fault::kOtherToken);
 }
 
-// A stranger sends back what it has heard from the side that it talks to, or from another connection to it.
+// A stranger sends a side its own messages back, of this connection or of another one.
 TEST(PeerProofTest, Take_OwnMessagesSentBack_ProveNothing) {
   ServerProof server(Keys({kToken}), kClientView.TurnedRound());
   const ProofStep answer = server.Take(ClientProof(Keys({kOther}), kClientView, true).Begin().send);

@@ -25,15 +25,15 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// A call that waits for something. It deletes itself when gRPC has let go of it. Thread-safe.
+// A call that waits for something. Thread-safe.
 //
-// gRPC's reactor holds a `shared` pointer to the object, and so does whoever may answer: they call Answer, and a late
-// one is ignored. Never call Answer while holding a lock that `on_end` takes.
+// gRPC's reactor and everybody who may answer hold a shared pointer to the object. Anybody may call Answer; only the
+// first call counts. Never call Answer while holding a lock that `on_end` takes.
 class HeldCall final : public Timed, public std::enable_shared_from_this<HeldCall> {
  public:
-  // Starts a held call; the handler must return `reactor()`. `on_end` runs once, if the call ends otherwise than by
-  // Answer. `timer` is true for the timer: then `on_end` must call Answer. It is false for a cancellation. The owner
-  // forgets the call in both cases.
+  // Starts a held call; the handler must return `reactor()`. If the call ends by the timer or by a cancellation,
+  // `on_end` runs once, and the owner must forget the call. `timer` is true for the timer: then `on_end` must call
+  // Answer. It is false for a cancellation.
   static std::shared_ptr<HeldCall> Start(absl::Duration max_wait, std::function<void(HeldCall&, bool timer)> on_end) {
     auto call = std::shared_ptr<HeldCall>(new HeldCall(std::move(on_end)));
     call->reactor_ = new Reactor(call);
@@ -43,7 +43,7 @@ class HeldCall final : public Timed, public std::enable_shared_from_this<HeldCal
 
   grpc::ServerUnaryReactor* reactor() { return reactor_; }
 
-  // Finishes the call with what its response message holds. Returns false if the call has ended already.
+  // Finishes the call with `status` and the current contents of its response. Returns false if it had ended.
   bool Answer(const absl::Status& status) {
     if (finished_.exchange(true)) return false;
     CallTimer::OfProcess().Cancel(time_over_);

@@ -13,7 +13,7 @@ void ShortenOrders(const std::string& job, bool same_plan, v1::SynchronizeAgentR
     const bool follows =
         order.attempt() > 0 && order.directory() == AttemptDirectory(job, order.step(), order.attempt());
     if (follows) order.clear_directory();
-    // Nobody writes after an outcome.
+    // The agent writes nothing after the outcome, so it does not need the nonce.
     const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
     if (outcome) order.clear_attempt_nonce();
   }

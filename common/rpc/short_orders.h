@@ -1,4 +1,4 @@
-// Orders to an agent that leave out what it knows or can put together itself (RegisterAgentRequest.short_orders).
+// Shortens orders to an agent: omits fields that the agent knows or can compute (RegisterAgentRequest.short_orders).
 #ifndef CAIRN_COMMON_RPC_SHORT_ORDERS_H_
 #define CAIRN_COMMON_RPC_SHORT_ORDERS_H_
 
@@ -8,12 +8,11 @@
 
 namespace cairn {
 
-// Leaves out of whole orders what follows from the rest of them and from the job's name. `same_plan`: the current plan
-// is also that of the last answer that the agent has applied.
+// Removes from complete orders the fields that CompleteOrders can restore. `same_plan`: the current plan is the same as
+// in the last response that the agent has applied.
 void ShortenOrders(const std::string& job, bool same_plan, v1::SynchronizeAgentResponse& orders);
 
-// Puts back what is left out. `last_plan`: the current plan of the last answer that was applied. Whole orders stay as
-// they are.
+// Restores the omitted fields. `last_plan`: the current plan of the last applied response. Complete orders stay.
 void CompleteOrders(const std::string& job, const std::string& last_plan, v1::SynchronizeAgentResponse& orders);
 
 }  // namespace cairn

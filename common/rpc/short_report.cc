@@ -17,7 +17,7 @@ namespace {
 using google::protobuf::RepeatedPtrField;
 using google::protobuf::internal::WireFormatLite;
 
-// A coordinator that leaves more requests than this without an answer is sent whole states again.
+// After more unanswered requests than this, complete states are sent again.
 constexpr size_t kMostSent = 8;
 
 // Returns the bytes of each field of a serialized message, by the number of the field.
@@ -30,7 +30,7 @@ std::map<int, std::string_view> FieldsOf(const std::string& bytes) {
     const uint32_t tag = input.ReadTag();
     if (tag == 0 || !WireFormatLite::SkipField(&input, tag)) return fields;
     const auto end = static_cast<size_t>(input.CurrentPosition());
-    // A field of many values comes once for each, one after the other.
+    // A repeated field occurs once for each value, one after the other.
     std::string_view& field = fields[WireFormatLite::GetTagFieldNumber(tag)];
     const size_t from = field.empty() ? begin : static_cast<size_t>(field.data() - bytes.data());
     field = std::string_view(bytes).substr(from, end - from);
@@ -83,7 +83,7 @@ void ShortenSave(const std::vector<const v1::AgentState*>& known, const v1::Trai
 
 v1::AgentState Changes(const std::vector<const v1::AgentState*>& known, const v1::AgentState& state) {
   v1::AgentState changes = state;
-  // Lists stand for what there is now.
+  // Lists always hold all present entries.
   changes.clear_saves();
   changes.clear_loads();
   changes.clear_groups();
@@ -102,7 +102,7 @@ v1::AgentState Changes(const std::vector<const v1::AgentState*>& known, const v1
   return changes;
 }
 
-// Lists and messages are replaced, and not merged: otherwise a list would grow with every report that has it.
+// Clears the lists and messages of `save` that `change` has, so that merging replaces them and lists do not grow.
 void ClearReplaced(const v1::SaveState& change, v1::SaveState& save) {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   change.GetReflection()->ListFields(change, &fields);
@@ -130,7 +130,7 @@ void ReportShortener::Shorten(v1::SynchronizeAgentRequest& request) {
     std::vector<const v1::AgentState*> known;
     for (const Sent& sent : sent_) known.push_back(&sent.state);
     v1::AgentState changes = Changes(known, state);
-    // A field that was set and is not any more cannot be left out, so such a state is sent whole.
+    // A short report cannot say that a field is not set any more, so such a state is sent complete.
     const std::string wanted = state.SerializeAsString();
     const bool suffices = std::all_of(known.begin(), known.end(), [&](const v1::AgentState* each) {
       return WholeState(*each, changes).SerializeAsString() == wanted;

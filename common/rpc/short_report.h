@@ -1,4 +1,4 @@
-// Reports of an agent that leave out what its coordinator knows already (SynchronizeAgentRequest.base_sequence).
+// Shortens an agent's reports: omits fields that the coordinator already knows (SynchronizeAgentRequest.base_sequence).
 #ifndef CAIRN_COMMON_RPC_SHORT_REPORT_H_
 #define CAIRN_COMMON_RPC_SHORT_REPORT_H_
 
@@ -9,16 +9,16 @@
 
 namespace cairn {
 
-// Is the agent's side, and knows which of its states the coordinator may hold. That is the state of the last request
-// that was answered, or of any that was sent since, because a call that was given up may have come all the same. A
-// field that is the same in all of these is left out. Not thread-safe.
+// The agent's side. It remembers which states the coordinator may have: the state of the last answered request, and the
+// states of all requests since, because a request without an answer may have arrived all the same. A field that is
+// equal in all of these states is omitted. Not thread-safe.
 class ReportShortener {
  public:
-  // The agent has registered, so the coordinator holds nothing of it that counts. `allowed`: it takes short reports.
+  // Must be called after a registration, when the coordinator knows no state. `allowed`: it accepts short reports.
   void Begin(bool allowed);
-  // Leaves out of a request, which has the whole state and a sequence, what the coordinator knows.
+  // Removes from a request, which has the complete state and a sequence, the fields that the coordinator knows.
   void Shorten(v1::SynchronizeAgentRequest& request);
-  // The coordinator has answered the request with this sequence.
+  // Must be called when the coordinator has answered the request with this sequence.
   void OnAnswered(uint64_t sequence);
 
  private:
@@ -28,11 +28,11 @@ class ReportShortener {
   };
 
   bool allowed_ = false;
-  bool answered_ = false;  // the oldest of `sent_` was
+  bool answered_ = false;  // the oldest entry of `sent_` was answered
   std::deque<Sent> sent_;  // oldest first
 };
 
-// The coordinator's side: the whole state, if `known` is one that the agent may be taken to have sent before.
+// The coordinator's side: returns the complete state, from the state before (`known`) and a short report.
 v1::AgentState WholeState(v1::AgentState known, const v1::AgentState& changes);
 
 }  // namespace cairn

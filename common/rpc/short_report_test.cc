@@ -120,8 +120,8 @@ TEST(ReportShortenerTest, Shorten_AFieldIsUnset_IsWhole) {
   EXPECT_EQ(link.Call(state), 0u);
 }
 
-// The call with the second state may have come though it was given up. The third state is that of the first call again,
-// so whoever leaves out what is the same as then would leave the coordinator with the second.
+// The call with the second state may have arrived although it failed. The third state equals the first. If its fields
+// were omitted because they equal the first state's, the coordinator would keep the second state.
 TEST(ReportShortenerTest, Shorten_ACallWasGivenUp_HoldsForEitherState) {
   for (const bool came : {false, true}) {
     Link link;

@@ -18,13 +18,13 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMostHeaderBytes = 8192;
-// The question for health holds the name of a service.
+// The body of a health request holds the name of a service.
 constexpr size_t kMostBodyBytes = 512;
-constexpr size_t kPrefixBytes = 5;  // of each message of gRPC: a flag, and its length
+constexpr size_t kPrefixBytes = 5;  // before each gRPC message: a flag and the message's length
 constexpr int kServiceUnknown = 3;  // HealthCheckResponse.ServingStatus
 constexpr absl::string_view kHealth = "/grpc.health.v1.Health/";
 
-// gRPC sends texts in headers this way (PROTOCOL-HTTP2.md).
+// gRPC encodes texts in headers in this way (PROTOCOL-HTTP2.md).
 std::string PercentEncoded(absl::string_view text) {
   std::string encoded;
   for (const char c : text) {
@@ -37,7 +37,7 @@ std::string PercentEncoded(absl::string_view text) {
   return encoded;
 }
 
-// Returns the service of a HealthCheckRequest that is framed as gRPC does; nothing if it is none.
+// Returns the service of a framed HealthCheckRequest; nothing if the body is none.
 std::optional<std::string> ServiceIn(const std::string& body) {
   if (body.size() < kPrefixBytes || body[0] != 0) return std::nullopt;
   uint32_t length = 0;
@@ -59,7 +59,7 @@ std::optional<std::string> ServiceIn(const std::string& body) {
   return input.ConsumedEntireMessage() ? std::optional(service) : std::nullopt;
 }
 
-// A HealthCheckResponse, framed.
+// Returns a framed HealthCheckResponse.
 std::string HealthMessage(int status) { return std::string({0, 0, 0, 0, 2, 0x08, static_cast<char>(status)}); }
 
 std::vector<std::pair<std::string, std::string>> StatusHeaders(const absl::Status& status) {
@@ -122,7 +122,7 @@ struct StrangerSession::Callbacks {
     Self(user).OnBody(number, {reinterpret_cast<const char*>(bytes), length});
     return 0;
   }
-  // A call that is answered before the stranger has ended it ends with its answer.
+  // If a call was answered before the stranger has ended its side, this ends the call.
   static int Written(nghttp2_session* session, const nghttp2_frame* frame, void*) {
     if (frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
         nghttp2_session_get_stream_remote_close(session, frame->hd.stream_id) == 0) {
@@ -148,7 +148,7 @@ struct StrangerSession::Callbacks {
       const std::vector<nghttp2_nv> views = Views(*call.trailers);
       nghttp2_submit_trailer(session, number, views.data(), views.size());
     } else if (taken == 0) {
-      return NGHTTP2_ERR_DEFERRED;  // a Watch without news
+      return NGHTTP2_ERR_DEFERRED;  // a Watch call with nothing to send
     }
     return static_cast<ssize_t>(taken);
   }
@@ -210,7 +210,7 @@ void StrangerSession::Sent(size_t bytes) {
   if (sent_ < unsent_.size()) return;
   unsent_ = std::string();
   sent_ = 0;
-  if (!broken_) Write();  // what has come up meanwhile
+  if (!broken_) Write();  // frames that became possible meanwhile
 }
 
 void StrangerSession::End() {
@@ -224,7 +224,7 @@ void StrangerSession::OnHeaders(int32_t number, bool ended) {
   const std::string& path = found->second.path;
   const bool health =
       answers_.health != nullptr && (path == absl::StrCat(kHealth, "Check") || path == absl::StrCat(kHealth, "Watch"));
-  // There is no need to hear the rest of another call.
+  // Any other call is refused at once, without its body.
   if (!health) return Answer(number, answers_.refusal);
   if (ended) OnEnd(number);
 }
@@ -274,7 +274,7 @@ void StrangerSession::Tell(int32_t number, Call& call) {
   const std::optional<bool> serving = answers_.health->Of(*call.watched);
   const int status = !serving ? kServiceUnknown : *serving ? 1 : 2;
   if (status == std::exchange(call.told, status)) return;
-  call.messages = HealthMessage(status);  // in place of one that has not been framed
+  call.messages = HealthMessage(status);  // replaces a message that was not framed yet
   nghttp2_session_resume_data(session_, number);
 }
 
@@ -283,7 +283,7 @@ void StrangerSession::Tell() {
   for (auto& [number, call] : calls_) {
     if (call.watched) Tell(number, call);
   }
-  // A stranger who does not read hears the newest later.
+  // A stranger that has not read the last bytes gets the newest state later.
   if (unsent().empty()) Write();
 }
 

@@ -1,8 +1,8 @@
-// Speaks HTTP/2 with a stranger: tells whether this process is healthy, and refuses every other call.
+// Speaks HTTP/2 with a stranger: answers calls of the health service, and refuses every other call.
 //
-// gRPC's own server takes memory for whatever a caller sends: headers without an end, messages without an end, calls,
-// answers that nobody reads. Here all of it is bounded, so a stranger is served by this and never by gRPC. nghttp2
-// reads the frames; the limits are counted here, because they hold for whatever the bytes say.
+// gRPC's own server takes memory for endless headers, endless messages, any number of calls, and answers that the
+// caller never reads. This class bounds all of that, so strangers are served by it and never by gRPC. nghttp2 parses
+// the frames. The limits are counted here, on the raw bytes, so they hold for any input.
 #ifndef CAIRN_COMMON_RPC_STRANGER_SESSION_H_
 #define CAIRN_COMMON_RPC_STRANGER_SESSION_H_
 
@@ -23,20 +23,20 @@ struct nghttp2_session;
 
 namespace cairn {
 
-// One connection. It knows no socket and no clock. Not thread-safe.
+// One connection. It uses no socket and no clock. Not thread-safe.
 class StrangerSession {
  public:
-  // A connection ends when the stranger has sent so many bytes. A probe of Kubernetes sends some hundred.
+  // The connection ends when the stranger has sent this many bytes. A Kubernetes probe sends some hundred.
   static constexpr size_t kMostBytes = size_t{128} << 10;
-  // At most so many bytes are taken at once.
+  // The maximum number of bytes of one Take.
   static constexpr size_t kMostAtOnce = 4096;
-  // Further calls at the same time are refused.
+  // The maximum number of simultaneous calls. Further calls are refused.
   static constexpr size_t kMostCalls = 8;
 
-  // What strangers are told.
+  // The answers to strangers.
   struct Answers {
-    absl::Status refusal;       // of every call but those for health
-    const HealthBoard* health;  // may be null: then these are refused as well
+    absl::Status refusal;       // the error of every call except those of the health service
+    const HealthBoard* health;  // null: calls of the health service are refused too
   };
 
   // `answers` must outlive the session.
@@ -45,18 +45,19 @@ class StrangerSession {
   StrangerSession(const StrangerSession&) = delete;
   StrangerSession& operator=(const StrangerSession&) = delete;
 
-  // Takes what the stranger has sent, kMostAtOnce bytes at most, and only if nothing is unsent: a stranger who does not
-  // read is not heard. Returns whether the connection goes on. If not, what is unsent is the last that may be sent.
+  // Takes bytes from the stranger, kMostAtOnce at most. Must only be called while unsent() is empty, so a stranger who
+  // does not read cannot send more. Returns whether the connection continues. If not, the caller sends unsent() and
+  // closes the connection.
   bool Take(std::string_view bytes);
-  // Whether a call of this connection waits for changes of the health; then Tell must be called after each.
+  // Returns whether a Watch call waits for changes of the health. Then Tell must be called after each change.
   bool watches() const;
   void Tell();
-  // Says that the connection ends (GOAWAY).
+  // Adds a GOAWAY frame to unsent().
   void End();
 
-  // What has to be sent.
+  // Returns the bytes that must be sent next.
   std::string_view unsent() const { return std::string_view(unsent_).substr(sent_); }
-  // So many bytes of it have been sent.
+  // Removes the first `bytes` bytes of unsent(), which have been sent.
   void Sent(size_t bytes);
 
  private:
@@ -66,10 +67,10 @@ class StrangerSession {
     size_t header_bytes = 0;
     std::string body;
     bool answered = false;
-    std::optional<std::string> watched;  // the service, of a Watch
-    int told = -1;                       // what it was told last
-    std::string messages;                // that wait for being framed
-    std::optional<Headers> trailers;     // end the call behind the messages
+    std::optional<std::string> watched;  // the service that a Watch call waits for
+    int told = -1;                       // the last answer to that Watch; -1: none yet
+    std::string messages;                // that are not framed yet
+    std::optional<Headers> trailers;     // if set, they end the call after the messages
   };
   struct Callbacks;
 
@@ -79,7 +80,7 @@ class StrangerSession {
   void Answer(int32_t number, const absl::Status& status);
   void AnswerHealth(int32_t number, Call& call);
   void Tell(int32_t number, Call& call);
-  // Has nghttp2 write its frames.
+  // Makes nghttp2 write its frames to `unsent_`.
   void Write();
 
   const Answers& answers_;

@@ -130,7 +130,7 @@ class Listener {
 
 class StrangerSessionTest : public ::testing::Test {
  protected:
-  // Says it as the gate does: in pieces, and reading all answers. Returns whether the connection goes on.
+  // Sends bytes as the gate does: in pieces, and reads all answers. Returns whether the connection continues.
   bool Say(std::string_view bytes) {
     while (true) {
       const std::string unsent(session_.unsent());
@@ -149,7 +149,7 @@ class StrangerSessionTest : public ::testing::Test {
     }
   }
   bool Begin() { return Say(std::string(kPreface) + Frame(kSettings, 0, 0, "")); }
-  // Returns what it says when it has said so much of this, over and over.
+  // Sends `frames` again and again until the connection ends. Returns the number of bytes sent.
   size_t SaysUntilTheEnd(const std::string& frames) {
     size_t said = 0;
     while (said < (size_t{1} << 26) && Say(frames)) said += frames.size();
@@ -279,7 +279,7 @@ TEST_F(StrangerSessionTest, Take_NoHttp2_EndsTheConnection) {
   EXPECT_FALSE(Say("POST / HTTP/1.1\r\nHost: me\r\n\r\n      "));
 }
 
-// Whatever it sends without an end: the connection ends after so many bytes, and little is ever kept to be sent.
+// Whatever a stranger sends endlessly, the connection ends after kMostBytes, and few bytes ever wait to be sent.
 TEST_F(StrangerSessionTest, Take_HeadersWithoutAnEnd_EndsTheConnection) {
   ASSERT_TRUE(Begin());
   ASSERT_TRUE(Say(Frame(kHeaders, 0, 1, CallHeaders("/"))));

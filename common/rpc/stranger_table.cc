@@ -28,7 +28,7 @@ std::optional<StrangerTable::Number> StrangerTable::Victim(const std::string& gr
   const size_t own_size = own == groups_.end() ? 0 : own->second.size();
   const auto& [largest_size, largest_name] = *by_size_.rbegin();
   if (own_size == 0 && largest_size == 1) {
-    // Nobody has more than one, so the shares are equal already.
+    // Each group has one stranger, so the places are already shared fairly.
     if (!silent_.empty()) return *silent_.begin();
     const Number oldest = strangers_.begin()->first;
     return old_enough(oldest) ? std::optional(oldest) : std::nullopt;
@@ -36,7 +36,8 @@ std::optional<StrangerTable::Number> StrangerTable::Victim(const std::string& gr
   const Group& largest = own_size + 1 > largest_size ? own->second : groups_.at(largest_name);
   if (!largest.silent.empty()) return *largest.silent.begin();
   const Number oldest = *largest.speaking.begin();
-  // A newcomer whose group would not be the smaller one afterwards has no better right than who is there.
+  // With the newcomer, its group must still be smaller than the largest one. Otherwise the oldest stranger keeps its
+  // place.
   const bool has_right = own_size + 1 < largest_size;
   return has_right || old_enough(oldest) ? std::optional(oldest) : std::nullopt;
 }

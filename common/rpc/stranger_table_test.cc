@@ -129,8 +129,8 @@ TEST_F(StrangerTableTest, Remove_ItWasForgottenBefore_DoesNothing) {
   EXPECT_EQ(table_.size(), 0);
 }
 
-// Whatever comes and goes: never more than the limit are there, and a newcomer of a group that has nobody gets a place
-// whenever another group has two.
+// In any sequence of calls the table never exceeds its limit, and a newcomer of an empty group gets a place whenever
+// another group has two.
 TEST(StrangerTablePropertyTest, Admit_ManyRandomTurns_KeepsTheBoundAndTheShares) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);

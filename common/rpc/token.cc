@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<std::string>> ReadTokenFile(const std::string& path) 
     if (!next.empty()) metadata.emplace_back("next", next);
     return MakeError(Reason::kBadToken, absl::StrCat("the token file ", path, " ", why), metadata);
   };
-  // A mounted Secret belongs to root and has mode 0644, unless the pod says otherwise.
+  // A mounted Kubernetes Secret belongs to root and has mode 0644, unless the pod sets another mode.
   const std::string accepted = absl::StrCat(
       "Let this process (user ", geteuid(), ") read it and others not: mode 0400 or 0600 with this user as ",
       "its owner, or 0440 with a group of this process. For a Secret of Kubernetes set `defaultMode: 0440` ",
@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<std::string>> ReadTokenFile(const std::string& path) 
     return fault(absl::StrCat("cannot be read: ", std::generic_category().message(errno)));
   }
   const std::string mode = absl::StrCat("0", absl::StrFormat("%o", info.st_mode & 0777));
-  // The open of a FIFO would wait for whoever writes to it.
+  // O_NONBLOCK: opening a FIFO would wait for a writer.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file.valid() || fstat(file.get(), &info) != 0) {
     return fault(absl::StrCat("cannot be read by this process: it has mode ", mode), accepted);

@@ -1,4 +1,4 @@
-// Reads the secrets that coordinator, agents and commands share (--token-file), and compares that of a web page.
+// Reads the tokens that coordinator, agents and commands share (--token-file), and compares tokens.
 #ifndef CAIRN_COMMON_RPC_TOKEN_H_
 #define CAIRN_COMMON_RPC_TOKEN_H_
 
@@ -10,16 +10,16 @@
 
 namespace cairn {
 
-// A file of tokens has one, or two while they are changed: the new one, then the one before.
+// The maximum number of tokens in a file. While the token is changed there are two: the new one, then the previous one.
 inline constexpr size_t kMaxTokens = 2;
 
-// Returns the tokens of a file, one a line, without blanks around them, which is never empty. UNAUTHENTICATED
-// (BAD_TOKEN): the file is unreadable, or can be read by others than its owner and group; it holds no token, one that
-// is shorter than 16 characters, or more than kMaxTokens.
+// Returns the tokens of a file, at least one. The file has one token a line; blanks around a token are ignored.
+// UNAUTHENTICATED (BAD_TOKEN): the file is unreadable, can be read by others than its owner and group, holds no token,
+// holds more than kMaxTokens, or holds a token of less than 16 characters.
 absl::StatusOr<std::vector<std::string>> ReadTokenFile(const std::string& path);
 
-// Returns whether `given` is right. If `expected` is empty, anything is. It takes equally long for all wrong tokens of
-// one length.
+// Returns whether `given` equals `expected`. If `expected` is empty, every token is accepted. The time does not depend
+// on where two tokens of the same length differ.
 bool TokenMatches(std::string_view expected, std::string_view given);
 
 }  // namespace cairn

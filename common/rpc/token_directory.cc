@@ -64,7 +64,7 @@ std::string FileName(const std::string& address) {
   return name.substr(0, 200);
 }
 
-// Returns whether the loopback socket that a copy is named after refuses a connection. False for any other name.
+// Returns whether nothing listens at the loopback address that is a copy's name. False for any other name.
 bool IsRefused(const std::string& file) {
   const size_t cut = file.rfind('_');
   int port = 0;
@@ -84,7 +84,7 @@ bool IsRefused(const std::string& file) {
                                 : connect(tried.get(), reinterpret_cast<const sockaddr*>(&six), sizeof(six));
   if (connected == 0) return false;
   if (errno != EINPROGRESS) return errno == ECONNREFUSED;
-  // Loopback refuses at once, so if the connection has to wait, somebody listens.
+  // Loopback refuses a connection at once, so if the connection has to wait, something listens.
   constexpr int kPatienceMs = 100;
   pollfd polled = {tried.get(), POLLOUT, 0};
   int error = 0;
@@ -97,7 +97,7 @@ void RemoveOld(int directory, time_t now) {
   UniqueFd again(RetryInterrupted([&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   DIR* list = again.valid() ? fdopendir(again.get()) : nullptr;
   if (list == nullptr) return;
-  again.release();  // belongs to the list now
+  again.release();  // the list owns it now
   while (const dirent* entry = readdir(list)) {
     struct stat info;
     if (StatIn(directory, entry->d_name, info) == 0 && S_ISREG(info.st_mode) &&
@@ -129,7 +129,7 @@ TokenDirectory TokenDirectory::OfThisUser() {
   std::vector<std::string> bases;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && runtime[0] == '/') bases.push_back(runtime);
-  // These bases let a shell without XDG_RUNTIME_DIR (cron, ssh with a command) find what a session has put there.
+  // With these bases a shell without XDG_RUNTIME_DIR (cron, ssh with a command) finds the copies of a login session.
   for (std::string base : {absl::StrCat("/run/user/", uid), std::string("/tmp")}) {
     if (std::find(bases.begin(), bases.end(), base) == bases.end()) bases.push_back(std::move(base));
   }
@@ -143,8 +143,7 @@ std::string TokenDirectory::PathOf(const std::string& base) const {
 absl::StatusOr<UniqueFd> TokenDirectory::Open(const std::string& base, bool make) const {
   UniqueFd directory(OpenNamedDirectory(base));
   if (!directory.valid()) return CannotOpen(errno);
-  // Agents keep their sockets in the outer directory, which --allow-uid lets others list; the inner one is always
-  // closed.
+  // Agents keep their sockets in the outer directory. With --allow-uid others may enter it, but never the inner one.
   CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), absl::StrCat("cairn-", uid_), uid_, make));
   CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), kTokens, uid_, make));
   if (make && fchmod(directory.get(), 0700) != 0) return Unusable(errno);
@@ -233,8 +232,7 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
     for (const std::string& each : CanonicalAddresses(address)) {
       const std::string name = FileName(each), taken = NewTemporaryName();
       if (!owned(directory, name)) continue;
-      // The next coordinator at this address may put its own copy now. So the file is moved aside first, and is looked
-      // at there.
+      // The next coordinator here may put its own copy now. So the file is first renamed, then its owner is checked.
       if (renameat(directory, name.c_str(), directory, taken.c_str()) != 0) continue;
       if (!owned(directory, taken)) renameat2(directory, taken.c_str(), directory, name.c_str(), RENAME_NOREPLACE);
       UnlinkIn(directory, taken);

@@ -195,7 +195,7 @@ TEST_F(TokenDirectoryTest, TokenCopy_AnotherOwner_IsNotRemoved) {
     TokenCopy first(Directory(), kAddress);
     ASSERT_TRUE(first.Renew(kToken).ok());
     std::filesystem::remove(File());
-    ASSERT_TRUE(first.Renew(kToken).ok());  // after somebody has tidied it away
+    ASSERT_TRUE(first.Renew(kToken).ok());  // after the file was deleted
     EXPECT_EQ(Without(), "");
   }
   EXPECT_EQ(count(), 0);

@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<std::string>> MakeRootToken(ConfinedDirectory& root) 
   if (!root.Exists(kRootTokenPath)) {
     CAIRN_RETURN_IF_ERROR(ReadOrMakeSecret(root, kRootTokenPath).status());
   } else {
-    // The process that made it may have ended before its name was durable.
+    // The process that made the file may have ended before its name was durable.
     CAIRN_RETURN_IF_ERROR(root.SettleDirectory(".cairn"));
   }
   return ReadRootTokens(root);

@@ -1,4 +1,4 @@
-// Finds the tokens by which a process proves itself to its peers: those that it was given, or those that it finds.
+// Finds the tokens by which a process proves itself to its peers: those of --token-file, or at the usual places.
 #ifndef CAIRN_COMMON_RPC_TOKEN_SOURCE_H_
 #define CAIRN_COMMON_RPC_TOKEN_SOURCE_H_
 
@@ -14,54 +14,54 @@
 
 namespace cairn {
 
-// A coordinator keeps the token that it has made here, below its root.
+// The path below a root where a coordinator keeps the token that it has made.
 inline constexpr char kRootTokenPath[] = ".cairn/token";
 
-// Returns the tokens of the root, and makes one at the first call. Only the holder of the root's lock may call it.
-// UNAUTHENTICATED (BAD_TOKEN): others can read it (the file system may keep no modes), or the file holds something else
-// than one or two tokens. Else the errors of storage.
+// Returns the tokens of the root; makes one if there is none. Only the holder of the root's lock may call it.
+// UNAUTHENTICATED (BAD_TOKEN): other users can read the file (the file system may not support modes), or the file does
+// not hold one or two tokens. Else the errors of ConfinedDirectory.
 absl::StatusOr<std::vector<std::string>> MakeRootToken(ConfinedDirectory& root);
 
 struct TokenPlaces {
   bool insecure = false;  // --insecure: there is no token
-  std::string file;       // --token-file; without it the token is looked for
-  std::string address;    // first by the coordinator's address in this user's runtime directory, if it is given,
-  std::string root;       // then below this root, if it is given
+  std::string file;       // --token-file; if empty, tokens are searched for:
+  std::string address;    // first in the TokenDirectory, by the coordinator's address, if not empty,
+  std::string root;       // then below this root, if not empty
 };
 
-// Tokens to try, best first; empty if none was found.
+// Tokens to try.
 struct TokenCandidates {
   std::vector<std::string> tokens;
-  std::string searched;  // tells people where there was no token, and why; empty with a file or --insecure
+  std::string searched;  // says for people where no token was found, and why; empty with a file or --insecure
 };
-// UNAUTHENTICATED (BAD_TOKEN): the file that was named cannot be used.
+// UNAUTHENTICATED (BAD_TOKEN): `places.file` cannot be used.
 absl::StatusOr<TokenCandidates> FindTokens(const TokenPlaces& places,
                                            const TokenDirectory& directory = TokenDirectory::OfThisUser());
 
-// Adds to the message of `refused`, a BAD_TOKEN, where a token was looked for.
+// Adds to the message of `refused`, a BAD_TOKEN, where tokens were searched for.
 absl::Status ExplainRefusal(const absl::Status& refused, const TokenCandidates& candidates);
 
-// The tokens of a process, by which it proves itself and asks others to. They may change while it runs: an operator
-// writes another token into the file, or another coordinator comes to the address. Thread-safe.
+// The tokens of a process: it proves itself by them, and others must prove themselves by them. They may change while it
+// runs: an operator writes another token into the file, or another coordinator starts at the address. Thread-safe.
 class TokenSource : public std::enable_shared_from_this<TokenSource> {
  public:
   // Fails as FindTokens.
   static absl::StatusOr<std::shared_ptr<TokenSource>> Open(TokenPlaces places);
-  // These tokens, for ever. With none, as with --insecure.
+  // Returns a source of fixed tokens. No tokens mean the same as --insecure.
   static std::shared_ptr<TokenSource> Of(std::vector<std::string> tokens);
 
   bool insecure() const { return places_.insecure; }
   std::vector<std::string> tokens() const;
-  // Returns the keys of all tokens now; null if there is none.
+  // Returns the keys of all current tokens; null if there is no token.
   std::shared_ptr<const PeerKeys> Keys(ServerRole role) const;
 
-  // Reads all places again, and blocks meanwhile. Returns whether there are other tokens now. Where they cannot be
-  // read, those that were read last stay, and the log says so (token_unreadable).
+  // Reads all places again. Blocks. Returns whether the tokens have changed. If they cannot be read, the last ones stay
+  // in use, and the log says so (token_unreadable).
   bool Reload();
-  // Does so soon, on another thread, unless it is being done already. A server calls it every few seconds.
+  // Calls Reload on another thread, unless it is already running. A server calls this every few seconds.
   void ReloadSoon();
 
-  // Adds to `refused`, a BAD_TOKEN, where tokens were looked for last.
+  // Adds to `refused`, a BAD_TOKEN, where tokens were searched for last.
   absl::Status Explain(const absl::Status& refused) const;
 
  private:
@@ -74,7 +74,7 @@ class TokenSource : public std::enable_shared_from_this<TokenSource> {
   std::shared_ptr<const PeerKeys> coordinator_keys_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const PeerKeys> agent_keys_ ABSL_GUARDED_BY(mutex_);
   bool reloading_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string told_ ABSL_GUARDED_BY(mutex_);  // the error that the log says
+  std::string told_ ABSL_GUARDED_BY(mutex_);  // the last error in the log; empty if there was none
 };
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// How bytes went between ranks, as it is told to trainers and people.
+// Which transports moved bytes between ranks, for trainers and people.
 #ifndef CAIRN_COMMON_RPC_TRANSPORT_USE_H_
 #define CAIRN_COMMON_RPC_TRANSPORT_USE_H_
 
@@ -10,9 +10,9 @@
 namespace cairn {
 
 struct TransportUse {
-  // They ascend, and each stands here once. There are none if no bytes came from another rank.
+  // Ascending, without duplicates. Empty if no bytes came from another rank.
   std::vector<v1::Transport> transports;
-  // Says for people why bytes went over gRPC although NCCL was wanted; else empty.
+  // Why bytes were sent over gRPC although NCCL was wanted, for people; else empty.
   std::string nccl_refusal;
 
   bool operator==(const TransportUse&) const = default;

@@ -1,4 +1,4 @@
-// Collects the faults of one input, which are found in one pass and reported together.
+// Collects all faults of one input, so that they are reported together.
 #ifndef CAIRN_COMMON_STATUS_FAULT_H_
 #define CAIRN_COMMON_STATUS_FAULT_H_
 
@@ -18,7 +18,7 @@ struct Fault {
   std::vector<int> ranks;       // those that declared it, ascending; may be empty
   std::vector<int64_t> offset;  // the region in elements of the global tensor; empty if none
   std::vector<int64_t> shape;
-  std::string message;  // is complete by itself: names tensor, ranks, region
+  std::string message;  // complete without the other fields: names tensor, ranks and region
 };
 
 // Returns "rank 3", or "ranks 0, 1", as messages name them: see JoinRanks.
@@ -34,9 +34,9 @@ class FaultList {
   size_t total() const { return total_; }
   const std::vector<Fault>& faults() const { return faults_; }
 
-  // Returns OK if there is no fault; else the first fault's reason with its message and those of as many others as fit.
-  // The metadata "tensor" (which may be the name of an object) and "ranks" are those of the first; "faults" says how
-  // many there are in all. Older readers find the name under "name".
+  // Returns OK if there is no fault. Else returns an error with the reason of the first fault, its message, and the
+  // messages of as many others as fit. The metadata "tensor" (it may also name an object) and "ranks" are those of the
+  // first fault. "faults" is the total number of faults. "name" is the same as "tensor", for older readers.
   absl::Status ToStatus() const;
 
  private:

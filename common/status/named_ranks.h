@@ -1,4 +1,4 @@
-// Reads which ranks an error is about.
+// Reads which ranks an error names.
 #ifndef CAIRN_COMMON_STATUS_NAMED_RANKS_H_
 #define CAIRN_COMMON_STATUS_NAMED_RANKS_H_
 
@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Returns the ranks of the metadata "ranks", for example "0, 3", in its order. It reads as far as they are ranks: the
-// error may come from the wire. Empty if there are none.
+// Returns the ranks in the metadata "ranks", for example "0, 3", in the same order; empty if there are none. The error
+// may come from the wire, so reading stops at the first entry that is no rank.
 std::vector<int> RanksNamedIn(const absl::Status& error);
 
 }  // namespace cairn

@@ -69,18 +69,19 @@ constexpr ReasonInfo kTable[] = {
      "The last committed step had names that this save lacks.",
      "Put them back (offloaded optimizer states?), or save with allow_dropped_names=True."},
     {Reason::kNameCollision, "NAME_COLLISION", absl::StatusCode::kInvalidArgument,
-     "One name was declared twice with different content.",
+     "One name was declared twice with different contents.",
      "Give each tensor a name of its own; shift local expert numbers to global ones."},
     {Reason::kAliasUnresolved, "ALIAS_UNRESOLVED", absl::StatusCode::kInvalidArgument,
-     "An alias points to no declared tensor, or in a circle.", "Declare the tensor that the alias names."},
+     "An alias names no declared tensor, or aliases name each other in a circle.",
+     "Declare the tensor that the alias names."},
     {Reason::kObjectMismatch, "OBJECT_MISMATCH", absl::StatusCode::kFailedPrecondition,
      "An object that is the same on all ranks differs between ranks.", "Wrap it in cairn.per_rank, or make it equal."},
     {Reason::kMissingNames, "MISSING_NAMES", absl::StatusCode::kNotFound,
-     "The target wants names that the checkpoint does not have.",
-     "Compare the names with `cairn show JOB@STEP --tensors`, those of other values with `cairn show JOB@STEP "
-     "--objects`, and map those that have changed; strict=False leaves what is missing as it is."},
+     "The target has names that the checkpoint does not have.",
+     "Compare the names with `cairn show JOB@STEP --tensors` (`--objects` for values that are no tensors), and map "
+     "names that have changed. With strict=False the missing values stay as they are."},
     {Reason::kUnexpectedNames, "UNEXPECTED_NAMES", absl::StatusCode::kFailedPrecondition,
-     "The checkpoint has tensors, or values in dicts with tensors, that the target does not want.",
+     "The checkpoint has tensors, or values in dicts with tensors, that the target does not have.",
      "Give the state a place for them, load with strict=False, or remove tensors by a mapping."},
     {Reason::kEmptyLayout, "EMPTY_LAYOUT", absl::StatusCode::kInvalidArgument, "No rank declared any tensor or object.",
      "Pass a state that holds something."},
@@ -104,19 +105,18 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kStaleIncarnation, "STALE_INCARNATION", absl::StatusCode::kAborted,
      "A newer process has taken this rank's place.", "Stop the old process."},
     {Reason::kRankLate, "RANK_LATE", absl::StatusCode::kDeadlineExceeded,
-     "Ranks made no progress for the phase timeout, or kept others waiting for longer than these had given them.",
-     "Look at the named ranks: no agent, stopped, swapped, a slow disk, or a call of save or load that was never made? "
-     "Then try again; `cairn status JOB` shows who is waited for."},
-    {Reason::kRankLost, "RANK_LOST", absl::StatusCode::kUnavailable,
-     "Ranks' agents were not heard of for the lease time.",
+     "Ranks made no progress for the phase timeout, or kept other ranks waiting for longer than the others' timeout.",
+     "Look at the named ranks. Is there no agent, is a process stopped or swapped out, is the disk slow, or did the "
+     "rank never call save or load? Then try again. `cairn status JOB` shows which ranks the others wait for."},
+    {Reason::kRankLost, "RANK_LOST", absl::StatusCode::kUnavailable, "Agents have sent nothing for the lease time.",
      "Restart the named agents; the next save works when all are back."},
     {Reason::kTrainerLost, "TRAINER_LOST", absl::StatusCode::kAborted, "A trainer ended before its state was staged.",
      "Restart the job; its load takes the last committed step."},
     {Reason::kStepCommitted, "STEP_COMMITTED", absl::StatusCode::kAlreadyExists,
-     "The step has a committed checkpoint already.",
+     "The step already has a committed checkpoint.",
      "Save another step. To replace this one, save it with overwrite=True on all ranks."},
     {Reason::kStepPassed, "STEP_PASSED", absl::StatusCode::kFailedPrecondition,
-     "A rank's training has passed the step.", "Ask for a later step, or for none and let the ranks agree."},
+     "A rank's training has passed the step.", "Request a later step, or no step: then the ranks agree on one."},
     {Reason::kStepRefused, "STEP_REFUSED", absl::StatusCode::kAborted,
      "The ranks did not agree on a step to save at in time.",
      "Check that a trainer runs on every rank and reports its steps by `client.report_step`, then save again."},
@@ -124,7 +124,7 @@ constexpr ReasonInfo kTable[] = {
      "Another save of the job holds the staging buffers.",
      "Wait until it has ended, then save again; `cairn status JOB` shows it."},
     {Reason::kSaveCancelled, "SAVE_CANCELLED", absl::StatusCode::kCancelled, "The save was cancelled.",
-     "Save again if the checkpoint is wanted; those before it stay as they are."},
+     "Save again if you want the checkpoint; earlier ones stay as they are."},
     {Reason::kSuperseded, "SUPERSEDED", absl::StatusCode::kAborted, "A later save of the job made this one pointless.",
      "Wait for the later one."},
     {Reason::kCoordinatorRestarted, "COORDINATOR_RESTARTED", absl::StatusCode::kAborted,
@@ -142,8 +142,8 @@ constexpr ReasonInfo kTable[] = {
      "The checkpoint is being loaded, so it is not deleted.",
      "Try again when the load has ended; `cairn status JOB` shows it."},
     {Reason::kRetentionUnreadable, "RETENTION_UNREADABLE", absl::StatusCode::kDataLoss,
-     "The job's policy of what is kept cannot be read, so nothing is deleted by it.",
-     "Set it anew by `cairn retention JOB`."},
+     "The job's retention policy cannot be read, so nothing is deleted by it.",
+     "Set it again by `cairn retention JOB`."},
     {Reason::kJobNotFound, "JOB_NOT_FOUND", absl::StatusCode::kNotFound,
      "No agent of this job is registered, and it has no checkpoint.",
      "`cairn jobs` lists the jobs that the coordinator knows; check the job's name and the coordinator's address."},
@@ -162,125 +162,127 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kBadSafetensors, "BAD_SAFETENSORS", absl::StatusCode::kDataLoss, "A file is not valid safetensors.",
      "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
     {Reason::kBadForeignFile, "BAD_FOREIGN_FILE", absl::StatusCode::kDataLoss,
-     "A file of another library's checkpoint is not what its format says.",
-     "Open it with the library that wrote it to see whether it is whole; take another copy or an earlier step."},
+     "A file of another library's checkpoint does not follow its format.",
+     "Open it with the library that wrote it to see whether it is damaged. If so, use another copy or an earlier "
+     "step."},
     {Reason::kManifestCorrupt, "MANIFEST_CORRUPT", absl::StatusCode::kDataLoss,
      "A manifest cannot be read or fails its checksum.",
-     "Stop the coordinator and run `cairn repair JOB@STEP --root ROOT`, which makes the manifest anew if all bins are "
-     "whole; else load an earlier step."},
+     "Stop the coordinator and run `cairn repair JOB@STEP --root ROOT`, which rebuilds the manifest if all bins are "
+     "undamaged; else load an earlier step."},
     {Reason::kFormatTooNew, "FORMAT_TOO_NEW", absl::StatusCode::kFailedPrecondition,
      "A newer version of Cairn wrote this.", "Use that version or a later one."},
     {Reason::kNoSpace, "NO_SPACE", absl::StatusCode::kResourceExhausted, "The file system or a quota is full.",
-     "Free space, for example by `cairn delete` of old steps. What a failed save has written goes when its agents have "
-     "stopped, and the files of a deleted step when no load can read them: that may take two leases, 20 s by default."},
+     "Free space, for example by `cairn delete` of old steps. The files of a failed save are removed when its "
+     "agents have stopped, and those of a deleted step when no load can read them: that may take two leases, 20 s "
+     "by default."},
     {Reason::kStorageReadOnly, "STORAGE_READ_ONLY", absl::StatusCode::kFailedPrecondition,
      "The storage cannot be written.", "Mount it writable, or correct its permissions."},
     {Reason::kStorageError, "STORAGE_ERROR", absl::StatusCode::kUnavailable, "The storage failed with another error.",
-     "Look at what the system says in the message, and at the file system."},
+     "Look at the system's error in the message, and at the file system."},
     {Reason::kFsyncFailed, "FSYNC_FAILED", absl::StatusCode::kDataLoss,
-     "The storage lost data that it had taken; the file was given up.", "Check the disk, then try again."},
+     "The storage lost data that it had accepted, so the file was discarded.", "Check the disk, then try again."},
     {Reason::kNoAtomicCreate, "NO_ATOMIC_CREATE", absl::StatusCode::kFailedPrecondition,
      "The file system has neither link nor rename-without-replace, so a commit could not be made safe.",
      "Use another file system for --root."},
-    {Reason::kPathEscape, "PATH_ESCAPE", absl::StatusCode::kInvalidArgument, "A path leaves its directory.",
+    {Reason::kPathEscape, "PATH_ESCAPE", absl::StatusCode::kInvalidArgument, "A path leads out of its directory.",
      "Remove symbolic links and '..' below --root."},
     {Reason::kRootInUse, "ROOT_IN_USE", absl::StatusCode::kFailedPrecondition, "Another coordinator serves this root.",
-     "Stop it first, or give this one another --root; a frozen one must be killed."},
+     "Stop the other coordinator first (kill it if it is frozen), or give this one another --root."},
     {Reason::kRootMismatch, "ROOT_MISMATCH", absl::StatusCode::kFailedPrecondition,
-     "Coordinator and agent do not see one storage below their roots, or an attempt's directory is another's.",
+     "Coordinator and agent see different storage below their roots, or an attempt's directory belongs to another "
+     "attempt.",
      "Mount the same storage at --root on the machines named, then restart the agents there."},
     {Reason::kStorageStalled, "STORAGE_STALLED", absl::StatusCode::kUnavailable,
-     "The coordinator's storage has not answered for --storage-timeout. While a save is COMMITTING, how it ends is not "
-     "known yet.",
-     "Look at the file system of --root; a save that is COMMITTING ends by itself when it answers. Do not delete files "
-     "of the step."},
+     "The coordinator's storage has not answered for --storage-timeout. The outcome of a save that is COMMITTING is "
+     "not known yet.",
+     "Look at the file system of --root. When it answers, a save that is COMMITTING ends by itself. Do not delete "
+     "files of the step."},
     {Reason::kCommitUnproven, "COMMIT_UNPROVEN", absl::StatusCode::kFailedPrecondition,
-     "Nothing that is left of a damaged outcome proves that the step was ever committed.",
+     "An outcome is so damaged that nothing proves that the step was committed.",
      "If you know that it was, run `cairn repair JOB@STEP --root ROOT --assume-committed`."},
     {Reason::kMemoryLimit, "MEMORY_LIMIT", absl::StatusCode::kResourceExhausted,
-     "Memory, a thread or a file descriptor that is needed is above --memory-budget or a limit of container or "
+     "There is no memory, thread or file descriptor left within --memory-budget or a limit of the container or "
      "process.",
      "Raise what the message names: --memory-budget, the container's memory or pids, ulimit -n, -u or -v."},
     {Reason::kMemoryUnsealed, "MEMORY_UNSEALED", absl::StatusCode::kFailedPrecondition,
-     "Memory that was lent for reading could still be written by others, so it is not read.",
+     "Another process could still write to memory that an agent offers for reading, so it is not read.",
      "Use agents of this version, on Linux 5.3 or newer."},
     {Reason::kSocketDirectory, "SOCKET_DIRECTORY", absl::StatusCode::kFailedPrecondition,
      "The directory of the local socket cannot be used.", "Give a directory that this user owns with mode 0700."},
     {Reason::kPeerUid, "PEER_UID", absl::StatusCode::kPermissionDenied,
-     "A process of another user connected to the local socket, or wants files that its agent may read for itself only.",
+     "A process of another user connected to the local socket, or requests files that the agent may only read for "
+     "its own user.",
      "Run trainer and agent as one user, or start the agent with --allow-uid; for imports also --import-root."},
     {Reason::kBadToken, "BAD_TOKEN", absl::StatusCode::kUnauthenticated,
-     "The token is missing or wrong, or the other side does not prove that it knows it.",
+     "The token is missing or wrong, or the other side does not prove that it knows the token.",
      "Run as the coordinator's user, or give all parts the same --token-file (<root>/.cairn/token is one)."},
     {Reason::kNotLoopback, "NOT_LOOPBACK", absl::StatusCode::kFailedPrecondition,
      "An address other than loopback needs a token.", "Start with --token-file, or listen on 127.0.0.1."},
     {Reason::kCoordinatorUnreachable, "COORDINATOR_UNREACHABLE", absl::StatusCode::kUnavailable,
      "The coordinator did not answer.",
-     "Check --coordinator or CAIRN_COORDINATOR, and that it runs; its log says why it ended."},
+     "Check --coordinator or CAIRN_COORDINATOR, and that the coordinator runs. Its log says why it ended."},
     {Reason::kOverloaded, "OVERLOADED", absl::StatusCode::kResourceExhausted,
-     "The coordinator has more to do than it can at this moment; its answer says when to call again.",
-     "Agents call again by themselves. If it stays so, give the coordinator more processors, or its jobs longer "
+     "The coordinator is too busy at this moment; its answer says when to call again.",
+     "Agents call again by themselves. If this continues, give the coordinator more processors, or its jobs longer "
      "leases."},
     {Reason::kAgentUnreachable, "AGENT_UNREACHABLE", absl::StatusCode::kUnavailable, "The agent did not answer.",
-     "Check its address (trainers: CAIRN_AGENT), and that it runs; its log says why it ended."},
+     "Check the agent's address (trainers: CAIRN_AGENT), and that the agent runs. Its log says why it ended."},
     {Reason::kTransportFailed, "TRANSPORT_FAILED", absl::StatusCode::kUnavailable,
      "Bytes could not be exchanged between two agents.", "Look at both agents' logs and the network between them."},
     {Reason::kTimedOut, "TIMED_OUT", absl::StatusCode::kDeadlineExceeded,
      "The caller's own timeout passed; the outcome is unknown.", "`cairn status JOB` says how it goes on."},
     {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.",
-     "Do it again if it is still wanted."},
+     "Run it again if you still want it."},
     {Reason::kDeviceError, "DEVICE_ERROR", absl::StatusCode::kUnavailable,
      "A call of the GPU's driver failed, or there is no driver for an array that is on a GPU.",
      "Look at what the message names. After CUDA_ERROR_ILLEGAL_ADDRESS or a launch failure restart the trainer: its "
      "context is broken."},
     {Reason::kDeviceStalled, "DEVICE_STALLED", absl::StatusCode::kDeadlineExceeded,
-     "The GPU's driver did not do a copy, or did not pin memory, in time.",
-     "Save again, with a larger timeout if the GPU is busy; if it goes on, look at the GPU with nvidia-smi and restart "
-     "the "
-     "trainer."},
+     "The GPU's driver did not finish a copy, or did not pin memory, in time.",
+     "Save again, with a larger timeout if the GPU is busy. If it happens again, look at the GPU with nvidia-smi "
+     "and restart the trainer."},
     {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
-     "A tensor changed on the GPU while a save copied it, or its copy differs from what the GPU has summed; nothing "
-     "was committed.",
-     "In a save with overlap= call saving.before_update() ahead of whatever changes the tensor outside of its "
-     "optimizer's step; in another one change nothing until save() returns."},
+     "A tensor changed on the GPU while a save copied it: the checksums of GPU and copy differ. Nothing was "
+     "committed.",
+     "In a save with overlap=, call saving.before_update() before any change of the tensor outside of its "
+     "optimizer's step. In another save change nothing until save() returns."},
     {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
-     "An agent has --nccl=require (or --nccl-saves=require, for a save), and the bytes of an operation cannot go over "
-     "NCCL.",
+     "An agent has --nccl=require (or --nccl-saves=require, for a save), and an operation cannot use NCCL.",
      "Mend what the message says, or give the agents --nccl=auto (--nccl-saves=auto)."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
-     "A mapping statement cannot be parsed.", "Correct the statement at the position named."},
+     "A mapping statement cannot be parsed.", "Correct the statement at the named position."},
     {Reason::kMappingMacro, "MAPPING_MACRO", absl::StatusCode::kInvalidArgument,
      "A macro of a mapping cannot be expanded.", "Correct the statement as the message says."},
     {Reason::kMappingUnknownName, "MAPPING_UNKNOWN_NAME", absl::StatusCode::kNotFound,
-     "A mapping names a tensor that does not exist.", "Correct the name; the message suggests near ones."},
+     "A mapping names a tensor that does not exist.", "Correct the name; the message suggests similar ones."},
     {Reason::kMappingShape, "MAPPING_SHAPE", absl::StatusCode::kInvalidArgument,
      "Shapes do not fit a mapping's operation.", "Correct axis, sizes or permutation."},
     {Reason::kMappingDtype, "MAPPING_DTYPE", absl::StatusCode::kInvalidArgument,
      "Dtypes do not fit a mapping's operation.", "Add the cast that the message names."},
     {Reason::kMappingUncovered, "MAPPING_UNCOVERED", absl::StatusCode::kFailedPrecondition,
-     "Wanted names come from no statement and no source tensor.", "Map them, or add them with `_ -> name`."},
+     "Target names come from no statement and from no source tensor.", "Map them, or add them with `_ -> name`."},
     {Reason::kMappingRange, "MAPPING_RANGE", absl::StatusCode::kOutOfRange,
      "A target reaches outside the tensor that a mapping gives it.",
      "Look for a missing transpose or a wrong number of shards."},
     {Reason::kInputUnreadable, "INPUT_UNREADABLE", absl::StatusCode::kNotFound, "An input file cannot be read.",
      "Check the path and its permissions."},
     {Reason::kBadJsonLine, "BAD_JSON_LINE", absl::StatusCode::kInvalidArgument, "A line is not JSON, or lacks the key.",
-     "Correct the line named."},
+     "Correct the named line."},
     {Reason::kInvalidUtf8, "INVALID_UTF8", absl::StatusCode::kInvalidArgument,
      "Text is not valid UTF-8 and the policy is to stop.",
      "Correct the text, or choose another --invalid-utf8 policy."},
     {Reason::kBadTokenizer, "BAD_TOKENIZER", absl::StatusCode::kInvalidArgument, "A tokenizer's files cannot be used.",
-     "Check the files named."},
+     "Check the named files."},
     {Reason::kBadPattern, "BAD_PATTERN", absl::StatusCode::kInvalidArgument,
      "A regular expression cannot be compiled or matches too much.", "Correct --pattern."},
     {Reason::kIndexCorrupt, "INDEX_CORRUPT", absl::StatusCode::kDataLoss,
      "An .idx file is not valid or does not fit its .bin.", "Make the pair again."},
-    {Reason::kOutputExists, "OUTPUT_EXISTS", absl::StatusCode::kAlreadyExists, "The output stands already.",
+    {Reason::kOutputExists, "OUTPUT_EXISTS", absl::StatusCode::kAlreadyExists, "The output already exists.",
      "Remove it, or choose another name."},
 };
 
-// Names in a message may be those of anybody's file. A message may have lines.
+// Makes untrusted names in a message printable. Line breaks stay.
 std::string Shown(std::string_view text, size_t bytes) {
   return std::string(CutText(Printable(CutText(text, bytes), "\n\t"), bytes));
 }
@@ -296,8 +298,7 @@ google::rpc::ErrorInfo Payload(const absl::Status& status) {
 
 absl::Status WithPayload(absl::StatusCode code, std::string_view message, const google::rpc::ErrorInfo& info) {
   absl::Status status(code, View(Shown(message, kMaxMessageBytes)));
-  // The same error has the same bytes, so that errors and the messages that carry them can be compared: a map has no
-  // order otherwise.
+  // Serializes deterministically (maps have no order otherwise), so that equal errors have equal bytes.
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);

@@ -1,5 +1,5 @@
-// The one table of error reasons. Every refusal of Cairn is an absl::Status made here: it carries exactly one reason
-// as google.rpc.ErrorInfo, which crosses the wire unchanged. Callers switch on the reason, never on the text.
+// The one table of error reasons. Every error of Cairn is an absl::Status made here. It carries exactly one reason as
+// google.rpc.ErrorInfo, which crosses the wire unchanged. Callers switch on the reason, never on the text.
 #ifndef CAIRN_COMMON_STATUS_REASON_H_
 #define CAIRN_COMMON_STATUS_REASON_H_
 
@@ -130,7 +130,7 @@ struct ReasonInfo {
   Reason reason;
   std::string_view name;         // UPPER_SNAKE, as on the wire
   absl::StatusCode code;         // the canonical code that goes with it
-  std::string_view meaning;      // one sentence that says when the reason is given
+  std::string_view meaning;      // one sentence: when an error has this reason
   std::string_view next_action;  // what the reader should do; see NextActionOf
 };
 
@@ -142,10 +142,10 @@ std::optional<Reason> ReasonFromName(std::string_view name);
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// Makes an error with this reason. `message` names job, step, rank, file or tensor. The numbers and names in it should
-// stand in `metadata` too ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor").
-// Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit. A
-// character that is not printable (common/base/printable.h), but for line breaks and tabs, is spelled as "\xNN".
+// Makes an error with this reason. `message` names job, step, rank, file or tensor. `metadata` should also hold the
+// numbers and names of the message ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor"). Messages are
+// cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit. A character that
+// is not printable (common/base/printable.h), except a line break or a tab, is written as "\xNN".
 absl::Status MakeError(Reason reason, std::string_view message, const ErrorMetadata& metadata = {});
 
 // Returns the reason that `status` carries; nothing for OK and for errors that Cairn did not make.
@@ -157,12 +157,12 @@ std::map<std::string, std::string> MetadataOf(const absl::Status& status);
 // Returns the same error with `prefix` and ": " before its message. Reason and metadata stay.
 absl::Status Annotate(const absl::Status& status, std::string_view prefix, const ErrorMetadata& more = {});
 
-// Returns the same error and adds those of `more` whose keys its metadata lacks.
+// Returns the same error with the entries of `more` added, except those whose keys the metadata already has.
 absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more);
 
-// Says what the reader of this error should do. It is "next" of the metadata, if the maker of the error knew better
-// than the table. Else it is the table's action, in which the metadata's "job", "step" and "root" replace JOB, JOB@STEP
-// and ROOT of a command. Empty for an error that Cairn did not make.
+// Returns what the reader of this error should do. If the metadata has "next", it is that text. Else it is the table's
+// next_action, where the metadata's "job", "step" and "root" replace JOB, JOB@STEP and ROOT in commands. Empty for an
+// error that Cairn did not make.
 std::string NextActionOf(const absl::Status& status);
 
 // Returns at most eight ranks, then "and N more": "0, 1, 5".

@@ -1,4 +1,4 @@
-// Says when a refused call may be made again: by google.rpc.RetryInfo beside the reason of an error.
+// Tells the caller of a refused call when to call again: by google.rpc.RetryInfo in the error.
 #ifndef CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 #define CAIRN_COMMON_STATUS_RETRY_DELAY_H_
 
@@ -9,10 +9,10 @@
 
 namespace cairn {
 
-// The same error, whose reader is to wait for `delay` before it calls again. A negative delay counts as none.
+// Returns the same error with the time to wait before the next call. A negative delay counts as 0.
 absl::Status WithRetryDelay(absl::Status error, absl::Duration delay);
 
-// The delay that the error names; nothing if it names none. It comes from the wire and may be of any length.
+// Returns the delay of the error; nothing if it has none. The delay comes from the wire, so it may have any value.
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& error);
 
 }  // namespace cairn

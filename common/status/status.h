@@ -1,4 +1,4 @@
-// Passes on absl::Status. common/status/reason.h makes the errors themselves.
+// Macros that return an absl::Status to the caller. common/status/reason.h makes errors.
 #ifndef CAIRN_COMMON_STATUS_STATUS_H_
 #define CAIRN_COMMON_STATUS_STATUS_H_
 

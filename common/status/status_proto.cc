@@ -9,11 +9,11 @@
 namespace cairn {
 namespace {
 
-// The details that errors of Cairn have.
+// The types of details that errors of Cairn have.
 constexpr const char* kDetailUrls[] = {"type.googleapis.com/google.rpc.ErrorInfo",
                                        "type.googleapis.com/google.rpc.RetryInfo"};
 
-// An error of another library may have any bytes, and so may one that comes over the wire.
+// An error of another library, or from the wire, may have any bytes in its message.
 std::string ShownMessage(std::string_view message) { return Printable(message, "\n\t"); }
 
 }  // namespace

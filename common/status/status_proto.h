@@ -9,7 +9,7 @@ namespace cairn {
 
 // An OK status gives an empty message.
 google::rpc::Status StatusToProto(const absl::Status& status);
-// Unknown codes become UNKNOWN; details other than ErrorInfo and RetryInfo are dropped.
+// An unknown code becomes UNKNOWN. Details other than ErrorInfo and RetryInfo are dropped.
 absl::Status StatusFromProto(const google::rpc::Status& proto);
 
 }  // namespace cairn

@@ -14,8 +14,8 @@ namespace cairn {
 // The size of each dimension; empty for a 0-d tensor, which has one element.
 using Shape = absl::InlinedVector<int64_t, 4>;
 
-// Returns the product of `dims`; nothing if one is negative or the product is 2^63 or more. If one is zero, the product
-// is 0 however large the others are.
+// Returns the product of `dims`; nothing if a dimension is negative or the product is 2^63 or more. If a dimension is
+// zero, the product is 0 however large the others are.
 std::optional<int64_t> ElementCount(std::span<const int64_t> dims);
 
 struct Box {
@@ -24,16 +24,15 @@ struct Box {
 
   size_t ndim() const { return offset.size(); }
   bool empty() const;
-  // Returns the number of elements. The box must be inside a tensor whose own number did not overflow.
+  // Returns the number of elements. The box must lie inside a tensor whose ElementCount exists.
   int64_t size() const;
   bool operator==(const Box&) const = default;
 };
 
-// Returns the box of the whole tensor.
 Box WholeBox(std::span<const int64_t> global_shape);
 
-// Returns true if `box` has as many dimensions as `global_shape`, has no negative number, and ends inside. Nothing can
-// overflow.
+// Returns true if `box` lies inside a tensor of `global_shape`: it has as many dimensions, no negative number, and does
+// not end beyond the tensor. Any numbers may be given; none overflows.
 bool Contains(std::span<const int64_t> global_shape, const Box& box);
 bool Contains(const Box& outer, const Box& inner);
 

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// So many elements go through one cast of a chain before the next cast begins; two such rows stay in the first cache.
+// A chain of casts is applied to this many elements at a time. Two such rows fit into the first-level cache.
 constexpr size_t kRow = 512;
 
 template <DType kDType>
@@ -48,7 +48,7 @@ float FloatOfFloat16(uint16_t half) {
   if (exponent == 0x1f) {
     return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13 | (mantissa != 0 ? 0x400000u : 0));
   }
-  if (exponent == 0) {  // this is a subnormal number, mantissa * 2^-24
+  if (exponent == 0) {  // subnormal: mantissa * 2^-24
     const float value = static_cast<float>(mantissa) * 0x1p-24f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
   }
@@ -70,10 +70,10 @@ uint16_t Float16OfFloat(float value) {
 }
 
 // A float64 is first reduced to the bits that decide how it rounds to 16 bits: 14 bits of precision, the last of which
-// is set if any bit was lost. Rounding this "to odd" number then gives the same as rounding the whole one, because it
-// is at least two bits longer than the result (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE
-// Transactions on Computers, 2008). In float32 it is exact, unless it is too large or too small for either 16-bit
-// format.
+// is set if any bit was lost. Rounding this number, which was rounded "to odd", gives the same result as rounding the
+// original one, because it has at least two bits more than the result (Boldo and Melquiond, "Emulation of FMA and
+// correctly rounded sums", IEEE Transactions on Computers, 2008). In float32 it is exact, unless it is too large or too
+// small for either 16-bit format.
 constexpr uint64_t kLostBits = (uint64_t{1} << 39) - 1;
 
 float FloatToOdd(double value) {
@@ -82,7 +82,7 @@ float FloatToOdd(double value) {
   return static_cast<float>(std::bit_cast<double>((bits & ~kLostBits) | sticky));
 }
 
-// Casts one element by way of float32, which holds every value of the shorter dtypes.
+// Casts one element through float32, which holds every value of the shorter dtypes.
 template <DType kFrom, DType kTo>
 void CastOne(const std::byte* source, std::byte* target, size_t i) {
   if constexpr (kFrom == DType::kFloat64 && kTo == DType::kFloat32) {
@@ -142,7 +142,7 @@ CAIRN_CAST_AVX2 inline __m256i RoundToBfloat16(__m256 value, bool nan) {
 template <DType kTo>
 CAIRN_CAST_AVX2 inline void StoreFloats(std::byte* to, __m256 low, __m256 high) {
   if constexpr (kTo == DType::kBfloat16) {
-    const bool nan = _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0;  // seldom true
+    const bool nan = _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0;  // rarely true
     const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(RoundToBfloat16(low, nan), 16),
                                                _mm256_srli_epi32(RoundToBfloat16(high, nan), 16));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
@@ -165,7 +165,7 @@ CAIRN_CAST_AVX2 inline void StoreFloats(std::byte* to, __m256 low, __m256 high) 
 
 constexpr size_t kVector = 16;
 
-// Casts at least kVector elements. The last vector overlaps the one before it if the vectors do not come out even.
+// Casts at least kVector elements. If `count` is no multiple of kVector, the last vector overlaps the one before it.
 template <DType kFrom, DType kTo>
 CAIRN_CAST_AVX2 void CastVectors(const std::byte* source, std::byte* target, size_t count) {
   constexpr bool kToOdd = kTo != DType::kFloat32;
@@ -217,7 +217,7 @@ bool IsLossless(DType from, DType to) {
 CastChain SimplifyCasts(DType source, std::span<const DType> casts) {
   CastChain chain = {source};
   for (DType cast : casts) {
-    // If the last cast lost nothing, its source may as well be cast directly.
+    // Another cast follows. So the last entry is not needed if the cast to it loses nothing.
     while (chain.size() > 1 && IsLossless(chain[chain.size() - 2], chain.back())) chain.pop_back();
     if (chain.back() != cast) chain.push_back(cast);
   }

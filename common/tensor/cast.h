@@ -1,8 +1,8 @@
 // Casts elements between the plain floating-point dtypes float16, bfloat16, float32 and float64.
 //
-// Every cast rounds once, to the nearest value, ties to even (IEEE 754-2019, 4.3.1), as numpy does. A float64 goes to
-// 16 bits without a second rounding in float32. A value beyond the largest becomes infinite, NaN stays a quiet NaN and
-// keeps its sign, and subnormal numbers are kept.
+// Every cast rounds once, to the nearest value, ties to even (IEEE 754-2019, 4.3.1), as numpy does. This includes
+// float64 to a 16-bit dtype, which is not rounded to float32 first. A value beyond the largest becomes infinite. NaN
+// stays a quiet NaN and keeps its sign. Subnormal numbers are kept.
 #ifndef CAIRN_COMMON_TENSOR_CAST_H_
 #define CAIRN_COMMON_TENSOR_CAST_H_
 
@@ -14,23 +14,22 @@
 
 namespace cairn {
 
-// Holds the dtype of the source, then the dtype after each cast. If there are fewer than two entries, the bytes stay as
-// they are.
+// The dtype of the source, then the dtype after each cast. Fewer than two entries mean: no cast.
 using CastChain = std::vector<DType>;
 
-// Returns true if elements of this dtype can be cast. Others lose their meaning without scales (float8, quantised
-// integers) or are no weights.
+// Returns true if elements of this dtype can be cast. Other dtypes either mean nothing without scales (float8,
+// quantised integers), or are not used for weights.
 bool IsCastable(DType dtype);
 
-// Returns the shortest chain that gives the same elements as casting from `source` to each of `casts` in turn: it
-// leaves out a cast that loses nothing if another one follows. All dtypes must be castable, unless they are all equal.
+// Returns the shortest chain that gives the same elements as casting from `source` to each of `casts` in turn. It omits
+// a cast that loses nothing and is followed by another. All dtypes must be castable, unless they are all equal.
 CastChain SimplifyCasts(DType source, std::span<const DType> casts);
 
 // Returns true if every value of `from` is also one of `to`.
 bool IsLossless(DType from, DType to);
 
-// Casts `count` packed elements; neither side needs to be aligned, and they must not overlap. `chain` has two castable
-// entries or more. Thread-safe.
+// Casts `count` packed elements. `source` and `target` need not be aligned, and must not overlap. `chain` has two
+// castable entries or more. Thread-safe.
 void CastElements(std::span<const DType> chain, const std::byte* source, std::byte* target, size_t count);
 
 // A function that casts `count` packed elements, as CastElements does, from one castable dtype to another.

@@ -1,4 +1,4 @@
-// Lists element types, under their torch names without the prefix.
+// Lists element types. A dtype's name is torch's name without "torch.".
 #ifndef CAIRN_COMMON_TENSOR_DTYPE_H_
 #define CAIRN_COMMON_TENSOR_DTYPE_H_
 
@@ -33,15 +33,15 @@ enum class DType : uint8_t {
   kFloat8E4m3fnuz = 19,
   kFloat8E5m2fnuz = 20,
   kFloat8E8m0fnu = 21,
-  kFloat4E2m1fnX2 = 22,  // two elements of four bits in a byte; shapes count bytes, as torch's do
+  kFloat4E2m1fnX2 = 22,  // two 4-bit elements per byte; shapes count bytes, as in torch
 };
 
 struct DTypeInfo {
   DType dtype;
   std::string_view name;  // "bfloat16"
   int bytes;              // of one element
-  // The name in a safetensors header. It is "U8" where torch's reader knows no other; then the shape's last dimension
-  // is multiplied by `bytes`, and the true dtype stands in the metadata.
+  // The dtype's name in a safetensors header. It is "U8" for a dtype that torch's reader does not know. Then the last
+  // dimension of the shape is multiplied by `bytes`, and the metadata holds the true dtype.
   std::string_view safetensors;
 };
 

@@ -17,7 +17,7 @@ constexpr int64_t kBytesPerThread = int64_t{2} << 20;
 
 using Dimension = TiledCopy::Dimension;
 
-// Cuts a simplified copy into pieces that threads may take.
+// Splits a simplified copy into pieces for threads.
 void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
   const int64_t bytes = copy.source_bytes();
   if (bytes == 0) return;
@@ -33,7 +33,7 @@ void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
   }
   const Dimension outer = copy.dimensions.front();
   int64_t step = std::clamp<int64_t>(kPieceBytes / (bytes / outer.extent), 1, outer.extent);
-  // If the order of axes changes, a piece is whole tiles.
+  // If the copy transposes axes, a piece consists of whole tiles.
   const int64_t tile = std::max<int64_t>(1, Transposer::kRun / copy.element_bytes);
   step = (step + tile - 1) / tile * tile;
   for (int64_t at = 0; at < outer.extent; at += step) {

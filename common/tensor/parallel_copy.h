@@ -1,4 +1,4 @@
-// Makes copies by several threads.
+// Executes copies on several threads.
 #ifndef CAIRN_COMMON_TENSOR_PARALLEL_COPY_H_
 #define CAIRN_COMMON_TENSOR_PARALLEL_COPY_H_
 
@@ -10,10 +10,10 @@
 
 namespace cairn {
 
-// Makes copies that do not overlap, with up to `threads` threads, this one included. They need not be simplified.
+// Executes copies with disjoint targets on up to `threads` threads, this one included. They need not be simplified.
 void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads);
 
-// Calls work(0) .. work(count - 1) from up to `threads` threads, this one included.
+// Calls work(0) .. work(count - 1) on up to `threads` threads, this one included.
 void InParallel(int64_t count, int64_t threads, const std::function<void(int64_t)>& work);
 
 // Returns how many of `threads` threads are worth their cost for this many bytes.

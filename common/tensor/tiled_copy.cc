@@ -24,7 +24,7 @@ void CopyRow(const std::byte* source, std::byte* target, const Dimension& d) {
   }
 }
 
-// Makes one simplified copy.
+// Executes one simplified copy.
 class Walker {
  public:
   explicit Walker(const TiledCopy& copy) : copy_(copy), dimensions_(copy.dimensions) {
@@ -163,7 +163,7 @@ int64_t TiledCopy::elements() const {
 void TiledCopy::Simplify() {
   large = elements() * target_element_bytes() >= kLargeBytes;
   std::erase_if(dimensions, [](const Dimension& d) { return d.extent == 1; });
-  // The target is walked as it lies in memory, so that its cache lines are filled once.
+  // Dimensions are ordered by the target's memory, so that each of its cache lines is filled once.
   std::stable_sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {
     return std::abs(a.target_stride) > std::abs(b.target_stride);
   });
@@ -183,7 +183,7 @@ void TiledCopy::Simplify() {
 }
 
 void Execute(const TiledCopy& copy) {
-  // Long runs are copied as they are; the walker's blocks would not help.
+  // Long runs are copied directly; the walker's blocks would not help.
   if (!copy.is_cast() && copy.element_bytes > 16) return CopyWalk(copy, copy.source, copy.target, 0);
   Walker(copy).Run();
 }

@@ -27,7 +27,7 @@ struct TiledCopy {
   int64_t element_bytes = 0;
   std::vector<Dimension> dimensions;
   CastChain casts;
-  // Set by Simplify if the target is so large that it will hardly be read from the caches. Parts of the copy keep it.
+  // True if the target is too large to be read from the caches soon. Simplify sets it. Parts of the copy keep it.
   bool large = false;
 
   bool is_cast() const { return casts.size() > 1; }
@@ -35,12 +35,12 @@ struct TiledCopy {
   int64_t elements() const;
   int64_t source_bytes() const { return elements() * element_bytes; }
 
-  // Turns the copy into the same one with fewer, larger dimensions, in the order of the target's memory.
+  // Merges dimensions where possible, and orders them by the target's memory. The result copies the same elements.
   void Simplify();
 };
 
-// Makes a simplified copy. Where the innermost axes of the two sides differ it uses a Transposer on the stack, so that
-// both memories see long runs whatever the strides are; it takes no other memory. Neither side needs to be aligned.
+// Executes a simplified copy. If the innermost axes of source and target differ, it uses a Transposer on the stack, so
+// that both memories are accessed in long runs. It takes no other memory. Source and target need not be aligned.
 // Thread-safe.
 void Execute(const TiledCopy& copy);
 

@@ -22,7 +22,7 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 class FaceSum {
  public:
-  // `axes` are those that boxes cut, in the order in which they become ends.
+  // `axes`: the axes that boxes cut, in the order in which they are replaced by ends.
   FaceSum(size_t ndim, std::vector<size_t> axes, std::span<const PackedBox> boxes, PackedBox whole)
       : ndim_(ndim), axes_(std::move(axes)), boxes_(boxes), whole_(whole) {}
 
@@ -234,7 +234,7 @@ std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape,
     clipped.clear();
     for (size_t i = 0; i < part.boxes.size(); ++i) clipped.push_back(pool.data() + i * 2 * ndim);
     if (TilesExactly(part.region.shape, clipped)) continue;
-    // The part is cut in the axis with the most borders inside, at their median.
+    // The part is divided in the axis with the most borders inside it, at the median border.
     size_t axis = 0, most = 0;
     int64_t cut = 0;
     for (size_t d = 0; d < ndim; ++d) {

@@ -1,5 +1,4 @@
-// Checks that boxes tile a tensor, so that each element is held exactly once. This is exact for every tiling, also for
-// irregular ones.
+// Checks that boxes tile a tensor: each element is in exactly one box. Exact, also for irregular tilings.
 #ifndef CAIRN_COMMON_TENSOR_TILING_H_
 #define CAIRN_COMMON_TENSOR_TILING_H_
 
@@ -17,23 +16,23 @@ using PackedBox = const int64_t*;
 // Returns true if the non-empty `boxes`, which must lie inside the tensor and have its number of dimensions, hold each
 // of its elements exactly once. Equal boxes count as overlapping.
 //
-// Boxes tile the tensor exactly if their indicator functions add up to the tensor's. The difference of a
-// function in one axis turns a box into two faces with opposite signs, and a sum of functions with bounded support is
-// zero exactly if its difference is. So axis by axis every box becomes faces, and equal faces cancel (a hash table adds
-// up their signs). The tiling is exact if nothing is left after the last axis. In regular tilings the first axis
-// cancels everything but the border. It takes O(n) for one cut axis and for grids, O(2^ndim * n) at worst, and 16 bytes
-// per box and face.
+// Boxes tile the tensor exactly if their indicator functions add up to the tensor's. The difference of a function in
+// one axis turns a box into two faces with opposite signs, and a sum of functions with bounded support is zero exactly
+// if its difference is. So axis by axis every box is replaced by its faces, and equal faces with opposite signs cancel
+// (a hash table adds up the signs). The tiling is exact if nothing is left after the last axis. In a regular tiling
+// only the border is left after the first axis. The cost is O(n) if one axis is cut and for grids, O(2^ndim * n) in the
+// worst case, and 16 bytes of memory per box and face.
 bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes);
 
 struct TilingFault {
-  // None of the boxes holds this region, or all of `boxes` do (at least two, ascending indices).
+  // A gap if `boxes` is empty. Else an overlap: all of `boxes` hold the region (at least two indices, ascending).
   Box region;
   std::vector<uint32_t> boxes;
 };
 
-// Finds at most about `limit` faults, and none exactly if TilesExactly. It halves the tensor until each part is covered
-// uniformly, and leaves out parts that are tiled exactly. Neighbouring regions of one fault are merged. Cost: O(n log
-// n) for each fault.
+// Finds about `limit` faults at most. The result is empty exactly if TilesExactly returns true. It halves the tensor
+// until each part is covered uniformly, and skips parts that are tiled exactly. Neighbouring regions of one fault are
+// merged. Cost: O(n log n) for each fault.
 std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes,
                                           size_t limit);
 

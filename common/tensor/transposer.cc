@@ -6,7 +6,7 @@
 #if defined(__x86_64__) && !defined(CAIRN_PORTABLE)
 #define CAIRN_VECTORS
 #include <immintrin.h>
-// This is inlined by force, because a call between vectors costs more than the work done there.
+// Always inlined, because a call costs more than the work on a few vectors.
 #define CAIRN_AVX2 __attribute__((target("avx2")))
 #define CAIRN_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
 #endif
@@ -16,14 +16,14 @@ namespace {
 
 constexpr int64_t kLine = Transposer::kLine;
 constexpr int64_t kRun = Transposer::kRun;
-constexpr int64_t kSlot = kLine + kRun;  // one row of the target in the buffer
-// Rows are fetched so many rows before they are needed.
+constexpr int64_t kSlot = kLine + kRun;  // bytes of one row of the target in the buffer
+// How many rows ahead rows are prefetched.
 constexpr int64_t kAhead = 8;
 
 template <size_t kBytes>
 constexpr int64_t kBlockColumns = 16 / static_cast<int64_t>(kBytes);
 
-// Turns a group of 2 * kBlockColumns rows into columns, in whole blocks.
+// Transposes a group of 2 * kBlockColumns rows, in whole blocks.
 template <size_t kBytes>
 void TransposeElements(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
@@ -67,9 +67,9 @@ CAIRN_AVX2_INLINE __m256i InterleaveHigh(__m256i a, __m256i b) {
   return _mm256_unpackhi_epi64(a, b);
 }
 
-// Transposes two square blocks, one below the other, each in one half of the vectors. It interleaves rows that lie half
-// a block apart, log2(side) times (Eklundh, "A fast computer method for matrix transposing", IEEE Transactions on
-// Computers, 1972).
+// Transposes two square blocks, one below the other; each uses one half of the vectors. It interleaves rows whose
+// distance is half a block, log2(side) times (Eklundh, "A fast computer method for matrix transposing", IEEE
+// Transactions on Computers, 1972).
 template <size_t kBytes>
 CAIRN_AVX2 void TransposeVectors(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
@@ -114,8 +114,8 @@ CAIRN_AVX2 void CopyRuns(const std::byte* from, int64_t from_stride, std::byte* 
   }
 }
 
-// Writes rows of `bytes` each, which lie in slots. Whole lines go past the caches. The bytes before the first and
-// behind the last whole line of a target's row go through them.
+// Writes rows of `bytes` bytes from their slots. Whole cache lines are written with stores that bypass the caches. The
+// bytes before the first and behind the last whole line of a target's row are written through the caches.
 CAIRN_AVX2 void StreamRows(std::byte* row, int64_t bytes, std::byte* to, int64_t to_stride, int64_t rows,
                            std::byte* carry, bool first, bool last) {
   for (int64_t r = 0; r < rows; ++r, row += kSlot, to += to_stride, carry += kLine) {
@@ -169,9 +169,9 @@ struct Transposer::Tile {
   int64_t rows;
   int64_t columns;
   bool past_caches;
-  bool first;  // the first of the tiles that fill the same rows of the target
+  bool first;  // true for the first tile of a row of tiles in the target
   bool last;
-  std::byte* carries;  // a line for each of these rows
+  std::byte* carries;  // one cache line for each row of the target
 };
 
 bool Transposer::IsTransposable(int64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8; }
@@ -195,8 +195,7 @@ void Transposer::Cast(const std::byte* from, std::byte* to, int64_t count) const
 void Transposer::Copy(const Plane& plane) {
   const int64_t tile_rows = kRun / target_bytes_, tile_columns = kRun / source_bytes_;
   const int64_t group = 2 * (16 / bytes_);
-  // The plane is copied in areas of columns, so that the pages of the target are few enough for the translation buffers
-  // of the processor.
+  // The plane is copied in groups of columns, so that the pages of the target are few enough for the processor's TLB.
   for (int64_t begin = 0; begin < plane.columns; begin += kArea) {
     const int64_t end = std::min(begin + kArea, plane.columns);
     for (int64_t row = 0; row < plane.rows; row += tile_rows) {
@@ -243,7 +242,7 @@ void Transposer::Gather(const Tile& tile, int64_t row, int64_t rows) {
 void Transposer::Transpose(const Tile& tile, int64_t row, int64_t rows) {
   const std::byte* in = tile.source + row * tile.source_stride;
   int64_t in_stride = tile.source_stride;
-  // A small source is in the caches already, so whole blocks of it may be read where they are.
+  // A small source is already in the caches, so its whole blocks can be read in place.
   if (large_ || cast_first_ || rows * bytes_ != 32 || tile.columns * bytes_ % 16 != 0) {
     Gather(tile, row, rows);
     in = group_;

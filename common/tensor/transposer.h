@@ -1,4 +1,4 @@
-// Copies planes of elements whose rows in one memory are columns in the other, with casts on the way.
+// Copies 2-d planes of elements and transposes them: source rows become target columns. Elements may be cast.
 #ifndef CAIRN_COMMON_TENSOR_TRANSPOSER_H_
 #define CAIRN_COMMON_TENSOR_TRANSPOSER_H_
 
@@ -20,16 +20,17 @@ struct Plane {
   int64_t target_stride = 0;
 };
 
-// Works tile by tile. Each tile is kRun bytes wide on either side; with shorter runs memory is many times slower,
-// because each run begins on another page. The rows of a tile are fetched ahead and gathered in a buffer (and cast
-// there, if that makes them no larger), so that rows a power of two apart do not compete for the same lines of the
-// cache. Then they are transposed in registers.
+// Works tile by tile. Each tile is kRun bytes wide on both sides; with shorter runs memory is many times slower,
+// because each run begins on another page. The rows of a tile are prefetched and gathered in a buffer, so that rows
+// whose distance is a power of two do not compete for the same cache lines. (They are cast in that buffer if this makes
+// them no larger.) Then they are transposed in registers.
 //
-// A large target is written past the caches, in whole lines, because a cached line would have to be read first. Where
-// its rows do not begin with a line, a tile's last line waits in a buffer until the next tile brings the rest of it.
+// A large target is written with stores that bypass the caches, in whole cache lines, because a cached line would have
+// to be read first. If the target's rows do not begin at a cache line, the incomplete last line of a tile waits in a
+// buffer until the next tile completes it.
 //
-// The object holds all memory that it uses, 123 KiB. Not thread-safe. It may copy any number of planes, one after the
-// other.
+// The object contains all memory that it uses, 123 KiB. It may copy any number of planes, one after the other. Not
+// thread-safe.
 class Transposer {
  public:
   static constexpr int64_t kLine = 64;  // bytes of a cache line
@@ -38,17 +39,16 @@ class Transposer {
   static bool IsTransposable(int64_t element_bytes);
 
   // `element_bytes` is the size in the source and must be transposable. `casts` must outlive the object; fewer than two
-  // entries mean no cast. `large` says that all planes together exceed the caches near a processor and will not be read
-  // soon.
+  // entries mean no cast. `large` is true if all planes together exceed the caches near a processor and will not be
+  // read soon.
   Transposer(int64_t element_bytes, const CastChain& casts, bool large);
 
   void Copy(const Plane& plane);
-  // Must be called after the last plane. It makes other threads see what was written past the caches as they see other
-  // writes.
+  // Must be called after the last plane. It orders the stores that bypassed the caches before later writes.
   void Finish();
 
  private:
-  static constexpr int64_t kSlot = kLine + kRun;  // a row of the target, with the line that the last tile left
+  static constexpr int64_t kSlot = kLine + kRun;  // bytes of a tile's row in the target, and of a leftover line
   static constexpr int64_t kMostGroup = 32;       // rows that are transposed at once
   static constexpr int64_t kMostColumns = kRun;   // columns of a tile
   static constexpr int64_t kCastRows = 8;         // rows of the target that are cast together, then written
@@ -68,7 +68,7 @@ class Transposer {
   const bool cast_first_;
   const bool cast_last_;
   const bool large_;
-  // Whole blocks are transposed even in a partial tile; bytes that were never filled never go to a target.
+  // A partial tile is transposed in whole blocks too. Bytes that were never filled are not copied to a target.
   alignas(kLine) std::byte group_[kMostGroup * kRun];
   alignas(kLine) std::byte rows_[kMostColumns * kSlot];
   alignas(kLine) std::byte cast_rows_[kCastRows * kSlot];

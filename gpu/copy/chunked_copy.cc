@@ -5,7 +5,7 @@
 
 namespace cairn {
 
-// A chunk takes a third of a millisecond. The thread looks a little more often than that.
+// How often the thread checks for ended chunks. A chunk takes a third of a millisecond.
 constexpr double kLookSeconds = 200e-6;
 
 void ChunkedCopy::Add(const DeviceContext& device) { lanes_[device.ordinal()].device = &device; }
@@ -49,7 +49,7 @@ void ChunkedCopy::Open(Lane& lane) {
 }
 
 void ChunkedCopy::Close(Lane& lane) {
-  // Destroying an event needs its context. Without one it ends with the process.
+  // Destroying an event needs its context. If the context is broken, the event is freed with the process.
   try {
     const CurrentContext current(driver_, *lane.device);
     for (auto& event : lane.events) event.reset();
@@ -109,7 +109,7 @@ void ChunkedCopy::Serve(const std::vector<OverlapState::Streams>& guards) {
     for (const OverlapState::Streams& streams : guards) {
       const auto named = streams.find(ordinal);
       const uint64_t stream = named == streams.end() ? 0 : named->second;
-      // What is captured now changes nothing now; and the wait would end the capture with an error.
+      // Work that is captured does not run now, so it changes nothing. And the wait would make the capture fail.
       if (core_.IsCapturing(stream)) continue;
       Require(driver_, driver_.call().stream_wait_event(reinterpret_cast<cuda::Stream>(stream), lane.end->event(), 0),
               "cuStreamWaitEvent");

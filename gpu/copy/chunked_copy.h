@@ -1,4 +1,4 @@
-// Copies from devices to pinned memory in pieces, so that other copies find their way between them.
+// Copies from devices to pinned memory in chunks, so that the trainer's own copies can run between them.
 #ifndef CAIRN_GPU_COPY_CHUNKED_COPY_H_
 #define CAIRN_GPU_COPY_CHUNKED_COPY_H_
 
@@ -14,20 +14,22 @@
 
 namespace cairn {
 
-// A copy engine takes copies in the order in which they were enqueued, whatever their streams: if gigabytes were
-// enqueued at once, a copy of a few bytes (`loss.item()`) would wait for them all. So at most two chunks of each device
-// are enqueued at a time, until an update waits for the copies; then all the rest is.
+// A device's copy engine executes copies in the order in which they were enqueued, also across streams. If gigabytes
+// were enqueued at once, a trainer's copy of a few bytes (`loss.item()`) would wait for all of them. So at most two
+// chunks of each device are enqueued at a time. Once an update waits for the copies (OverlapState::Guard), all
+// remaining chunks are enqueued.
 class ChunkedCopy {
  public:
   ChunkedCopy(const DeviceCore& core, int64_t chunk_bytes)
       : core_(core), driver_(core.driver), pinned_(core.pinned), chunk_bytes_(chunk_bytes) {}
 
-  // No context need be current in these. All that is in the stream of a device is waited for, too.
+  // Adds a device: Run then also waits for all work that is already in the device's stream. No context needs to be
+  // current in the calls of Add.
   void Add(const DeviceContext& device);
-  // Both sides are packed, and the host's is pinned.
+  // Adds a copy. Both sides must be packed, and the host's side must be pinned.
   void Add(const DeviceContext& device, const StagedCopy& copy);
-  // Copies all, serves guards meanwhile, and returns when the copies have ended. Throws DriverFailure; the caller then
-  // waits for the devices' streams.
+  // Executes all copies, serves the guards of `state` meanwhile, and returns when the copies have ended. Throws
+  // DriverFailure; the caller must then wait for the devices' streams.
   void Run(OverlapState& state);
 
   int64_t calls() const { return calls_; }
@@ -43,19 +45,19 @@ class ChunkedCopy {
   struct Lane {
     const DeviceContext* device = nullptr;
     std::vector<Piece> pieces;
-    size_t next = 0;    // piece
-    int64_t taken = 0;  // bytes of it
-    // These come behind the chunks that are enqueued; that of the older one is `first`.
+    size_t next = 0;    // index into `pieces`
+    int64_t taken = 0;  // bytes of that piece that are enqueued
+    // Each is recorded behind one of the enqueued chunks. events[first] belongs to the older chunk.
     std::array<std::unique_ptr<DeviceEvent>, 2> events;
     size_t first = 0;
     size_t queued = 0;
-    std::unique_ptr<DeviceEvent> end;  // behind all of the lane, if it is enqueued
+    std::unique_ptr<DeviceEvent> end;  // recorded behind all copies of the lane; null until all are enqueued
   };
 
-  // Makes the events while the context is current, and ends them so.
+  // Make and destroy the events, with the device's context current.
   void Open(Lane& lane);
   void Close(Lane& lane);
-  // Returns whether it did something.
+  // Enqueues chunks that have room, or all remaining ones if `all`. Returns whether anything changed.
   bool Advance(Lane& lane, bool all);
   void EnqueueChunk(Lane& lane, bool all);
   bool HasEnded(Lane& lane) const;

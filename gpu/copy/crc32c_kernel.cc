@@ -11,7 +11,7 @@ const char* const kCrc32cKernelPtx =
     ;
 
 uint32_t Crc32cOfBlocks(const uint32_t* raw, int64_t bytes) {
-  // A CRC is its raw CRC plus that of as many zeros.
+  // The CRC of bytes is their raw CRC XOR the CRC of the same number of zeros.
   static const uint32_t zeros_of_block = ExtendCrc32cByZeros(0, crc32c::kBlockBytes);
   uint32_t crc = 0;
   for (int64_t at = 0; at < bytes; at += crc32c::kBlockBytes, ++raw) {

@@ -1,20 +1,20 @@
-// Computes raw CRC32Cs of blocks of arrays on a GPU. gpu/copy/make_ptx makes crc32c_kernel.ptx of it, which the driver
-// compiles for the GPU that is there.
+// Computes raw CRC32Cs of blocks of arrays on a GPU. gpu/copy/make_ptx compiles it to crc32c_kernel.ptx, which the
+// driver compiles for its GPU.
 #include "gpu/copy/crc32c_lanes.h"
 
 namespace cairn::crc32c {
 
-// Joins the lanes at this distance. Both get what both have.
+// Joins the sums of lanes with this distance. Both lanes get the result.
 template <Word kDistance>
 __device__ Word JoinAcross(Word sum, Word lane) {
   const Word other = __shfl_xor_sync(0xffffffff, sum, static_cast<int>(kDistance));
   return (lane & kDistance) == 0 ? Join<kDistance>(sum, other) : Join<kDistance>(other, sum);
 }
 
-// `ranges` are ascending by first_block, and each has bytes. sums[block] gets the raw CRC of the block.
+// `ranges` ascend by first_block, and none is empty. sums[block] gets the raw CRC of the block.
 extern "C" __global__ void __launch_bounds__(kThreads)
     cairn_crc32c(const Range* ranges, Word count, Long blocks, Word* sums) {
-  // Each lane has a copy of the table in a memory bank of its own, so that no two lanes wait for one bank.
+  // Each lane has a copy of the table in its own memory bank, so that no two lanes wait for the same bank.
   constexpr Word kEntryBytes = kLanes * sizeof(Word);
   __shared__ Word table[kTableEntries * kLanes];
   for (Word entry = threadIdx.x; entry < kTableEntries; entry += kThreads) {
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const Long left = range.bytes - offset;
   const Word bytes = left < kBlockBytes ? static_cast<Word>(left) : kBlockBytes;
   const auto* data = reinterpret_cast<const unsigned char*>(range.address + offset);
-  // The part's value is shifted to where it counts entries at once: one shift, and one instruction for the rest.
+  // Shifts the part's value to the offset of its table entry: one shift, and one instruction for the rest.
   const Word lane_offset = lane * sizeof(Word);
   const auto look_up = [&](Word word, Word part) {
     constexpr Word kEntryShift = 7;
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const auto* first = reinterpret_cast<const unsigned char*>(table) + PartEntry(part) * kEntryBytes;
     return *reinterpret_cast<const Word*>(first + ((shifted & mask) | lane_offset));
   };
-  // What is read once should not take the place of what the trainer's kernels keep in the cache.
+  // A streaming load (__ldcs): the data is read once and should not evict the trainer's data from the cache.
   const auto load_four = [&](Word at) {
     const uint4 words = __ldcs(reinterpret_cast<const uint4*>(data + at));
     return Four{{words.x, words.y, words.z, words.w}};

@@ -1,4 +1,4 @@
-// The kernel that computes CRC32C on a GPU, and how the host makes checksums of its results.
+// The kernel that computes CRC32C on a GPU, and the host's function that combines the kernel's results.
 #ifndef CAIRN_GPU_COPY_CRC32C_KERNEL_H_
 #define CAIRN_GPU_COPY_CRC32C_KERNEL_H_
 
@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// This is the kernel in PTX. The driver compiles it for its GPU, and needs the zero at its end.
+// The kernel in PTX, with a terminating zero. The driver compiles it for its GPU.
 extern const char* const kCrc32cKernelPtx;
 
 inline int64_t Crc32cBlocksOf(int64_t bytes) {

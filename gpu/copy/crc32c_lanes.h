@@ -1,17 +1,18 @@
-// The arithmetic of the kernel that computes CRC32C on a GPU. It compiles for the device and for the host, where tests,
-// and the stand-in for CUDA's driver, run the same code lane by lane.
+// The arithmetic of the kernel that computes CRC32C on a GPU. It compiles for the device and for the host. On the host,
+// tests and the stand-in for CUDA's driver run the same code, one lane after the other.
 //
 // A CRC without its initial and final inversion ("raw") is linear: the raw CRC of bytes is the sum (XOR) over their
-// words of word * x^(32 * (words behind it + 1)) modulo the polynomial. So the 32 lanes of a warp each take every 32nd
-// piece of 16 bytes, which makes their loads lie side by side, and multiply what they have by x^4096 for each further
-// row of 512 bytes (Horner's rule). At the end neighbours are joined, then pairs, and so on, each time with one
-// multiplication by a constant.
+// words of word * x^(32 * (words behind it + 1)) modulo the polynomial. So each of the 32 lanes of a warp takes every
+// 32nd piece of 16 bytes, which makes the loads of the warp adjacent. For each further row of 512 bytes a lane
+// multiplies its sum by x^4096 (Horner's rule). At the end the sums of neighbouring lanes are joined, then those of
+// neighbouring pairs, and so on. Each join takes one multiplication by a constant.
 //
 // Polynomials are reflected as in CRC32C: bit 31 is x^0, bit 0 is x^31.
 #ifndef CAIRN_GPU_COPY_CRC32C_LANES_H_
 #define CAIRN_GPU_COPY_CRC32C_LANES_H_
 
-// Loops that run once for a block stay loops, because the driver compiles the kernel in the trainer's process.
+// Loops that run once per block are not unrolled, because the driver compiles the kernel in the trainer's process,
+// which should not take long.
 #ifdef __CUDACC__
 #define CAIRN_LANE_FUNCTION __host__ __device__ constexpr
 #define CAIRN_KEEP_LOOP _Pragma("unroll 1")
@@ -27,7 +28,7 @@ namespace cairn::crc32c {
 using Word = unsigned int;        // 32 bits
 using Long = unsigned long long;  // 64 bits, on host and device
 
-// One array, as the kernel is given it. Blocks are counted through over all arrays.
+// One array, as the kernel gets it. Blocks are numbered consecutively over all arrays.
 struct Range {
   Long address;
   Long bytes;
@@ -43,9 +44,9 @@ constexpr Word kBlockBytes = 1 << 16;
 constexpr Word kThreads = 512;
 constexpr Word kWarps = kThreads / kLanes;
 
-// A table holds the multiplication by x^4096 of all values that a part of a word can have. Six parts are a compromise:
-// fewer take more shared memory (with a copy for each lane these take 32 KiB), more take more instructions, which bound
-// the kernel.
+// A word is divided into parts. A table has, for each value of each part, the product of the value and x^4096. Six
+// parts are a compromise: fewer parts need more shared memory (six need 32 KiB, with one copy of the table per lane),
+// and more parts need more instructions, which limit the kernel's speed.
 constexpr Word kParts = 6;
 constexpr Word kTableEntries = 256;
 
@@ -79,17 +80,17 @@ CAIRN_LANE_FUNCTION Word PowerOfX(Word exponent) {
 // Part 0 has the lowest bits.
 CAIRN_LANE_FUNCTION Word PartBits(Word part) { return part < 2 ? 6 : 5; }
 CAIRN_LANE_FUNCTION Word PartShift(Word part) { return part < 2 ? 6 * part : 5 * part + 2; }
-// Returns the entry of the value 0 of a part; those of its other values follow.
+// Returns the index of the table entry for the value 0 of a part. The entries for its other values follow.
 CAIRN_LANE_FUNCTION Word PartEntry(Word part) { return part < 2 ? 64 * part : 64 + 32 * part; }
 
-// Returns one entry of the table: the product of x^4096 and the value of a part at the part's place.
+// Returns one entry of the table: the product of x^4096 and a part's value, shifted to the part's position in the word.
 CAIRN_LANE_FUNCTION Word TableEntry(Word entry) {
   constexpr Word kRow = PowerOfX(8 * kRowBytes);
   const Word part = entry < 128 ? entry / 64 : entry / 32 - 2;
   return Multiply((entry - PartEntry(part)) << PartShift(part), kRow);
 }
 
-// Returns the product of a and a power that is known when this is compiled.
+// Returns a * x^kExponent. The power is computed at compile time.
 template <Word kExponent>
 CAIRN_LANE_FUNCTION Word TimesPowerOfX(Word a) {
   Word power = PowerOfX(kExponent);
@@ -107,7 +108,7 @@ CAIRN_LANE_FUNCTION Word LoadWord(const unsigned char* bytes) {
          static_cast<Word>(bytes[3]) << 24;
 }
 
-// Returns the raw CRC. It is slow, and meant for few bytes.
+// Returns the raw CRC of `bytes`. It is slow; use it for few bytes.
 CAIRN_LANE_FUNCTION Word RawOfBytes(const unsigned char* bytes, Word count) {
   Word crc = 0;
   CAIRN_KEEP_LOOP
@@ -119,7 +120,7 @@ CAIRN_LANE_FUNCTION Word RawOfBytes(const unsigned char* bytes, Word count) {
   return crc;
 }
 
-// `table` gives this lane the entry of a part's value in a word: table(word, part).
+// Returns sum * x^4096. `table(word, part)` returns the table entry for the value of that part of the word.
 template <typename Table>
 CAIRN_LANE_FUNCTION Word NextRow(Word sum, const Table& table) {
   Word next = 0;
@@ -128,13 +129,13 @@ CAIRN_LANE_FUNCTION Word NextRow(Word sum, const Table& table) {
   return next;
 }
 
-// Four words that lie side by side.
+// Four adjacent words.
 struct Four {
   Word word[4];
 };
 
-// Returns what one lane has of the rows of a block, by the place in its 16 bytes. `load` reads these at an offset into
-// the block.
+// Returns the sums of one lane over all rows of a block, one for each of the four words in the lane's 16 bytes.
+// `load(offset)` reads 16 bytes of the block.
 template <typename Load, typename Table>
 CAIRN_LANE_FUNCTION Four LaneRows(Word rows, Word lane, const Load& load, const Table& table) {
   Four sums = {{0, 0, 0, 0}};
@@ -146,7 +147,7 @@ CAIRN_LANE_FUNCTION Four LaneRows(Word rows, Word lane, const Load& load, const 
   return sums;
 }
 
-// Returns the sum of a lane's four words, each shifted to its place.
+// Joins the four sums of a lane into one.
 CAIRN_LANE_FUNCTION Word JoinWords(const Four& sums) {
   Word sum = sums.word[0];
   CAIRN_UNROLL
@@ -154,18 +155,18 @@ CAIRN_LANE_FUNCTION Word JoinWords(const Four& sums) {
   return sum;
 }
 
-// Returns what 2 * kDistance lanes have, of what the first and the second half of them have.
+// Joins the sum of kDistance lanes and the sum of the next kDistance lanes.
 template <Word kDistance>
 CAIRN_LANE_FUNCTION Word Join(Word first, Word second) {
   return TimesPowerOfX<8 * kLaneBytes * kDistance>(first) ^ second;
 }
 
-// Returns the raw CRC of all rows, of what all lanes have, shifted past the bytes that are no whole row.
+// Returns the raw CRC of all rows, from the sum of all lanes, shifted past the `tail` bytes behind the last row.
 CAIRN_LANE_FUNCTION Word ShiftRows(Word sum, Word tail) {
   return tail == 0 ? TimesPowerOfX<32>(sum) : Multiply(sum, PowerOfX(32 + 8 * tail));
 }
 
-// Returns what a lane adds for the last bytes of a block, which are no whole row.
+// Returns a lane's share of the raw CRC of the `tail` bytes behind the last whole row of a block.
 CAIRN_LANE_FUNCTION Word LaneTail(const unsigned char* bytes, Word tail, Word lane) {
   const Word begin = lane * kLaneBytes;
   if (begin >= tail) return 0;
@@ -173,7 +174,7 @@ CAIRN_LANE_FUNCTION Word LaneTail(const unsigned char* bytes, Word tail, Word la
   return Multiply(RawOfBytes(bytes + begin, count), PowerOfX(8 * (tail - begin - count)));
 }
 
-// Returns which range has a block: the last one that begins at it or before, of those that have bytes.
+// Returns the index of the range that contains a block: the last range with bytes that begins at or before the block.
 CAIRN_LANE_FUNCTION Word RangeOfBlock(const Range* ranges, Word count, Long block) {
   Word low = 0, high = count;  // the range is in [low, high)
   while (high - low > 1) {

@@ -77,7 +77,7 @@ void PinnedMemory::Unpin(uint64_t number) {
   const auto found = pieces_.find(number);
   if (found == pieces_.end()) return;
   for (const auto& [piece, size] : found->second) {
-    driver_.call().host_unregister(piece);  // fails only in a context that is broken, which holds nothing
+    driver_.call().host_unregister(piece);  // fails only in a broken context, which pins nothing any more
     bytes_ -= size;
   }
   pieces_.erase(found);
@@ -105,7 +105,7 @@ int64_t PinnedMemory::BytesToSeam(uint64_t number, const void* memory) const {
   const char* at = static_cast<const char*>(memory);
   const auto found = pieces_.find(number);
   if (found == pieces_.end()) return std::numeric_limits<int64_t>::max();
-  // The pieces follow one another, so the last one that begins no later is the one.
+  // The pieces are adjacent, so the last one that begins at or before the address contains it.
   const auto next = std::upper_bound(found->second.begin(), found->second.end(), at,
                                      [](const char* address, const auto& piece) { return address < piece.first; });
   if (next == found->second.begin()) return std::numeric_limits<int64_t>::max();
@@ -124,7 +124,7 @@ std::vector<DeviceRows> PinnedMemory::Cut(uint64_t number, const std::vector<Dev
       if (some.rows > 0) {
         cut.push_back(some);
       } else {
-        // The seam is within a row.
+        // The border of a piece is within a row.
         for (int64_t at = 0; at < left.row_bytes;) {
           const int64_t bytes = std::min(left.row_bytes - at, BytesToSeam(number, packed + left.packed_offset + at));
           cut.push_back({.device = left.device + static_cast<uint64_t>(at),

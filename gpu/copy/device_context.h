@@ -1,4 +1,4 @@
-// Holds what a process has of the driver: contexts and streams, pinned memory, and the ring of two buffers.
+// Objects of CUDA's driver with their owners: contexts and streams, events, pinned memory, and the ring of two buffers.
 #ifndef CAIRN_GPU_COPY_DEVICE_CONTEXT_H_
 #define CAIRN_GPU_COPY_DEVICE_CONTEXT_H_
 
@@ -24,11 +24,11 @@ struct DriverFailure {
 // Throws DriverFailure, "CALL: RESULT", unless the result is success.
 void Require(const GpuDriver& driver, cuda::Result result, const char* call);
 
-// Lets this thread call the driver while another one captures a CUDA graph. Without it such a call ends the capture
-// with an error. Throws DriverFailure.
+// Allows this thread to call the driver while another thread captures a CUDA graph. Without this, such a call makes the
+// capture fail. Throws DriverFailure.
 void RelaxCapture(const GpuDriver& driver);
 
-// Holds the primary context of one device, which the trainer's libraries use as well, and a stream of ours in it.
+// The primary context of one device, which the trainer's libraries use too, and a stream of Cairn's own in it.
 class DeviceContext {
  public:
   // Throws DriverFailure.
@@ -61,7 +61,7 @@ class CurrentContext {
   const GpuDriver& driver_;
 };
 
-// An event; of the context that is current when it is made and when it ends.
+// A CUDA event. Its context must be current when it is made and when it is destroyed.
 class DeviceEvent {
  public:
   explicit DeviceEvent(const GpuDriver& driver);
@@ -78,25 +78,26 @@ class DeviceEvent {
   cuda::Event event_ = nullptr;
 };
 
-// Pins memory of the host, whole pieces at a time. Pieces that are pinned together get a number, which no other memory
-// gets before or after: an address alone would say nothing, because memory that is mapped later may have it too. A
-// context must be current in all calls that pin or unpin.
+// Pins host memory in pieces. The caller identifies memory by a number that is never used for other memory. (An address
+// would not do: memory that is mapped later may have the same address.) A context must be current in all calls that pin
+// or unpin.
 class PinnedMemory {
  public:
   explicit PinnedMemory(const GpuDriver& driver) : driver_(driver) {}
 
-  // Does nothing if that number holds this memory. Throws DriverFailure; then nothing of this memory is pinned, and
-  // WhyNot() says why.
+  // Pins the memory; does nothing if it is already pinned under this number. Throws DriverFailure; then no part of the
+  // memory is pinned, and WhyNot() returns the reason.
   void Pin(uint64_t number, char* memory, int64_t bytes, int64_t piece_bytes);
-  // Does nothing for a number that holds nothing.
+  // Does nothing if no memory is pinned under this number.
   void Unpin(uint64_t number);
   void UnpinAll();
   bool Holds(uint64_t number, const void* memory, int64_t bytes) const;
-  // Returns why a number holds nothing.
+  // Returns why no memory is pinned under this number.
   std::string WhyNot(uint64_t number) const;
-  // Returns how many bytes there are from this address to the end of its piece. The number must hold the memory.
+  // Returns the number of bytes from this address to the end of its piece. Holds() must be true for the memory.
   int64_t BytesToSeam(uint64_t number, const void* memory) const;
-  // Cuts rows whose packed bytes are held: a driver refuses a copy that reaches from one piece into the next.
+  // Splits rows at the borders of pieces, because the driver refuses a copy across two pieces. The packed bytes must be
+  // held.
   std::vector<DeviceRows> Cut(uint64_t number, const std::vector<DeviceRows>& rows, const std::byte* packed) const;
   bool empty() const { return pieces_.empty(); }
   int64_t bytes() const { return bytes_; }
@@ -108,12 +109,12 @@ class PinnedMemory {
   std::atomic<int64_t> bytes_{0};
 };
 
-// Two buffers of the host, through which bytes pass. A context must be current in all calls.
+// Two host buffers through which copies pass. A context must be current in all calls.
 class StagingRing {
  public:
   StagingRing(const GpuDriver& driver, int64_t slot_bytes) : driver_(driver), slot_bytes_(slot_bytes) {}
 
-  // Makes the buffers, if they are not there. Returns why they are not pinned; "" if they are.
+  // Makes the buffers if they do not exist. Returns why they are not pinned; "" if they are pinned.
   const std::string& Make();
   void Free();
   bool pinned() const { return pinned_; }
@@ -130,8 +131,8 @@ class StagingRing {
   std::string why_;
 };
 
-// Enqueues the copies of a part between the device and host memory where its elements are packed. Returns how many
-// calls it made; throws DriverFailure.
+// Enqueues copies of `rows` between the device and `packed`, host memory in which the rows are packed. Returns the
+// number of driver calls. Throws DriverFailure.
 int64_t EnqueueRows(const GpuDriver& driver, cuda::Stream stream, const std::vector<DeviceRows>& rows, bool to_host,
                     std::byte* packed);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-// kMost if it is more than that.
+// Returns the size of the memory that a side of a copy spans; kMost if it does not fit into 64 bits.
 int64_t Reach(const std::vector<TiledCopy::Dimension>& dimensions, int64_t TiledCopy::Dimension::* stride,
               int64_t element_bytes) {
   int64_t span = element_bytes;
@@ -47,7 +47,7 @@ DeviceOutcome FailedBy(const DriverFailure& failure) {
 DeviceContext& DeviceCore::Device(int ordinal) {
   const auto found = devices.find(ordinal);
   if (found != devices.end()) return *found->second;
-  auto made = std::make_unique<DeviceContext>(driver, ordinal);  // comes first, because it may fail
+  auto made = std::make_unique<DeviceContext>(driver, ordinal);  // before the map is changed, because it may throw
   return *devices.emplace(ordinal, std::move(made)).first->second;
 }
 
@@ -123,7 +123,7 @@ DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t th
     const CurrentContext any(driver, *jobs.begin()->second.device);
     const bool straight = MayCopyStraight(copies, outcome);
     const bool pageable = outcome.path == DevicePath::kPageable;
-    // All devices are busy before the host waits for one.
+    // Work is enqueued on all devices before the host waits for one of them.
     std::map<int, std::vector<size_t>> through_ring;
     for (auto& [ordinal, job] : jobs) {
       const CurrentContext current(driver, *job.device);
@@ -161,7 +161,7 @@ bool DeviceCore::CopyStraight(const StagedCopy& copy, cuda::Stream stream, Devic
 }
 
 void DeviceCore::Reorder(size_t index, DeviceOutcome& outcome) {
-  if (outcome.path != DevicePath::kPinnedSlab) return;  // all copies take another path, or an earlier one has said so
+  if (outcome.path != DevicePath::kPinnedSlab) return;  // the path is already a slower one
   outcome.reordered = static_cast<int64_t>(index);
   outcome.fallback = ring.Make();
   outcome.path = outcome.fallback.empty() ? DevicePath::kPinnedRing : DevicePath::kPageable;
@@ -252,7 +252,7 @@ void DeviceCore::AwaitAll(const std::map<int, Job>& jobs) {
       const CurrentContext current(driver, *job.device);
       driver.call().stream_synchronize(job.device->stream());
     } catch (const DriverFailure&) {
-      // A context that is broken moves nothing any more.
+      // A broken context copies nothing any more.
     }
   }
 }
@@ -269,7 +269,7 @@ void DeviceCore::Close() {
       digest.Free();
     }
   } catch (const DriverFailure&) {
-    // A context that is broken gives its memory up with the process.
+    // The memory of a broken context is freed with the process.
   }
   digests.clear();
   devices.clear();

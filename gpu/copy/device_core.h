@@ -1,4 +1,4 @@
-// Holds what the thread of a run works with. Only one run at a time uses it.
+// The work of DeviceStaging, on its thread. A run is one call of DeviceStaging; there is one at a time.
 #ifndef CAIRN_GPU_COPY_DEVICE_CORE_H_
 #define CAIRN_GPU_COPY_DEVICE_CORE_H_
 
@@ -18,8 +18,8 @@
 
 namespace cairn {
 
-// The bytes of the device's memory that a copy touches, from its address on; 0 for none, and as many as there can be if
-// 64 bits do not hold them.
+// Returns the size of the device memory that a copy spans, from its address on; 0 if it copies nothing. If the size
+// does not fit into 64 bits, returns the largest number.
 int64_t SpanOf(const DeviceCopy& copy);
 
 DeviceOutcome FailedBy(const DriverFailure& failure);
@@ -39,30 +39,33 @@ class DeviceCore {
     std::set<uint64_t> streams;
   };
 
-  // See DeviceStaging.
+  // These do the work of the methods of DeviceStaging with the same names.
   DeviceOutcome Copy(const std::vector<StagedCopy>& copies, int64_t threads);
   DeviceOutcome Checksum(const std::vector<StagedCopy>& copies, std::vector<uint32_t>& checksums);
   DeviceOutcome FindBlocks(const std::vector<StagedCopy>& copies, std::vector<SharedBlock>& blocks);
   void Close();
 
-  // These are the steps of runs. Those that return no outcome throw DriverFailure.
+  // The following are steps of a run. They throw DriverFailure.
 
   DeviceContext& Device(int ordinal);
-  // Says in `outcome` what is wrong with a copy, if something is.
+  // Returns the part of each device; empty if there is nothing to copy or a copy is wrong. Then `outcome` says what is
+  // wrong.
   std::map<int, Job> JobsOf(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome);
-  // Returns whether a stream records a graph. The calls that a copy needs would end the recording with an error.
+  // Returns whether a stream captures a graph. The driver calls of a copy would make the capture fail.
   bool IsCapturing(uint64_t stream) const;
-  // Lets our stream wait for what the trainer has enqueued so far.
+  // Makes Cairn's stream of the device wait for the trainer's work in `job.streams` so far.
   void Order(const Job& job);
-  // Chooses the path, and makes the ring if that needs it. Returns whether copies go straight to the host's side.
+  // Chooses the path, and makes the ring if the path needs it. Returns whether copies may go straight between the
+  // device and the host's side.
   bool MayCopyStraight(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome);
-  // Copies in `stream`. Returns false if the elements are not packed on the host in the order of the device's memory.
+  // Enqueues a copy straight to the host in `stream`. Returns false, and does nothing, if the elements are not packed
+  // on the host in the order of the device's memory.
   bool CopyStraight(const StagedCopy& copy, cuda::Stream stream, DeviceOutcome& outcome);
-  // Says in `outcome` that a copy takes the ring, although the memory is pinned.
+  // Records in `outcome` that copy `index` takes the ring although its memory is pinned.
   void Reorder(size_t index, DeviceOutcome& outcome);
   void CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
                        const DeviceContext& device, int64_t threads, DeviceOutcome& outcome);
-  // After a failure: nothing that was enqueued may still move when the caller lets go of its memory.
+  // Waits for all enqueued copies after a failure, so that the caller may free its memory.
   void AwaitAll(const std::map<int, Job>& jobs);
 
   const GpuDriver& driver;

@@ -52,7 +52,7 @@ void DeviceDigest::Begin(const std::vector<Array>& arrays) {
 
 void DeviceDigest::Sum(size_t from, size_t to, cuda::Stream stream) {
   if (from == to) return;
-  // The blocks of a stream are counted from its first array on.
+  // Within one launch, blocks are numbered from its first array on.
   auto* table = reinterpret_cast<crc32c::Range*>(host_);
   for (size_t i = from; i < to; ++i) table[i].first_block = first_block_[i] - first_block_[from];
   cuda::DevicePointer ranges = device_ + from * sizeof(crc32c::Range);

@@ -1,4 +1,5 @@
-// Lets a device compute CRC32Cs of arrays, in the trainer's own streams: of what is there when the streams get to it.
+// Makes a device compute CRC32Cs of arrays. The work is enqueued in the trainer's own streams, so it covers the arrays'
+// contents at that point of each stream.
 #ifndef CAIRN_GPU_COPY_DEVICE_DIGEST_H_
 #define CAIRN_GPU_COPY_DEVICE_DIGEST_H_
 
@@ -11,9 +12,9 @@
 
 namespace cairn {
 
-// Computes the sums of one device's arrays. Its context must be current in all calls; those that call the driver throw
-// DriverFailure. It takes 24 bytes of the device for each array and 4 for each 64 KiB, and as much pinned memory of the
-// host, and keeps both for the next time.
+// Computes the sums of one device's arrays. The device's context must be current in all calls. Calls throw
+// DriverFailure. It takes 24 bytes of device memory for each array and 4 bytes for each 64 KiB, and as much pinned host
+// memory. It keeps both for the next time.
 class DeviceDigest {
  public:
   explicit DeviceDigest(const GpuDriver& driver) : driver_(driver) {}
@@ -23,11 +24,11 @@ class DeviceDigest {
     int64_t bytes = 0;  // not zero
   };
 
-  // Begins anew, with room for so many arrays. Nothing from before may be under way.
+  // Begins with a new list of arrays. Earlier work must have ended.
   void Begin(const std::vector<Array>& arrays);
-  // Enqueues the sums of all arrays [from, to) of these in one stream.
+  // Enqueues the computation for the arrays [from, to) in `stream`.
   void Sum(size_t from, size_t to, cuda::Stream stream);
-  // Enqueues that the host gets the sums. The stream must come after those of Sum().
+  // Enqueues the copy of all sums to the host. `stream` must be ordered after the streams of Sum().
   void Fetch(cuda::Stream stream);
   // Returns the CRC32C of an array. All enqueued work must have ended.
   uint32_t CrcOf(size_t array) const;
@@ -41,7 +42,7 @@ class DeviceDigest {
   const GpuDriver& driver_;
   cuda::Module module_ = nullptr;
   cuda::Function kernel_ = nullptr;
-  // Both hold a table of the arrays and, from sums_at_ on, one sum for each block.
+  // Both memories hold a table of the arrays, and from offset sums_at_ on one sum for each block.
   cuda::DevicePointer device_ = 0;
   std::byte* host_ = nullptr;
   size_t size_ = 0;

@@ -7,10 +7,10 @@ namespace {
 
 struct Attributes {
   int ordinal = 0;
-  bool legacy = false;  // it was allocated as a whole
+  bool legacy = false;  // allocated by cuMemAlloc, not mapped by a handle
 };
 
-// Returns nothing if the address is no device's.
+// Returns nothing if the address is no device memory.
 std::optional<Attributes> AttributesOf(const GpuDriver& driver, uint64_t address) {
   int type = 0, ordinal = 0, legacy = 0;
   int names[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal, cuda::kPointerLegacyIpcCapable};
@@ -52,7 +52,7 @@ const DeviceRanges::Range* DeviceRanges::At(uint64_t address) {
   const auto found = AttributesOf(driver_, address);
   if (!found) return nullptr;
   if (current_ordinal_ != found->ordinal) {
-    current_.reset();  // contexts are a stack
+    current_.reset();  // contexts are a stack, so the old one must be popped first
     current_ = std::make_unique<CurrentContext>(driver_, context_of_(found->ordinal));
     current_ordinal_ = found->ordinal;
   }

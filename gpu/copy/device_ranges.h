@@ -1,4 +1,4 @@
-// Looks up what lies behind addresses of devices.
+// Finds the device and the allocation of a device address.
 #ifndef CAIRN_GPU_COPY_DEVICE_RANGES_H_
 #define CAIRN_GPU_COPY_DEVICE_RANGES_H_
 
@@ -15,16 +15,15 @@
 
 namespace cairn {
 
-// Remembers the allocations that it has asked the driver about, of which thousands of arrays may be parts. It must live
-// for one run only, in which the caller answers for the arrays: memory that is freed and made anew later is another
-// one.
+// Caches the driver's answers, because thousands of arrays may be parts of one allocation. It may live for one run
+// only: during a run the caller keeps the arrays, but between runs memory may be freed and allocated anew.
 class DeviceRanges {
  public:
   // `context_of` returns the context of a device; it may throw DriverFailure.
   DeviceRanges(const GpuDriver& driver, std::function<const DeviceContext&(int)> context_of)
       : driver_(driver), context_of_(std::move(context_of)) {}
 
-  // Looks at all of `bytes` bytes, of which there is at least one. Returns kDone, kNotOnDevice, kTooLong or
+  // Checks the `bytes` (> 0) bytes from `address` on and finds their device. Returns kDone, kNotOnDevice, kTooLong or
   // kManyDevices. Throws DriverFailure.
   DeviceOutcome::Kind Find(uint64_t address, int64_t bytes, int* ordinal);
 
@@ -32,7 +31,7 @@ class DeviceRanges {
   struct Range {
     uint64_t end = 0;
     int ordinal = 0;
-    // True if it was mapped by a handle. Only then may an array go on in the next one.
+    // True if the memory was mapped by a handle. Only then may an array extend into the next range.
     bool mapped = false;
   };
 
@@ -45,7 +44,7 @@ class DeviceRanges {
   std::unique_ptr<CurrentContext> current_;
 };
 
-// Returns the device that an address is on; nothing if it is on none. Throws DriverFailure. No context need be current.
+// Returns the device of an address; nothing if it is no device memory. Throws DriverFailure. Needs no current context.
 std::optional<int> OrdinalOf(const GpuDriver& driver, uint64_t address);
 
 }  // namespace cairn

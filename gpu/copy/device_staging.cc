@@ -20,24 +20,24 @@ namespace cairn {
 struct DeviceStaging::Shared {
   Shared(const GpuDriver& driver, int64_t slot_bytes) : core(driver, slot_bytes) {}
 
-  // Memory that is to be unpinned and unmapped.
+  // Memory that must be unpinned and unmapped.
   struct Release {
     uint64_t number = 0;
     std::function<void()> unmap;
   };
 
-  // Does what is left to do between two runs, in the thread of the first.
+  // Executes releases and Close() after a run, on the run's thread.
   void EndRun() ABSL_LOCKS_EXCLUDED(mutex);
   void Unpin(uint64_t number);
 
   Mutex mutex;
   CondVar changed;
-  bool busy ABSL_GUARDED_BY(mutex) = false;     // a thread runs
-  bool working ABSL_GUARDED_BY(mutex) = false;  // and has not come to the end of what it was asked
+  bool busy ABSL_GUARDED_BY(mutex) = false;     // a run's thread exists
+  bool working ABSL_GUARDED_BY(mutex) = false;  // the run's work has not ended
   bool closing ABSL_GUARDED_BY(mutex) = false;
   bool closed ABSL_GUARDED_BY(mutex) = false;
   std::deque<Release> releases ABSL_GUARDED_BY(mutex);
-  // One thread at a time uses it: that of the run while `busy` is set.
+  // Used by one thread at a time: the run's thread while `busy` is true.
   DeviceCore core;
   cuda::CallWatch watch;
 };
@@ -70,7 +70,7 @@ void DeviceStaging::Shared::Unpin(uint64_t number) {
     const CurrentContext current(core.driver, *core.devices.begin()->second);
     core.pinned.Unpin(number);
   } catch (const DriverFailure&) {
-    core.pinned.Unpin(number);  // a context that is broken holds nothing any more
+    core.pinned.Unpin(number);  // a broken context pins nothing any more
   }
 }
 
@@ -201,7 +201,7 @@ void DeviceStaging::Release(uint64_t number, std::function<void()> unmap, double
 
 void DeviceStaging::AwaitEndOfRun(double seconds) {
   DeviceOutcome refused;
-  Start(nullptr, nullptr, &refused);  // if something runs, its thread does what there is to be done at its end
+  Start(nullptr, nullptr, &refused);  // if a run has not ended, its own thread does this at its end
   const Deadline deadline(seconds);
   MutexLock lock(shared_->mutex);
   while (shared_->busy && !shared_->working && !deadline.passed()) {

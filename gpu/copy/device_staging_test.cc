@@ -479,7 +479,7 @@ TEST_F(DeviceStagingTest, Destructor_WhileTheDriverHangs_GivesAllBackWhenItGoesO
   staging_.reset();
   EXPECT_EQ(gpu_.count("registered_bytes"), 4096) << "the copy may still write there";
   gpu_.hang(nullptr);
-  // Contexts are what it gives back last. The array has one.
+  // It releases contexts last. The array has one.
   while (gpu_.count("contexts") > 1) std::this_thread::yield();
 }
 

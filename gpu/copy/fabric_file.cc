@@ -22,7 +22,7 @@ UniqueFd MakeFabricFile(const cuda::FabricHandle& handle) {
 }
 
 bool ReadFabricFile(int descriptor, cuda::FabricHandle& handle) {
-  // Only files of memory have seals, so reading it waits for nobody. The kernel may have added others.
+  // Only memory files have seals, so reading a sealed file cannot block. The kernel may have added further seals.
   struct stat about = {};
   const int seals = fcntl(descriptor, F_GET_SEALS);
   return seals >= 0 && (seals & kSeals) == kSeals && fstat(descriptor, &about) == 0 &&

@@ -1,4 +1,4 @@
-// Hands a fabric handle of memory on a GPU to another process in a descriptor.
+// Puts a fabric handle of GPU memory into a file, whose descriptor can be sent to another process.
 #ifndef CAIRN_GPU_COPY_FABRIC_FILE_H_
 #define CAIRN_GPU_COPY_FABRIC_FILE_H_
 
@@ -7,12 +7,12 @@
 
 namespace cairn {
 
-// Who knows the bytes of a fabric handle can map the memory. So they stand in no message, which somebody might log, but
-// in a file of memory, whose descriptor goes the way of those that a driver makes itself.
+// Whoever knows the bytes of a fabric handle can map the memory. So the bytes are not put into a message, which might
+// be logged, but into a memory file. Its descriptor is sent in the same way as the descriptors that the driver exports.
 
-// Returns a sealed file with the handle; one that is not valid if the system gives none.
+// Returns a sealed memory file with the handle; an invalid descriptor if the system refuses one.
 UniqueFd MakeFabricFile(const cuda::FabricHandle& handle);
-// Reads such a file, which is untrusted. Returns whether it was one.
+// Reads a handle from a file, which is untrusted. Returns false if it is not such a file.
 bool ReadFabricFile(int descriptor, cuda::FabricHandle& handle);
 
 }  // namespace cairn

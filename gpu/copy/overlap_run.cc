@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// One overlapped save. It throws DriverFailure.
+// One overlapped save. Its methods throw DriverFailure.
 class Overlap {
  public:
   Overlap(DeviceCore& core, const OverlapRequest& request, OverlapState& state)
@@ -29,7 +29,7 @@ class Overlap {
     return outcome_;
   }
 
-  // Is called after a failure. Copies of the snapshot are in the trainer's streams.
+  // Waits for all copies after a failure, also for those in the trainer's streams.
   void AwaitAll() {
     for (const auto& [ordinal, job] : jobs_) {
       try {
@@ -38,7 +38,7 @@ class Overlap {
           core_.driver.call().stream_synchronize(reinterpret_cast<cuda::Stream>(stream));
         }
       } catch (const DriverFailure&) {
-        // A context that is broken moves nothing any more.
+        // A broken context copies nothing any more.
       }
     }
     core_.AwaitAll(jobs_);
@@ -54,8 +54,8 @@ class Overlap {
 
   bool IsBehind(size_t index) const { return index < request_.behind.size(); }
 
-  // Everything that must happen before the trainer goes on: it is enqueued in the trainer's streams, so that what the
-  // trainer enqueues later comes after it.
+  // Enqueues all work that must happen before the trainer's next work. It goes into the trainer's own streams, so that
+  // later work of the trainer comes after it.
   void TakeSnapshot() {
     std::map<int, std::vector<size_t>> through_ring;
     for (auto& [ordinal, job] : jobs_) {
@@ -77,7 +77,7 @@ class Overlap {
     }
   }
 
-  // A proof that cannot be had does not end the save, which says so.
+  // If the checksums cannot be computed, the save continues without them, and its outcome says so.
   void SumAll(int ordinal, const DeviceCore::Job& job) {
     std::vector<size_t>& indices = checked_[ordinal];
     for (const size_t index : job.copies) {
@@ -105,7 +105,7 @@ class Overlap {
     }
   }
 
-  // One run of bytes on both sides.
+  // Returns whether the copy is one contiguous run of bytes on both sides.
   static bool IsPacked(const DeviceCopy& copy) {
     return !copy.copy.is_cast() && copy.copy.dimensions.empty() && copy.copy.element_bytes > 0;
   }
@@ -113,8 +113,7 @@ class Overlap {
   void CopyBehind() {
     ChunkedCopy chunked(core_, request_.chunk_bytes);
     for (const auto& [ordinal, job] : jobs_) {
-      // Also a device that has nothing to be copied late has sums, and copies in the trainer's stream, to be waited
-      // for.
+      // Also a device without late copies: its checksums and its copies in the trainer's streams must be waited for.
       chunked.Add(*job.device);
       for (const size_t index : job.copies) {
         if (IsBehind(index)) chunked.Add(*job.device, copies_[index]);
@@ -125,7 +124,7 @@ class Overlap {
     outcome_.bytes += chunked.bytes();
   }
 
-  // Compares what the device had at the save with what is in the slab, which is what will be written.
+  // Compares the checksums of the device's bytes at the save with the bytes in the slab, which will be written.
   void Compare() {
     for (const auto& [ordinal, indices] : checked_) {
       const DeviceDigest& digest = core_.digests.at(ordinal);
@@ -143,9 +142,10 @@ class Overlap {
   DeviceCore& core_;
   const OverlapRequest& request_;
   OverlapState& state_;
-  std::vector<StagedCopy> copies_;  // those behind come first
+  std::vector<StagedCopy> copies_;  // first those of request_.behind
   std::map<int, DeviceCore::Job> jobs_;
-  std::map<int, std::vector<size_t>> checked_;  // by device, in the order of its digest
+  std::map<int, std::vector<size_t>>
+      checked_;  // by device: indices into copies_, in the order of the device's DeviceDigest
   DeviceOutcome outcome_;
 };
 
@@ -156,7 +156,7 @@ DeviceOutcome RunOverlap(DeviceCore& core, const OverlapRequest& request, Overla
   try {
     return overlap.Run();
   } catch (const DriverFailure& failure) {
-    state.Copied();  // what was copied is not used, so no update needs to wait for it
+    state.Copied();  // the copies are not used, so no update needs to wait for them
     overlap.AwaitAll();
     return FailedBy(failure);
   }

@@ -1,4 +1,4 @@
-// Copies a state to the host while the trainer goes on.
+// Copies a state to the host while the trainer continues.
 #ifndef CAIRN_GPU_COPY_OVERLAP_RUN_H_
 #define CAIRN_GPU_COPY_OVERLAP_RUN_H_
 
@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// Runs in the thread of a run until all is copied and checked. `state` learns when the trainer may go on; the caller
-// gives it the outcome that is returned, as its end.
+// Executes an overlapped save on the calling thread, until everything is copied and checked. Calls state.Begun when the
+// trainer may continue. The caller passes the returned outcome to state.End.
 DeviceOutcome RunOverlap(DeviceCore& core, const OverlapRequest& request, OverlapState& state);
 
 }  // namespace cairn

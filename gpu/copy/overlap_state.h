@@ -1,4 +1,5 @@
-// The state by which a trainer and the thread that copies behind its back tell each other how far they are.
+// The progress of an overlapped save: its copies run on a thread while the trainer continues. Trainer and thread
+// synchronize by this object.
 #ifndef CAIRN_GPU_COPY_OVERLAP_STATE_H_
 #define CAIRN_GPU_COPY_OVERLAP_STATE_H_
 
@@ -12,44 +13,45 @@
 namespace cairn {
 
 struct OverlapRequest {
-  // Arrays that only guarded updates change, each packed on both sides.
+  // Arrays that are copied late, while the trainer continues. The trainer must call OverlapState::Guard before it
+  // changes them. Each is contiguous on the device and on the host.
   std::vector<StagedCopy> behind;
-  // All other copies. They are done in the trainer's own streams, so that whatever it enqueues later comes after them;
-  // those that the host must put into order are done before the save returns.
+  // All other copies. They are enqueued in the trainer's own streams, so that the trainer's later work comes after
+  // them. Those whose elements the host must reorder are finished before the save returns.
   std::vector<StagedCopy> at_once;
-  bool check = false;  // have the device compute what the host must find
+  bool check = false;  // compare CRC32Cs that the device computes with the host's bytes
   int64_t chunk_bytes = int64_t{16} << 20;
-  int64_t threads = 1;  // that copy on the host
+  int64_t threads = 1;  // number of threads that copy on the host
 };
 
 // One overlapped save. Thread-safe.
 class OverlapState {
  public:
-  // Device -> the stream in which the trainer is about to enqueue an update. A device that has none uses its default
+  // For each device, the stream in which the trainer will enqueue an update. A device without an entry uses its default
   // stream.
   using Streams = std::map<int, uint64_t>;
 
-  // The trainer calls these. They return false when the time has passed.
+  // The trainer calls the next three. They return false if `seconds` have passed first.
 
   bool AwaitBegun(double seconds, DeviceOutcome* outcome);
-  // Lets the streams wait until the copies have ended. It returns when that is enqueued, so the caller itself does not
-  // wait for the copies. If it returns false, the save will end with kUnguarded.
+  // Makes the streams wait until the copies have ended. It returns when these waits are enqueued, so the caller does
+  // not wait for the copies. If it returns false, the save will end with kUnguarded.
   bool Guard(Streams streams, double seconds);
-  // Waits until all is copied and checked.
+  // Waits until everything is copied and checked.
   bool AwaitEnd(double seconds, DeviceOutcome* outcome);
 
-  // The thread that copies calls these.
+  // The thread that copies calls the following.
 
   void Begun(const DeviceOutcome& outcome);
-  // Returns the guards that wait now.
+  // Returns the calls of Guard that wait now.
   std::vector<Streams> Guards();
-  // The first `count` of these are enqueued.
+  // The waits of the first `count` guards are enqueued.
   void Served(size_t count);
-  // Waits until there is a guard, for a short time.
+  // Waits for a call of Guard, at most `seconds`.
   void AwaitGuard(double seconds);
-  // Nothing is copied any more, or all of it is in vain, so no update needs to wait.
+  // The copies have ended or failed, so no update needs to wait any more.
   void Copied();
-  // Also ends what waits for the beginning. The last call.
+  // Sets the outcome and wakes all waiting calls. Must be the last call.
   void End(DeviceOutcome outcome);
 
  private:

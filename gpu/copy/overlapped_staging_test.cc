@@ -1,4 +1,4 @@
-// Tests saves that copy behind the trainer's back, with the stand-in for CUDA's driver.
+// Tests overlapped saves, with the stand-in for CUDA's driver.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -183,7 +183,7 @@ TEST_F(OverlappedStagingTest, Overlap_OverSeamsOfPinnedPieces_IsCutThere) {
   }
 }
 
-// The trainer's thread goes on at once; the stream is what waits.
+// Only the stream waits; the trainer's thread continues at once.
 TEST_F(OverlappedStagingTest, Guard_TheCopiesHaveNotBegun_LetsTheUpdateWaitAndNotItsCaller) {
   DeviceMemory memory(gpu_, 0, 20 * kChunk);
   memory.Fill(3);
@@ -461,7 +461,7 @@ TEST_F(OverlappedStagingTest, Destructor_WhileCopiesRun_GivesAllBackWhenTheyHave
   gpu_.set("engine_stopped", 0);
   EXPECT_EQ(End(*state).kind, DeviceOutcome::kDone);
   EXPECT_TRUE(InSlab(Held(memory)));
-  // Contexts are what it gives back last. The trainer's stream and the array have one each.
+  // It releases contexts last. The trainer's stream and the array have one each.
   while (gpu_.count("contexts") > 2) std::this_thread::yield();
 }
 

@@ -21,7 +21,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Looks at one driver. Each step keeps the first failure in a text.
+// Examines one driver. Each step stores the first failure as a text.
 class Prober {
  public:
   Prober(const GpuDriver& driver, int64_t bytes) : driver_(driver), bytes_(static_cast<size_t>(bytes)) {}
@@ -70,7 +70,7 @@ class Prober {
     call.device_get_attribute(&found.compute_major, cuda::kDeviceComputeMajor, device);
     call.device_get_attribute(&found.compute_minor, cuda::kDeviceComputeMinor, device);
     call.device_get_attribute(&posix, cuda::kDeviceHandleTypePosix, device);
-    // A driver that does not know the attribute has no such handles.
+    // An error is ignored: a driver that does not know the attribute has no fabric handles.
     call.device_get_attribute(&fabric, cuda::kDeviceHandleTypeFabric, device);
     found.posix_handles = posix != 0;
     found.fabric_handles = fabric != 0;
@@ -83,7 +83,7 @@ class Prober {
     return found;
   }
 
-  // Does what a save does, on a small scale. The context is current.
+  // Tries what a save does, with little memory. The context must be current.
   void Try() {
     const auto& call = driver_.call();
     probe_.path = "pageable";
@@ -95,7 +95,7 @@ class Prober {
     }
     if (file >= 0) close(file);
     if (memory == MAP_FAILED) {
-      probe_.fallback = "there is no memory for a trial";
+      probe_.fallback = "there is no memory for a test copy";
       return;
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -125,7 +125,7 @@ class Prober {
     driver_.call().module_unload(module);
   }
 
-  // The second of two copies, since the first one also makes what the driver needs for it.
+  // Measures the second of two copies, because the first one includes the driver's preparations.
   void TimeCopy(void* host) {
     const auto& call = driver_.call();
     cuda::DevicePointer device = 0;

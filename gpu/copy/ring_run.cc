@@ -4,7 +4,7 @@
 
 namespace cairn {
 
-// Parts begin at whole lines of the caches.
+// Parts begin at multiples of a cache line.
 constexpr int64_t kAlignment = 64;
 
 RingRun::RingRun(const GpuDriver& driver, const DeviceContext& device, StagingRing& ring, bool to_host, Work work)
@@ -31,7 +31,7 @@ void RingRun::Add(size_t index, DevicePart part) {
   slot.batch.parts.emplace_back(index, std::move(part));
 }
 
-// Gives the current buffer to the device, and goes on with the other.
+// Gives the current buffer to the device, and continues with the other one.
 void RingRun::Push() {
   Slot& slot = slots_[current_];
   if (slot.batch.parts.empty()) return;
@@ -55,7 +55,7 @@ void RingRun::Drain(Slot& slot) {
 
 void RingRun::Finish() {
   Push();
-  // The one that was given away first comes first.
+  // The buffer that the device got first is drained first.
   for (const size_t index : {current_, 1 - current_}) {
     if (slots_[index].queued) Drain(slots_[index]);
   }

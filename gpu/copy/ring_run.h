@@ -1,4 +1,5 @@
-// Moves parts of copies through the ring: while the device fills (or empties) one buffer, the host works on the other.
+// Moves parts of copies through a StagingRing: while the device fills (or empties) one buffer, the host works on the
+// other.
 #ifndef CAIRN_GPU_COPY_RING_RUN_H_
 #define CAIRN_GPU_COPY_RING_RUN_H_
 
@@ -11,24 +12,24 @@
 
 namespace cairn {
 
-// One run on one device, whose context is current. All its methods throw DriverFailure; the caller then waits for the
-// stream before it lets go of any memory.
+// The copies of one device in one direction. The device's context must be current. All methods throw DriverFailure; the
+// caller must then wait for the device's stream before it frees any memory.
 class RingRun {
  public:
-  // Parts that lie in one buffer, with the index that Add was given for each.
+  // The parts in one buffer, each with its index from Add.
   struct Batch {
-    std::vector<std::pair<size_t, DevicePart>> parts;  // the packed side of `host` points into the buffer
+    std::vector<std::pair<size_t, DevicePart>> parts;  // the packed side of each part's `host` points into the buffer
     std::byte* memory = nullptr;
     std::vector<int64_t> offsets;
   };
-  // Takes the bytes of a full buffer in a copy to the host; fills a buffer in a copy to the device.
+  // The host's work: consumes the bytes of a full buffer, or fills a buffer if the direction is to the device.
   using Work = std::function<void(Batch&)>;
 
   RingRun(const GpuDriver& driver, const DeviceContext& device, StagingRing& ring, bool to_host, Work work);
 
-  // The part has at most one buffer's bytes.
+  // Adds a part. It must fit into one buffer.
   void Add(size_t index, DevicePart part);
-  // Returns when all is done.
+  // Waits until all parts are done.
   void Finish();
   int64_t calls() const { return calls_; }
 

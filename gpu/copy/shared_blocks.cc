@@ -14,7 +14,7 @@ std::vector<SharedBlock> SharedBlocks::Find(std::vector<Array> arrays) {
   std::vector<SharedBlock> blocks;
   found_.clear();
   try {
-    uint64_t at = 0;  // everything before is found
+    uint64_t at = 0;  // all addresses below this are done
     for (const Array& array : arrays) {
       const uint64_t room = std::numeric_limits<uint64_t>::max() - array.address;
       const uint64_t end = array.address + std::min(array.bytes, room);
@@ -63,7 +63,7 @@ bool SharedBlocks::FindAt(uint64_t address, SharedBlock& block) {
   if ((types & cuda::kHandlePosix) != 0) {
     Retain(block, SharedBlock::kFile);
   } else if ((types & cuda::kHandleFabric) != 0) {
-    // It comes last, because a machine has only so many of these handles.
+    // Fabric handles are the last choice, because a machine has a limited number of them.
     Retain(block, SharedBlock::kFabric);
   } else {
     block.why = "its allocator asked for memory that cannot be exported";
@@ -75,7 +75,7 @@ void SharedBlocks::Retain(SharedBlock& block, SharedBlock::Kind kind) {
   const cuda::Functions& call = driver_.call();
   Require(driver_, call.memory_retain(&block.handle, reinterpret_cast<void*>(block.begin)),
           "cuMemRetainAllocationHandle");
-  // One reference to each is enough: that of this time, and that of before is given back at the end.
+  // One reference per allocation is enough. The reference of the last Find is released at the end of this one.
   if (!found_.try_emplace(block.handle, kind).second) call.memory_release(block.handle);
   block.kind = kind;
 }

@@ -1,4 +1,4 @@
-// Finds the allocations behind arrays on devices, and gives other processes part in them.
+// Finds the allocations that contain arrays on devices, and exports them to other processes.
 #ifndef CAIRN_GPU_COPY_SHARED_BLOCKS_H_
 #define CAIRN_GPU_COPY_SHARED_BLOCKS_H_
 
@@ -17,26 +17,27 @@ namespace cairn {
 // Describes one allocation of this process.
 struct SharedBlock {
   enum Kind : int64_t {
-    kNone = 0,    // it can be given to nobody; `why` says so
-    kFile = 1,    // it was made by a handle, which can be exported as a descriptor
-    kIpc = 2,     // it was made by cuMemAlloc: there is a handle of CUDA IPC
-    kFabric = 3,  // it was made by a handle, which can be exported as a fabric handle alone
+    kNone = 0,    // it cannot be exported; `why` says why
+    kFile = 1,    // it has a handle that can be exported as a descriptor
+    kIpc = 2,     // it was made by cuMemAlloc, and has a handle of CUDA IPC
+    kFabric = 3,  // it has a handle that can only be exported as a fabric handle
   };
   Kind kind = kNone;
   uint64_t begin = 0;
   uint64_t bytes = 0;
   int ordinal = 0;
-  // It is set for kFile and kFabric. Two allocations have the same one only if they are one.
+  // Set for kFile and kFabric. Different allocations have different handles.
   cuda::AllocationHandle handle = 0;
-  // These two are set for kIpc.
+  // Set for kIpc.
   cuda::IpcMemoryHandle ipc;
   cuda::Uuid uuid;
   std::string why;
 };
 
-// The handles that were found are kept until they are not found any more, so that no later allocation gets the handle
-// of one that another process still has: a handle tells whether memory is the same as before, and an address does not.
-// So memory that the process has freed is used up until then. Calls throw DriverFailure. Not thread-safe.
+// Keeps a reference to each allocation that the last Find has found, so that no later allocation gets its handle while
+// another process still uses it. So an equal handle means the same memory, which an equal address does not. The cost:
+// memory that the process has freed stays allocated until the next Find or Forget. Calls throw DriverFailure. Not
+// thread-safe.
 class SharedBlocks {
  public:
   // `context_of` returns the context of a device; it may throw DriverFailure.
@@ -48,16 +49,17 @@ class SharedBlocks {
     uint64_t bytes = 0;  // not zero
   };
 
-  // Returns the allocations that the arrays are in, ascending. Where no memory of a device is, a gap is left.
+  // Returns the allocations that contain the arrays, by ascending address. Parts of an array that are no device memory
+  // have no allocation in the result.
   std::vector<SharedBlock> Find(std::vector<Array> arrays);
-  // Returns a descriptor of an allocation that was found last: of kFabric, that of a file with its handle
+  // Returns a descriptor for an allocation that the last Find has found. For kFabric it is a file with the handle
   // (fabric_file.h).
   UniqueFd Export(cuda::AllocationHandle handle) const;
-  // Lets go of everything.
+  // Releases all kept allocations.
   void Forget();
 
  private:
-  // Returns false if no memory of a device is there.
+  // Returns false if `address` is no device memory.
   bool FindAt(uint64_t address, SharedBlock& block);
   void Retain(SharedBlock& block, SharedBlock::Kind kind);
 

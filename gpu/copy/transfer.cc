@@ -6,7 +6,7 @@
 namespace cairn {
 namespace {
 
-// The largest pitch that cuMemcpy2D takes on all devices.
+// The largest pitch that cuMemcpy2D accepts on all devices.
 constexpr int64_t kMostPitch = std::numeric_limits<int32_t>::max();
 
 struct Axis {
@@ -29,7 +29,7 @@ class Cutter {
                                       : Axis{d.extent, d.target_stride, d.source_stride};
       (axis.device_stride == 0 ? repeated_ : axes).push_back(axis);
     }
-    // In the order of the device's memory, rows are as long as they can be.
+    // Axes are ordered by the device's memory, so that rows are as long as possible.
     std::stable_sort(axes.begin(), axes.end(),
                      [](const Axis& a, const Axis& b) { return a.device_stride > b.device_stride; });
     Cut(std::move(axes), 0, 0, copy_.copy.element_bytes);

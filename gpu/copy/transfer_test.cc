@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Plays the copy engine on memory that stands for the device's, and the host's part, whichever way the copy goes.
+// Executes a copy in both directions: simulates the copy engine on host memory, and does the host's part.
 void Play(const DeviceCopy& copy, int64_t most_bytes, std::vector<std::byte>& device, uint64_t base) {
   for (DevicePart& part : PartsOf(copy, most_bytes)) {
     ASSERT_LE(part.bytes, most_bytes);

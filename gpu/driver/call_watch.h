@@ -1,4 +1,4 @@
-// Lets one thread see which call of the driver another thread is in.
+// Shows which driver call another thread is executing.
 #ifndef CAIRN_GPU_DRIVER_CALL_WATCH_H_
 #define CAIRN_GPU_DRIVER_CALL_WATCH_H_
 
@@ -9,10 +9,10 @@
 
 namespace cairn::cuda {
 
-// One thread at a time makes calls under it; any thread may ask.
+// Only one thread at a time may be watched. Any thread may call Hanging.
 class CallWatch {
  public:
-  // While it lives, calls that this thread makes through WatchedFunction are seen by the watch.
+  // While it exists, the watch sees the calls that this thread makes through WatchedFunction.
   class Here {
    public:
     explicit Here(CallWatch& watch) : before_(current_) { current_ = &watch; }
@@ -24,7 +24,6 @@ class CallWatch {
     CallWatch* const before_;
   };
 
-  // One call.
   class Call {
    public:
     explicit Call(const char* symbol) : watch_(current_) {
@@ -42,7 +41,8 @@ class CallWatch {
     CallWatch* const watch_;
   };
 
-  // Returns "cuEventSynchronize has not returned for 1.5 s"; "" if the thread is in no call, or only just.
+  // Returns for example "cuEventSynchronize has not returned for 1.5 s"; "" if the thread is in no call, or has just
+  // begun it.
   std::string Hanging() const;
 
  private:
@@ -53,7 +53,7 @@ class CallWatch {
   std::atomic<int64_t> since_{0};
 };
 
-// A function of the driver. It is used like a plain pointer to one, but a CallWatch sees its calls.
+// A function of the driver. It is used like a function pointer, but a CallWatch sees its calls.
 template <typename Signature>
 class WatchedFunction;
 

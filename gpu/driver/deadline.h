@@ -1,4 +1,4 @@
-// A moment until which somebody waits.
+// The time at which a wait ends.
 #ifndef CAIRN_GPU_DRIVER_DEADLINE_H_
 #define CAIRN_GPU_DRIVER_DEADLINE_H_
 
@@ -11,11 +11,11 @@ namespace cairn {
 
 class Deadline {
  public:
-  // The deadline comes after so many seconds from now. More than a hundred million count as that many.
+  // The deadline is `seconds` from now, at most 1e8.
   explicit Deadline(double seconds)
       : end_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
                                                     std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)))) {}
-  // Zero when it has passed.
+  // Returns the remaining time; zero when the deadline has passed.
   absl::Duration left() const {
     return std::max(absl::FromChrono(end_ - std::chrono::steady_clock::now()), absl::ZeroDuration());
   }

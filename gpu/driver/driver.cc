@@ -19,13 +19,13 @@ struct OpenDrivers {
   std::map<std::string, std::unique_ptr<const GpuDriver>> by_path ABSL_GUARDED_BY(mutex);
 };
 
-// It is never destroyed: copies may run while the process ends.
+// Never destroyed, because copies may run while the process ends.
 OpenDrivers& Drivers() {
   static OpenDrivers& drivers = *new OpenDrivers;
   return drivers;
 }
 
-// A start that may hang.
+// A call of GpuDriver::Open, which may hang.
 struct Opening {
   Mutex mutex;
   CondVar changed;
@@ -40,13 +40,13 @@ struct Openings {
   std::map<std::string, std::shared_ptr<Opening>> by_path ABSL_GUARDED_BY(mutex);
 };
 
-// Is made once and never destroyed, like Drivers().
+// Never destroyed, like Drivers().
 Openings& Starts() {
   static Openings& starts = *new Openings;
   return starts;
 }
 
-// Returns the start of this driver that is under way, or a new one; null if the system refuses a thread.
+// Returns the running Open of this driver, or begins one; null if the system refuses a thread.
 std::shared_ptr<Opening> StartOf(const std::string& path) {
   Openings& starts = Starts();
   MutexLock lock(starts.mutex);

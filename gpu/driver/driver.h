@@ -8,22 +8,22 @@
 
 namespace cairn {
 
-// Opens the library "libcuda" and initialises it. It stays open until the process ends, because the trainer uses it
-// too. Thread-safe.
+// The library "libcuda", opened and initialised. Stays open until the process ends: the trainer uses it too.
+// Thread-safe.
 class GpuDriver {
  public:
   static constexpr char kLibrary[] = "libcuda.so.1";
 
-  // `path` is a name that the loader looks up, or an absolute path. Returns null, and says why in `error`, if there is
-  // no such library, if it lacks one of the functions, or if it does not start (it finds no device, or belongs to a
-  // forked child). A later call tries again.
+  // `path` is a name that the loader looks up, or an absolute path. Returns null, and the cause in `error`, if there is
+  // no such library, if it lacks one of the functions, or if cuInit fails (because there is no device, or in a forked
+  // child). A later call tries again.
   static const GpuDriver* Open(const std::string& path, std::string* error);
-  // As Open, but a driver that hangs while it starts keeps the caller no longer than `seconds`. Then it returns null
-  // and sets `stalled`; a later call waits for the same start.
+  // Does the same as Open, but waits at most `seconds` for a driver that hangs while it initialises. Then it returns
+  // null and sets `stalled`; a later call waits for the same initialisation.
   static const GpuDriver* OpenWithin(const std::string& path, double seconds, std::string* error, bool* stalled);
 
   const cuda::Functions& call() const { return functions_; }
-  // Returns whether it has the calls of CAIRN_CUDA_SHARING_FUNCTIONS.
+  // Returns whether the library has the functions of CAIRN_CUDA_SHARING_FUNCTIONS.
   bool shares_memory() const { return shares_memory_; }
   // A stand-in for tests exports the symbol `cairn_stand_in`.
   bool is_stand_in() const { return is_stand_in_; }

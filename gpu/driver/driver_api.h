@@ -1,6 +1,6 @@
-// Declares the calls of CUDA's driver that Cairn makes. They are our own declarations, because the driver is opened at
-// run time and most machines that build Cairn have no CUDA. driver_api_test.cc compares them with cuda.h where there is
-// one.
+// Declares the functions of CUDA's driver that Cairn calls. Cairn does not include cuda.h, because the driver is opened
+// at run time and most machines that build Cairn have no CUDA. driver_api_test.cc compares these declarations with
+// cuda.h if there is one.
 #ifndef CAIRN_GPU_DRIVER_DRIVER_API_H_
 #define CAIRN_GPU_DRIVER_DRIVER_API_H_
 
@@ -11,7 +11,7 @@
 
 namespace cairn::cuda {
 
-// Stands for CUresult. These are the values that Cairn or its stand-in looks at.
+// CUresult. Only the values that Cairn or its stand-in uses are listed.
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
@@ -32,10 +32,10 @@ inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kHostMemoryNotRegistered = 713;
 inline constexpr Result kNotPermitted = 800;
 inline constexpr Result kNotSupported = 801;
-inline constexpr Result kStreamCaptureUnsupported = 900;  // the call is not allowed while a stream records a graph
+inline constexpr Result kStreamCaptureUnsupported = 900;  // the call is not allowed while a stream captures a graph
 inline constexpr Result kStreamCaptureInvalidated = 901;
-inline constexpr Result kStreamCaptureIsolation = 905;  // a recording stream would wait for what is not recorded
-inline constexpr Result kStreamCaptureImplicit = 906;   // asked of the default stream while another one captures
+inline constexpr Result kStreamCaptureIsolation = 905;  // a capturing stream would wait for work that is not captured
+inline constexpr Result kStreamCaptureImplicit = 906;   // a call on the default stream while another stream captures
 inline constexpr Result kCapturedEvent = 907;
 inline constexpr Result kStreamCaptureWrongThread = 908;
 inline constexpr Result kUnknown = 999;
@@ -50,46 +50,45 @@ using Function = struct FunctionHandle*;
 using Graph = struct GraphHandle*;
 using AllocationHandle = unsigned long long;  // CUmemGenericAllocationHandle
 
-// These are flags of streams, events and host memory.
+// Flags of streams, events and host memory.
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kMemHostAllocPortable = 1;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
-// It must be given for memory that the process may only read, and the device may then only read it too.
+// Required for memory that the process may only read. The device can then only read it, too.
 inline constexpr unsigned kMemHostRegisterReadOnly = 8;
 
-// CUstreamCaptureStatus: the stream records a graph only if it is not this.
+// CUstreamCaptureStatus.
 inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureActive = 1;
 inline constexpr int kCaptureInvalidated = 2;
 
-// These stand for CUstreamCaptureMode. While some thread captures in the global mode, a thread that is itself in the
-// global mode, as all are at first, ends that capture with an error by calls such as cuEventQuery. A relaxed thread
-// does not.
+// CUstreamCaptureMode. All threads begin in the global mode. While one thread captures in the global mode, a call such
+// as cuEventQuery in another thread of the global mode makes the capture fail. A call in a relaxed thread does not.
 inline constexpr int kCaptureGlobal = 0;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureRelaxed = 2;
 
-// These stand for CUmemorytype.
+// CUmemorytype.
 inline constexpr int kMemoryTypeHost = 1;
 inline constexpr int kMemoryTypeDevice = 2;
 
-// A pointer to memory of no device has this ordinal.
+// The ordinal of a pointer that is no device memory.
 inline constexpr int kDeviceInvalid = -2;
 
-// These stand for CUpointer_attribute.
+// CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerLegacyIpcCapable = 10;
 inline constexpr int kPointerAllowedHandleTypes = 14;
 
-// These stand for CUmemAllocationHandleType, whose values are bits.
+// CUmemAllocationHandleType; the values are bits.
 inline constexpr unsigned long long kHandlePosix = 1;
 inline constexpr unsigned long long kHandleFabric = 8;
 
-// These are for memory that is made and mapped by handles: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags
-// and CUmemAllocationGranularity_flags.
+// For memory that is made and mapped by handles: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags and
+// CUmemAllocationGranularity_flags.
 inline constexpr int kAllocationPinned = 1;
 inline constexpr int kLocationDevice = 1;
 inline constexpr int kAccessNone = 0;
@@ -97,16 +96,16 @@ inline constexpr int kAccessRead = 1;
 inline constexpr int kAccessReadWrite = 3;
 inline constexpr int kGranularityMinimum = 0;
 
-// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle wants.
+// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle requires.
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
-// These stand for CUdevice_attribute.
+// CUdevice_attribute.
 inline constexpr int kDeviceComputeMajor = 75;
 inline constexpr int kDeviceComputeMinor = 76;
 inline constexpr int kDeviceHandleTypePosix = 103;
 inline constexpr int kDeviceHandleTypeFabric = 128;
 
-// Numbers that stand for streams.
+// Special stream handles: the legacy default stream, and the default stream of the calling thread.
 inline constexpr uint64_t kStreamLegacy = 1;
 inline constexpr uint64_t kStreamPerThread = 2;
 
@@ -169,8 +168,8 @@ struct Uuid {
   char bytes[16] = {};
 };
 
-// Calls F(member of Functions, symbol of the library, signature) for each function. The symbols have their versions,
-// which cuda.h hides. Only tests capture graphs.
+// Calls F(member of Functions, symbol of the library, signature) for each function. Symbols include their version
+// suffix ("_v2"), which cuda.h hides. Only tests capture graphs.
 #define CAIRN_CUDA_FUNCTIONS(F)                                                              \
   F(get_error_name, cuGetErrorName, (Result, const char**))                                  \
   F(init, cuInit, (unsigned))                                                                \
@@ -217,7 +216,8 @@ struct Uuid {
   F(launch_kernel, cuLaunchKernel,                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
-// Memory by handles, and between processes. A driver may lack these (before 11.4): then all of them are null.
+// Functions for memory by handles, and for sharing memory between processes. If the driver lacks one of them (before
+// 11.4), all of them are null.
 #define CAIRN_CUDA_SHARING_FUNCTIONS(F)                                                                        \
   F(device_get_uuid, cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
   F(memory_create, cuMemCreate, (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))  \

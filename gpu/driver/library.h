@@ -9,20 +9,20 @@
 
 namespace cairn {
 
-// Opens the library "libnccl". It stays open until the process ends. Only cairn-gpu-worker and tests open it: a call of
-// it may hang, and then its process has to be ended. Thread-safe.
+// The library "libnccl". It stays open until the process ends. Only cairn-gpu-worker and tests open it, because a call
+// may hang, and then the process must be ended. Thread-safe.
 class NcclLibrary {
  public:
   static constexpr char kLibrary[] = "libnccl.so.2";
 
-  // `path` is a name that the loader looks up, or an absolute path. Returns null, and says why in `error`, if there is
+  // `path` is a name that the loader looks up, or an absolute path. Returns null, and the cause in `error`, if there is
   // no such library or if it lacks one of the functions.
   static std::unique_ptr<const NcclLibrary> Open(const std::string& path, std::string* error);
 
   const nccl::Functions& call() const { return functions_; }
   // A stand-in for tests exports the symbol `cairn_stand_in`.
   bool is_stand_in() const { return is_stand_in_; }
-  // Such as 22809 for 2.28.9; 0 if the library does not say.
+  // Returns the version, for example 22809 for 2.28.9; 0 if the library does not tell it.
   int version() const;
 
   // Returns a text for messages, such as "ncclInvalidUsage: Duplicate GPU detected". `comm` may be null.

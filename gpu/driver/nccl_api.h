@@ -1,5 +1,6 @@
-// Declares the calls of NCCL that Cairn makes. They are our own declarations, because the library is opened at run time
-// and most machines that build Cairn do not have it. nccl_api_test.cc compares them with nccl.h where there is one.
+// Declares the functions of NCCL that Cairn calls. Cairn does not include nccl.h, because the library is opened at run
+// time and most machines that build Cairn do not have it. nccl_api_test.cc compares these declarations with nccl.h if
+// there is one.
 #ifndef CAIRN_GPU_DRIVER_NCCL_API_H_
 #define CAIRN_GPU_DRIVER_NCCL_API_H_
 
@@ -11,7 +12,7 @@
 
 namespace cairn::nccl {
 
-// Stands for ncclResult_t.
+// ncclResult_t.
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kUnhandledCudaError = 1;
@@ -24,16 +25,16 @@ inline constexpr Result kInProgress = 7;
 
 using Comm = struct CommHandle*;
 
-// An address and a secret: whoever has it can join the group.
+// ncclUniqueId: an address and a secret. Whoever has it can join the group.
 struct UniqueId {
   char internal[128];
 };
 
-// These stand for ncclDataType_t.
+// ncclDataType_t.
 inline constexpr int kUint8 = 1;
 
-// The beginning of ncclConfig_t, as NCCL 2.17 had it. A newer library copies as many bytes as `size` says and takes its
-// defaults for the rest, so this one declaration serves all of them.
+// The beginning of ncclConfig_t, as in NCCL 2.17. A newer library reads only `size` bytes and uses its defaults for the
+// rest, so this declaration works with all later versions.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;

@@ -50,8 +50,8 @@ std::vector<std::vector<ExchangeTransfer>> RandomPlan(std::mt19937_64& random) {
   return plan;
 }
 
-// Each rank enters its next step when it likes. A step of a rank ends when every peer of it has entered the step that
-// has the other end of the transfer, and for a broadcast every rank. Returns whether all ranks come to their ends.
+// Simulates ranks that enter their next steps in random order. A step ends when each of its peers has entered the step
+// with the other end of the transfer, for a broadcast every rank. Returns whether all ranks finish.
 bool AllEnd(const Schedules& schedules, std::mt19937_64& random) {
   std::vector<size_t> at(schedules.size(), 0);
   std::vector<bool> entered(schedules.size(), false);

@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-// Less than the coordinator waits for a group.
+// Less than the time that the coordinator waits for a group.
 constexpr absl::Duration kJoinTimeout = absl::Seconds(25);
 constexpr absl::Duration kIdTimeout = absl::Seconds(10);
 constexpr size_t kMostRanks = 4096;
@@ -25,7 +25,7 @@ void GroupKeeper::Follow(const std::vector<v1::GroupOrder>& orders) {
   if (!orders.empty()) order = orders.front();  // there is at most one
   {
     MutexLock lock(mutex_);
-    // The queue may wait for a group that is over.
+    // The queue's thread may wait in a call of the old group's worker, which this cancels.
     const bool over = current_ != nullptr && (!order.has_value() || order->number() != current_->number);
     if (over && current_->worker != nullptr) current_->worker->Cancel();
   }
@@ -67,7 +67,7 @@ absl::Status GroupKeeper::Begin(const v1::GroupOrder& order) {
   }
   const auto own = std::find(group->ranks.begin(), group->ranks.end(), options_.rank);
   if (own == group->ranks.end() || group->ranks.size() > kMostRanks) {
-    return MakeError(Reason::kInternal, "the group is not one of this rank");
+    return MakeError(Reason::kInternal, "this rank is not a member of the group");
   }
   CAIRN_ASSIGN_OR_RETURN(group->worker, WorkerProcess::Start(options_.worker));
   Log(LogLevel::kInfo, "gpu_worker_started",
@@ -109,7 +109,7 @@ absl::Status GroupKeeper::Join(const v1::GroupOrder& order) {
   join.set_unique_id(order.unique_id());
   CAIRN_ASSIGN_OR_RETURN(const uint64_t device_bytes, group->worker->Join(join, kJoinTimeout));
   MutexLock lock(mutex_);
-  state_.clear_unique_id();  // it is of no use to anybody any more
+  state_.clear_unique_id();  // not needed any more
   state_.set_device_bytes(device_bytes);
   return absl::OkStatus();
 }
@@ -147,7 +147,7 @@ void GroupKeeper::ReportBroken(const absl::Status& why) {
   }
   Log(LogLevel::kWarn, "group_broken", {{"group", state.number()}, {"error", why}});
   options_.on_change({std::move(state)});
-  if (ended != nullptr) ended->worker->End();  // here, so that nobody else who uses it has to wait
+  if (ended != nullptr) ended->worker->End();  // on this thread, so that no user of the group waits for it
 }
 
 void GroupKeeper::EndNow() {

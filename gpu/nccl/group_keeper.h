@@ -1,5 +1,5 @@
-// This rank's part of the job's group: follows the coordinator's orders, with a worker that is started when a group is
-// built and ended when it is over.
+// This rank's part in the job's group. It follows the coordinator's orders: starts a worker when a group is built, and
+// ends the worker with the group.
 #ifndef CAIRN_GPU_NCCL_GROUP_KEEPER_H_
 #define CAIRN_GPU_NCCL_GROUP_KEEPER_H_
 
@@ -19,13 +19,13 @@
 
 namespace cairn {
 
-// A group that all ranks have joined. `worker`, `steps` and `memories` are for the exchange that has the turn.
+// A group and its worker. Only the exchange that has taken `turn` may use `worker`, `steps` and `memories`.
 struct GroupWorker {
   uint64_t number = 0;
-  std::vector<uint32_t> ranks;  // of the job, by rank of the group
+  std::vector<uint32_t> ranks;  // ranks[i] is the job's rank that has rank i in the group
   std::unique_ptr<WorkerProcess> worker;
-  uint64_t steps = 0;     // that the worker was given
-  uint64_t memories = 0;  // that the worker was given, and has perhaps given back
+  uint64_t steps = 0;     // how many steps the worker has been given
+  uint64_t memories = 0;  // how many memories the worker has been given, including unmapped ones
   GroupTurn turn;
 };
 
@@ -33,7 +33,7 @@ struct GroupKeeperOptions {
   uint32_t rank = 0;  // within the job
   uint32_t device = 0;
   WorkerProcessOptions worker;
-  // Called from a thread of the keeper, without a lock, when what the coordinator is told has changed.
+  // Called on a thread of the keeper, without a lock, when the state for the coordinator has changed.
   std::function<void(std::vector<v1::GroupState>)> on_change;
 };
 
@@ -43,17 +43,18 @@ class GroupKeeper {
   explicit GroupKeeper(GroupKeeperOptions options) : options_(std::move(options)) {}
   ~GroupKeeper() { Stop(); }
 
-  // Takes all orders about groups. Does not wait.
+  // Takes the current orders about groups. Does not block.
   void Follow(const std::vector<v1::GroupOrder>& orders);
-  // The group, if this rank has joined it and it is not broken; else null.
+  // Returns the group with this number if this rank has joined it and it is not broken; else null.
   std::shared_ptr<GroupWorker> Find(uint64_t number);
-  // The same of whatever group there is.
+  // Does the same for any number.
   std::shared_ptr<GroupWorker> FindAny();
-  // Returns why Find has nothing. UNAVAILABLE (TRANSPORT_FAILED), with the ranks that are known to be at fault.
+  // Returns why Find returns null: UNAVAILABLE (TRANSPORT_FAILED), with the ranks that are known to be at fault.
   absl::Status WhyNot(uint64_t number);
-  // Is called when an operation in the group has failed: ends the worker, and tells the coordinator. Does not wait.
+  // Must be called when an operation of the group has failed. Ends the worker and reports the failure to the
+  // coordinator. Does not block.
   void Break(uint64_t number, const absl::Status& why);
-  // Ends the worker, and waits. Idempotent.
+  // Ends the worker and waits for its end. Idempotent.
   void Stop();
 
  private:
@@ -63,16 +64,16 @@ class GroupKeeper {
   absl::Status Join(const v1::GroupOrder& order);
   void EndNow();
   void Report(v1::GroupState::Phase phase);
-  // Ends the worker too.
+  // Reports the group as broken and ends the worker.
   void ReportBroken(const absl::Status& why);
 
   const GroupKeeperOptions options_;
   Mutex mutex_;
   std::shared_ptr<GroupWorker> current_ ABSL_GUARDED_BY(mutex_);
   v1::GroupState state_ ABSL_GUARDED_BY(mutex_);
-  v1::GroupState broken_ ABSL_GUARDED_BY(mutex_);  // the last one; the coordinator may have ended it since
+  v1::GroupState broken_ ABSL_GUARDED_BY(mutex_);  // the last broken group; the coordinator may have ended it since
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  TaskQueue queue_{1};  // in order
+  TaskQueue queue_{1};  // one thread, so orders are executed in their order
 };
 
 }  // namespace cairn

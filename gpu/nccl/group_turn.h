@@ -12,7 +12,7 @@ namespace cairn {
 // an operation that has ended elsewhere. Thread-safe.
 class GroupTurn {
  public:
-  // Waits until nobody uses the worker, and uses it. False: somebody does still.
+  // Waits until the worker is free and takes it. Returns false if it is still in use after `timeout`.
   bool Take(absl::Duration timeout) {
     const absl::Time until = Clock::Real().SteadyNow() + timeout;
     MutexLock lock(mutex_);

@@ -19,7 +19,7 @@ absl::StatusOr<worker::Described> Ask(const WorkerProcessOptions& options, absl:
   return worker->Describe(timeout);
 }
 
-// Returns the flags by which this agent requires NCCL; none if it does not.
+// Returns the flags by which the user requires NCCL; empty if there are none.
 std::vector<std::string> Requiring(const v1::NcclSupport& support) {
   std::vector<std::string> flags;
   if (support.policy() == v1::NcclSupport::REQUIRE) flags.emplace_back("--nccl=require");
@@ -36,7 +36,7 @@ void Refuse(uint32_t device, const std::string& why, bool misconfigured, v1::Ncc
                                      "operations that move bytes between agents that share no memory end with "
                                      "NCCL_UNAVAILABLE (",
                                      absl::StrJoin(flags, ", "), ")");
-  // On a machine without GPUs there is nothing to find, and nobody has to do anything about that.
+  // On a machine without GPUs this is no problem, so it is no warning.
   Log(misconfigured || !flags.empty() ? LogLevel::kWarn : LogLevel::kInfo, "nccl",
       {{"available", false}, {"device", device}, {"why", why}, {"then", then}});
 }

@@ -1,4 +1,4 @@
-// Finds out what this machine can do over NCCL.
+// Finds out whether this machine can exchange bytes over NCCL.
 #ifndef CAIRN_GPU_NCCL_NCCL_PROBE_H_
 #define CAIRN_GPU_NCCL_NCCL_PROBE_H_
 
@@ -10,10 +10,9 @@
 
 namespace cairn {
 
-// Fills `version`, or `error`: the libraries cannot be used, or there is no GPU with the number `device`. Logs what it
-// found, as a warning if somebody has to do something about it. `support` has the policies already. Asks a worker that
-// is started for this, takes nothing of the device's memory and ends. Blocks, but no longer than `timeout` and the
-// worker's grace.
+// Sets support.version, or support.error if the libraries cannot be used or there is no GPU with the number `device`.
+// Logs the result, as a warning if the user must act on it. The policies in `support` must be set before. It starts a
+// worker, which uses no device memory, asks it, and ends it. Blocks for at most `timeout` plus the worker's grace.
 void ProbeNccl(const WorkerProcessOptions& options, uint32_t device, absl::Duration timeout, v1::NcclSupport& support);
 
 }  // namespace cairn

@@ -25,7 +25,7 @@ class NcclProbeTest : public testing::Test {
     support_.set_policy(NcclSupport::AUTO);
     support_.set_saves_policy(NcclSupport::NEVER);
   }
-  // Returns what was logged.
+  // Returns the log.
   std::string Probe(uint32_t device) {
     testing::internal::CaptureStderr();
     ProbeNccl(options_, device, absl::Seconds(60), support_);

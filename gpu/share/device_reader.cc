@@ -17,9 +17,9 @@
 namespace cairn {
 namespace {
 
-// Two million pages of 2 MiB would be 4 TB: no machine has devices of that size.
+// Two million blocks of 2 MiB are 4 TB, which is more than the devices of any machine.
 constexpr size_t kMostBlocks = size_t{1} << 21;
-// The driver's other calls wait while it pins a piece.
+// The size of pieces to pin. The driver's other calls wait while it pins a piece.
 constexpr int64_t kPiece = int64_t{256} << 20;
 
 absl::Status Bad(const std::string& what) { return MakeError(Reason::kBadRequest, what); }
@@ -54,7 +54,7 @@ void DeviceReader::Open() {
 DeviceContext& DeviceReader::Device(int ordinal) {
   const auto found = devices_.find(ordinal);
   if (found != devices_.end()) return *found->second;
-  auto made = std::make_unique<DeviceContext>(*driver_, ordinal);  // comes first, because it may fail
+  auto made = std::make_unique<DeviceContext>(*driver_, ordinal);  // before the map is changed, because it may throw
   return *devices_.emplace(ordinal, std::move(made)).first->second;
 }
 
@@ -77,7 +77,7 @@ void DeviceReader::GiveBack(int ordinal, const Calls& calls) {
     const CurrentContext current(*driver_, Device(ordinal));
     calls();
   } catch (const DriverFailure&) {
-    return;  // a context that is broken gives what it holds back with the process
+    return;  // the memory of a broken context is freed with the process
   }
 }
 
@@ -167,7 +167,7 @@ DeviceReader::Block DeviceReader::ImportIpc(const std::string& handle, const std
   cuda::IpcMemoryHandle memory;
   std::memcpy(memory.bytes, handle.data(), sizeof(memory.bytes));
   Require(*driver_, call.ipc_open_memory(&block.address, memory, cuda::kIpcLazyPeerAccess), "cuIpcOpenMemHandle");
-  // A handle does not tell how large the memory is.
+  // The handle does not tell the size of the memory, so it is checked here.
   cuda::DevicePointer begin = 0;
   size_t size = 0;
   const cuda::Result result = call.memory_get_range(&begin, &size, block.address);
@@ -263,7 +263,7 @@ absl::StatusOr<worker::DeviceEvent> DeviceReader::Copy(const worker::CopyToSlab&
   worker::Copied& copied = *event.mutable_copied();
   try {
     copied.set_unchecked(BeginSums(request, by_device));
-    failed_ = true;  // from here on the device may write to the slab
+    failed_ = true;  // until the copies have ended, the device may write to the slab
     for (const auto& [ordinal, parts] : by_device) CopyParts(request, parts, Device(ordinal));
     for (const auto& [ordinal, parts] : by_device) {
       const CurrentContext current(*driver_, Device(ordinal));
@@ -300,7 +300,7 @@ std::string DeviceReader::BeginSums(const worker::CopyToSlab& request, const std
       digest.Sum(0, arrays.size(), device.stream());
       digest.Fetch(device.stream());
     } catch (const DriverFailure& failure) {
-      return failure.text;  // such as no room on the device; the copies do not depend on it
+      return failure.text;  // for example no memory on the device; the copies do not need the checksums
     }
   }
   return "";

@@ -1,5 +1,4 @@
-// Reads memory of the trainer's devices, within cairn-gpu-worker: takes part in its allocations, and copies from them
-// into the agent's slab.
+// Reads the trainer's device memory in cairn-gpu-worker: imports allocations, and copies them into the agent's slab.
 #ifndef CAIRN_GPU_SHARE_DEVICE_READER_H_
 #define CAIRN_GPU_SHARE_DEVICE_READER_H_
 
@@ -19,21 +18,21 @@
 
 namespace cairn {
 
-// Requests are not trusted: it never reads outside of a block, nor writes outside of the slab. Blocks are mapped
-// so that the device itself refuses writes. Calls of the driver may hang; the agent then ends the process. Not
+// A block is an imported allocation. Requests are untrusted: it never reads outside of a block or writes outside of the
+// slab. Blocks are mapped read-only for the device. Driver calls may hang; the agent then ends the process. Not
 // thread-safe.
 class DeviceReader {
  public:
-  // `library`: as for GpuDriver::Open. It is opened by the first request.
+  // `library` is as for GpuDriver::Open. The first request opens it.
   explicit DeviceReader(std::string library) : library_(std::move(library)) {}
-  // Gives everything back, unless a copy has failed: then that is left to the end of the process, because the device
-  // may still write to the slab.
+  // Releases blocks and slab. If a copy has failed, it releases nothing, because the device may still write to the
+  // slab; the end of the process does it.
   ~DeviceReader();
   DeviceReader(const DeviceReader&) = delete;
   DeviceReader& operator=(const DeviceReader&) = delete;
 
-  // Answers one request. After an error nothing may be asked any more.
-  // INVALID_ARGUMENT (BAD_REQUEST): it leaves its bounds. UNAVAILABLE (DEVICE_ERROR): a copy has failed.
+  // Answers one request. Must not be called again after an error. INVALID_ARGUMENT (BAD_REQUEST): the request exceeds
+  // its bounds. UNAVAILABLE (DEVICE_ERROR): a copy has failed.
   absl::StatusOr<worker::DeviceEvent> Handle(const worker::DeviceRequest& request, const UniqueFd& descriptor);
 
  private:
@@ -65,11 +64,11 @@ class DeviceReader {
   absl::Status Check(const worker::CopyToSlab& request) const;
 
   using Parts = std::vector<int>;  // positions in a request
-  // Lets the devices begin to sum all parts. Returns why they cannot; empty if they do.
+  // Starts the computation of all parts' checksums on the devices. Returns why that is not possible; empty on success.
   std::string BeginSums(const worker::CopyToSlab& request, const std::map<int, Parts>& parts);
   void CopyParts(const worker::CopyToSlab& request, const Parts& parts, const DeviceContext& device);
 
-  // Makes the calls that give memory back, in the context of its device.
+  // Calls `calls`, which release memory, in the context of the memory's device.
   template <typename Calls>
   void GiveBack(int ordinal, const Calls& calls);
   void Release(const Block& block);

@@ -1,4 +1,4 @@
-// What the worker reads of a trainer's devices, and what it must not be talked into. The stand-in for CUDA's driver
+// Which device memory of a trainer the worker reads, and which requests it must refuse. The stand-in for CUDA's driver
 // lets one process give memory by descriptors to itself.
 #include "gpu/share/device_reader.h"
 
@@ -126,7 +126,7 @@ TEST_F(DeviceReaderTest, Import_AFabricBlockWhoseDescriptorBringsNoHandle_IsRefu
   request.mutable_import_block()->set_fabric(true);
   int pipe_ends[2];
   ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
-  const UniqueFd reading(pipe_ends[0]), writing(pipe_ends[1]);  // who reads it without looking waits for ever
+  const UniqueFd reading(pipe_ends[0]), writing(pipe_ends[1]);  // reading it would block forever
   const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), sizeof(cuda::FabricHandle)), 0);
   const UniqueFd memory = block.Export();

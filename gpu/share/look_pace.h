@@ -1,6 +1,6 @@
-// Says how soon a group that is at work is looked at again. Nobody tells a process that work on a device has ended, so
-// it must ask: soon enough that what is quick is seen at once, and seldom enough that a long wait does not take a
-// processor from the trainer.
+// Computes how long the worker pauses before it polls a group's work again. A process is not notified when work on a
+// device has ended, so it must poll: often enough to notice the end of quick work at once, and rarely enough that a
+// long wait does not take processor time from the trainer.
 #ifndef CAIRN_GPU_SHARE_LOOK_PACE_H_
 #define CAIRN_GPU_SHARE_LOOK_PACE_H_
 
@@ -10,23 +10,24 @@
 
 namespace cairn {
 
-// A function of the pauses that were made before. Not thread-safe.
+// Depends only on the earlier pauses, not on a clock. Not thread-safe.
 class LookPace {
  public:
-  // Returns the pause before the next look: a tenth of the time that was waited already. If the work is under way in
-  // the device, it is first left alone for half of the time that the last one took, because steps are much alike.
+  // Returns the pause before the next poll: a tenth of the time that this work has taken so far. If the work runs on
+  // the device (`under_way`), the first pause is half of the time that the last work took, at most 5 ms, because steps
+  // are similar.
   absl::Duration Pause(bool under_way) const {
     const absl::Duration alone = under_way ? std::min(last_ / 2, kLongestAlone) - waited_ : absl::ZeroDuration();
     return std::max(alone, std::clamp(waited_ / 10, kShortest, kLongest));
   }
-  // A pause has passed whole.
+  // The whole pause has passed, and the work has not ended.
   void Waited(absl::Duration pause) { waited_ += pause; }
-  // The work has ended; what comes now is next.
+  // The work has ended. The next work begins now.
   void Finished() {
     last_ = waited_;
     waited_ = absl::ZeroDuration();
   }
-  // Nothing is at work.
+  // There is no work.
   void Idle() { waited_ = absl::ZeroDuration(); }
 
  private:
@@ -34,8 +35,8 @@ class LookPace {
   static constexpr absl::Duration kLongest = absl::Milliseconds(1);
   static constexpr absl::Duration kLongestAlone = absl::Milliseconds(5);
 
-  absl::Duration last_;    // that the last step took
-  absl::Duration waited_;  // for this one so far
+  absl::Duration last_;    // the time that the last step took
+  absl::Duration waited_;  // the time that this step has taken so far
 };
 
 }  // namespace cairn

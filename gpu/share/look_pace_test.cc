@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// Looks at work that takes so long, until it is seen to have ended. Returns how late that is seen.
+// Polls work that takes `takes` until its end is noticed. Returns how late that is.
 absl::Duration Watch(LookPace& pace, absl::Duration takes, int& looks) {
   absl::Duration now;
   for (looks = 1;; ++looks) {

@@ -16,11 +16,11 @@
 namespace cairn {
 namespace {
 
-// The driver's other calls wait while it registers a piece.
+// The size of pieces to register. The driver's other calls wait while it registers a piece.
 constexpr uint64_t kPiece = uint64_t{256} << 20;
 constexpr unsigned kMostRanks = 4096;
 constexpr size_t kMostMemories = 64;
-// NCCL's kernels take few of the processors that a trainer computes with.
+// Limits the GPU's multiprocessors that NCCL's kernels take from the trainer.
 constexpr int kMostBlocks = 8;
 
 absl::Status Refused(const std::string& what) { return MakeError(Reason::kBadRequest, what); }
@@ -31,8 +31,8 @@ Worker::Worker(UniqueFd socket, WorkerLibraries libraries)
     : socket_(std::move(socket)), libraries_(std::move(libraries)), reader_(libraries_.driver) {}
 
 Worker::~Worker() {
-  // The device may still write what a step was to receive, also after the group was aborted: only the end of the
-  // process surely stops it.
+  // The device may still write the received bytes of a step, even after the group was aborted. Only the end of the
+  // process certainly stops it.
   if (!steps_.empty()) return;
   for (const auto& [id, memory] : memory_) Release(memory);
 }
@@ -70,7 +70,7 @@ bool Worker::Serve() {
   worker::WorkerEvent event;
   event.mutable_failed()->set_error(std::string(done.message()));
   (void)Send(event);
-  // Aborts, and ends when the agent has read why.
+  // Run then aborts the group, and the worker ends when the agent has read the error.
   return false;
 }
 
@@ -145,7 +145,7 @@ absl::Status Worker::Join(const worker::Join& join) {
   nccl::UniqueId id;
   if (join.ranks() == 0 || join.ranks() > kMostRanks || join.rank() >= join.ranks() ||
       join.unique_id().size() != sizeof(id.internal)) {
-    return Refused("a group that is none");
+    return Refused("an invalid group");
   }
   CAIRN_RETURN_IF_ERROR(Open());
   std::memcpy(id.internal, join.unique_id().data(), sizeof(id.internal));
@@ -189,7 +189,7 @@ absl::Status Worker::FinishJoin() {
 }
 
 absl::Status Worker::Map(const worker::Map& map, const UniqueFd& descriptor) {
-  if (context_ == nullptr) return Refused("memory comes after the group");
+  if (context_ == nullptr) return Refused("memory may only be mapped after a group was joined");
   if (memory_.contains(map.memory()) || memory_.size() >= kMostMemories)
     return Refused("memory that is known, or one too many");
   struct stat file = {};
@@ -250,7 +250,7 @@ absl::Status Worker::ReadDevice(const worker::DeviceRequest& request, const Uniq
 
 absl::Status Worker::CheckStep(const worker::Step& step) const {
   if (comm_ == nullptr) return Refused("a step without a group");
-  // One that was lost on its way would count as done with the next one.
+  // A lost step would otherwise count as done with the next one.
   if (step.number() != last_step_ + 1) {
     return Refused(absl::StrCat("step ", step.number(), " came behind step ", last_step_));
   }
@@ -269,7 +269,7 @@ absl::Status Worker::CheckStep(const worker::Step& step) const {
 absl::Status Worker::TakeStep(const worker::Step& step) {
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
   if (steps_.size() + (next_step_.has_value() ? 1 : 0) == events_.size()) {
-    return Refused("more steps at a time than two");
+    return Refused("more than two steps at a time");
   }
   last_step_ = step.number();
   if (steps_.empty() || steps_.back().recorded) return StartStep(step);
@@ -278,7 +278,7 @@ absl::Status Worker::TakeStep(const worker::Step& step) {
 }
 
 absl::Status Worker::StartStep(const worker::Step& step) {
-  // From here on, parts of it may be under way.
+  // From now on the device may execute parts of the step.
   const bool first_is_free = steps_.empty() || steps_.front().event != events_[0];
   steps_.push_back({step.number(), events_[first_is_free ? 0 : 1]});
   const nccl::Functions& call = nccl_->call();
@@ -289,7 +289,7 @@ absl::Status Worker::StartStep(const worker::Step& step) {
     char* bytes = memory_[transfer.memory()].data + transfer.offset();
     const int peer = static_cast<int>(transfer.peer());
     if (transfer.broadcast()) {
-      // In place, so that the library writes nothing at the rank that sends.
+      // In place, so that NCCL writes nothing on the sending rank.
       result = call.broadcast(bytes, bytes, transfer.bytes(), nccl::kUint8, peer, comm_, stream_);
       continue;
     }
@@ -308,7 +308,7 @@ absl::Status Worker::Look() {
   if (state == nccl::kInProgress) return absl::OkStatus();
   if (state != nccl::kSuccess) return NcclError(joining_ ? "ncclCommInitRankConfig" : "ncclCommGetAsyncError", state);
   if (joining_) return FinishJoin();
-  // Only now is the last group's work in the stream.
+  // NCCL has now put the whole work of the last step into the stream.
   if (RunningStep& last = steps_.back(); !std::exchange(last.recorded, true)) {
     const auto recorded = driver_->call().event_record(last.event, stream_);
     if (recorded != cuda::kSuccess) return DriverError("cuEventRecord", recorded);

@@ -1,6 +1,6 @@
-// cairn-gpu-worker: the one process of an agent that calls CUDA and NCCL. Calls of NCCL may hang, an error may leave
-// the process's context broken, and a device's memory is surely given back only by the end of the process. So all of
-// that happens here, and the agent ends the worker when something is wrong or nothing is needed of it any more.
+// cairn-gpu-worker: the one process of an agent that calls CUDA and NCCL. An NCCL call may hang, an error may break the
+// process's context for good, and device memory is certainly released only when the process ends. So all these calls
+// are in the worker, and the agent ends the worker when there is an error or it does not need it any more.
 #ifndef CAIRN_GPU_SHARE_WORKER_H_
 #define CAIRN_GPU_SHARE_WORKER_H_
 
@@ -29,15 +29,16 @@ struct WorkerLibraries {
   std::string nccl = NcclLibrary::kLibrary;
 };
 
-// Answers the requests of gpu_worker.proto in their order. It does not trust the socket: it never reads or writes
-// outside of the memory that it was given. Not thread-safe.
+// Answers the requests of gpu_worker.proto in order. Requests are untrusted: it never reads or writes outside of the
+// memory that it was given. Not thread-safe.
 class Worker {
  public:
   Worker(UniqueFd socket, WorkerLibraries libraries);
-  // Unmaps the memory, unless a step was broken off. Then it stays until the process ends.
+  // Unmaps the memory. If a step has not ended, it stays mapped until the process ends: the device may still write.
   ~Worker();
 
-  // Serves until the agent closes its end, or until something fails. Then aborts the group, which may hang.
+  // Serves requests until the agent closes its end of the socket or a request fails. Then aborts the group, which may
+  // hang.
   void Run();
 
  private:
@@ -47,7 +48,7 @@ class Worker {
     bool writable = false;
   };
 
-  // Takes one packet. False: nothing more comes.
+  // Waits for a packet or the next poll, and handles it. Returns false when the worker must end.
   bool Serve();
   absl::Status Handle(const worker::WorkerRequest& request, UniqueFd descriptor);
   absl::Status Open();
@@ -59,14 +60,14 @@ class Worker {
   absl::Status Register(Memory& memory);
   void Release(const Memory& memory);
   absl::Status CheckStep(const worker::Step& step) const;
-  // Starts it, or lets it wait until the last one is in the stream.
+  // Starts the step, or keeps it in next_step_ until the previous one is in the stream.
   absl::Status TakeStep(const worker::Step& step);
   absl::Status StartStep(const worker::Step& step);
   absl::Status ReadDevice(const worker::DeviceRequest& request, const UniqueFd& descriptor);
 
-  // Looks at what the group does.
+  // Returns whether the group joins or executes steps.
   bool busy() const { return joining_ || !steps_.empty(); }
-  // All its work is in the stream.
+  // Returns whether all work of the last step is in the stream.
   bool under_way() const { return !joining_ && steps_.back().recorded; }
   absl::Status Look();
   absl::Status FinishJoin();
@@ -83,7 +84,7 @@ class Worker {
 
   cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
-  // One behind each step that is under way.
+  // One is recorded behind each running step.
   std::array<cuda::Event, 2> events_ = {};
   nccl::Comm comm_ = nullptr;
   uint32_t rank_ = 0;  // within the group
@@ -95,10 +96,10 @@ class Worker {
   struct RunningStep {
     uint64_t number = 0;
     cuda::Event event = nullptr;
-    bool recorded = false;  // the event stands behind its work
+    bool recorded = false;  // the event is recorded behind the step's work
   };
   std::deque<RunningStep> steps_;          // in their order
-  std::optional<worker::Step> next_step_;  // cannot be put into the stream yet
+  std::optional<worker::Step> next_step_;  // waits until it can be put into the stream
   LookPace pace_;
   DeviceReader reader_;
 };

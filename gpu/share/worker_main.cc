@@ -1,4 +1,4 @@
-// cairn-gpu-worker: started by cairn-agent, which it serves over the socket that it inherits.
+// cairn-gpu-worker: cairn-agent starts it, and it serves the agent over an inherited socket.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,10 +15,10 @@
 
 namespace {
 
-// The end of the worker may take this long once the agent has closed its end of the socket.
+// How long the worker may take to end after the agent has closed its end of the socket.
 constexpr std::chrono::seconds kGrace(5);
 
-// A call of CUDA or NCCL that hangs would keep the process alive after its agent.
+// Ends the process after its agent has ended, even if a call of CUDA or NCCL hangs.
 void EndWithAgent(int socket) {
   pollfd polled = {socket, POLLRDHUP, 0};
   while (poll(&polled, 1, -1) < 0) {
@@ -42,16 +42,16 @@ int main(int argc, char** argv) {
   int type = 0;
   socklen_t length = sizeof(type);
   if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) {
-    std::fputs("cairn-gpu-worker is started by cairn-agent, and by nobody else\n", stderr);
+    std::fputs("cairn-gpu-worker must be started by cairn-agent\n", stderr);
     return 2;
   }
-  // A worker that is stopped would not see its agent's end. The signal comes when the thread ends that has started
-  // the worker, so it must be one that does no harm while the agent goes on.
+  // A stopped worker would not notice its agent's end, so SIGCONT wakes it. The signal is sent when the agent's thread
+  // that started the worker ends, so it must be harmless while the agent runs.
   prctl(PR_SET_PDEATHSIG, SIGCONT);
-  // The agent says when it ends, also when people interrupt both.
+  // Only the agent ends the worker. Ctrl-C in a terminal reaches both, and the worker ignores it.
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   std::thread(EndWithAgent, socket).detach();
   cairn::Worker(cairn::UniqueFd(socket), libraries).Run();
-  _exit(0);  // what the libraries would do at the end of the process may hang
+  _exit(0);  // not exit(): the libraries' exit handlers may hang
 }

@@ -27,14 +27,15 @@ namespace {
 
 // The descriptor under which the worker finds its socket.
 constexpr int kWorkerSocket = 3;
-// How long the end of a process is waited for that has closed its socket.
+// How long to wait for the end of a process that has closed its socket.
 constexpr absl::Duration kEndShortly = absl::Seconds(1);
-// A step that is not done after this part of its time has its worker asked whether it goes on.
+// If a step is not done after this part of its timeout, the worker gets a ping.
 constexpr double kPingAfter = 0.4;
-// The part of the rest in which the worker has to answer. So a worker that hangs is told before its peers give up.
+// The worker must answer the ping within this part of the remaining time. So a hanging one is reported before other
+// ranks time out.
 constexpr double kPongWithin = 2.0 / 3;
 
-// The process is at fault, and neither NCCL nor another rank.
+// Makes an error for which this process is at fault, and not NCCL or another rank.
 absl::Status Failed(const std::string& what) {
   return MakeError(Reason::kTransportFailed, absl::StrCat("cairn-gpu-worker ", what),
                    {{std::string(kWorkerAtFault), "yes"}});
@@ -55,7 +56,7 @@ int Spawn(const WorkerProcessOptions& options, int socket, pid_t* pid) {
   posix_spawnattr_init(&attributes);
   sigset_t none;
   sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);  // the agent blocks signals that it waits for
+  posix_spawnattr_setsigmask(&attributes, &none);  // the agent blocks signals; the worker must not inherit that
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   const int error = posix_spawn(pid, options.program.c_str(), &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
@@ -85,7 +86,7 @@ void WorkerProcess::End() {
   if (AwaitEnd(grace_)) return;
   {
     MutexLock lock(mutex_);
-    if (!reaped_) kill(pid_, SIGKILL);  // else the number may be that of another process
+    if (!reaped_) kill(pid_, SIGKILL);  // after waitpid the number may belong to another process
   }
   AwaitEnd(absl::InfiniteDuration());
 }
@@ -94,7 +95,7 @@ bool WorkerProcess::Reap() {
   MutexLock lock(mutex_);
   if (reaped_) return true;
   const pid_t ended = waitpid(pid_, &exit_status_, WNOHANG);
-  // Nobody asks for the status of a worker that was to end anyway, so a defect of its end shows nowhere else.
+  // The exit status of a worker that should end is used nowhere else, so a crash at its end must be logged here.
   if (ended == pid_ && WIFSIGNALED(exit_status_) && WTERMSIG(exit_status_) != SIGKILL) {
     Log(LogLevel::kError, "gpu_worker_crashed", {{"pid", pid_}, {"signal", WTERMSIG(exit_status_)}});
   }
@@ -103,8 +104,7 @@ bool WorkerProcess::Reap() {
 
 bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
   if (Reap()) return true;
-  // A descriptor of the process becomes readable when it ends. Without one, as on an old kernel, its end is waited for
-  // in small steps.
+  // A pidfd becomes readable when the process ends. On an old kernel without pidfds this polls in short intervals.
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   const absl::Time until = Clock::Real().SteadyNow() + timeout;
   while (true) {
@@ -121,7 +121,7 @@ absl::Status WorkerProcess::Ended() {
   if (!AwaitEnd(kEndShortly)) return Failed("has closed its socket");
   MutexLock lock(mutex_);
   if (WIFSIGNALED(exit_status_)) return Failed(absl::StrCat("was ended by signal ", WTERMSIG(exit_status_)));
-  // A worker ends without an error when its agent has closed the socket.
+  // A worker ends with status 0 only if its agent has closed the socket.
   if (WEXITSTATUS(exit_status_) == 0) {
     return MakeError(Reason::kTransportFailed, "cairn-gpu-worker was ended with its group");
   }
@@ -149,14 +149,14 @@ absl::StatusOr<worker::WorkerEvent> WorkerProcess::Await(absl::Duration timeout)
 absl::StatusOr<worker::WorkerEvent> WorkerProcess::Ask(const worker::WorkerRequest& request, int descriptor,
                                                        worker::WorkerEvent::EventCase expected,
                                                        absl::Duration timeout) {
-  // If the worker has ended, what it said last tells why.
+  // After a failed send, the last message of the ended worker tells the cause.
   const absl::Status sent = socket_.Send(request, descriptor);
   if (absl::IsResourceExhausted(sent)) return sent;
   CAIRN_ASSIGN_OR_RETURN(worker::WorkerEvent event, Await(timeout));
   if (event.event_case() == worker::WorkerEvent::kFailed) {
     return MakeError(Reason::kTransportFailed, event.failed().error());
   }
-  if (event.event_case() != expected) return Failed("has answered something else than it was asked");
+  if (event.event_case() != expected) return Failed("has sent a wrong kind of answer");
   return event;
 }
 
@@ -177,7 +177,7 @@ absl::StatusOr<std::string> WorkerProcess::MakeUniqueId(absl::Duration timeout) 
 absl::StatusOr<uint64_t> WorkerProcess::Join(const worker::Join& join, absl::Duration timeout) {
   worker::WorkerRequest request;
   *request.mutable_join() = join;
-  // If the worker has ended, what it said last tells why.
+  // After a failed send, the last message of the ended worker tells the cause.
   const absl::Status sent = socket_.Send(request, -1);
   if (!sent.ok() && !socket_.closed()) return sent;
   const absl::Status joined = AwaitAsking(timeout, [this] { return joined_.has_value(); });
@@ -214,7 +214,7 @@ absl::Status WorkerProcess::BeginStep(const worker::Step& step) {
   worker::WorkerRequest request;
   *request.mutable_step() = step;
   const absl::Status sent = socket_.Send(request, -1);
-  // If the worker has ended, what it said last tells why.
+  // After a failed send, the last message of the ended worker tells the cause.
   return absl::IsResourceExhausted(sent) || !socket_.closed() ? sent : absl::OkStatus();
 }
 
@@ -233,7 +233,7 @@ absl::Status WorkerProcess::AwaitAsking(absl::Duration timeout, const std::funct
   if (done()) return absl::OkStatus();
   worker::WorkerRequest ping;
   ping.mutable_ping();
-  (void)socket_.Send(ping, -1);  // if the worker has ended, what it said last tells why
+  (void)socket_.Send(ping, -1);  // an error is ignored: the last message of an ended worker tells the cause
   const absl::Time asked = Clock::Real().SteadyNow();
   const absl::Time answer_by = asked + (until - asked) * kPongWithin;
   for (bool answers = false; !done() || !answers;) {
@@ -260,7 +260,7 @@ absl::StatusOr<bool> WorkerProcess::TakeEvent(absl::Time until) {
     case worker::WorkerEvent::kFailed:
       return MakeError(Reason::kTransportFailed, event.failed().error());
     default:
-      return Failed("has answered something else than it was asked");
+      return Failed("has sent a wrong kind of answer");
   }
 }
 

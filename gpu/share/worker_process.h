@@ -23,50 +23,50 @@ namespace cairn {
 
 struct WorkerProcessOptions {
   std::string program;  // the path of cairn-gpu-worker
-  // Names that the loader looks up, or absolute paths.
+  // Each is a name that the loader looks up, or an absolute path.
   std::string libcuda = "libcuda.so.1";
   std::string libnccl = "libnccl.so.2";
-  // After its socket is closed the worker may take so long to end; then it is killed.
+  // How long the worker may take to end after its socket is closed. Then it is killed.
   absl::Duration grace = absl::Seconds(5);
 };
 
-// Calls are made by one thread at a time, but for Cancel and End, and for BeginStep, which another thread may call than
-// the one that is in AwaitStep. Nothing that the worker does can harm the agent: a call ends by its timeout, and what
-// the worker says is checked.
+// Methods may be called by one thread at a time, with two exceptions: Cancel and End may be called at any time, and
+// BeginStep while another thread is in AwaitStep. The worker cannot harm the agent: each call ends by its timeout, and
+// the worker's messages are checked.
 //
-// Errors: UNAVAILABLE (TRANSPORT_FAILED) says what the worker said, or how it ended; the worker can only be ended then.
+// Errors: UNAVAILABLE (TRANSPORT_FAILED): the worker reported an error or has ended; the message says which. After it
+// only End is useful.
 class WorkerProcess {
  public:
   // UNAVAILABLE (TRANSPORT_FAILED): the program cannot be started.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
-  // Ends the worker.
   ~WorkerProcess() { End(); }
 
   absl::StatusOr<worker::Described> Describe(absl::Duration timeout);
-  // The secret by which ranks join a group.
+  // Returns a new secret by which ranks join a group.
   absl::StatusOr<std::string> MakeUniqueId(absl::Duration timeout);
-  // Returns what the group takes of the device's memory. DEADLINE_EXCEEDED (TIMED_OUT): other ranks have not come in
-  // time. UNAVAILABLE (TRANSPORT_FAILED) if the worker itself does not answer any more.
+  // Joins a group. Returns how many bytes of device memory the group uses. DEADLINE_EXCEEDED (TIMED_OUT): other ranks
+  // have not joined in time. UNAVAILABLE (TRANSPORT_FAILED): also if the worker does not answer pings.
   absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
   absl::Status Map(const worker::Map& map, int descriptor, absl::Duration timeout);
   absl::Status Unmap(uint64_t memory, absl::Duration timeout);
-  // Gives the worker a step, and does not wait. Two may be under way; they are counted from 1, and done in their order.
-  // If the worker has ended, AwaitStep says so. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE); UNAVAILABLE (TRANSPORT_FAILED):
-  // the worker has not got it.
+  // Sends the worker a step and does not wait for it. At most two steps may run; they are numbered from 1 and executed
+  // in order. If the worker has ended, AwaitStep returns the error. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): the step is
+  // too large for one packet. UNAVAILABLE (TRANSPORT_FAILED): the step could not be sent.
   absl::Status BeginStep(const worker::Step& step);
-  // Waits until the step with this number is done. DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the
-  // worker waits for other ranks. UNAVAILABLE (TRANSPORT_FAILED) if the worker itself does not answer any more.
+  // Waits until the step with this number is done. DEADLINE_EXCEEDED (TIMED_OUT): the step was not done in time,
+  // although the worker answers: it waits for other ranks. UNAVAILABLE (TRANSPORT_FAILED): also if the worker does not
+  // answer pings.
   absl::Status AwaitStep(uint64_t number, absl::Duration timeout);
 
-  // Asks for what device_worker.proto has. UNAVAILABLE (DEVICE_ERROR): the worker refused it, and goes on.
-  // DEADLINE_EXCEEDED (TIMED_OUT).
+  // Sends a request of device_worker.proto and returns the answer. UNAVAILABLE (DEVICE_ERROR): the worker refused the
+  // request, and continues to serve. DEADLINE_EXCEEDED (TIMED_OUT): no answer came in time.
   absl::StatusOr<worker::DeviceEvent> ReadDevice(const worker::DeviceRequest& request, int descriptor,
                                                  absl::Duration timeout);
 
-  // Ends what a call waits for, from any thread. The worker aborts and ends.
+  // Makes a waiting call return. The worker aborts and ends. May be called from any thread.
   void Cancel() { socket_.Close(); }
-  // Cancels, and waits until the process is gone. If it outlives the grace, it is killed. May be called from any
-  // thread; idempotent.
+  // Calls Cancel and waits for the process's end; kills it after the grace. May be called from any thread. Idempotent.
   void End();
   pid_t pid() const { return pid_; }
 
@@ -74,24 +74,24 @@ class WorkerProcess {
   WorkerProcess(UniqueFd socket, pid_t pid, absl::Duration grace)
       : socket_(std::move(socket)), pid_(pid), grace_(grace) {}
 
-  // Sends a request and waits for its answer, which must be of the kind that is given.
+  // Sends a request and waits for its answer, which must be of the kind `expected`.
   absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
                                           worker::WorkerEvent::EventCase expected, absl::Duration timeout);
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
-  // Takes events until `done`. Asks in between whether the worker goes on. Errors as those of AwaitStep.
+  // Receives events until `done` returns true. Sends pings meanwhile. Fails as AwaitStep.
   absl::Status AwaitAsking(absl::Duration timeout, const std::function<bool()>& done);
-  // Takes an event while the worker joins, or steps are under way. Returns whether it is a pong.
+  // Receives an event while the worker joins a group or executes steps. Returns whether it is a pong.
   absl::StatusOr<bool> TakeEvent(absl::Time until);
-  // Returns whether the process is gone. Takes its status if so.
+  // Returns whether the process has ended. If so, stores its exit status.
   bool Reap();
-  // Waits for the end of the process. False: it goes on.
+  // Waits for the end of the process. Returns false if it still runs after `timeout`.
   bool AwaitEnd(absl::Duration timeout);
   absl::Status Ended();
 
   WorkerSocket socket_;
   const pid_t pid_;
   const absl::Duration grace_;
-  uint64_t steps_done_ = 0;  // the number of the last one
+  uint64_t steps_done_ = 0;  // the number of the last step that is done
   std::optional<worker::Joined> joined_;
   Mutex mutex_;
   bool reaped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -27,7 +27,7 @@ absl::Status WorkerSocket::Send(const google::protobuf::MessageLite& message, in
     return MakeError(Reason::kMessageTooLarge,
                      absl::StrCat("a message of ", packet.size(), " bytes for cairn-gpu-worker"));
   }
-  // Few requests are under way at a time, so a full socket means that the other end has stopped.
+  // There are few unanswered requests at a time, so a full socket means that the other end does not read.
   if (const int error = SendMessage(fd_.get(), packet, descriptor); error != 0) {
     return Broken(absl::StrCat("send: ", std::generic_category().message(error)));
   }
@@ -49,7 +49,7 @@ absl::StatusOr<bool> WorkerSocket::Receive(google::protobuf::MessageLite& messag
   if (error == ECONNRESET) return false;
   if (error != 0) return Broken(absl::StrCat("receive: ", std::generic_category().message(error)));
   if (received.bytes == 0) return false;
-  if (received.truncated) return Broken("a packet is larger than any may be");
+  if (received.truncated) return Broken("a packet exceeds the maximum size");
   if (received.descriptors.size() > 1) return Broken("a packet has several descriptors");
   if (!message.ParseFromArray(packet.data(), static_cast<int>(received.bytes))) return Broken("a packet is no message");
   descriptor = received.descriptors.empty() ? UniqueFd() : std::move(received.descriptors.front());

@@ -13,28 +13,29 @@
 
 namespace cairn {
 
-// Any thread may call Send, closed and Close. The others are for one thread at a time.
+// Send, closed and Close may be called from any thread; the other methods by one thread at a time.
 class WorkerSocket {
  public:
-  // The largest packet that is sent or taken.
+  // The maximum size of a packet in bytes.
   static constexpr size_t kMaxPacket = size_t{64} << 10;
 
   explicit WorkerSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  // Sends a message, with a descriptor if `descriptor` is not negative. Does not wait long: the other end reads.
-  // UNAVAILABLE (TRANSPORT_FAILED): the other end is gone or does not read; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
+  // Sends a message, with a descriptor if `descriptor` is not negative. Does not block for long, because the other end
+  // always reads. UNAVAILABLE (TRANSPORT_FAILED): the other end is closed or does not read. RESOURCE_EXHAUSTED
+  // (MESSAGE_TOO_LARGE): the message exceeds kMaxPacket.
   absl::Status Send(const google::protobuf::MessageLite& message, int descriptor);
 
-  // Waits until a packet can be taken. False: the time is over. UNAVAILABLE (TRANSPORT_FAILED).
+  // Waits until Receive can return at once. Returns false after `timeout`. UNAVAILABLE (TRANSPORT_FAILED).
   absl::StatusOr<bool> Await(absl::Duration timeout);
-  // Takes a packet, which must be there, into `message`, and its descriptor into `descriptor`. Returns false if the
-  // other end is gone.
-  // UNAVAILABLE (TRANSPORT_FAILED): what came is no such message, or has more than one descriptor.
+  // Receives a packet into `message`, and its descriptor into `descriptor`. A packet must be there (see Await). Returns
+  // false if the other end is closed. UNAVAILABLE (TRANSPORT_FAILED): the packet is no such message, or has more than
+  // one descriptor.
   absl::StatusOr<bool> Receive(google::protobuf::MessageLite& message, UniqueFd& descriptor);
 
-  // Returns whether one of the ends was closed. What the other one sent before can still be taken.
+  // Returns whether one of the ends was closed. Packets that the other end sent before can still be received.
   bool closed() const;
-  // Ends what both ends wait for.
+  // Shuts the connection down. Waiting calls on both ends return.
   void Close();
   int fd() const { return fd_.get(); }
 

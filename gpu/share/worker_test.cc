@@ -1,5 +1,5 @@
-// Tests the worker with requests that are right, and with those that must not be obeyed. It runs in a thread, with the
-// stand-ins for CUDA's driver and NCCL.
+// Tests the worker with valid requests, and with requests that it must refuse. It runs in a thread, with the stand-ins
+// for CUDA's driver and NCCL.
 #include "gpu/share/worker.h"
 
 #include <gtest/gtest.h>

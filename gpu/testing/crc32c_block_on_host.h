@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// Returns the raw CRC of one block, as the kernel does.
+// Returns the raw CRC of one block.
 uint32_t Crc32cBlockOnHost(const void* data, uint32_t bytes);
 
 }  // namespace cairn

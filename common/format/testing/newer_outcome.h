@@ -1,4 +1,4 @@
-// Makes outcomes as a later version of Cairn would write them.
+// Makes outcomes of a later version of Cairn.
 #ifndef CAIRN_COMMON_FORMAT_TESTING_NEWER_OUTCOME_H_
 #define CAIRN_COMMON_FORMAT_TESTING_NEWER_OUTCOME_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// Returns `outcome` with another version, below 256, and the checksum that is right for it.
+// Returns `outcome` with another version, below 256, and a matching checksum.
 inline std::string OfVersion(std::string outcome, uint8_t version) {
   outcome[8] = static_cast<char>(version);
   const uint32_t crc = ExtendCrc32c(Crc32c(outcome.data(), 20), outcome.data() + 24, outcome.size() - 24);

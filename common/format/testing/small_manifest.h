@@ -1,4 +1,4 @@
-// A manifest with one of everything.
+// A small manifest with each kind of entry.
 #ifndef CAIRN_COMMON_FORMAT_TESTING_SMALL_MANIFEST_H_
 #define CAIRN_COMMON_FORMAT_TESTING_SMALL_MANIFEST_H_
 

@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// `address`: "127.0.0.1:port". Returns the whole answer of HTTP; empty if there was none.
+// `address`: "127.0.0.1:port". Returns the whole HTTP response; empty if there was none.
 inline std::string Scrape(const std::string& address) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;

@@ -12,7 +12,7 @@
 
 namespace cairn {
 
-// While such an object lives, this process can map `more` bytes beyond what it has mapped.
+// While the object exists, this process can map only `more` bytes in addition to its present mappings.
 class LimitedAddressSpace {
  public:
   explicit LimitedAddressSpace(uint64_t more) {

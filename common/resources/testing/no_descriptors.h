@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Until it is destroyed, the process cannot open anything more; what is open stays, also numbers beyond the limit. No
-// other thread may close a descriptor meanwhile.
+// While the object exists, the process cannot open another descriptor. Open descriptors stay, also those above the
+// limit. No other thread may close a descriptor meanwhile.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -1,4 +1,4 @@
-// Plays whoever listens at an address, by bytes: a server that proves itself, a stranger, a relay.
+// A fake server that works on raw bytes: a server that proves itself, a stranger, a relay.
 #ifndef CAIRN_COMMON_RPC_TESTING_FAKE_PEER_H_
 #define CAIRN_COMMON_RPC_TESTING_FAKE_PEER_H_
 
@@ -21,10 +21,10 @@ namespace cairn::testing {
 
 class FakePeer {
  public:
-  // Is called on a thread of its own for each connection, which blocks, and is closed afterwards.
+  // Called for each connection on a thread of its own. The connection blocks, and is closed afterwards.
   using Behaviour = std::function<void(FakePeer&, int connection)>;
 
-  // Listens on 127.0.0.1, or on [::1], at a free port or this one. ok() is false if it cannot.
+  // Listens on 127.0.0.1 or [::1], at `port`, or at a free port if it is 0. ok() is false if that fails.
   explicit FakePeer(Behaviour behaviour, int family = AF_INET, uint16_t port = 0)
       : behaviour_(std::move(behaviour)), family_(family), listener_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_storage address = {};
@@ -62,7 +62,7 @@ class FakePeer {
   bool ok() const { return port_ != 0; }
   uint16_t port() const { return port_; }
   std::string address() const { return absl::StrCat(family_ == AF_INET ? "127.0.0.1:" : "[::1]:", port_); }
-  // All that Receive has read so far.
+  // Returns all bytes that Receive has read so far.
   std::string heard() {
     MutexLock lock(mutex_);
     return heard_;
@@ -72,7 +72,7 @@ class FakePeer {
     return static_cast<int>(connections_.size());
   }
 
-  // Reads up to so many bytes; fewer at the end of the connection.
+  // Reads `bytes` bytes; fewer if the connection ends first.
   std::string Receive(int connection, size_t bytes) {
     std::string received(bytes, '\0');
     size_t size = 0;

@@ -1,4 +1,4 @@
-// Connections of tests to real processes, by which both prove that they know a token.
+// Connects tests to real processes, with the proof of a token.
 #ifndef CAIRN_COMMON_RPC_TESTING_PROVEN_PEER_H_
 #define CAIRN_COMMON_RPC_TESTING_PROVEN_PEER_H_
 
@@ -25,7 +25,7 @@ inline std::shared_ptr<PeerChannel> CoordinatorAt(const std::string& address, co
       .max_message_bytes = max_message_bytes});
 }
 
-// Returns a connection to a peer that may still be starting, for a minute.
+// Connects to a peer that may still be starting; tries for a minute.
 inline absl::StatusOr<PeerChannel::Channel> AwaitChannel(PeerChannel& peer) {
   for (const absl::Time end = Clock::Real().SteadyNow() + absl::Minutes(1);;) {
     auto channel = peer.Await();

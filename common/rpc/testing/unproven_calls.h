@@ -1,4 +1,4 @@
-// Calls a server as somebody who knows no token.
+// Calls a server without a token.
 #ifndef CAIRN_COMMON_RPC_TESTING_UNPROVEN_CALLS_H_
 #define CAIRN_COMMON_RPC_TESTING_UNPROVEN_CALLS_H_
 
@@ -18,8 +18,8 @@
 
 namespace cairn::testing {
 
-// Expects that the server refuses every method of all services in these files with BAD_TOKEN, and so a method that
-// there is not yet: whoever adds one need not think of it.
+// Expects that the server refuses every method of all services in these files with BAD_TOKEN. The methods are read from
+// the files, so new methods are checked too.
 inline void ExpectBadTokenForEveryMethod(const std::string& address,
                                          const std::vector<const google::protobuf::FileDescriptor*>& files) {
   std::vector<std::string> paths = {"/cairn.v1.ServiceOfTomorrow/Do"};

@@ -1,5 +1,4 @@
-// Encodes and decodes floating-point formats by the book, slowly. It is an oracle for casts and shares nothing with the
-// tested code.
+// Encodes and decodes floating-point formats by their definition, slowly: an oracle that shares no code with casts.
 #ifndef CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 #define CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 
@@ -44,7 +43,7 @@ inline double RoundTo(double value, DType dtype) {
   return std::abs(rounded) > largest ? std::copysign(HUGE_VAL, value) : rounded;
 }
 
-// Writes the bytes of a value that the dtype has: a number or an infinity.
+// Writes a value, a number or an infinity, that the dtype can represent exactly.
 inline void Encode(double value, DType dtype, std::byte* to) {
   if (dtype == DType::kFloat64) {
     std::memcpy(to, &value, 8);
