@@ -1,5 +1,3 @@
-#include "cli/commands/aoa_command.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/base/terminal.h"
 #include "cli/base/text_input.h"
+#include "cli/commands/commands.h"
 #include "common/base/printable.h"
 #include "common/status/reason.h"
 #include "mapping/json.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/cancel_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/commands/commands.h"
 #include "cli/views/checkpoint_view.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"

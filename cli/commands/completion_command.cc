@@ -1,10 +1,9 @@
-#include "cli/commands/completion_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "cli/base/completion.h"
+#include "cli/commands/commands.h"
 
 namespace cairn::cli {
 

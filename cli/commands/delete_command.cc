@@ -1,5 +1,3 @@
-#include "cli/commands/delete_command.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/commands/commands.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"

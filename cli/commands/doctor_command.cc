@@ -1,5 +1,3 @@
-#include "cli/commands/doctor_command.h"
-
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,6 +22,7 @@
 #include "cli/base/own_name.h"
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
+#include "cli/commands/commands.h"
 #include "cli/commands/diagnosis.h"
 #include "cli/local/run_directory.h"
 #include "cli/views/timeline_view.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/down_command.h"
-
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -8,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/base/interrupt.h"
+#include "cli/commands/commands.h"
 #include "cli/local/run_directory.h"
 #include "common/base/clock.h"
 #include "common/format/checkpoint_path.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/export_command.h"
-
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
 #include "cli/client/stored_root.h"
+#include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
 #include "common/base/clock.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/history_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -9,6 +7,7 @@
 #include "cli/client/coordinator_client.h"
 #include "cli/client/stored_root.h"
 #include "cli/client/unknown_job.h"
+#include "cli/commands/commands.h"
 #include "cli/views/history_view.h"
 #include "cli/views/timeline_view.h"
 #include "common/status/status.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/import_command.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -15,6 +13,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
 #include "cli/views/manifest_view.h"

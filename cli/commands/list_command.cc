@@ -1,5 +1,3 @@
-#include "cli/commands/list_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "cli/client/named_step.h"
 #include "cli/client/stored_root.h"
 #include "cli/client/unknown_job.h"
+#include "cli/commands/commands.h"
 #include "cli/commands/jobs_command.h"
 #include "cli/views/checkpoint_view.h"
 #include "cli/views/manifest_view.h"

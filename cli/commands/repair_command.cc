@@ -1,5 +1,3 @@
-#include "cli/commands/repair_command.h"
-
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
 #include "cli/client/stored_root.h"
+#include "cli/commands/commands.h"
 #include "cli/views/fault_view.h"
 #include "common/base/clock.h"
 #include "common/base/shell_word.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/retention_command.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -16,6 +14,7 @@
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/commands/commands.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/metric.h"
 #include "common/status/reason.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/run_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -9,6 +7,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/own_name.h"
 #include "cli/client/removals.h"
+#include "cli/commands/commands.h"
 #include "cli/local/foreground_process.h"
 #include "cli/local/launcher_ranks.h"
 #include "cli/local/local_cluster.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/save_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -9,6 +7,7 @@
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
+#include "cli/commands/commands.h"
 #include "cli/views/checkpoint_view.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/serve_command.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/base/interrupt.h"
 #include "cli/client/coordinator_client.h"
+#include "cli/commands/commands.h"
 #include "cli/local/run_directory.h"
 #include "cli/views/checkpoint_view.h"
 #include "cli/views/job_view.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/status_command.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/live_screen.h"
 #include "cli/client/coordinator_client.h"
+#include "cli/commands/commands.h"
 #include "cli/views/job_view.h"
 #include "cli/views/transfer_rates.h"
 #include "common/base/clock.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/tag_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/commands/commands.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/timeline_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
+#include "cli/commands/commands.h"
 #include "cli/views/checkpoint_view.h"
 #include "cli/views/chrome_trace.h"
 #include "cli/views/operation_result.h"

@@ -1,5 +1,3 @@
-#include "cli/commands/up_command.h"
-
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/terminal.h"
+#include "cli/commands/commands.h"
 #include "cli/local/local_cluster.h"
 #include "common/base/clock.h"
 #include "common/file/errno_error.h"
