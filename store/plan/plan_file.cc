@@ -30,7 +30,7 @@ enum Field : uint32_t {
   kBins = 1,
   kMoves = 2,        // 0 never, 1 auto
   kDigests = 3,      // of the distinct layouts, ascending, one behind the other
-  kLengths = 4,      // packed; in this order, as are
+  kLengths = 4,      // packed; in the order of kDigests, and so is the next one
   kChecksums = 5,    // packed, 4 bytes each
   kNode = 6,         // repeated: the distinct names of nodes
   kRankLayouts = 7,  // packed: by rank, the number of its layout

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Jobs are looked for as deep (stored_jobs.cc).
+// FindJobs (stored_jobs.cc) looks as deep.
 constexpr int kMaxDepth = 8;
 constexpr size_t kMaxDirectories = 10'000;
 
@@ -83,7 +83,7 @@ absl::Status CheckStandsAlone(const std::string& directory) {
 }
 
 absl::Status CheckJobOfRoot(const std::string& root, const std::string& job) {
-  if (!CheckJobName(job).ok()) return absl::OkStatus();  // whoever reads the job says what is wrong with its name
+  if (!CheckJobName(job).ok()) return absl::OkStatus();  // a reader of the job reports its bad name
   for (size_t end = job.find('/'); end != std::string::npos; end = job.find('/', end + 1)) {
     const std::string inner = (fs::path(root) / job.substr(0, end)).string();
     if (!IsRoot(inner)) continue;

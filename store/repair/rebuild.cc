@@ -217,7 +217,7 @@ class Rebuild {
   const std::string& job_;
   const int64_t step_;
   const uint32_t attempt_;
-  bool told_ = false;  // the bins say whose they are
+  bool told_ = false;  // the bins name their attempt
   Manifest manifest_;
   std::map<std::string, std::map<ShardKey, Place>> shards_;             // by tensor
   std::map<std::string, std::map<std::optional<int>, Place>> objects_;  // by name, then rank
