@@ -39,10 +39,10 @@ class TorchTensorArchive {
  private:
   std::string head_;
   uint64_t data_bytes_ = 0;
-  std::vector<TorchArchiveRecord> records_;  // those of the head; the last one is that of the elements
+  std::vector<TorchArchiveRecord> records_;  // the records of the head; the last one is the record of the elements
 };
 
-// Adds what pushes a tensor whose elements, row-major, are those of the archive's record data/STORAGE.
+// Adds the opcodes that push a tensor whose row-major elements are the archive's record data/STORAGE.
 void WriteTorchTensor(DType dtype, std::span<const int64_t> shape, std::string_view storage, PickleWriter& pickle);
 
 // Returns the archive of a value, from its pickle and the bytes of data/0, data/1 and so on; less than 2 GiB together.
