@@ -27,14 +27,14 @@ struct Request {
     return std::span<const ShardDesc>(*destination);
   }
 
-  // Holds what the views above point into.
+  // The memory into which the views above point.
   struct Buffers;
   std::shared_ptr<const Buffers> buffers;
 };
 
-// Takes over the text. INVALID_ARGUMENT (BAD_REQUEST): it is not JSON, or not of the documented form; the message names
-// the place ("source[3].dtype"). Unknown members are ignored, except members of aoa_config that look like misspelt
-// ones.
+// Reads a request; the result owns `text`. INVALID_ARGUMENT (BAD_REQUEST): it is not JSON, or not of the documented
+// form; the message names the member ("source[3].dtype"). Unknown members are ignored, except members of aoa_config
+// that look like misspelt ones.
 absl::StatusOr<Request> ParseRequest(std::string text);
 
 // Reads a mapping alone: {"aoa_statements": [...], "aoa_config_reverse": false, ...}, or a plain list of statements.

@@ -24,7 +24,7 @@ std::string Wildcarded(std::string_view name) {
   return pattern;
 }
 
-// Says how an output is made of its parts.
+// How an output is made of its parts.
 struct Making {
   bool whole = true;  // each part is a whole source
   size_t parts = 0;
@@ -127,7 +127,7 @@ void AddMismatches(const MappedState& mapped, const ShardDesc& wanted, MappingRe
     report.dtype_mismatches.push_back({std::string(wanted.key), wanted.dtype,
                                        cast == DType::kUnspecified ? source.dtype : cast,
                                        std::string(mapped.Text(source.name))});
-    return;  // one source says enough
+    return;  // one mismatch for each tensor is enough
   }
 }
 

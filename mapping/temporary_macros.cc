@@ -74,7 +74,7 @@ std::vector<Symbol> TemporaryMacros::FreeNames(std::string_view base, int64_t co
       for (int64_t i = 0; i < count; ++i) names[i] = symbols.Intern(absl::StrCat(stem, i));
       return names;
     }
-    // Many of them may be taken, but none behind the last.
+    // Many numbers may be taken, but no number above the last one.
     if (attempt == kStemsTried) attempt = LastFree(symbols, base) + 1;
     stem = absl::StrCat(View(base), "_free", attempt, "_");
   }

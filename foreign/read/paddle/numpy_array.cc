@@ -24,7 +24,7 @@ constexpr NamedDtype kDtypes[] = {
     {"c8", DType::kComplex64}, {"c16", DType::kComplex128},
 };
 
-// Compares a global with one of numpy, whose modules moved in numpy 2.
+// Compares a global with one of numpy, whose modules were renamed in numpy 2.
 bool IsOfNumpy(const PickleDocument& document, PickleValue value, std::string_view module, std::string_view name) {
   return document.IsGlobal(value, absl::StrCat("numpy._core.", std::string(module)), name) ||
          document.IsGlobal(value, absl::StrCat("numpy.core.", std::string(module)), name);
@@ -89,7 +89,7 @@ class ArrayReader {
     return std::make_optional(std::move(tensor));
   }
 
-  // A dtype is made of its name, and its state says the order of the bytes: (3, "<", ...).
+  // A dtype is pickled as its name, and a state with the byte order: (3, "<", ...).
   absl::StatusOr<DType> Dtype(PickleValue value) const {
     const PickleObject* object = document_.Object(value, "numpy", "dtype");
     const std::vector<PickleValue> arguments =

@@ -69,8 +69,8 @@ absl::StatusOr<Arrays> ReadPickled(const ForeignFile& file) {
   return arrays;
 }
 
-// Paddle keeps elements that numpy has no dtype for as integers of the same size. PaddleFile takes those of two bytes
-// for bfloat16.
+// Paddle stores elements for which numpy has no dtype as integers of the same size. PaddleFile returns integers of two
+// bytes as bfloat16.
 bool IsStoredAs(DType told, DType stored) {
   switch (stored) {
     case DType::kBfloat16:

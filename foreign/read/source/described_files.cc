@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// A document takes about twice the pickle's length; this leaves room for what is unusual.
+// The memory limit for each byte of a pickle. A document usually takes about 2.
 constexpr uint64_t kMemoryPerByte = 6;
 constexpr int kReaders = 15;
 

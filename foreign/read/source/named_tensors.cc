@@ -11,8 +11,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMostPieces = size_t{1} << 16;
-// All tensors together may have so many. A tensor takes a few bytes of a file that say its strides, but each piece
-// takes memory.
+// The most pieces of all tensors beyond the first of each. The strides of a tensor take a few bytes in a file, but each
+// piece takes memory.
 constexpr size_t kMostFurtherPieces = size_t{1} << 22;
 
 }  // namespace
