@@ -412,7 +412,7 @@ void Engine::Finish(bool allow_missing) {
       if (removed_by_[name] == kNoLine) continue;
       Fail(removed_by_[name], Reason::kMappingUncovered,
            absl::StrCat(Quoted(name), " is removed here, but ", Quoted(result.name),
-                        " is made of it: it would be left with a hole"));
+                        " needs it: its elements would have no source"));
     }
   }
 }

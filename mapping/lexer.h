@@ -2,8 +2,8 @@
 //
 //   ->  =  :  [  ]  ,   digits   "text" or 'text' without escapes   names
 //
-// A name begins with a letter or "_" and goes on with letters, digits and . $ _ * ^ ; blanks and tabs separate;
-// "#" begins a comment that ends with its line; a run of line ends is one NEWLINE.
+// A name begins with a letter or "_", followed by letters, digits and . $ _ * ^ . Blanks and tabs separate tokens. "#"
+// begins a comment, which ends with its line. Several line ends in a row are one NEWLINE.
 #ifndef CAIRN_MAPPING_LEXER_H_
 #define CAIRN_MAPPING_LEXER_H_
 

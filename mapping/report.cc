@@ -31,7 +31,7 @@ struct Making {
   std::set<SourceId> sources;
   // The names of the sources with '*' for their numbers, each once with how many sources have it.
   std::vector<std::pair<std::string, size_t>> patterns;
-  std::string steps;  // those of all parts, or "different steps"
+  std::string steps;  // the steps of all parts if they are equal, else "different steps"
 };
 
 Making MakingOf(const MappedState& mapped, const std::vector<Variables::Part>& parts) {
@@ -56,7 +56,7 @@ Making MakingOf(const MappedState& mapped, const std::vector<Variables::Part>& p
   return making;
 }
 
-// Returns whether the output is one whole source as it is.
+// Returns whether the output is one whole, unchanged source.
 bool KeepsContent(const Making& making) {
   return making.sources.size() == 1 && making.parts == 1 && making.whole && making.steps.empty();
 }

@@ -225,7 +225,7 @@ int64_t TemporaryMacros::ShardCount(LineId line, Stage stage, Symbol name, bool 
   }
   if (!side.known()) return 1;
   if (name < transposed_.size() && transposed_[name] != kAxis) name = transposed_[name];
-  // A temporary has as many shards as the tensor that it is made from or goes into.
+  // A temporary has as many shards as the tensor from which it is made or into which it goes.
   std::vector<Symbol> seen;
   while (!side.HasWeight(name)) {
     IndexChains();

@@ -28,14 +28,14 @@ absl::Status CheckRoom(size_t slices, size_t dims) {
   if (slices <= kMostSlices && dims <= kMostDims) return absl::OkStatus();
   return MakeError(Reason::kMemoryLimit,
                    absl::StrCat("the mapping cuts its tensors into more than ", kMostSlices,
-                                " pieces: does each line merge or split what the one before it has made?"));
+                                " pieces: does each line merge or split the result of the line before it?"));
 }
 
 absl::Status CheckSteps(const StepTable& steps) {
   if (steps.total_steps() <= kMostSteps) return absl::OkStatus();
   return MakeError(Reason::kMemoryLimit,
                    absl::StrCat("the mapping's tensors go through more than ", kMostSteps,
-                                " steps: does each line permute, cast or reshape what the one before it has made?"));
+                                " steps: does each line permute, cast or reshape the result of the line before it?"));
 }
 
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }

@@ -30,7 +30,7 @@ absl::Status WithAdvice(const absl::Status& error) {
       reason != Reason::kChecksumMismatch) {
     return error;
   }
-  return WithMetadata(error, {{"next", "Take another copy of what is to be imported; nothing of it was loaded."}});
+  return WithMetadata(error, {{"next", "Use another copy of the source; nothing of it was loaded."}});
 }
 
 absl::StatusOr<Manifest> ReadOneFile(const std::string& real, std::vector<std::string>* left_out) {
@@ -60,7 +60,7 @@ absl::StatusOr<Manifest> ReadForeignDirectory(const std::string& directory, std:
   }
   const absl::StatusOr<std::string> resolved = ResolvePath(directory);
   if (!resolved.ok()) {
-    return WithMetadata(resolved.status(), {{"next", "Check the path of what is to be imported."}});
+    return WithMetadata(resolved.status(), {{"next", "Check the path of the source."}});
   }
   const std::string& real = *resolved;
   struct stat info;

@@ -30,7 +30,7 @@ struct TensorChoice {
 bool IsChosen(const TensorChoice& choice, std::string_view name);
 
 struct WholeTensor {
-  PlainTensor plain;           // whoever places it in a file sets begin and end
+  PlainTensor plain;           // begin and end are set by the code that places it in a file
   std::vector<AxisMap> links;  // AxisMap::source is the number of a tensor of the manifest
 };
 

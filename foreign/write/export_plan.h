@@ -43,8 +43,8 @@ struct ExportPlan {
   std::vector<ExportFile> files;
   std::string index_name;              // the file that is written last: "model.safetensors.index.json"
   std::string index;                   // its bytes
-  std::vector<ModelFile> model_files;  // to be copied; whoever wants some adds them to the plan
-  uint64_t total_bytes = 0;            // those of the tensors
+  std::vector<ModelFile> model_files;  // files to be copied; the caller adds them to the plan
+  uint64_t total_bytes = 0;            // bytes of all tensors
 };
 
 // What the files of an export can hold.

@@ -15,9 +15,9 @@ namespace cairn {
 
 // Writes the files of a plan into `directory`. Every source block that is read is verified. The room of each file is
 // reserved first. Files are written under temporary names (".tmp-export-..."). Only when all are durable do they get
-// their names, the index last, so a loader that goes by the index never sees a part. Returns how many files an earlier
-// export of the same identity had finished. If the same command may succeed later, or after a kill, finished files stay
-// for the next export; other files that it has written are removed.
+// their names, the index last, so a loader that uses the index never sees an incomplete export. Returns how many files
+// an earlier export of the same identity had finished. If the same command may succeed later, or after a kill, finished
+// files stay for the next export; other files that it has written are removed.
 //
 // ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds safetensors files, an index or one of the files to copy, or another
 // export fills it. RESOURCE_EXHAUSTED (NO_SPACE). CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and

@@ -200,7 +200,7 @@ absl::Status OutputDirectory::Lock() {
   }
   // Some file systems do not lock directories.
   if (errno != EWOULDBLOCK) return absl::OkStatus();
-  return MakeError(Reason::kOutputExists, absl::StrCat("another export fills ", path_), {{"file", path_}});
+  return MakeError(Reason::kOutputExists, absl::StrCat("another export is writing into ", path_), {{"file", path_}});
 }
 
 absl::StatusOr<bool> OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes,
@@ -225,7 +225,7 @@ absl::StatusOr<bool> OutputDirectory::Take(const std::string& name, uint64_t byt
   if (!whole && IsSameFile(name, found.temporary)) {
     keep_finished_ = true;  // the other files do not cause this error
     return MakeError(Reason::kOutputExists,
-                     absl::StrCat(PathOf(name), " is not what the export that was broken off has written"),
+                     absl::StrCat(PathOf(name), " has other bytes than the interrupted export has written"),
                      {{"file", PathOf(name)}, {"next", "Move that file away, and run the same command again."}});
   }
   if (whole) {
@@ -318,7 +318,7 @@ absl::Status OutputDirectory::Publish() {
     // It must not replace a file that somebody has made meanwhile.
     const int error = LinkNoReplace(fd_.get(), temporary, name);
     if (error == EEXIST && !IsSameFile(temporary, name)) {
-      return MakeError(Reason::kOutputExists, absl::StrCat(PathOf(name), " has come to be there meanwhile"),
+      return MakeError(Reason::kOutputExists, absl::StrCat(PathOf(name), " was made by another program meanwhile"),
                        {{"file", PathOf(name)}});
     }
     if (error != 0 && error != EEXIST) return ErrnoError(error, "link", PathOf(name));

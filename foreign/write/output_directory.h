@@ -56,8 +56,8 @@ class OutputDirectory {
   // Does the same with the bytes of the file at `source`.
   absl::Status Copy(const std::string& name, const std::string& source);
 
-  // Gives the files their names, in the order in which they were created. The last one gets its name when those of all
-  // others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): somebody else has made a file of that name meanwhile.
+  // Gives the files their names, in the order in which they were created. The last file gets its name when the names of
+  // all others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): somebody else has made a file of that name meanwhile.
   // UNAVAILABLE (STORAGE_ERROR): the export is complete, but a temporary name cannot be removed.
   absl::Status Publish();
   // Must be called when the export has failed with `error`. If the same command may succeed later, finished files stay,

@@ -1,5 +1,5 @@
-// Describes how a box of a stored tensor becomes a box of a target: its axes are permuted, taken apart and joined, and
-// its elements are cast.
+// Describes how a box of a stored tensor becomes a box of a target: its axes are permuted, split and joined, and its
+// elements are cast.
 #ifndef CAIRN_PLANNER_LOAD_AXIS_MAP_H_
 #define CAIRN_PLANNER_LOAD_AXIS_MAP_H_
 
@@ -45,9 +45,9 @@ class AxisMap {
   const Box& source_box() const { return source_box_; }
   const Box& target_box() const { return target_box_; }
   bool is_cast() const { return casts.size() > 1; }
-  // Returns true if no axis is taken apart, so that grid coordinates are those of the source tensor.
+  // Returns true if no axis is split, so that grid coordinates are those of the source tensor.
   bool plain() const { return extent_.size() == source_first_.size() - 1; }
-  // Returns true if nothing is permuted or taken apart.
+  // Returns true if no axis is permuted or split.
   bool straight() const;
   // Returns true if the target box has the shape that the steps give.
   bool FitsTarget() const;

@@ -52,8 +52,8 @@ class LoadPlan {
 };
 
 // Plans a load of `source` into the targets' layouts. A target may want only parts of tensors, and may want a byte
-// several times. INVALID_ARGUMENT, with all faults: those of a layout by itself (see MakeSavePlan; gaps and overlaps
-// are no faults here), SHAPE_MISMATCH and DTYPE_MISMATCH between checkpoint and target, and those of the mapping.
+// several times. INVALID_ARGUMENT, with all faults: the faults of single layouts (see MakeSavePlan; gaps and overlaps
+// are allowed here), SHAPE_MISMATCH and DTYPE_MISMATCH between checkpoint and target, and the faults of the mapping.
 // BAD_QUANTITY: round_bytes is too small.
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options);

@@ -376,7 +376,7 @@ void PartWriter::FlushRound() {
 }
 
 void PartWriter::WriteParts(const std::string& plan_digest, const std::string& mapping_report) {
-  // The copies are ordered by target shard; then those of each rank by (round, source rank).
+  // The copies are sorted by target shard, and then the copies of each rank by (round, source rank).
   std::vector<size_t> first(targets_.shard_count() + 1, 0);
   for (const CopyBody& body : shard_copies_) ++first[body.key + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());

@@ -17,9 +17,9 @@ namespace cairn {
 inline constexpr uint64_t kMaxLayoutBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{2} << 20;
 
-// Keeps each layout until it is told to drop it. LayoutTable (coordinator/membership) says which are still held.
-// Layouts and uploads are bounded by `capacity_bytes` each, uploads also by one per agent, and the layouts that one job
-// has uploaded by `job_bytes`. Thread-safe.
+// Keeps each layout until it is told to drop it. LayoutTable (coordinator/membership) says which are still held. All
+// layouts together have at most `capacity_bytes`, and so have all uploads. Each agent has at most one upload. The
+// layouts that one job has uploaded have at most `job_bytes`. Thread-safe.
 class LayoutStore {
  public:
   explicit LayoutStore(uint64_t capacity_bytes) : LayoutStore(capacity_bytes, capacity_bytes) {}

@@ -129,8 +129,8 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
     if (!words.empty() && words[0] == kDeletionsFormat) format = kDeletionsFormat;
     if (!words.empty() && words[0] != format && words[0].starts_with("epoch/")) {
       return MakeError(Reason::kFormatTooNew,
-                       absl::StrCat(storage.root(), " holds what a later version of Cairn has put there (", path,
-                                    " begins with ", words[0], ")"),
+                       absl::StrCat(storage.root(), " was written by a later version of Cairn (", path, " begins with ",
+                                    words[0], ")"),
                        {{"file", path}, {"root", storage.root()}});
     }
     if (words.size() < 2 || words[0] != format || !absl::SimpleAtoi(words[1], &epoch)) {
@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
     }
   }
   ++epoch;
-  // Two that take the lock at once write the same epoch: the random word tells their records apart.
+  // If two processes get the lock at once, both write the same epoch. The random word makes their records differ.
   std::string text = absl::StrFormat("%s %u %d %s %s ", format, epoch, getpid(), HostName(), RandomToken(8));
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
@@ -219,11 +219,12 @@ absl::Status EpochFile::CheckRecord() const {
   const std::string next =
       "Look which coordinators were started with this --root, and end all but one; the one that stays has to be "
       "started again if it has ended.";
-  return MakeError(Reason::kRootInUse,
-                   missing ? absl::StrCat(storage_.root(), "/", kPath, " is gone: nobody knows who serves the root")
-                           : absl::StrCat(storage_.root(), " is served by ", holder,
-                                          " now, though this process was never told that it lost the lock"),
-                   {{"root", storage_.root()}, {"holder", holder}, {"next", next}});
+  return MakeError(
+      Reason::kRootInUse,
+      missing ? absl::StrCat(storage_.root(), "/", kPath, " is missing, so it is not known who serves the root")
+              : absl::StrCat(storage_.root(), " is served by ", holder,
+                             " now, though this process was never told that it lost the lock"),
+      {{"root", storage_.root()}, {"holder", holder}, {"next", next}});
 }
 
 }  // namespace cairn

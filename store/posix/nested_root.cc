@@ -27,8 +27,8 @@ fs::path Resolved(const std::string& directory) {
   return resolved.has_filename() ? resolved : resolved.parent_path();
 }
 
-// Returns the nearest root below `top`. A directory that cannot be listed is passed over: whoever cannot read it can
-// serve nothing in it either.
+// Returns the nearest root below `top`. Skips a directory that cannot be listed: this user could not serve a root in it
+// either.
 std::optional<std::string> RootBelow(const fs::path& top) {
   std::deque<std::pair<fs::path, int>> open = {{top, 0}};  // with their depth below `top`
   for (size_t seen = 0; !open.empty() && seen < kMaxDirectories; ++seen) {

@@ -19,7 +19,7 @@ void AddTo(StoredAttempts& attempts, const StepRecord& step) {
   attempts.insert(attempts.end(), step.attempts.begin(), step.attempts.end());
 }
 
-// A load passes over at most so many steps: if more in a row are damaged, the fault lies in the storage.
+// A load passes over at most this many steps: if more in a row are damaged, the fault lies in the storage.
 constexpr size_t kMaxPassedOver = 64;
 
 }  // namespace

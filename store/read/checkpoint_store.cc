@@ -378,7 +378,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
 bool CheckpointStore::IsListed(const std::string& path) {
   const size_t slash = path.rfind('/');
   const auto entries = storage_.List(path.substr(0, slash));
-  if (!entries.ok()) return !IsGone(entries.status());  // nobody knows
+  if (!entries.ok()) return !IsGone(entries.status());  // an error does not prove that the name is missing
   return std::any_of(entries->begin(), entries->end(),
                      [&](const Storage::Entry& entry) { return entry.name == path.substr(slash + 1); });
 }
@@ -386,7 +386,7 @@ bool CheckpointStore::IsListed(const std::string& path) {
 absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const std::string& path) const {
   return MakeError(
       Reason::kStorageError,
-      absl::StrCat(storage_.FullPath(path), " is listed in its directory, and storage says that there is no such file"),
+      absl::StrCat(storage_.FullPath(path), " is listed in its directory, but storage says that there is no such file"),
       {{"job", std::string(job)},
        {"step", absl::StrCat(step)},
        {"file", path},

@@ -50,7 +50,7 @@ struct StepRecord {
   };
   int64_t step = 0;
   std::vector<StoredAttempt> attempts;  // ascending
-  // True if unfinished files stand there: see Storage::RemoveUnfinished.
+  // True if the step's directory has unfinished files: see Storage::RemoveUnfinished.
   bool unfinished = false;
   // True if there is anything at PinPath, readable or not.
   bool pinned = false;
@@ -146,8 +146,8 @@ class CheckpointStore {
     ManifestPtr manifest;
     std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
   };
-  // Finds the newest committed step that is not superseded, whose manifest can be read and whose files stand there in
-  // their lengths. With `fallback`, steps that are proven to be damaged (see IsProvenDamage) are passed over. Without
+  // Finds the newest committed step that is not superseded, whose manifest can be read and whose files exist with their
+  // lengths. With `fallback`, steps that are proven to be damaged (see IsProvenDamage) are passed over. Without
   // `fallback`, or if the damage is not proven, the error of that step is returned. NOT_FOUND (NOT_COMMITTED). If none
   // of the newest 64 is valid, the error is that of the newest one. With `known` (not null) it does not read the
   // records of all steps, as long as storage has no other steps.

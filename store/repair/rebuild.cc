@@ -76,7 +76,7 @@ class Rebuild {
     for (const BinHeader& bin : headers_.bins) {
       const std::optional<BinIdentity>& identity = bin.header.identity;
       ranks = std::max(ranks, static_cast<uint32_t>(bin.rank) + 1);
-      if (identity.has_value() != told_) return Bad(bin, "says whose it is, or does not, unlike the others");
+      if (identity.has_value() != told_) return Bad(bin, "differs from the other bins in whether it names its attempt");
       if (!told_) continue;
       if (identity->job != job_ || identity->step != step_ || identity->attempt != attempt_ ||
           identity->rank != bin.rank) {
@@ -116,7 +116,7 @@ class Rebuild {
     return absl::OkStatus();
   }
 
-  // Checks what each rank wrote as the planner checks the layouts of a save.
+  // Checks the shards of all ranks by the planner's rules for the layouts of a save.
   absl::Status CheckTiling() {
     std::map<int, LayoutDescription> described;
     for (const BinHeader& bin : headers_.bins) {
@@ -201,7 +201,7 @@ class Rebuild {
 
   std::vector<std::string> Unknown() const {
     std::vector<std::string> unknown = {"the request's id, the machines, and the digests of plan and layouts",
-                                        "the time of the commit (that of the last file stands for it)", "metrics",
+                                        "the time of the commit (the time of the last file is used instead)", "metrics",
                                         "tensors without elements"};
     if (told_) {
       unknown.push_back("aliases that only ranks without files declared");

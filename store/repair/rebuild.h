@@ -1,4 +1,4 @@
-// Makes a manifest from the headers of an attempt's bins alone.
+// Makes a manifest from the headers of an attempt's bins alone, without the damaged one.
 #ifndef CAIRN_STORE_REPAIR_REBUILD_H_
 #define CAIRN_STORE_REPAIR_REBUILD_H_
 

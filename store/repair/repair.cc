@@ -110,10 +110,10 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   const std::string path = RepairedPath(job, step, attempt);
   CAIRN_ASSIGN_OR_RETURN(const Put put, storage.PutIfAbsent(path, bytes));
   if (put == Put::kExists) {
-    return MakeError(Reason::kManifestCorrupt,
-                     absl::StrCat(storage.FullPath(path),
-                                  " stands there already and cannot be read: move it away, then repair again"),
-                     {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
+    return MakeError(
+        Reason::kManifestCorrupt,
+        absl::StrCat(storage.FullPath(path), " exists already and cannot be read: move it away, then repair again"),
+        {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
   }
   report.repaired = true;
   return store.ReadStep(job, step).damage();

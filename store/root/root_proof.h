@@ -12,7 +12,7 @@ namespace cairn {
 
 // Puts a new word and returns it.
 absl::StatusOr<std::string> PutRootProof(Storage& storage);
-// Returns the word that stands there now. DATA_LOSS (FILE_MISSING). Else the errors of storage.
+// Returns the present word. DATA_LOSS (FILE_MISSING): there is none. Else the errors of storage.
 absl::StatusOr<std::string> ReadRootProof(Storage& storage);
 
 }  // namespace cairn

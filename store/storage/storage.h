@@ -85,9 +85,10 @@ class Storage {
   // Makes a directory and those above it, unless they exist. Does nothing in a storage that has no directories of their
   // own.
   virtual absl::Status MakeDirectories(std::string_view path) = 0;
-  // Makes a directory that did not stand, for the caller alone, with one file in it. The directories above are made
-  // too. They survive a power cut when it returns; the file may not. kExists: something stands there and was left as it
-  // is. After an error what it made is gone, as far as that was possible.
+  // Makes a new directory with one file in it. If several callers on any machines make the same directory, exactly one
+  // of them gets it. The directories above are made too. On return all these directories are durable; a power cut may
+  // still take the file. kExists: something has this path already, and nothing was changed. After an error it has
+  // removed what it made, as far as that was possible.
   virtual absl::StatusOr<Put> ClaimDirectory(std::string_view path, const std::string& file,
                                              std::string_view bytes) = 0;
   // Begins to write a large file. It reserves the room for all of the file, so a full disk fails here and not later.

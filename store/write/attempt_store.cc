@@ -51,8 +51,8 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
   for (const StoredAttempt& found : record.attempts) {
     highest = std::max(highest, found.attempt);
     if (found.damaged && !HasReason(found.error, Reason::kManifestCorrupt)) {
-      return Annotate(found.error, absl::StrCat("nobody knows how attempt ", found.attempt, " of ", job, "@", step,
-                                                " ended, so no other one is begun"));
+      return Annotate(found.error, absl::StrCat("it is not known how attempt ", found.attempt, " of ", job, "@", step,
+                                                " ended, so no new attempt is begun"));
     }
     if (found.stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, found.attempt));
   }

@@ -26,9 +26,10 @@ absl::Status LastCheckpoint(const std::string& job, int64_t step) {
 }
 
 absl::Status UnknownOutcome(const absl::Status& failed) {
-  return WithMetadata(Annotate(failed, "it is not known whether this was done"),
-                      {{"outcome", "unknown"},
-                       {"next", "Check the disk, look what stands now (`cairn list`), and then repeat the command."}});
+  return WithMetadata(
+      Annotate(failed, "it is not known whether this was done"),
+      {{"outcome", "unknown"},
+       {"next", "Check the disk, look at the present state (`cairn list`), and then repeat the command."}});
 }
 
 bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).contains("outcome"); }
@@ -188,7 +189,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
     CAIRN_RETURN_IF_ERROR(RemoveRecord(path));
     return ChangedSteps{};
   }
-  // A pin that stands there already keeps its note.
+  // A pin that exists already keeps its note.
   CAIRN_RETURN_IF_ERROR(PutRecord(path, absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n"), false));
   return ChangedSteps{};
 }

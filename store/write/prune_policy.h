@@ -35,7 +35,7 @@ struct PruneCandidate {
   std::vector<Metric> metrics;
 };
 
-// Says what becomes of a checkpoint.
+// The decision about a checkpoint.
 struct PruneChoice {
   int64_t step = 0;
   bool prune = false;

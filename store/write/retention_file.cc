@@ -28,7 +28,7 @@ absl::StatusOr<PrunePolicy> DecodeRetention(std::string_view text) {
       !policy.empty() && EncodeRetention(policy) == line) {
     return policy;
   }
-  return MakeError(Reason::kRetentionUnreadable, "the job's policy of what is kept cannot be read");
+  return MakeError(Reason::kRetentionUnreadable, "the job's retention policy cannot be read");
 }
 
 }  // namespace cairn

@@ -177,7 +177,7 @@ absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
   const int64_t offset = place[1] ? document_.Int(*place[1]).value_or(-1) : -1;
   const int64_t bytes = place[2] ? document_.Int(*place[2]).value_or(-1) : -1;
   if (!fqn || !place[0] || offset < 0 || bytes < 0) {
-    return Bad(absl::StrCat("says where something lies by ", document_.Describe(info)));
+    return Bad(absl::StrCat("gives the place of a value as ", document_.Describe(info)));
   }
   if (place[3] && place[3]->kind() != PickleKind::kNone && document_.Size(*place[3]) > 0) {
     return MakeError(

@@ -371,7 +371,7 @@ absl::Status DirectoryReader::AddCopies(const std::string& name, const std::vect
     if (!equal) {
       return InDirectory(MakeError(Reason::kUnsupported,
                                    absl::StrCat("the buffer '", name, "' differs between slices 0 and ", slice,
-                                                " of the model, and nothing says how they make it up"),
+                                                " of the model, and the files do not say how to join them"),
                                    {{"tensor", name}, {"next", kConvert}}));
     }
   }

@@ -1,5 +1,5 @@
-// The parameters that one part of a model holds, and where in its files their elements lie. A model that is not cut by
-// tensor or pipeline parallelism is one part, whose slices are the parameters.
+// The parameters in one part of a model, and the places of their elements in the files. A model that is not cut by
+// tensor or pipeline parallelism is one part, and its slices are the whole parameters.
 #ifndef CAIRN_FOREIGN_READ_DEEPSPEED_DEEPSPEED_SLICES_H_
 #define CAIRN_FOREIGN_READ_DEEPSPEED_DEEPSPEED_SLICES_H_
 

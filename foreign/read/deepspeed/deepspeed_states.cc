@@ -170,7 +170,7 @@ std::optional<std::vector<int64_t>> Reader::IntsOf(PickleValue value) {
 // `value` is a dict, or an object of DeepSpeed with the same fields.
 absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValue value) {
   ParallelInfo::SubParameters sub;
-  if (document_.Size(value) > kMostAttributes) return Bad("has sub-parameters that are none");
+  if (document_.Size(value) > kMostAttributes) return Bad("has invalid sub-parameters");
   CAIRN_ASSIGN_OR_RETURN(sub.patterns, TextsOf(value, "patterns"));
   const auto shape = document_.Find(value, "shape"), dimension = document_.Find(value, "partition_dim");
   const auto number = dimension ? document_.Int(*dimension) : std::nullopt;
@@ -183,7 +183,7 @@ absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValu
       continue;
     }
     auto sizes = IntsOf(each);
-    if (!sizes || sizes->empty()) return Bad("has sub-parameters in a shape that is none");
+    if (!sizes || sizes->empty()) return Bad("has sub-parameters without a valid shape");
     if (static_cast<int64_t>(sub.shape.size()) == sub.dimension) {
       sub.sizes = *std::move(sizes);
       sub.shape.push_back(0);
@@ -191,7 +191,7 @@ absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValu
     }
     int64_t sum = 0;
     for (const int64_t size : *sizes) {
-      if (size < 0 || size > INT64_MAX - sum) return Bad("has sub-parameters in a shape that is none");
+      if (size < 0 || size > INT64_MAX - sum) return Bad("has sub-parameters without a valid shape");
       sum += size;
     }
     sub.shape.push_back(sum);

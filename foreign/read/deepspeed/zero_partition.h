@@ -14,7 +14,7 @@
 
 namespace cairn {
 
-// The parameters that one flat tensor of each rank holds, in their order.
+// The parameters in one flat tensor of each rank, in their order.
 struct ZeroGroup {
   struct Parameter {
     std::string name;

@@ -105,7 +105,7 @@ class Importer {
       if (set.missing() <= 0) continue;
       return MakeError(Reason::kFileMissing,
                        absl::StrCat(directory_, " has no ", std::string(kPlainIndexName), ", and lacks ", set.missing(),
-                                    " of the files ", names, ": was whoever wrote them stopped?"),
+                                    " of the files ", names, ": was the program that wrote them stopped?"),
                        {{"file", absl::StrCat(directory_, "/", names)},
                         {"next", "Copy all files of the model again, or let their writer end."}});
     }

@@ -65,13 +65,13 @@ class ArrayReader {
     StridedTensor tensor;
     CAIRN_ASSIGN_OR_RETURN(tensor.dtype, Dtype(dtype));
     const auto dims = Dims(shape);
-    if (!dims.has_value()) return Bad("has an array whose shape is none");
+    if (!dims.has_value()) return Bad("has an array without a valid shape");
     tensor.shape = *dims;
     const std::optional<int64_t> count = ElementCount(tensor.shape);
     if (!count.has_value()) return Bad(absl::StrCat("has an array of the shape ", ShapeToString(tensor.shape)));
     const std::optional<PickledBytes> place = PlaceOfBytes(document_, elements);
     if (!place.has_value()) {
-      return Unsupported("does not stand in the file as it is; write the file with protocol 4 of pickle");
+      return Unsupported("is encoded in the file; write the file with protocol 4 of pickle");
     }
     const auto width = static_cast<uint64_t>(BytesOf(tensor.dtype));
     if (place->bytes / width != static_cast<uint64_t>(*count) || place->bytes % width != 0) {

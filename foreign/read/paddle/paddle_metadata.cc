@@ -114,7 +114,7 @@ absl::Status MetadataReader::ReadPlaces(PickleValue stored) {
     const auto tensor = key ? document_.Text(*key) : std::nullopt;
     const auto part = PartOf(index);
     if (!tensor || !part) {
-      status = Bad(absl::StrCat("says where something lies by ", document_.Describe(index)));
+      status = Bad(absl::StrCat("gives the place of a shard as ", document_.Describe(index)));
       return;
     }
     const auto file = file_numbers_.Of(path);

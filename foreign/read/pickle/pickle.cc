@@ -195,7 +195,7 @@ class PickleReader {
   }
 
   void Get(uint64_t index) {
-    if (index >= memo_.size() || memo_[index] == kNeverStored) return Bad("recalls what it never stored");
+    if (index >= memo_.size() || memo_[index] == kNeverStored) return Bad("recalls a value that it never stored");
     Push(memo_[index]);
   }
 
@@ -227,7 +227,8 @@ class PickleReader {
   void NameClass() {
     const Value name = Pop();
     const Value module = Pop();
-    if (name.kind() != Kind::kText || module.kind() != Kind::kText) return Bad("names a class by what is no text");
+    if (name.kind() != Kind::kText || module.kind() != Kind::kText)
+      return Bad("names a class by a value that is no text");
     Push(builder_.Global(*builder_.document().Text(module), *builder_.document().Text(name)));
   }
 

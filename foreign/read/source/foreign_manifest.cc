@@ -83,7 +83,7 @@ absl::Status ForeignManifest::TooMuchShared(const ManifestFile& file, uint32_t i
                    " times as many, and more than ", kMostSharedAnyway),
       {{"file", file.name},
        {"tensor", NameOf(item)},
-       {"next", "Save the tensors as x.clone() is, and read that file; or save only one of those that are views."}});
+       {"next", "Save x.clone() of each tensor, and read that file; or save only one of the tensors that are views."}});
 }
 
 absl::StatusOr<Manifest> ForeignManifest::Finish() && {

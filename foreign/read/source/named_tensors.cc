@@ -26,7 +26,7 @@ absl::Status NamedTensors::CheckNew(const std::string& name) const {
 
 absl::Status NamedTensors::TooManyReads(const std::string& name, std::string_view problem) const {
   return MakeError(Reason::kUnsupported, absl::StrCat("'", name, "' ", std::string(problem)),
-                   {{"tensor", name}, {"next", "Save each tensor as x.contiguous() is, and read that file."}});
+                   {{"tensor", name}, {"next", "Save x.contiguous() of each tensor, and read that file."}});
 }
 
 absl::Status NamedTensors::Add(const std::string& name, DType dtype, const Shape& shape) {

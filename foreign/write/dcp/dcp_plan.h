@@ -46,7 +46,7 @@ struct DcpExportPlan {
   std::vector<DcpExportFile> files;
   std::string metadata;      // the bytes of `.metadata`
   size_t values = 0;         // how many entries are no chunks
-  uint64_t total_bytes = 0;  // those of the tensors
+  uint64_t total_bytes = 0;  // bytes of all tensors
 };
 
 // Makes the plan from its arguments alone. A second name of a tied weight refers to the chunks of the first name, so

@@ -33,7 +33,7 @@ class TorchTensorArchive {
   const std::string& head() const { return head_; }
   uint64_t data_bytes() const { return data_bytes_; }
   uint64_t bytes() const { return head_.size() + data_bytes_ + Tail(0).size(); }
-  // `crc32` is that of the elements (the one of zip: ISO 3309). The length does not depend on it.
+  // `crc32` is the CRC-32 of the elements, as zip uses it (ISO 3309). The length of the tail does not depend on it.
   std::string Tail(uint32_t crc32) const;
 
  private:
