@@ -17,7 +17,7 @@ struct MappingError {
   Reason reason;
   std::string message;
   std::optional<std::string> statement;  // the user's own text; unset if the fault belongs to no single statement
-  // one rewriting each, such as "id: a.0 -> b.0"; the last one is the step that failed
+  // One rewriting each, such as "id: a.0 -> b.0"; the last one is the step that failed.
   std::vector<std::string> chain;
 };
 

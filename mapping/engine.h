@@ -79,7 +79,7 @@ class Engine {
   std::vector<bool> added_;           // by symbol
   std::vector<LineId> removed_by_;    // by symbol, or kNoLine
   std::vector<Symbol> input_names_;
-  // the last permutation that was read, kept because a mapping transposes thousands of tensors in the same way
+  // The last permutation that was read, kept because a mapping transposes thousands of tensors in the same way.
   struct {
     Symbol value = 0;
     size_t dims = 0;

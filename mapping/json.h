@@ -1,5 +1,5 @@
-// Reads the request of `cairn aoa resolve` from JSON and writes its answer. The request is read in one pass without a
-// tree, and the answer is written as it is computed, so a request of 16 MiB takes only a few times as much memory.
+// Reads the request of `cairn aoa resolve` from JSON and writes its answer. It builds no tree of the request, and
+// writes the answer piece by piece while it is computed. So a request of 16 MiB takes only a few times as much memory.
 #ifndef CAIRN_MAPPING_JSON_H_
 #define CAIRN_MAPPING_JSON_H_
 

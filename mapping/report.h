@@ -26,7 +26,7 @@ struct MappingReport {
   // A group of outputs that are made in the same way and whose names differ only in their numbers.
   struct Group {
     std::string target;  // "model.layers.*.mlp.up_gate.weight"
-    // the patterns of their sources, each once, with " x384" if one pattern means several sources
+    // The patterns of their sources, each once, with " x384" if one pattern means several sources.
     std::vector<std::string> sources;
     std::string operation;  // "rename", "merge of 2, [1, 0]", "part, bfloat16"
     size_t count = 0;       // outputs

@@ -21,8 +21,8 @@ namespace cairn {
 // read of a file it keeps the file open and its block checksums in memory (4 bytes for each MiB). Thread-safe.
 class ItemReader {
  public:
-  // Returns the size in bytes of the scratch memory that a read of `bytes` needs, because a read past the page cache
-  // reads whole blocks into aligned memory. Scratch memory is aligned to kIoAlignment.
+  // Returns the size of the scratch memory for a read of `bytes`; both in bytes. Scratch memory must be aligned to
+  // kIoAlignment. A read past the page cache needs it, because such a read takes whole blocks into aligned memory.
   static constexpr uint64_t ScratchBytes(uint64_t bytes) { return bytes + 2 * kReadAlignment; }
 
   // Both must outlive it. `storage` may be null if all files are imported ones.

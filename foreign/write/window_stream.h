@@ -71,7 +71,7 @@ class WindowStream {
   std::string name_;
   uint64_t origin_ = 0;  // a multiple of kIoAlignment
   uint64_t filled_ = 0;
-  // of the bytes written so far; used by the task while one is under way
+  // Of the bytes written so far; used by the task while one is under way.
   uint32_t crc32c_ = 0;
   BackgroundTask background_{"to write an export"};  // destroyed first: its task uses the rest
 };

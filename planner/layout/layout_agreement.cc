@@ -106,7 +106,7 @@ void LayoutSet::Reader::FinishNames() {
 }
 
 void LayoutSet::Reader::FinishAliases() {
-  // by alias: its target and the first layout that declares it
+  // By alias: its target and the first layout that declares it.
   std::map<std::string, std::pair<std::string, uint32_t>> targets;
   for (const AliasDeclaration& alias : aliases_) targets.try_emplace(alias.name, alias.target, alias.layout);
   // Returns the tensor at the end of a chain of aliases, or sets `fault` to a text that says why there is none.

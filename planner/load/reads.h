@@ -70,11 +70,12 @@ Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const Layo
 // Every needed byte is in exactly one segment. Objects have no uses: each rank of ConsumersOf needs all bytes of an
 // object.
 //
-// The reader of a segment is one of the ranks that need most of it, with these rules. 1. A rank of LoadOptions::keepers
-// reads all that it wrote, also bytes that only other ranks need. 2. If every rank has the layout with which the
-// checkpoint was saved, each rank reads the bytes that it wrote and needs. 3. A segment that only one rank needs goes
-// to that rank. 4. Other segments of tensors follow, heaviest first, each to the rank with the smallest (bytes so far,
-// bytes of its node, rank). 5. Objects that all ranks get come last; one reader gets many of them.
+// The reader of a segment follows from the first of these rules that applies. 1. A rank of LoadOptions::keepers reads
+// all that it wrote, also bytes that only other ranks need. 2. If every rank has the layout with which the checkpoint
+// was saved, each rank reads the bytes that it wrote and needs. 3. A segment that only one rank needs goes to that
+// rank. 4. Other segments of tensors are given out heaviest first. Among the ranks that need most of a segment, the
+// rank with the smallest (bytes so far, bytes of its node, rank) gets it. 5. Objects that all ranks get come last; one
+// reader gets many of them.
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options);
 
 // The ranks that get an object. kOwner: only its own rank, if each rank has such an object of its own and the world

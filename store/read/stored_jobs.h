@@ -17,9 +17,9 @@ namespace cairn {
 // 10,000 directories are looked at: RESOURCE_EXHAUSTED (OVERLOADED).
 absl::StatusOr<std::vector<std::string>> FindJobs(Storage& storage);
 
-// Fills in the step that the job has committed last, its time and, if `job` does not have it yet, the number of ranks.
-// `steps` are the job's steps that are committed or damaged. If storage has failed to read a step, it sets the error;
-// then a last step that `job` already has stays as it is.
+// Fills in the latest committed step that is not superseded, its time and, if `job` does not have it yet, the number of
+// ranks. `steps` are the job's steps that are committed or damaged. If storage has failed to read a step, it sets the
+// error; then a last step that `job` already has stays as it is.
 void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job);
 
 }  // namespace cairn

@@ -129,7 +129,7 @@ class Storage {
   using Waiting = std::function<void(const std::string& holder)>;
   absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(absl::Duration patience, const Clock& clock,
                                                      const Waiting& waiting);
-  // The same without patience.
+  // Does the same, but fails at once if another process holds the lock.
   absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Clock& clock) {
     return TakeRoot(absl::ZeroDuration(), clock, [](const std::string&) {});
   }

@@ -80,7 +80,8 @@ class PickleDocument {
 
   // The number of elements of a tuple, list or set, or of pairs of a dict; 0 for others.
   size_t Size(PickleValue value) const;
-  // Returns the elements of a tuple, list or set. Pairs of a dict follow one another: key, value, key, value.
+  // Calls `visit` with each element of a tuple, list or set; for a dict with key, value, key, value and so on. Does
+  // nothing for other values.
   template <typename Visit>
   void ForEach(PickleValue value, Visit&& visit) const {
     if (!IsContainer(value)) return;
