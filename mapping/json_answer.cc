@@ -81,7 +81,6 @@ class Writer {
     Raw("\"");
   }
 
-  // Writes text without quotes around it.
   void Escaped(std::string_view text) {
     AppendEscaped(text, buffer_);
     Raw({});

@@ -63,7 +63,6 @@ absl::Status ReadShape(ondemand::value value, std::string_view place, std::strin
   return absl::OkStatus();
 }
 
-// Calls `member(name, value)` for each member of an object.
 template <typename Member>
 absl::Status ReadObject(ondemand::value value, std::string_view place, Member&& member) {
   ondemand::object object;

@@ -34,7 +34,6 @@ class KeySpace {
 
   // Makes a side that is not known: it has no keys.
   KeySpace() = default;
-  // Interns all keys.
   KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols);
 
   bool known() const { return known_; }

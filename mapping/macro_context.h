@@ -43,7 +43,6 @@ struct MacroContext {
   std::optional<std::array<std::vector<bool>, 2>> named = std::nullopt;
 
   const SymbolTable& symbols() const { return program.symbols(); }
-  // Returns the name in quotes, for messages.
   std::string Quoted(Symbol symbol) const { return "'" + std::string(symbols().Text(symbol)) + "'"; }
 };
 

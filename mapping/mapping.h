@@ -46,7 +46,6 @@ struct Entry {
   ChainId chain = kNoSteps;
 };
 
-// An output name and its variable.
 struct Output {
   Symbol name;
   VariableId variable;  // kNoVariable: the output has no source, because it is added or missing
@@ -94,7 +93,6 @@ class MappedState {
   absl::Status NoOutput(const ShardDesc& target, std::string_view weight) const;
   absl::Status CheckFits(const ShardDesc& target, const Output& output) const;
   absl::Status CheckDtype(const ShardDesc& target, const Variables::Part& part) const;
-  // Appends the entry of a scalar state.
   void ResolveScalar(const ShardDesc& target, const StateKey& key, VariableId variable,
                      std::vector<Entry>& entries) const;
 

@@ -42,7 +42,6 @@ inline constexpr std::array<Stage, 8> kMacroStages = {Stage::kLayerIdOffset, Sta
 using LineId = uint32_t;
 inline constexpr LineId kNoLine = UINT32_MAX;
 
-// One statement at one stage.
 struct Line {
   uint32_t first;  // token
   uint32_t count;

@@ -24,7 +24,6 @@ std::string Wildcarded(std::string_view name) {
   return pattern;
 }
 
-// How an output is made of its parts.
 struct Making {
   bool whole = true;  // each part is a whole source
   size_t parts = 0;

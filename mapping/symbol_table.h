@@ -51,7 +51,6 @@ class SymbolTable {
   SymbolTable(const SymbolTable&) = delete;
   SymbolTable& operator=(const SymbolTable&) = delete;
 
-  // Makes room for `more` further symbols at once.
   void Reserve(size_t more);
   Symbol Intern(std::string_view text);
   // Does the same for many texts, several times as fast: while memory for some texts is fetched, it compares others.

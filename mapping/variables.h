@@ -58,7 +58,6 @@ class Variables {
   // Makes room for the sources and about `more` other variables, of one slice and two dimensions each.
   void Reserve(size_t sources, size_t more);
 
-  // Makes the variable of a whole source tensor.
   VariableId Whole(SourceId source);
 
   const Variable& variable(VariableId id) const { return variables_[id]; }

@@ -12,7 +12,6 @@ struct PlanAnswer {
   // The plan, or {"errors": [{"reason", "name", "ranks", "offset", "shape", "message"}]}.
   nlohmann::ordered_json json;
   bool ok = false;
-  // A few lines for people.
   std::string summary;
 };
 

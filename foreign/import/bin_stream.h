@@ -18,7 +18,6 @@
 
 namespace cairn {
 
-// Describes a bin, apart from its data.
 struct BinDescription {
   std::string directory;  // below the root: that of the attempt
   std::string name;       // without its ending

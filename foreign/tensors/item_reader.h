@@ -47,7 +47,6 @@ class ItemReader {
     std::unique_ptr<StoredFile> reader;
     std::vector<std::vector<uint32_t>> blocks;  // by item
   };
-  // A part of an item.
   struct Part {
     const std::string& name;  // of the tensor or object
     uint32_t item = 0;

@@ -50,7 +50,6 @@ class TensorReader {
 
  private:
   using PlacedOverlaps = std::vector<std::pair<Overlap, uint64_t>>;  // with the place of their part in the window
-  // One part of a stored shard.
   struct Task {
     const ManifestShard* shard;
     uint64_t begin;

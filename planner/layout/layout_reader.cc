@@ -20,7 +20,6 @@ std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begi
 
 }  // namespace
 
-// A tensor as one schema declares it.
 struct LayoutSet::Reader::DeclaredTensor {
   std::string_view name;
   int dtype_number = 0;

@@ -67,7 +67,6 @@ class LayoutSet::Reader {
                  {},
                  absl::StrCat("the layout of ", RanksText(ranks), " is malformed: ", View(what))});
   }
-  // Returns the schema's number.
   uint32_t ReadSchema(uint32_t layout, std::string_view bytes);
 
   struct DeclaredTensor;

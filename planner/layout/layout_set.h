@@ -84,7 +84,6 @@ class LayoutSet {
   const std::vector<uint32_t>& TensorsByName() const { return by_name_; }
   std::optional<uint32_t> FindTensor(std::string_view name) const;
 
-  // Returns the shard numbers of a layout's items.
   std::span<const uint32_t> ItemsOf(const Layout& layout) const {
     return std::span(items_).subspan(layout.first_item, layout.shards);
   }
@@ -113,7 +112,6 @@ class LayoutSet {
   }
   // Returns all ranks that hold one of `shards`, ascending.
   std::vector<int> RanksOf(std::span<const uint32_t> shards) const;
-  // Returns the ranks whose layout has this schema.
   std::vector<int> RanksOfSchema(uint32_t schema) const;
 
  private:

@@ -12,7 +12,6 @@ namespace {
 // At most this many faults of one tensor are reported; more would not help.
 constexpr size_t kFaultsPerTensor = 16;
 
-// The shards of one tensor as plain boxes.
 struct BoxesOfTensor {
   std::vector<PackedBox> boxes;
   std::vector<uint32_t> shards;  // parallel to `boxes`: the shard that a box belongs to

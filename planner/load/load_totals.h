@@ -8,7 +8,6 @@
 namespace cairn {
 
 struct LoadTotals {
-  // The bytes that one rank reads from one file.
   struct RankFile {
     int rank = 0;
     uint32_t file = 0;  // index into Manifest::files

@@ -43,7 +43,6 @@ std::vector<aoa::ShardDesc> DescribeTargets(const LayoutSet& targets) {
   return descs;
 }
 
-// Returns the casts among an entry's steps, in order.
 std::vector<DType> CastsOf(std::span<const aoa::Step> steps) {
   std::vector<DType> casts;
   for (const aoa::Step& step : steps) {

@@ -25,7 +25,6 @@ bool HasParts(const Names& names, std::string_view whole) {
   return first != names.end() && first->substr(0, begin.size()) == begin;
 }
 
-// Returns whether `name` is a part of one of the names.
 bool IsPart(const Names& names, std::string_view name) {
   for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
     if (names.contains(name.substr(0, dot))) return true;

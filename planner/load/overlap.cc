@@ -5,7 +5,6 @@
 namespace cairn {
 namespace {
 
-// Returns the boxes of the tensor that a piece consists of.
 std::vector<Box> BoxesOf(const Box& box, FlatRange range) {
   std::vector<Box> boxes;
   AppendBoxes(box.shape, range, boxes);

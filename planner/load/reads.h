@@ -14,7 +14,6 @@
 
 namespace cairn {
 
-// Bytes [begin, end) of an item.
 struct ByteRange {
   uint64_t begin = 0;
   uint64_t end = 0;

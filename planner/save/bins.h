@@ -16,7 +16,6 @@ struct BinItem {
 struct Bins {
   // Indices of the items, in the order in which they lie in their bin.
   std::vector<std::vector<uint32_t>> items;
-  // The bytes of the tensors in each bin.
   std::vector<uint64_t> tensor_bytes;
 };
 

@@ -19,7 +19,6 @@ bool HasParts(const std::vector<std::string>& names, const std::string& whole) {
   return first != names.end() && first->starts_with(begin);
 }
 
-// Returns whether `name` is a part of one of the sorted names.
 bool IsPart(const std::vector<std::string>& names, const std::string& name) {
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
     if (std::binary_search(names.begin(), names.end(), name.substr(0, dot))) return true;

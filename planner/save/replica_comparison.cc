@@ -21,7 +21,6 @@ struct Content {
   auto operator<=>(const Content&) const = default;
 };
 
-// One item as its writer has reported it.
 struct Written {
   bool known = false;
   Content content;
@@ -52,7 +51,6 @@ std::string OddOnesOut(const Written& written, const Differing& differing) {
   return absl::StrCat("; no more than half of the ", all, " ranks agree");
 }
 
-// Returns the writer and those that differ from it.
 std::vector<int> AllOf(const Written& written, const Differing& differing) {
   std::vector<int> ranks = differing.ranks;
   ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), written.rank), written.rank);

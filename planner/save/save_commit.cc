@@ -174,7 +174,6 @@ void ManifestMaker::AddTensor(const LayoutSet::Tensor& tensor, std::span<const u
   for (const uint32_t shard : shards) AddShard(shard, tensor.global_shape.size());
 }
 
-// Adds a shard of the tensor that was added last.
 void ManifestMaker::AddShard(uint32_t shard, size_t dimensions) {
   const Place& place = places_[shard];
   ManifestShard entry;

@@ -25,7 +25,6 @@
 
 namespace cairn {
 
-// One item of a file.
 struct ItemRef {
   uint32_t number;  // the rank's own number of the item: shards first, then objects, then shards moved in
   uint32_t index;   // number of the shard or of the object

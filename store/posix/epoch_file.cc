@@ -33,7 +33,6 @@ constexpr absl::Duration kRetry = absl::Milliseconds(50);
 constexpr char kFirstFormat[] = "epoch";
 constexpr char kDeletionsFormat[] = "epoch/2";
 
-// Returns `record` with `format` as its first word.
 std::string WithFormat(const std::string& record, const std::string& format) {
   std::string text = absl::StrCat(format, record.substr(record.find(' ')));
   absl::StripTrailingAsciiWhitespace(&text);

@@ -38,7 +38,6 @@ class EpochFile : public RootLock {
   static absl::StatusOr<std::optional<RootHolder>> HolderOf(Storage& storage, ConfinedDirectory& directory);
 
   uint64_t epoch() const override { return epoch_; }
-  // Returns when the record was written.
   absl::Time began() const override { return began_; }
   absl::Status RaiseFormat() const override;
   absl::Status TellAddress(const std::string& address) const override;

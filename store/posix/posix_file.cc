@@ -51,7 +51,6 @@ uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 // FAT keeps times in steps of two seconds.
 constexpr int64_t kTimeStep = 2'000'000'000;
 
-// Returns the StoredFile::identity of a file.
 std::string IdentityOf(const struct stat& info) {
   return absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ",
                       absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim)), " ",

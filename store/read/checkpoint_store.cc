@@ -32,7 +32,6 @@ absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, co
       outcome);
 }
 
-// Decodes the bytes that stand in `file`.
 absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const Storage& storage,
                                const std::string& file, std::string_view bytes) {
   auto outcome = DecodeOutcome(bytes);

@@ -41,7 +41,6 @@ bool IsProvenDamage(const absl::Status& status);
 // too new.
 bool IsReadFailure(const absl::Status& status);
 
-// The state of one step in storage.
 struct StepRecord {
   enum class State {
     kNothing,    // nothing was ever committed
@@ -164,7 +163,6 @@ class CheckpointStore {
   // Does what NewestValid does for the steps below `below`.
   std::optional<int64_t> ValidBelow(const std::string& job, int64_t below);
 
-  // The bytes of a manifest's file.
   struct ManifestBytes {
     int64_t step = 0;
     uint32_t attempt = 0;
@@ -182,7 +180,6 @@ class CheckpointStore {
   void RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps);
 
  private:
-  // Names a file that holds a manifest.
   struct ManifestFile {
     int64_t step = 0;
     uint32_t attempt = 0;
@@ -191,7 +188,6 @@ class CheckpointStore {
 
     bool operator==(const ManifestFile&) const = default;
   };
-  // Returns the manifest's file of a committed step.
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
   // Finds the manifest's file. Fails as ReadManifest.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);

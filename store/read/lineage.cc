@@ -85,7 +85,6 @@ std::set<int64_t> JobLineage::LeftBehindBy(const std::optional<ResumePoint>& res
 std::optional<Lineage> JobLineage::Recover(int64_t step) const {
   const Commit* newest = Newest();
   if (newest == nullptr) return std::nullopt;
-  // The first commit of each line.
   std::map<uint64_t, const Commit*> first;
   for (const Commit& commit : commits_) {
     const Commit*& known = first.try_emplace(commit.lineage.line, &commit).first->second;

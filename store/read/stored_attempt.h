@@ -25,7 +25,6 @@ struct StoredAttempt {
   bool damaged = false;
   // It was deleted: nobody may load it, whatever its record was. `error` says when and why.
   bool deleted = false;
-  // Its directory exists.
   bool directory = false;
   // A repair has made its commit record from the bins; the original commit record is damaged.
   bool repaired = false;

@@ -11,7 +11,6 @@
 
 namespace cairn {
 
-// The names of one step.
 struct StepTags {
   int64_t step = 0;
   std::vector<std::string> tags;

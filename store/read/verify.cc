@@ -20,7 +20,6 @@ namespace {
 constexpr size_t kMaxFaults = 1000;
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// The manifest's description of one item.
 struct Expected {
   StoredItem item;
   uint64_t offset = 0;  // in the file

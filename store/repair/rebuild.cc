@@ -21,7 +21,6 @@
 namespace cairn {
 namespace {
 
-// Says where an item lies.
 struct Place {
   uint32_t file = 0;
   uint32_t item = 0;

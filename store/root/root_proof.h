@@ -10,7 +10,6 @@
 
 namespace cairn {
 
-// Puts a new word and returns it.
 absl::StatusOr<std::string> PutRootProof(Storage& storage);
 // Returns the present word. DATA_LOSS (FILE_MISSING): there is none. Else the errors of storage.
 absl::StatusOr<std::string> ReadRootProof(Storage& storage);

@@ -12,7 +12,6 @@
 
 namespace cairn {
 
-// Describes the process that holds a root's lock.
 struct RootHolder {
   std::string text;     // for people: "process 7 on node3 (epoch 12)"
   std::string host;     // the name of its machine; empty if the record does not say it

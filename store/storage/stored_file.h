@@ -75,7 +75,6 @@ class StoredFile {
   absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place = false);
 
  protected:
-  // The facts of the file that Open has found.
   struct Facts {
     std::string path;
     uint64_t bytes = 0;

@@ -55,7 +55,6 @@ struct Reserved {
   uint64_t nonce = 0;  // stands in the attempt's directory
 };
 
-// The result of a PutOutcome.
 struct PutAnswer {
   // The record that now ends the attempt, durably.
   absl::StatusOr<StoredAttempt> standing;

@@ -16,7 +16,6 @@
 namespace cairn {
 namespace {
 
-// A longer cause is cut off.
 constexpr size_t kMaxCauseBytes = 512;
 
 absl::Status LastCheckpoint(const std::string& job, int64_t step) {

@@ -35,7 +35,6 @@ struct PruneCandidate {
   std::vector<Metric> metrics;
 };
 
-// The decision about a checkpoint.
 struct PruneChoice {
   int64_t step = 0;
   bool prune = false;

@@ -63,7 +63,6 @@ struct ChangeSteps {
   std::optional<int64_t> latest = std::nullopt;
 };
 
-// The result of a ChangeSteps.
 struct ChangedSteps {
   // The deleted attempts, including those deleted earlier.
   std::vector<StoredAttempt> deleted;

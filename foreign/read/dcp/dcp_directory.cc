@@ -37,7 +37,6 @@ class DirectoryReader {
     return ReadEachFile(metadata_.files.size(), [this](size_t file) { return ReadFile(file); });
   }
 
-  // Returns true if a tensor or a value has this name.
   bool Has(std::string_view name) const {
     return std::binary_search(metadata_.values.begin(), metadata_.values.end(), name) ||
            std::any_of(metadata_.tensors.begin(), metadata_.tensors.end(),

@@ -112,7 +112,6 @@ class DirectoryReader {
                          std::span<const StoredSlice* const> slices);
   // Adds the parameters of a universal checkpoint.
   absl::Status AddParameters();
-  // Adds the weights that are not trained.
   absl::Status AddFrozen();
   // Adds second names, buffers, and all other tensors of the model that were not added yet.
   absl::Status AddRest();
@@ -407,7 +406,6 @@ absl::StatusOr<bool> DirectoryReader::AreEqual(const StoredSlice& a, const Store
   return true;
 }
 
-// Finds the files of a universal checkpoint's parameters.
 absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& directory) {
   std::vector<std::string> found;
   CAIRN_ASSIGN_OR_RETURN(const Entries weights, List(absl::StrCat(directory, "/", kParameters)));

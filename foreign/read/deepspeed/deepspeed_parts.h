@@ -45,7 +45,6 @@ struct DeepSpeedParts {
   absl::Status CheckLayers(const DeepSpeedFiles& names) const;
 
   size_t stages() const { return parts.size() / slices; }
-  // Adds the directory to an error.
   absl::Status InDirectory(const absl::Status& status) const;
 
   std::string directory;

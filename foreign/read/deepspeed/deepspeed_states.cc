@@ -60,7 +60,6 @@ class Reader {
     });
     return status;
   }
-  // Calls `visit` for each name and shape of a dict.
   template <typename Visit>
   absl::Status ForEachShape(PickleValue dict, Visit visit) {
     return ForEachNamed(dict, [&](std::string name, PickleValue value) {

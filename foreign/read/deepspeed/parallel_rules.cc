@@ -18,7 +18,6 @@ constexpr size_t kMostPatterns = 100'000;
 constexpr int64_t kMostPatternMemory = int64_t{256} << 20;
 constexpr int64_t kMostSubParameters = 10'000;
 
-// The lists of ParallelInfo.
 enum class List : uint8_t {
   kVocabulary,
   kPipelineReplicated,
@@ -76,7 +75,6 @@ std::optional<int64_t> ProductOf(const Shape& shape, size_t begin, size_t end) {
   return ElementCount(std::span<const int64_t>(shape).subspan(begin, end - begin));
 }
 
-// Joins the slices along a dimension.
 absl::StatusOr<MergedShape> Concatenate(const std::string& name, std::span<const Shape> slices, size_t dimension) {
   MergedShape merged;
   merged.shape = slices[0];

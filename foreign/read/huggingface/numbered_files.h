@@ -16,7 +16,6 @@ struct NumberedFiles {
   std::set<int64_t> numbers;  // the numbers of the files that were found
   std::vector<std::string> names;
 
-  // Returns how many of the files were not found.
   int64_t missing() const { return total - static_cast<int64_t>(numbers.size()); }
 };
 

@@ -27,7 +27,6 @@ constexpr std::string_view kMetadataEnding = ".metadata";
 
 using Arrays = absl::flat_hash_map<std::string, StridedTensor>;
 
-// The arrays of a file of safetensors, by name.
 absl::StatusOr<Arrays> ReadSafetensors(const ForeignFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const std::string first, file.Read(0, std::min<uint64_t>(8, file.bytes())));
   const auto annotated = [&](const absl::Status& status) {
@@ -49,7 +48,6 @@ absl::StatusOr<Arrays> ReadSafetensors(const ForeignFile& file) {
   return arrays;
 }
 
-// The arrays of a pickled dict, by name.
 absl::StatusOr<Arrays> ReadPickled(const ForeignFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const PaddleFile opened, PaddleFile::Open(file));
   const PickleDocument& document = opened.document();

@@ -103,7 +103,6 @@ class PickleReader {
   // Values below the last mark are out of reach, as in Python.
   size_t Floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
-  // Returns whether this many values can be taken from the stack.
   bool Has(size_t values) {
     if (stack_.size() - Floor() >= values) return true;
     Bad("takes from an empty stack");
@@ -129,7 +128,6 @@ class PickleReader {
     return mark;
   }
 
-  // Returns the values of the stack from `first` on.
   std::span<const Value> From(size_t first) const { return std::span(stack_).subspan(first); }
 
   // Makes a container of the values of the stack from `first` on, and takes them off.

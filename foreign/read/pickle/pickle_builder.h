@@ -17,7 +17,6 @@ namespace cairn {
 // builder. Not thread-safe.
 class PickleBuilder {
  public:
-  // Returns what was built until now.
   const PickleDocument& document() const { return document_; }
   // Gives the document away. `consumed` is how many bytes the pickle took.
   PickleDocument Finish(PickleValue root, size_t consumed) &&;
@@ -44,7 +43,6 @@ class PickleBuilder {
   // container is.
   void Extend(PickleValue container, std::span<const PickleValue> values);
 
-  // Returns how much memory the tables take.
   uint64_t memory_bytes() const;
   // Returns whether the tables hold so much that their indexes may soon be too small.
   bool IsFull() const;

@@ -61,7 +61,6 @@ struct PickleObject {
 class PickleDocument {
  public:
   PickleValue root() const { return root_; }
-  // Returns how many bytes the pickle took.
   size_t consumed() const { return consumed_; }
 
   std::optional<int64_t> Int(PickleValue value) const;
@@ -105,7 +104,6 @@ class PickleDocument {
       is_key = !is_key;
     });
   }
-  // Returns up to `most` elements.
   std::vector<PickleValue> Elements(PickleValue value, size_t most) const;
   // Copies the first elements to `first`, as many as fit, without allocating memory. Returns their number.
   size_t CopyElements(PickleValue value, std::span<PickleValue> first) const;

@@ -13,7 +13,6 @@
 
 namespace cairn {
 
-// The place of the contents of a byte string.
 struct PickledBytes {
   uint64_t offset = 0;  // in the file
   uint64_t bytes = 0;

@@ -21,7 +21,6 @@ class ForeignManifest {
   // `kind` tells sources of different formats apart in the digest.
   explicit ForeignManifest(std::string_view kind) { digester_.Add(kind); }
 
-  // Returns the file's number.
   uint32_t AddFile(const ForeignFile& file);
   // Adds the digest of a metadata file to the digest that identifies the checkpoint.
   void AddDigest(std::string_view digest) { digester_.Add(digest); }

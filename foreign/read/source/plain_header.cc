@@ -59,7 +59,6 @@ void ReadMetadata(dom::element value, PlainHeader& header) {
   }
 }
 
-// Returns the name as JSON.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

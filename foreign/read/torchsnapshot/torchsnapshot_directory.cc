@@ -30,7 +30,6 @@ constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
 // A transposed chunk is cut into pieces, at most this many.
 constexpr size_t kMostPieces = size_t{1} << 16;
 
-// One rank's entry.
 struct Entry {
   int rank = 0;
   nlohmann::json json;
@@ -206,7 +205,6 @@ absl::StatusOr<const ForeignFile*> Importer::Open(const nlohmann::json& location
   return &files_.try_emplace(path, std::move(file), number).first->second.first;
 }
 
-// Returns the parts of a tensor, and its shape.
 absl::StatusOr<std::vector<Importer::Part>> Importer::PartsOf(const Item& item, Shape& global_shape) const {
   std::vector<Part> parts;
   const std::string type = item.entries[0]->type();
