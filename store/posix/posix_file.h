@@ -1,5 +1,6 @@
-// A file of a PosixStorage that is open to be read. Pages that are already cached come from the page cache. The rest is
-// read by direct I/O if the file system allows it, else through the page cache.
+// A file of a PosixStorage that is open to be read. With Cache::kUse all reads go through the page cache. Otherwise
+// pages that are already cached come from it (not with Cache::kBypass), and the rest is read by direct I/O if the file
+// system allows that.
 #ifndef CAIRN_STORE_POSIX_POSIX_FILE_H_
 #define CAIRN_STORE_POSIX_POSIX_FILE_H_
 
