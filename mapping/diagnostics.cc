@@ -8,7 +8,7 @@
 namespace cairn::aoa {
 namespace {
 
-// The limits are the mapping's own.
+// The advice for memory limits of a mapping, which are not those of the machine.
 constexpr std::string_view kNextOfMemoryLimit =
     "Write the mapping with fewer operations on one tensor; no option and no memory raises this limit.";
 

@@ -41,7 +41,7 @@ Engine::Engine(Program& program, const KeySpace& source, const KeySpace& destina
   variables.Reserve(source.weights().size(), 3 * source.weights().size());
   for (Symbol weight : source.weights()) {
     const uint32_t shard = source.ShapeShard(weight, program.symbols());
-    // A weight of which only optimizer states are there has a shape, but no dtype of its own.
+    // If only optimizer states of a weight exist, the weight has a shape but no dtype of its own.
     const bool own = source.FirstShard(weight) != KeySpace::kNone;
     const SourceId id = variables.AddSource({.name = weight,
                                              .dtype = own ? source.shard(shard).dtype : DType::kUnspecified,
@@ -238,7 +238,7 @@ absl::StatusOr<VariableId> Engine::Transform(const Statement& statement, Variabl
     return unsupported(first.key == kAxis ? " must be a number" : " must be text in quotes");
   }
   switch (first.key) {
-    case kAxis: {  // the rest of a merge or split of one
+    case kAxis: {  // what is left of a merge or split with only one part
       const auto axis = ParseNumber(value);
       if (!axis.has_value() || *axis >= static_cast<int64_t>(variables.shape(in).size())) {
         return MakeError(Reason::kMappingShape, absl::StrCat("axis ", View(value), " is out of range for shape ",
@@ -394,7 +394,7 @@ void Engine::Finish(bool allow_missing) {
       results.push_back({.name = name, .variable = bindings_[name]});
     }
     for (Symbol name : input_names_) {
-      // A source tensor that nothing reads becomes an output as it is, unless its name has come to mean something else.
+      // A source tensor that no statement reads becomes an output unchanged, unless a statement has assigned its name.
       if (!unread(inputs_[name]) || removed_by_[name] != kNoLine) continue;
       if (bindings_[name] != kUnset && bindings_[name] != kSpoiled && unread(bindings_[name])) continue;
       results.push_back({.name = name, .variable = inputs_[name]});
@@ -412,7 +412,7 @@ void Engine::Finish(bool allow_missing) {
       if (removed_by_[name] == kNoLine) continue;
       Fail(removed_by_[name], Reason::kMappingUncovered,
            absl::StrCat(Quoted(name), " is removed here, but ", Quoted(result.name),
-                        " is made of it: it would be left with a hole"));
+                        " needs it: its elements would have no source"));
     }
   }
 }

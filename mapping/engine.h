@@ -1,4 +1,4 @@
-// Runs plain statements over variables.
+// Executes plain statements (those without macros) on variables.
 #ifndef CAIRN_MAPPING_ENGINE_H_
 #define CAIRN_MAPPING_ENGINE_H_
 
@@ -13,7 +13,7 @@
 
 namespace cairn::aoa {
 
-// An engine runs once, and is not thread-safe. After Run and Finish the results stand in the public members.
+// An engine runs once: Run, then Finish; then the public members hold the results. Not thread-safe.
 class Engine {
  public:
   struct Result {
@@ -26,15 +26,15 @@ class Engine {
   Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse, Diagnostics& diagnostics);
 
   // Executes the statements in order, or backwards with their sides swapped. If a statement fails, the names that it
-  // gives are spoilt, and statements that read such names are skipped without an error of their own.
+  // assigns become invalid, and statements that read such names are skipped without an error of their own.
   void Run(const std::vector<Statement>& statements);
 
-  // Decides what every output is made of. With allow_missing, destination tensors without a source are no error.
+  // Finds the variable of every output. With allow_missing, destination tensors without a source are no error.
   void Finish(bool allow_missing);
 
   Variables variables;
   std::vector<Result> results;     // by name, ascending
-  std::vector<Symbol> removed;     // source tensors, in the order in which they were removed
+  std::vector<Symbol> removed;     // names of source tensors, in the order in which they were removed
   std::vector<bool> used_sources;  // by SourceId
 
  private:
@@ -73,13 +73,14 @@ class Engine {
   bool reverse_;
   Diagnostics& diagnostics_;
   std::vector<VariableId> inputs_;    // by symbol: the whole source tensor, or kUnset
-  std::vector<VariableId> bindings_;  // by symbol: what statements gave, or kUnset
+  std::vector<VariableId> bindings_;  // by symbol: the variable that a statement assigned, or kUnset
   std::vector<bool> consumed_;        // by variable
-  std::vector<Symbol> written_;       // names that statements gave, each once
+  std::vector<Symbol> written_;       // names that statements assigned, each once
   std::vector<bool> added_;           // by symbol
   std::vector<LineId> removed_by_;    // by symbol, or kNoLine
   std::vector<Symbol> input_names_;
-  struct {  // the list that was read last, because a mapping transposes thousands of tensors in one way
+  // The last permutation that was read, kept because a mapping transposes thousands of tensors in the same way.
+  struct {
     Symbol value = 0;
     size_t dims = 0;
     Shape axes;

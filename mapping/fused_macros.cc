@@ -35,7 +35,7 @@ std::vector<Symbol> RankByRank(const std::vector<std::vector<Symbol>>& parts, in
   return names;
 }
 
-// Returns whether it maps one fused tensor to another one, to its parts, or from its parts.
+// Returns whether the statement maps one fused tensor to another one, to its parts, or from its parts.
 bool Maps(const FusedStatement& fused, size_t parts) {
   const size_t left = fused.left.size(), right = fused.right.size();
   return (left == 1 && (right == 1 || right == parts)) || (left == parts && right == 1);

@@ -24,7 +24,7 @@ Symbol FlagOf(Stage stage) {
   }
 }
 
-// Walks through the tokens of one statement. Its methods return what is wrong; empty if nothing.
+// Walks through the tokens of one statement. Its methods return an error message; empty if there is no error.
 class FusedReader {
  public:
   FusedReader(const Program& program, LineId line, Stage stage, bool legacy_qkv, FusedStatement& statement)

@@ -13,17 +13,17 @@ namespace cairn::aoa {
 struct FusedStatement {
   std::vector<Symbol> left, right;
   int64_t axis = 1;
-  // They are 0 if the statement does not give them.
+  // 0: the statement does not give them.
   int64_t heads = 0;
   int64_t kv_heads = 0;
 };
 
-// Reads a line that has the flag of `stage`. With `legacy_qkv` the text is an old one, where num_key_value_groups is
-// the number of query heads per KV head. Returns what is wrong with the line; empty if nothing.
+// Reads a line that has the flag of `stage`. With `legacy_qkv`, num_key_value_groups is the number of query heads per
+// KV head. Returns an error message; empty if the line is correct.
 std::string ReadFusedStatement(const Program& program, LineId line, Stage stage, bool legacy_qkv,
                                FusedStatement& statement);
 
-// Returns what is wrong with the numbers of heads; empty if nothing.
+// Checks the numbers of heads. Returns an error message; empty if they are correct.
 std::string FaultOfHeads(const FusedStatement& statement);
 
 }  // namespace cairn::aoa

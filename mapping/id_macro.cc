@@ -15,7 +15,7 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 constexpr Placeholder kIdTags[] = {Placeholder::kExpertId, Placeholder::kLayerId};
 constexpr size_t kExpert = static_cast<size_t>(Placeholder::kExpertId);
 constexpr size_t kLayer = static_cast<size_t>(Placeholder::kLayerId);
-// What one name that an earlier statement gives counts as.
+// The number of tries for which each name of an earlier statement counts.
 constexpr uint64_t kTriesForEach = 16;
 
 struct Combination {
@@ -55,7 +55,7 @@ std::vector<Combination> Combinations(MacroContext& context, std::string_view na
   return found;
 }
 
-// Returns the same for temporaries: names that statements give which are executed earlier.
+// Returns the same for temporaries: names that earlier executed statements assign.
 std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view name,
                                       const std::vector<LineId>& earlier) {
   std::vector<Combination> found;

@@ -1,5 +1,5 @@
-// Reads the request of `cairn aoa resolve` from JSON and writes its answer. The request is read in one pass without a
-// tree, and the answer is written as it is computed, so a request of 16 MiB takes only a few times as much memory.
+// Reads the request of `cairn aoa resolve` from JSON and writes its answer. It builds no tree of the request, and
+// writes the answer piece by piece while it is computed. So a request of 16 MiB takes only a few times as much memory.
 #ifndef CAIRN_MAPPING_JSON_H_
 #define CAIRN_MAPPING_JSON_H_
 
@@ -27,14 +27,14 @@ struct Request {
     return std::span<const ShardDesc>(*destination);
   }
 
-  // Holds what the views above point into.
+  // The memory into which the views above point.
   struct Buffers;
   std::shared_ptr<const Buffers> buffers;
 };
 
-// Takes over the text. INVALID_ARGUMENT (BAD_REQUEST): it is not JSON, or not of the documented form; the message names
-// the place ("source[3].dtype"). Unknown members are ignored, except members of aoa_config that look like misspelt
-// ones.
+// Reads a request; the result owns `text`. INVALID_ARGUMENT (BAD_REQUEST): it is not JSON, or not of the documented
+// form; the message names the member ("source[3].dtype"). Unknown members are ignored, except members of aoa_config
+// that look like misspelt ones.
 absl::StatusOr<Request> ParseRequest(std::string text);
 
 // Reads a mapping alone: {"aoa_statements": [...], "aoa_config_reverse": false, ...}, or a plain list of statements.

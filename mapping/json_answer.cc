@@ -23,7 +23,8 @@ size_t Utf8Bytes(std::string_view text) {
   return size;
 }
 
-// Appends text as it stands inside a JSON string. Invalid UTF-8 becomes U+FFFD, so that the answer is always JSON.
+// Appends text in the form that it has inside a JSON string. Invalid UTF-8 becomes U+FFFD, so that the answer is always
+// JSON.
 void AppendEscaped(std::string_view text, std::string& out) {
   size_t plain = 0;
   for (size_t at = 0; at < text.size();) {
@@ -80,7 +81,6 @@ class Writer {
     Raw("\"");
   }
 
-  // Writes text without quotes around it.
   void Escaped(std::string_view text) {
     AppendEscaped(text, buffer_);
     Raw({});
@@ -142,7 +142,7 @@ std::string_view ReasonName(const absl::Status& status) {
   return reason.has_value() ? InfoOf(*reason).name : "UNKNOWN";
 }
 
-// Appends the statement as it stands inside a JSON string. Names, numbers and punctuation need no escapes.
+// Appends the statement in the form that it has inside a JSON string. Names, numbers and punctuation need no escapes.
 void AppendJsonText(const Program& program, LineId line, std::string& text) {
   for (const Token& token : program.tokens(line)) {
     if (!token.is_string()) {
@@ -157,7 +157,7 @@ void AppendJsonText(const Program& program, LineId line, std::string& text) {
 
 void WriteStages(Writer& out, const Program& program) {
   out.Raw("{\"stages\": [");
-  // Most macros leave most programs as they were. The text of such a stage is written again, but not made again.
+  // Most macros change nothing in most programs. Then the text of the previous stage is written again.
   std::string statements;
   const std::vector<LineId>* written = nullptr;
   for (size_t i = 0; i < kMacroStages.size(); ++i) {

@@ -63,7 +63,6 @@ absl::Status ReadShape(ondemand::value value, std::string_view place, std::strin
   return absl::OkStatus();
 }
 
-// Calls `member(name, value)` for each member of an object.
 template <typename Member>
 absl::Status ReadObject(ondemand::value value, std::string_view place, Member&& member) {
   ondemand::object object;
@@ -222,7 +221,7 @@ absl::StatusOr<Config> ReadWholeConfig(std::string_view text) {
 absl::Status WithLine(std::string_view place, std::string_view text, const absl::Status& error) {
   const std::optional<std::string> syntax = JsonSyntaxError(text);
   if (!syntax.has_value()) return error;
-  // Who gives a file of statements learns what a request is.
+  // A user may have passed a file of statements instead of a request.
   const char* form = place == "request" ? ". A request is one JSON object: docs/mapping.md has one to copy" : "";
   return Bad(place, absl::StrCat("is no valid JSON: ", *syntax, form));
 }

@@ -95,7 +95,7 @@ std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable
   const auto is_digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
   std::vector<Symbol> found;
   if (is_digit(star - 1) || is_digit(star + 1)) {
-    // Where digits stand beside the star, it has to be tried which part of the number the star takes.
+    // If there are digits next to the star, the part of the number that the star matches must be found by trying.
     std::vector<std::pair<std::string_view, Symbol>> matches;
     Match(pattern, symbols, tries, [&](Symbol weight, const NamePattern::Captures& captures) {
       matches.emplace_back(captures[static_cast<size_t>(Placeholder::kStar)], weight);

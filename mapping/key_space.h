@@ -1,4 +1,4 @@
-// Holds the tensors of one side of a mapping: which keys there are, their shards, and which keys fit a pattern.
+// The tensors of one side of a mapping: their keys and shards, and a search by pattern.
 #ifndef CAIRN_MAPPING_KEY_SPACE_H_
 #define CAIRN_MAPPING_KEY_SPACE_H_
 
@@ -27,19 +27,18 @@ struct ShardDesc {
   DType dtype = DType::kUnspecified;  // kUnspecified: it is not known and fits every dtype
 };
 
-// Holds pointers into the descriptions that it was made from. Not thread-safe.
+// The descriptions from which it was made must outlive it. Not thread-safe.
 class KeySpace {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Makes a side that is not known and has no key.
+  // Makes a side that is not known: it has no keys.
   KeySpace() = default;
-  // Interns all keys.
   KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols);
 
   bool known() const { return known_; }
-  // Returns the weights in order of appearance. A weight counts if any optimizer states of it are there, but not if
-  // these are only scalars.
+  // Returns the weights in order of appearance. A weight also counts if only optimizer states of it are there, unless
+  // they are all scalars.
   const std::vector<Symbol>& weights() const { return weights_; }
   bool HasWeight(Symbol weight) const { return weight < is_weight_.size() && is_weight_[weight]; }
 
@@ -48,25 +47,26 @@ class KeySpace {
   uint32_t NextShard(uint32_t shard) const { return next_[shard]; }
   const ShardDesc& shard(uint32_t index) const { return shards_[index]; }
 
-  // Returns the shard that says what a weight's global shape is: its own first one, else that of the first state.
+  // Returns the shard from which a weight's global shape is taken: its own first shard, else the first shard of its
+  // first state.
   uint32_t ShapeShard(Symbol weight, const SymbolTable& symbols) const;
 
   // Counts the distinct global offsets among the shards of exactly this key; 0 if there is no shard.
   int64_t ShardCount(Symbol key) const;
 
-  // Calls `visit(weight, captures)` for every weight that matches, in order of appearance. The captures are the digits
-  // under each placeholder of the pattern, as views into the symbol's text. `tries` is that of NamePattern::Match.
+  // Calls `visit(weight, captures)` for every weight that matches, in order of appearance. `captures` has the digits
+  // that each placeholder of the pattern matches, as views into the symbol's text. `tries`: see NamePattern::Match.
   void Match(const NamePattern& pattern, const SymbolTable& symbols, uint64_t& tries,
              const std::function<void(Symbol, const NamePattern::Captures&)>& visit);
 
-  // Returns the weights that match a name with one `*`, ordered by the number under the star.
+  // Returns the weights that match a name with one `*`, ordered by the number that the star matches.
   std::vector<Symbol> MatchStar(std::string_view name, const SymbolTable& symbols, uint64_t& tries);
 
  private:
   struct Family {  // weights whose names are equal except for their numbers
     std::vector<Symbol> weights;
-    // Holds for each position of a number in the name the weights under the name without that number, ordered by the
-    // number.
+    // One map for each position of a number in the name. Its key is a name without the number at that position; its
+    // value has the weights of that name, ordered by the number.
     std::vector<absl::flat_hash_map<std::string, std::vector<Symbol>>> without;
   };
 

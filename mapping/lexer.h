@@ -2,8 +2,8 @@
 //
 //   ->  =  :  [  ]  ,   digits   "text" or 'text' without escapes   names
 //
-// A name begins with a letter or "_" and goes on with letters, digits and . $ _ * ^ ; blanks and tabs separate;
-// "#" begins a comment that ends with its line; a run of line ends is one NEWLINE.
+// A name begins with a letter or "_", followed by letters, digits and . $ _ * ^ . Blanks and tabs separate tokens. "#"
+// begins a comment, which ends with its line. Several line ends in a row are one NEWLINE.
 #ifndef CAIRN_MAPPING_LEXER_H_
 #define CAIRN_MAPPING_LEXER_H_
 
@@ -34,7 +34,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   Symbol symbol;  // identifiers and numbers: the text; strings: the text inside the quotes; else 0
   uint32_t kind_bits : 4;
-  uint32_t column : 28;  // where it stands in the user's statement, counted from 0; macros keep it
+  uint32_t column : 28;  // position in the user's statement, counted from 0; macros keep it
 
   TokenKind kind() const { return static_cast<TokenKind>(kind_bits); }
   bool is(TokenKind wanted) const { return kind() == wanted; }
@@ -46,7 +46,8 @@ inline Token MakeToken(TokenKind kind, Symbol symbol, uint32_t column) {
   return {symbol, static_cast<uint32_t>(kind) & 0xfu, column & 0xfffffffu};
 }
 
-// Longer statements are refused, because a column must fit its field. People write mappings, so none is that long.
+// Longer statements are refused, because a column must fit into its 28 bits. No statement that a person writes is that
+// long.
 inline constexpr size_t kMaxStatementBytes = 1 << 24;
 
 struct LexFault {
@@ -54,13 +55,13 @@ struct LexFault {
   std::string message;  // "Unexpected character '!' at position 7"
 };
 
-// Appends the tokens of `text`. It stops at the first fault.
+// Appends the tokens of `text`. Stops at the first fault and returns it.
 std::optional<LexFault> Lex(std::string_view text, SymbolTable& symbols, std::vector<Token>& tokens);
 
-// Returns a kind's name as messages have it: "RARROW", "IDENTIFIER".
+// Returns the name of a kind for messages: "RARROW", "IDENTIFIER".
 std::string_view NameOf(TokenKind kind);
 
-// Appends the token as it would be written, with the blanks that make a statement readable.
+// Appends the text of the token, with blanks that make a statement readable.
 void AppendToken(const Token& token, const SymbolTable& symbols, std::string& text);
 
 }  // namespace cairn::aoa

@@ -186,7 +186,7 @@ absl::Status MappedState::CheckFits(const ShardDesc& target, const Output& outpu
   return MakeError(
       Reason::kMappingRange,
       absl::StrCat(
-          "the target '", View(target.key), "' does not fit what is mapped to it: the shard of shape ",
+          "the target '", View(target.key), "' does not fit the tensor that is mapped to it: the shard of shape ",
           ShapeToString(box.shape), " at offset ", ShapeToString(box.offset), " is asked of a tensor of shape ",
           ShapeToString(shape), ": current model param slice range: ", SliceText(box.offset, box.shape),
           ", preloaded weights param slice range: ", SliceText(Shape(shape.size(), 0), shape), ", Please check",

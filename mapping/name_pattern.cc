@@ -50,7 +50,7 @@ NamePattern::NamePattern(std::string_view name) {
 
 bool NamePattern::Match(std::string_view key, Captures& captures, uint64_t& tries) const {
   captures = {};
-  // Each piece is a call within a call.
+  // The matching recurses once for each piece.
   if (pieces_.size() > kMostPieces) tries = 0;
   return tries > 0 && MatchFrom(0, key, captures, tries);
 }

@@ -26,22 +26,23 @@ class NamePattern {
   // Bit i is set if placeholder i occurs.
   uint8_t present() const { return present_; }
 
-  // Returns true if all of `key` matches. Each placeholder stands for one or more digits, which are the same wherever
-  // it occurs. Only stars are independent of each other; the last one is captured. Where placeholders or digits stand
-  // side by side, there are many ways to divide the digits of a key: `tries` falls by the bytes that are looked at for
-  // all ways but the first, and when it comes to 0 nothing matches any more.
+  // Returns true if the whole `key` matches. Each placeholder matches one or more digits. A placeholder that occurs
+  // twice must match the same digits, except that stars are independent of each other; `captures` has the digits of the
+  // last star. If a placeholder is next to a digit or to another placeholder, the digits of a key can be divided in
+  // many ways. Then `tries` falls by the bytes that are compared for all ways but the first. At 0 nothing matches any
+  // more.
   bool Match(std::string_view key, Captures& captures, uint64_t& tries) const;
 
-  // Appends the name with the digits of `values` in place of the placeholders. A placeholder without a value stays.
+  // Appends the name with its placeholders replaced by the digits of `values`. A placeholder without a value stays.
   void Substitute(const Captures& values, std::string& text) const;
 
-  // Returns the name with every longest run of digits and placeholders replaced by one '\1'. It is equal for a pattern
-  // and all keys that match it.
+  // Returns the name with every run of digits and placeholders replaced by one '\1'. A pattern and all keys that match
+  // it have equal skeletons.
   std::string Skeleton() const;
 
  private:
   struct Piece {
-    std::string_view literal;  // before the placeholder
+    std::string_view literal;  // the text before the placeholder
     bool has_placeholder = false;
     Placeholder placeholder = Placeholder::kStar;
   };
@@ -55,7 +56,7 @@ class NamePattern {
 // Appends `key` with every run of digits replaced by '\1'.
 void AppendSkeleton(std::string_view key, std::string& skeleton);
 
-// Orders texts of digits by their numbers, whatever their lengths, and equal numbers by their text.
+// Compares texts of digits, of any length, by their numbers; equal numbers by their texts.
 bool NumberLess(std::string_view a, std::string_view b);
 
 }  // namespace cairn::aoa

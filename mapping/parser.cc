@@ -68,9 +68,8 @@ class LineParser {
       }
       if (IsKeyword(tokens_[at_].symbol)) {
         std::string name(program_.symbols().Text(tokens_[at_].symbol));
-        Fail(absl::StrCat(
-            "'", name, "' is a reserved word and cannot be a tensor's name",
-            Is(at_ + 1, TokenKind::kEqual) ? "; a comma separates an attribute from what is before it" : ""));
+        Fail(absl::StrCat("'", name, "' is a reserved word and cannot be a tensor's name",
+                          Is(at_ + 1, TokenKind::kEqual) ? "; a comma must stand before an attribute" : ""));
         return 0;
       }
       ++count;

@@ -1,4 +1,4 @@
-// Parses plain statements, after all macros:
+// Parses plain statements: those that result from the macros.
 //
 //   statement = name {"," name} "->" name {"," name} {"," attribute "=" (number | string)}
 #ifndef CAIRN_MAPPING_PARSER_H_
@@ -25,7 +25,7 @@ struct Attribute {
 struct Statement {
   LineId line;
   uint32_t left_count;   // their tokens: 0, 2, 4 ...
-  uint32_t right_first;  // token index of the first name right of the arrow; the others stand two apart
+  uint32_t right_first;  // token index of the first name right of the arrow; the others follow at every second index
   uint32_t right_count;
   absl::InlinedVector<Attribute, 2> attributes;
 
@@ -33,7 +33,7 @@ struct Statement {
   Symbol Right(const Program& program, uint32_t i) const { return program.TokenAt(line, right_first + 2 * i).symbol; }
 };
 
-// Returns nothing after an error, which is added to the diagnostics.
+// Returns nothing after an error, which it adds to the diagnostics.
 std::optional<Statement> ParseStatement(const Program& program, LineId line, Diagnostics& diagnostics);
 
 // Reads non-negative integers like "[2, 0, 1]". Returns nothing if the text is anything else.

@@ -1,4 +1,5 @@
-// A mapping program while macros rewrite it. It keeps every statement that ever was, and from which statement it came.
+// A mapping program while macros rewrite it. It keeps every statement, including rewritten ones, and the statement from
+// which each was made.
 #ifndef CAIRN_MAPPING_PROGRAM_H_
 #define CAIRN_MAPPING_PROGRAM_H_
 
@@ -22,7 +23,7 @@ enum class Stage : uint8_t {
   kId,
   kArray,
   kStar,
-  kMappingChain,  // rewrites nothing: it refuses statements of many names to many
+  kMappingChain,  // rewrites nothing: it refuses statements with several names on both sides
   kTranspose,
   kFusedQkvOld,
   kFusedFfn,
@@ -30,10 +31,10 @@ enum class Stage : uint8_t {
   kParser,
   kEngine,
 };
-// Returns a stage's name as people meet it in error chains: "layer_id_offset", "id" ...
+// Returns a stage's name for error chains: "layer_id_offset", "id" ...
 std::string_view NameOf(Stage stage);
 
-// The eight macros whose results are kept.
+// The macros whose results are kept.
 inline constexpr std::array<Stage, 8> kMacroStages = {Stage::kLayerIdOffset, Stage::kId,        Stage::kArray,
                                                       Stage::kStar,          Stage::kTranspose, Stage::kFusedQkvOld,
                                                       Stage::kFusedFfn,      Stage::kFusedQkv};
@@ -41,39 +42,38 @@ inline constexpr std::array<Stage, 8> kMacroStages = {Stage::kLayerIdOffset, Sta
 using LineId = uint32_t;
 inline constexpr LineId kNoLine = UINT32_MAX;
 
-// One statement at one stage.
 struct Line {
   uint32_t first;  // token
   uint32_t count;
-  LineId parent;  // the statement it was rewritten from; kNoLine for the user's own
+  LineId parent;  // the statement from which it was made; kNoLine for the user's own
   uint32_t root;  // index of the user's statement
   Stage made_by;
-  uint8_t traits;  // NameTrait of all its names together
+  uint8_t traits;  // the union of the NameTraits of its names
   bool has_bracket;
   bool has_fused_flag;
 };
 
-// Not thread-safe while it is filled; const access is.
+// Const methods are thread-safe; the others are not.
 class Program {
  public:
   SymbolTable& symbols() { return symbols_; }
   const SymbolTable& symbols() const { return symbols_; }
 
   // Takes one string of the user's list, which may hold several statements on lines of their own, comments and blank
-  // lines, and appends the statements. If the text has a fault, it appends only one empty line that stands for the
-  // text, and returns the fault.
+  // lines, and appends the statements. If the text has a fault, it appends only one empty line, `faulty`, to which
+  // errors can refer, and returns the fault.
   struct AddResult {
     std::optional<LexFault> fault;
     LineId faulty = kNoLine;
   };
   AddResult AddText(std::string_view text);
 
-  // Makes room for as many more statements of usual length.
+  // Makes room for `more` further statements of usual length.
   void Reserve(size_t more);
 
   const Line& line(LineId id) const { return lines_[id]; }
   std::span<const Token> tokens(LineId id) const { return {tokens_.data() + lines_[id].first, lines_[id].count}; }
-  // The user's own text of the statement that `id` came from.
+  // Returns the user's text of the statement from which `id` was made.
   std::string_view UserText(LineId id) const { return roots_[lines_[id].root]; }
   void AppendText(LineId id, std::string& text) const;
   std::string Text(LineId id) const;
@@ -86,7 +86,7 @@ class Program {
   LineId End();
   Token TokenAt(LineId id, size_t index) const { return tokens_[lines_[id].first + index]; }
 
-  // The statements as they are now, and as they were after each macro.
+  // current() returns the present statements; After() those after a macro, if KeepStage was called then.
   std::vector<LineId>& current() { return current_; }
   const std::vector<LineId>& current() const { return current_; }
   void KeepStage(Stage stage) { kept_[Slot(stage)] = current_; }

@@ -1,5 +1,5 @@
-// Has mappings for well-known families of models, written in the language itself: from Hugging Face's names to fused
-// layouts. Run backwards (aoa_config_reverse), they export.
+// Mappings for well-known families of models, written in the mapping language: from Hugging Face's names to fused
+// layouts. For an export they are run backwards (aoa_config_reverse).
 #ifndef CAIRN_MAPPING_READY_MAPPING_H_
 #define CAIRN_MAPPING_READY_MAPPING_H_
 
@@ -14,12 +14,12 @@
 
 namespace cairn::aoa {
 
-// The numbers of a model that its mapping needs. A number that is not given is that of the family's best-known model.
+// The numbers of a model that its mapping needs. Unset: the number of the family's best-known model.
 struct ModelNumbers {
   std::optional<int64_t> heads;  // query heads
   std::optional<int64_t> kv_heads;
   std::optional<int64_t> q_lora_rank;   // DeepSeek's latent attention
-  std::optional<int64_t> kv_lora_rank;  // kv_lora_rank + qk_rope_head_dim, so with the rotary part
+  std::optional<int64_t> kv_lora_rank;  // kv_lora_rank + qk_rope_head_dim: it includes the rotary part
 };
 
 struct ReadyMapping {
@@ -35,7 +35,7 @@ std::span<const ReadyMapping> ReadyMappings();
 // NOT_FOUND (MAPPING_UNKNOWN_NAME): there is no such mapping; the message lists them.
 absl::StatusOr<std::string> ReadyMappingText(std::string_view name, const ModelNumbers& numbers = {});
 
-// Returns the statements alone, one each, for aoa_statements.
+// Returns the statements without comments, one in each entry, for aoa_statements.
 std::vector<std::string> StatementsOf(std::string_view text);
 
 }  // namespace cairn::aoa

@@ -24,14 +24,13 @@ std::string Wildcarded(std::string_view name) {
   return pattern;
 }
 
-// Says how an output is made of its parts.
 struct Making {
   bool whole = true;  // each part is a whole source
   size_t parts = 0;
   std::set<SourceId> sources;
   // The names of the sources with '*' for their numbers, each once with how many sources have it.
   std::vector<std::pair<std::string, size_t>> patterns;
-  std::string steps;  // those of all parts, or "different steps"
+  std::string steps;  // the steps of all parts if they are equal, else "different steps"
 };
 
 Making MakingOf(const MappedState& mapped, const std::vector<Variables::Part>& parts) {
@@ -56,7 +55,7 @@ Making MakingOf(const MappedState& mapped, const std::vector<Variables::Part>& p
   return making;
 }
 
-// Returns whether the output is one whole source as it is.
+// Returns whether the output is one whole, unchanged source.
 bool KeepsContent(const Making& making) {
   return making.sources.size() == 1 && making.parts == 1 && making.whole && making.steps.empty();
 }
@@ -127,7 +126,7 @@ void AddMismatches(const MappedState& mapped, const ShardDesc& wanted, MappingRe
     report.dtype_mismatches.push_back({std::string(wanted.key), wanted.dtype,
                                        cast == DType::kUnspecified ? source.dtype : cast,
                                        std::string(mapped.Text(source.name))});
-    return;  // one source says enough
+    return;  // one mismatch for each tensor is enough
   }
 }
 

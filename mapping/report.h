@@ -1,4 +1,4 @@
-// Tells people what a mapping does: what matches, what does not, and which names become which.
+// A report on a mapping for people: names that match, names that do not, and the target of each name.
 #ifndef CAIRN_MAPPING_REPORT_H_
 #define CAIRN_MAPPING_REPORT_H_
 
@@ -15,26 +15,27 @@ struct MappingReport {
   struct ShapeMismatch {
     std::string name;
     Shape wanted;  // the destination's
-    Shape mapped;  // what the mapping makes
+    Shape mapped;  // the shape that the mapping makes
   };
   struct DtypeMismatch {
     std::string name;
     DType wanted;
     DType arrives;
-    std::string source;  // one that it arrives from
+    std::string source;  // one of the sources
   };
-  // A group of outputs that are made in the same way and differ only in the numbers in their names.
+  // A group of outputs that are made in the same way and whose names differ only in their numbers.
   struct Group {
-    std::string target;                // "model.layers.*.mlp.up_gate.weight"
-    std::vector<std::string> sources;  // the same for sources, each once, with " x384" where one stands for several
-    std::string operation;             // "rename", "merge of 2, [1, 0]", "part, bfloat16"
-    size_t count = 0;                  // outputs
+    std::string target;  // "model.layers.*.mlp.up_gate.weight"
+    // The patterns of their sources, each once, with " x384" if one pattern means several sources.
+    std::vector<std::string> sources;
+    std::string operation;  // "rename", "merge of 2, [1, 0]", "part, bfloat16"
+    size_t count = 0;       // outputs
   };
 
   size_t matched = 0;                   // outputs with a source
-  size_t identities = 0;                // those of them that keep name, size and content
-  std::vector<std::string> missing;     // destination tensors that nothing gives
-  std::vector<std::string> unexpected;  // source tensors that nothing uses
+  size_t identities = 0;                // those of the matched outputs that keep name, size and content
+  std::vector<std::string> missing;     // destination tensors without a source
+  std::vector<std::string> unexpected;  // source tensors that no output uses
   std::vector<std::string> added;       // kept at their initial value, by `_ -> name`
   std::vector<std::string> removed;     // left out, by `name -> _`
   std::vector<ShapeMismatch> shape_mismatches;
@@ -52,7 +53,7 @@ struct ReportLimits {
   size_t sources = 5;  // of a group
 };
 
-// Returns a table of plain text that ends with a newline. It counts what the limits cut off.
+// Returns a table of plain text that ends with a newline. It gives the number of entries that the limits cut off.
 std::string FormatReport(const MappingReport& report, const ReportLimits& limits = {});
 
 }  // namespace cairn::aoa

@@ -21,14 +21,14 @@ struct StarName {
     suffix = name.substr(prefix.size() + 1);
   }
   std::string With(std::string_view middle) const { return absl::StrCat(View(prefix), View(middle), View(suffix)); }
-  // Returns what the star stands for; nothing if the name does not match.
+  // Returns the text that the star matches; nothing if the name does not match.
   std::string_view Middle(std::string_view name) const {
     if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix)) return {};
     return name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
   }
 };
 
-// Returns true if a statement gives a name itself, on one side of the arrow.
+// Returns true if a statement without a star has the name on this side of the arrow.
 bool IsNamed(MacroContext& context, std::string_view name, bool left) {
   const SymbolTable& symbols = context.symbols();
   if (!context.named) {
@@ -73,8 +73,8 @@ bool ExpandStarPair(MacroContext& context, LineId line, std::vector<LineId>& out
   };
   const std::string_view number = numbered(context.left, left), other = numbered(context.right, right);
   if (!number.empty() && !other.empty() && number != other) return false;
-  // The names that are read decide. If the written names are known, only those of them count; the others would be read
-  // in vain.
+  // The names on the read side are expanded. If the written side has any of the new names, only names whose new name is
+  // there count; nobody would use the others.
   const bool from_left = !context.reverse;
   const StarName &read = from_left ? left : right, &written = from_left ? right : left;
   KeySpace &source = from_left ? context.left : context.right, &target = from_left ? context.right : context.left;
@@ -92,7 +92,7 @@ bool ExpandStarPair(MacroContext& context, LineId line, std::vector<LineId>& out
       const auto found = symbols.Find(name);
       if (!found || !target.HasWeight(*found)) continue;
     }
-    // A statement about one name goes before a star, which speaks of many.
+    // A statement about a single name has priority over a star.
     if (!IsNamed(context, symbols.Text(weight), from_left) && !IsNamed(context, name, !from_left)) {
       middles.push_back(middle);
     }

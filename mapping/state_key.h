@@ -1,4 +1,5 @@
-// Optimizer states follow their weight: they have its name and a suffix. Mappings speak of weights only.
+// The names of optimizer states in Paddle: the name of the weight and a suffix. Statements name weights only; states
+// follow their weight.
 #ifndef CAIRN_MAPPING_STATE_KEY_H_
 #define CAIRN_MAPPING_STATE_KEY_H_
 
@@ -21,7 +22,7 @@ struct StateKey {
   std::string_view weight;
   std::string_view suffix;  // with its dot; empty for a weight
   StateKind kind = StateKind::kWeight;
-  size_t suffix_index = 0;  // in kStateSuffixes, unless it is a weight
+  size_t suffix_index = 0;  // index into kStateSuffixes; not used for a weight
 };
 
 inline StateKey SplitStateKey(std::string_view key) {

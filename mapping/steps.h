@@ -1,4 +1,4 @@
-// Describes the steps that source elements take on their way into a target: permute, cast, reshape, in order.
+// The steps that convert source elements to target elements, in order: permute, cast, reshape.
 #ifndef CAIRN_MAPPING_STEPS_H_
 #define CAIRN_MAPPING_STEPS_H_
 
@@ -18,8 +18,9 @@ struct Step {
   enum class Kind : uint8_t {
     kPermute,  // axis i of the result is axis axes[i] of the input
     kCast,     // to `dtype`
-    kReshape,  // [d0*d1, prod(rest)] to [d0, d1, *rest]; `canonical` is the latter; for a part, d0 is smaller
-    kFlatten,  // the reverse
+    // [d0*d1, prod(rest)] to [d0, d1, *rest]. `canonical` is the second shape; for a part of the tensor d0 is smaller
+    kReshape,
+    kFlatten,  // the reverse of kReshape
   };
   Kind kind;
   Shape axes;                         // kPermute
@@ -30,12 +31,13 @@ struct Step {
 using ChainId = uint32_t;
 inline constexpr ChainId kNoSteps = 0;
 
-// All chains of a mapping, each stored once; const access is thread-safe. A chain is 0 or more steps.
+// A chain is a list of 0 or more steps. The table stores each chain of a mapping once. Const methods are thread-safe.
 class StepTable {
  public:
   StepTable();
 
-  // How many steps all chains have together. Each chain has its own, so a chain of n steps has made about n * n / 2.
+  // Returns the number of steps of all chains together. Each chain has its own copy of its steps, so building a chain
+  // of n steps adds about n * n / 2.
   size_t total_steps() const { return total_steps_; }
 
   // Returns the chain with one more step. `text` is the step as Paddle writes it in a postprocess list.
@@ -46,9 +48,9 @@ class StepTable {
   // Returns the dtype of the last cast; kUnspecified if there is none.
   DType LastCast(ChainId chain) const { return chains_[chain].last_cast; }
 
-  // Finds the box of the source that becomes `part`. Both boxes are relative to the blocks that the whole chain turns
-  // into each other; the target's has the shape `block`. Returns false if `part` cuts through what a reshape keeps
-  // together, and puts the reason into `*why`.
+  // Finds the source box that becomes the target box (`offset`, `shape`). The chain turns a whole block of the source
+  // into a whole block of the target; both boxes are relative to these blocks. Returns false, with the reason in
+  // `*why`, if the box cuts through elements that a reshape keeps together.
   bool MapBack(ChainId chain, std::span<const int64_t> offset, std::span<const int64_t> shape, Shape& source_offset,
                Shape& source_shape, std::string* why) const;
 
@@ -57,7 +59,7 @@ class StepTable {
     std::vector<Step> steps;
     std::vector<std::string> texts;
     bool reshapes = false;
-    Shape net;  // without reshapes: axis i of the result is axis net[i] of the source; empty: all steps are casts
+    Shape net;  // only without reshapes: axis i of the result is axis net[i] of the source; empty: all steps are casts
     DType last_cast = DType::kUnspecified;
   };
   std::vector<Chain> chains_;

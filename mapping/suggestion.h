@@ -1,4 +1,4 @@
-// Suggests the known names that are nearest to a wrong one ("did you mean").
+// Suggests known names that are similar to a wrong one ("did you mean").
 #ifndef CAIRN_MAPPING_SUGGESTION_H_
 #define CAIRN_MAPPING_SUGGESTION_H_
 
@@ -14,8 +14,8 @@ namespace cairn::aoa {
 // `limit`. O(limit * length).
 int EditDistance(std::string_view a, std::string_view b, int limit);
 
-// Returns "; did you mean 'x' or 'y'?" with at most three of the candidates, nearest first; empty if none is near. A
-// name that differs in only one dotted part counts as near even if that part differs much.
+// Returns "; did you mean 'x' or 'y'?" with at most three of the candidates, the most similar first; empty if none is
+// similar. A name that differs in only one dotted part counts as similar even if that part differs much.
 std::string Suggest(std::string_view wrong, const std::vector<Symbol>& candidates, const SymbolTable& symbols);
 
 }  // namespace cairn::aoa

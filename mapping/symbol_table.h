@@ -14,7 +14,7 @@ namespace cairn::aoa {
 
 using Symbol = uint32_t;
 
-// The reserved words of the language. They are interned first, so that their symbols are constants. No variable may
+// The reserved words of the language. They are interned first, so that their symbols are constants. A variable must not
 // have such a name.
 enum Keyword : Symbol {
   kAxis = 0,
@@ -36,7 +36,7 @@ enum Keyword : Symbol {
 
 inline bool IsKeyword(Symbol symbol) { return symbol < kKeywordCount; }
 
-// The parts of a name that some macro acts on.
+// The parts of a name on which macros act.
 enum NameTrait : uint8_t {
   kHasOffsetTag = 1,     // $LAYER_ID_OFFSET
   kHasIdTag = 2,         // $LAYER_ID (and not ..._OFFSET) or $EXPERT_ID
@@ -44,22 +44,21 @@ enum NameTrait : uint8_t {
   kHasTransposeTag = 8,  // ends with ^T
 };
 
-// Not thread-safe while it is filled; const access is. Texts live as long as the table.
+// Const methods are thread-safe; the others are not. Texts live as long as the table.
 class SymbolTable {
  public:
   SymbolTable();
   SymbolTable(const SymbolTable&) = delete;
   SymbolTable& operator=(const SymbolTable&) = delete;
 
-  // Makes room for `more` further symbols at once.
   void Reserve(size_t more);
   Symbol Intern(std::string_view text);
-  // Does the same for many texts, several times as fast: it looks at some texts while the places of others are fetched.
+  // Does the same for many texts, several times as fast: while memory for some texts is fetched, it compares others.
   void Intern(std::span<const std::string_view> texts, std::vector<Symbol>& symbols);
   std::optional<Symbol> Find(std::string_view text) const;
   std::string_view Text(Symbol symbol) const { return {entries_[symbol].data, entries_[symbol].bytes}; }
   uint8_t Traits(Symbol symbol) const { return entries_[symbol].traits; }
-  // Returns a number above all symbols.
+  // Returns the number of symbols; all symbols are below it.
   size_t size() const { return entries_.size(); }
 
  private:

@@ -74,7 +74,7 @@ std::vector<Symbol> TemporaryMacros::FreeNames(std::string_view base, int64_t co
       for (int64_t i = 0; i < count; ++i) names[i] = symbols.Intern(absl::StrCat(stem, i));
       return names;
     }
-    // Many of them may be taken, but none behind the last.
+    // Many numbers may be taken, but no number above the last one.
     if (attempt == kStemsTried) attempt = LastFree(symbols, base) + 1;
     stem = absl::StrCat(View(base), "_free", attempt, "_");
   }
@@ -225,7 +225,7 @@ int64_t TemporaryMacros::ShardCount(LineId line, Stage stage, Symbol name, bool 
   }
   if (!side.known()) return 1;
   if (name < transposed_.size() && transposed_[name] != kAxis) name = transposed_[name];
-  // A temporary has as many shards as the tensor that it is made from or goes into.
+  // A temporary has as many shards as the tensor from which it is made or into which it goes.
   std::vector<Symbol> seen;
   while (!side.HasWeight(name)) {
     IndexChains();

@@ -1,4 +1,4 @@
-// The macros that make temporaries: transposes and fused layouts.
+// The macros that make temporary variables: transposes and fused layouts.
 #ifndef CAIRN_MAPPING_TEMPORARY_MACROS_H_
 #define CAIRN_MAPPING_TEMPORARY_MACROS_H_
 
@@ -15,7 +15,7 @@ namespace cairn::aoa {
 // They run after all names are known.
 class TemporaryMacros {
  public:
-  // Notes the names of program.current(), so that no temporary gets one of them.
+  // Records the names of program.current(), so that no temporary gets one of them.
   explicit TemporaryMacros(MacroContext& context);
 
   void CheckChains();
@@ -31,7 +31,8 @@ class TemporaryMacros {
     Symbol name;
   };
 
-  // Returns whether the line is a statement of fused_qkv_old, or an old one that means it.
+  // Returns whether the line is a statement of fused_qkv_old, or one of fused_qkv that means it
+  // (MacroContext::legacy_qkv).
   bool IsFusedQkvOld(LineId line) const;
   // Returns false after an error.
   bool ReadFused(LineId line, Stage stage, FusedStatement& fused);
@@ -42,9 +43,9 @@ class TemporaryMacros {
   // Returns base0 .. base{count-1}, all of them free.
   std::vector<Symbol> FreeNames(std::string_view base, int64_t count);
 
-  // Counts the shards of the tensor that `name` stands for, on the left or right side; 0 after an error.
+  // Returns the number of shards of the tensor that `name` means on this side of the arrow; 0 after an error.
   int64_t ShardCount(LineId line, Stage stage, Symbol name, bool on_left);
-  // Counts those of a side that is one fused tensor; 1 if the side has its parts.
+  // Returns the number of shards of a side that is one fused tensor; 1 if the side lists the parts.
   int64_t ShardsOf(LineId line, Stage stage, const std::vector<Symbol>& side, bool on_left);
   int64_t CountOf(LineId line, Stage stage, Symbol name, const KeySpace& side);
   void IndexChains();
@@ -52,8 +53,8 @@ class TemporaryMacros {
 
   void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right, int64_t axis,
             std::vector<LineId>& out);
-  // Cuts the left side, which `from` ranks hold, into `parts`, and joins these to the right side, which `to` ranks
-  // hold.
+  // Emits statements that split the left side, which `from` ranks hold, into `parts`, and merge the parts to the right
+  // side, which `to` ranks hold.
   void EmitRankByRank(LineId line, Stage stage, const FusedStatement& fused,
                       const std::vector<std::vector<Symbol>>& parts, int64_t from, int64_t to,
                       std::vector<LineId>& out);
@@ -70,7 +71,7 @@ class TemporaryMacros {
   std::vector<Transpose> transposes_;   // each name once
   std::vector<uint32_t> transpose_of_;  // by symbol as written, or kNoTranspose
   std::vector<bool> taken_;             // by symbol: the program itself uses it
-  std::vector<LineId> statements_;      // as they stood before there were temporaries
+  std::vector<LineId> statements_;      // the statements before the first temporary was made
   bool chains_indexed_ = false;
   std::vector<LineId> last_reader_, last_writer_;  // by symbol, or kNoLine
   std::vector<Symbol> transposed_;                 // by temporary: the name that it transposes; kAxis: none

@@ -15,27 +15,27 @@ constexpr DType kCastable[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat3
 // A variable with fewer slices than this is searched slice by slice.
 constexpr uint32_t kWorthSorting = 8;
 
-// A few lines that merge each result with itself double the pieces with each line, and one rank's mapping may not take
-// the coordinator's memory: all variables together have no more pieces than these, which take about a gigabyte. A
-// mapping of a million tensors has a few for each.
+// The most slices of all variables together; they take about a gigabyte. Without a limit, lines that merge each result
+// with itself would double the slices with each line, until the mapping of one rank fills the coordinator's memory. A
+// mapping of a million tensors has a few slices for each.
 constexpr size_t kMostSlices = size_t{1} << 23;
 constexpr size_t kMostDims = size_t{1} << 27;
-// A tensor that goes through a chain of n steps takes room for n * n / 2 of them; this is a chain of 700, or many short
-// ones.
+// The most steps of all chains together. A chain of n steps takes room for n * n / 2 steps, so this is one chain of 700
+// steps, or many short ones.
 constexpr size_t kMostSteps = size_t{1} << 18;
 
 absl::Status CheckRoom(size_t slices, size_t dims) {
   if (slices <= kMostSlices && dims <= kMostDims) return absl::OkStatus();
   return MakeError(Reason::kMemoryLimit,
                    absl::StrCat("the mapping cuts its tensors into more than ", kMostSlices,
-                                " pieces: does each line merge or split what the one before it has made?"));
+                                " pieces: does each line merge or split the result of the line before it?"));
 }
 
 absl::Status CheckSteps(const StepTable& steps) {
   if (steps.total_steps() <= kMostSteps) return absl::OkStatus();
   return MakeError(Reason::kMemoryLimit,
                    absl::StrCat("the mapping's tensors go through more than ", kMostSteps,
-                                " steps: does each line permute, cast or reshape what the one before it has made?"));
+                                " steps: does each line permute, cast or reshape the result of the line before it?"));
 }
 
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }
@@ -102,7 +102,7 @@ VariableId Variables::Whole(SourceId id) {
   const size_t n = source.shape.size();
   const auto first = static_cast<uint32_t>(slices_.size());
   const auto dims = static_cast<uint32_t>(dims_.size());
-  dims_.resize(dims + 4 * n);  // offset 0 in the source and in itself
+  dims_.resize(dims + 4 * n);  // both offsets, in the source and in the variable, are 0
   std::copy_n(source.shape.begin(), n, dims_.begin() + dims + n);
   const auto shape = static_cast<uint32_t>(dims + 3 * n);
   std::copy_n(source.shape.begin(), n, dims_.begin() + shape);

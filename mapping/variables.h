@@ -1,5 +1,4 @@
-// Holds the variables of a mapping. A variable knows which boxes of which source tensors it is made of. The operations
-// make new variables.
+// The variables of a mapping. A variable consists of boxes of source tensors. Operations make new variables.
 #ifndef CAIRN_MAPPING_VARIABLES_H_
 #define CAIRN_MAPPING_VARIABLES_H_
 
@@ -29,7 +28,7 @@ struct SourceTensor {
   Shape shape;
 };
 
-// A box of a source tensor and the box of the variable that it becomes after the steps of its chain.
+// A box of a source tensor, and the box of the variable that it becomes by the steps of its chain.
 struct Slice {
   SourceId source;
   ChainId chain;
@@ -41,13 +40,13 @@ struct Variable {
   uint32_t slice_count;
   uint32_t shape;  // the index of its shape
   uint8_t ndim;
-  int8_t sorted_axis;  // slices ascend along this axis without overlap; -1: no such axis is known
+  int8_t sorted_axis;  // the slices ascend along this axis and do not overlap; -1: no such axis is known
   DType source_dtype;  // of all sources, before casts
   DType dtype;         // after casts
 };
 
-// Holds all variables that were ever made. None changes afterwards, so a temporary may have any number of readers.
-// Renames share slices. Const access is thread-safe.
+// All variables of a mapping. A variable never changes, so a temporary may have any number of readers. A renamed
+// variable shares its slices with the old one. Const methods are thread-safe.
 //
 // Operations return the new variable, or an error with kMappingShape or kMappingDtype. Memory is linear in the slices,
 // of which there may be 2^31 in all.
@@ -59,7 +58,6 @@ class Variables {
   // Makes room for the sources and about `more` other variables, of one slice and two dimensions each.
   void Reserve(size_t sources, size_t more);
 
-  // Returns all of a source tensor.
   VariableId Whole(SourceId source);
 
   const Variable& variable(VariableId id) const { return variables_[id]; }
@@ -72,19 +70,20 @@ class Variables {
   const StepTable& steps() const { return steps_; }
 
   VariableId Rename(VariableId from);
-  // Returns the name of a part in an error, by the part's index.
+  // A function that returns the name of a part, by its index, for errors.
   using PartName = std::function<std::string(size_t)>;
   absl::StatusOr<VariableId> Merge(std::span<const VariableId> parts, int64_t axis, const PartName& name);
   // `sizes` must add up to the axis' length.
   absl::StatusOr<std::vector<VariableId>> Split(VariableId from, int64_t axis, std::span<const int64_t> sizes);
   absl::StatusOr<VariableId> Permute(VariableId from, const Shape& axes, const std::string& text);
   absl::StatusOr<VariableId> Cast(VariableId from, DType dtype);
-  // Changes between [d0, d1, *rest] and [d0*d1, prod(rest)], whichever of the two `from` is. `wanted` is the target's
-  // shape if it is known: a variable that has it already stays as it is.
+  // Changes [d0, d1, *rest] to [d0*d1, prod(rest)], or the reverse, depending on the shape of `from`. `canonical` is
+  // the first of the two shapes. `wanted` is the target's shape, or null if it is not known: a variable that already
+  // has this shape stays as it is.
   absl::StatusOr<VariableId> Reshape(VariableId from, const Shape& canonical, const std::string& text,
                                      const Shape* wanted);
 
-  // One of the parts of a box.
+  // A part of a box of a variable, and the source box that fills it.
   struct Part {
     Box target;
     SourceId source;
@@ -110,8 +109,8 @@ class Variables {
   StepTable steps_;
 };
 
-// Returns true for the dtypes that a mapping may cast between: plain floating point. Others lose their meaning without
-// scales (float8, float4, quantised integers) or are no weights at all.
+// Returns true for dtypes between which a mapping may cast: plain floating point. Casts of the others would be wrong
+// without scales (float8, float4, quantised integers), or they are no weights.
 bool IsCastable(DType dtype);
 std::string CastableNames();
 

@@ -44,7 +44,7 @@ void BadRequest(std::string message, FaultList& faults) {
   faults.Add({Reason::kBadRequest, "", {}, {}, {}, std::move(message)});
 }
 
-// Deep nesting would exhaust the stack of a recursive reader. No request needs more than a few levels.
+// A recursive reader would overflow the stack at deep nesting. No request needs more than a few levels.
 constexpr int kMaxDepth = 64;
 
 bool TooDeep(std::string_view text) {

@@ -47,7 +47,7 @@ std::string SummaryOf(const SavePlan& plan, MovePolicy moves) {
   const Balance balance = HeaviestOf(plan.ranks(), plan.rank_bytes());
   absl::StrAppend(&text, "heaviest: rank ", balance.rank, " with ", Size(balance.bytes),
                   absl::StrFormat(", %.3f of the mean (%s)\n", balance.ratio, Size(balance.mean)));
-  // This says why it is the heaviest: what it has to write, and which of that no other rank could write.
+  // The reason why the rank is the heaviest: its largest item, and the bytes that no other rank could write.
   const PlannedItem* largest = nullptr;
   size_t items = 0;
   for (const PlannedFileView& file : files) {

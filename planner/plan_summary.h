@@ -1,4 +1,4 @@
-// Describes plans in a few lines for people: how balanced they are, what moves, who is heaviest, and why.
+// Describes plans in a few lines for people: their balance, the moves, the heaviest ranks, and the reason.
 #ifndef CAIRN_PLANNER_PLAN_SUMMARY_H_
 #define CAIRN_PLANNER_PLAN_SUMMARY_H_
 

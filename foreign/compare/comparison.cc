@@ -36,7 +36,7 @@ uint64_t BytesOfTensor(const WholeTensor& tensor) {
   return static_cast<uint64_t>(*ElementCount(tensor.plain.shape)) * static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
 }
 
-// The tensors of one side, with the second names that the other side does not have too.
+// The tensors of one side, and those second names that the other side does not have in the same way.
 absl::StatusOr<std::map<std::string, WholeTensor>> NamesOf(const ComparedCheckpoint& side,
                                                            const ComparedCheckpoint& other) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<WholeTensor> chosen, ChooseTensors(*side.manifest, side.choice));
@@ -65,7 +65,7 @@ struct Pair {
   const WholeTensor* first = nullptr;
   const WholeTensor* second = nullptr;
   RunningDigest digest;
-  // Set from the first difference on; until then the second's digest is the first's.
+  // Set at the first difference; before it the digests of both sides are equal.
   std::unique_ptr<RunningDigest> other;
 };
 
@@ -148,7 +148,8 @@ class Comparer {
     for (const auto& pair : pairs_) {
       const auto width = static_cast<uint64_t>(BytesOf(pair->first->plain.dtype));
       const int64_t elements = *ElementCount(pair->first->plain.shape);
-      // A tensor that fits is not cut, because a permuted one would then be read in several passes.
+      // A tensor that fits into a window is not cut, because a cut tensor that is permuted would be read in several
+      // passes.
       if (filled > 0 && BytesOfTensor(*pair->first) > most - filled) CAIRN_RETURN_IF_ERROR(flush());
       for (int64_t begin = 0; begin < elements;) {
         const auto room = static_cast<int64_t>((most - filled) / width);
@@ -174,7 +175,7 @@ class Comparer {
     for (size_t i = 0; i < parts.size(); ++i) theirs[i].tensor = of_part[i]->second;
     CAIRN_RETURN_IF_ERROR(readers_[0].Read(parts, windows_[0].data()));
     CAIRN_RETURN_IF_ERROR(readers_[1].Read(theirs, windows_[1].data()));
-    // A window has at most one part of each tensor, so no two threads take one tensor.
+    // A window has at most one part of each tensor, so two threads never work on the same tensor.
     std::atomic<size_t> next{0};
     RunOnThreads(static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(options_.threads, 1)), parts.size())),
                  [&] {
@@ -201,7 +202,7 @@ class Comparer {
     if (pair.other != nullptr) pair.other->Add({theirs, elements * width});
   }
 
-  // The bytes of an object are no elements, and have no dtype.
+  // Counts differing elements of `width` bytes; for an object these are its bytes.
   static void CountDifferences(const char* ours, const char* theirs, size_t elements, size_t width, uint64_t begin,
                                ComparedName& name, DType dtype = DType::kUnspecified) {
     for (size_t i = 0; i < elements; ++i) {
@@ -230,8 +231,9 @@ class Comparer {
     return objects;
   }
 
-  // The bytes by which Cairn keeps the object, also where it was not Cairn that wrote it. Versions and other programs
-  // may spell one number in several ways (0.1, 0.10000000000000001), so both sides get the one spelling.
+  // Returns the object's canonical bytes; values of other programs are first encoded as Cairn would store them.
+  // Versions and other programs may write one number in several ways (0.1, 0.10000000000000001), so both sides are
+  // compared in canonical form.
   static absl::StatusOr<std::string> ReadObject(const Manifest& manifest, ItemReader& reader,
                                                 const ManifestObject& object) {
     CAIRN_ASSIGN_OR_RETURN(std::string bytes, reader.Read(object));

@@ -1,4 +1,4 @@
-// Compares two checkpoints tensor by tensor, whatever their layouts, and tells each tensor by a digest.
+// Compares two checkpoints tensor by tensor, whatever their layouts, and gives a digest of each tensor.
 #ifndef CAIRN_FOREIGN_COMPARE_COMPARISON_H_
 #define CAIRN_FOREIGN_COMPARE_COMPARISON_H_
 
@@ -21,7 +21,7 @@ namespace cairn {
 struct ComparedCheckpoint {
   Storage* storage = nullptr;
   const Manifest* manifest = nullptr;
-  // Chooses which names take part, and what they are made of.
+  // Chooses which names are compared, and, with a mapping, from which stored tensors each is made.
   TensorChoice choice;
 };
 
@@ -34,29 +34,30 @@ enum class Difference {
   kOnlySecond,  // the first has no such name
 };
 
-// Describes what a side has under a name.
+// The tensor or object that one side has under a name.
 struct ComparedItem {
   DType dtype = DType::kUnspecified;  // not set for an object
   Shape shape;
   uint64_t bytes = 0;
-  // The SHA-256 of the elements, row-major and without gaps, or of an object's bytes in that spelling. Empty if they
-  // were not read: they are read if both sides have the name with one dtype and shape.
+  // The SHA-256 of a tensor's elements, row-major and without gaps, or of an object's canonical bytes
+  // (CanonicalObject). Empty if the bytes were not read: they are read only if both sides have the name with the same
+  // dtype and shape.
   std::string digest;
 };
 
 struct ComparedName {
   std::string name;
   bool object = false;
-  std::optional<int> rank;  // of an object of which every rank has its own
+  std::optional<int> rank;  // set for an object of which every rank has its own
   Difference difference = Difference::kNone;
   std::optional<ComparedItem> first;
   std::optional<ComparedItem> second;
-  // If the values differ, this is how many elements do (bytes, if it is an object), and the first one, counted
-  // row-major.
+  // If the values differ: the number of elements that differ, and the row-major index of the first one. For an object
+  // these count bytes.
   uint64_t differing = 0;
   uint64_t first_differing = 0;
-  // If elements of a tensor differ, the largest absolute difference, and where it is. Nothing if each pair that differs
-  // has one NaN; those pairs are counted apart.
+  // If elements of a tensor differ: the largest absolute difference, and its row-major index. Unset if every pair that
+  // differs has a NaN on one side; `nans` counts such pairs.
   std::optional<double> largest_difference;
   uint64_t largest_at = 0;
   uint64_t nans = 0;
@@ -66,7 +67,7 @@ struct CompareOptions {
   // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
   uint64_t memory_bytes = uint64_t{1} << 30;
   int threads = 2;
-  // Called now and then with how many bytes of the first side are compared, and how many will be.
+  // Called now and then with the bytes of the first side that are compared so far, and their final number.
   std::function<void(uint64_t done, uint64_t total)> progress;
   // Called often; if it returns true the comparison ends.
   std::function<bool()> interrupted;
@@ -74,9 +75,9 @@ struct CompareOptions {
 
 // Compares bits: two NaNs are the same if their bits are, and 0.0 and -0.0 differ. Returns the tensors, then the
 // objects, each by name. Second names of tied weights count as names, unless both sides have the same one for the same
-// target. Objects are compared in the one spelling of their values (foreign/read/source/object_text.h), and so are
-// values of DCP directories, as Cairn would keep them. Every block is verified where the side has checksums. CANCELLED
-// (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
+// target. Objects are compared by their canonical bytes (CanonicalObject); values of DCP directories are first encoded
+// as Cairn would store them. Every block is verified if its side has checksums. CANCELLED (INTERRUPTED).
+// RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
 absl::StatusOr<std::vector<ComparedName>> CompareCheckpoints(const ComparedCheckpoint& first,
                                                              const ComparedCheckpoint& second,
                                                              const CompareOptions& options);

@@ -22,7 +22,8 @@ T Get(const char* from) {
   return value;
 }
 
-// Integers of 64 bits are not all numbers of float64, but their difference is rounded only once.
+// Not every integer of 64 bits is a number of float64. So the difference is computed as an integer and rounded only
+// once.
 template <typename T>
 double OfIntegers(const char* one, const char* other) {
   const T a = Get<T>(one), b = Get<T>(other);
@@ -32,7 +33,7 @@ double OfIntegers(const char* one, const char* other) {
 
 double OfNumbers(double a, double b) {
   if (std::isnan(a) && std::isnan(b)) return 0;
-  return a == b ? 0 : std::fabs(a - b);  // two equal infinities are no NaN apart
+  return a == b ? 0 : std::fabs(a - b);  // without the test, two equal infinities would give NaN
 }
 
 double OfCastable(DType dtype, const char* one, const char* other) {
@@ -50,8 +51,8 @@ double OfComplex(DType part, const char* one, const char* other) {
   return std::hypot(OfCastable(part, one, other), OfCastable(part, one + bytes, other + bytes));
 }
 
-// The formats of eight bits, by their numbers of bits and their bias (OCP 8-bit Floating Point Specification, and
-// "8-bit Numerical Formats for Deep Neural Networks" for those without infinities and negative zero).
+// Formats of eight bits, described by their numbers of bits and their bias. Sources: OCP 8-bit Floating Point
+// Specification; for those without infinities and negative zero "8-bit Numerical Formats for Deep Neural Networks".
 double NumberOfFloat8(DType dtype, uint8_t bits) {
   if (dtype == DType::kFloat8E8m0fnu) return bits == 0xff ? kNan : std::ldexp(1.0, bits - 127);
   const bool short_mantissa = dtype == DType::kFloat8E5m2 || dtype == DType::kFloat8E5m2fnuz;

@@ -13,7 +13,7 @@ namespace {
 bool IsDigit(char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }
 bool IsWord(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
 
-// What two items have in common if they may be of one group.
+// The form of an item; items of one group have equal forms.
 std::pair<DType, size_t> FormOf(const std::optional<ComparedItem>& item) {
   return item.has_value() ? std::pair(item->dtype, item->shape.size()) : std::pair(DType::kUnspecified, size_t{0});
 }

@@ -1,4 +1,4 @@
-// Puts names of a comparison together that differ in their numbers alone, as those of a model's layers do.
+// Groups the names of a comparison that differ only in their numbers, such as those of a model's layers.
 #ifndef CAIRN_FOREIGN_COMPARE_NAME_GROUPS_H_
 #define CAIRN_FOREIGN_COMPARE_NAME_GROUPS_H_
 
@@ -13,8 +13,8 @@
 
 namespace cairn {
 
-// Returns the name with '*' in the place of each number: "layers.*.w" of "layers.12.w". A number is a run of digits
-// with neither a letter nor a digit beside it.
+// Returns the name with each number replaced by '*': "layers.*.w" for "layers.12.w". A number is a run of digits with
+// neither a letter nor a digit beside it.
 std::string PatternOf(std::string_view name);
 
 // Names of one pattern that differ in the same way.

@@ -16,7 +16,7 @@ namespace {
 
 // The size of one write.
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
-// So many that the disk always has writes to do, also while some threads compute checksums.
+// Enough threads that the disk always has writes to do, even while some threads compute checksums.
 constexpr int kThreads = 4;
 
 std::vector<uint64_t> BeginsOf(const std::vector<StoredItem>& items) {
@@ -49,7 +49,7 @@ absl::Status BinStream::Append(char* bytes, uint64_t size) {
   std::memset(bytes + size, 0, padded - size);
   const size_t pieces = (padded + kPieceBytes - 1) / kPieceBytes, first = fragments_.size();
   fragments_.resize(first + pieces);
-  // Both are done to every piece, by whichever thread is free, so the disk does not wait for the checksums.
+  // Any free thread computes the checksum of a piece and writes it, so that the disk does not wait for checksums.
   std::atomic<size_t> next{0};
   Mutex mutex;
   absl::Status error;

@@ -1,4 +1,4 @@
-// Writes one bin of an attempt from its begin to its end, while its data is being made.
+// Writes one bin of an attempt from beginning to end, while its data is being produced.
 #ifndef CAIRN_FOREIGN_IMPORT_BIN_STREAM_H_
 #define CAIRN_FOREIGN_IMPORT_BIN_STREAM_H_
 
@@ -18,7 +18,6 @@
 
 namespace cairn {
 
-// Describes a bin, apart from its data.
 struct BinDescription {
   std::string directory;  // below the root: that of the attempt
   std::string name;       // without its ending
@@ -29,15 +28,17 @@ struct BinDescription {
   AliasList aliases;
 };
 
-// One thread at a time uses a stream. Whoever removes the attempt's directory removes what a stream has left there.
+// Not thread-safe. A stream that is destroyed before Finish leaves an unfinished file, which is removed with the
+// attempt's directory.
 class BinStream {
  public:
-  // Makes the file and takes the room for all of it: see Storage::Create.
+  // Makes the file and reserves its room: see Storage::Create.
   static absl::StatusOr<BinStream> Create(Storage& storage, BinDescription description);
 
   uint64_t written() const { return written_; }
   // Appends data, with direct I/O where the file system has it. All but the last piece must be a multiple of
-  // kIoAlignment, and `bytes` must be aligned to it. The buffer may be changed behind the data, up to such a multiple.
+  // kIoAlignment, and `bytes` must be aligned to it. The memory behind the data may be overwritten, up to the next such
+  // multiple.
   absl::Status Append(char* bytes, uint64_t size);
   // Writes the header, makes the file durable and gives it its name. `object_bytes` has the true lengths of the file's
   // objects, in their order.

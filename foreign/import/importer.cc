@@ -37,7 +37,7 @@ constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
 // Larger windows than this do not make an import faster, unless a tensor needs one.
 constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
 
-// Writes the bins of an attempt: while one window is written, the next one is filled.
+// Writes the bins of an attempt through two windows of memory: while one is written, the other one is filled.
 class BinsWriter {
  public:
   BinsWriter(Storage& storage, const Manifest& source, const ImportPlan& plan, ItemReader& objects,
@@ -88,7 +88,8 @@ class BinsWriter {
       for (const StoredItem& item : rank.items) largest = std::max(largest, item.bytes());
       for (const v1::PlannedFile& file : rank.part.files()) file_bytes = std::max(file_bytes, file.data_bytes());
     }
-    // A tensor that fits is not cut, because a permuted one would then be read in several passes.
+    // A tensor that fits into a window is not cut, because a cut tensor that is permuted would be read in several
+    // passes.
     const uint64_t wanted = std::min(std::max(largest, kUsualWindow), std::max(file_bytes, uint64_t{kIoAlignment}));
     return RoundUpToIo(std::min(wanted, memory / 2 - kIoAlignment));
   }
@@ -97,7 +98,7 @@ class BinsWriter {
     CAIRN_ASSIGN_OR_RETURN(BinStream stream, BinStream::Create(storage_, std::move(description)));
     std::vector<uint64_t> object_bytes;
     absl::Status status = AddItems(stream, file, object_bytes);
-    // The task under way uses the stream, whatever has become of the rest.
+    // A task that is under way uses the stream, so it must end first, even after an error.
     status.Update(background_.Wait());
     CAIRN_RETURN_IF_ERROR(status);
     return stream.Finish(object_bytes);
@@ -123,7 +124,7 @@ class BinsWriter {
     const int64_t elements = *ElementCount(tensor.plain.shape);
     const auto width = static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
     for (int64_t begin = 0; begin < elements;) {
-      // An element that does not fit whole may reach into the page behind the window.
+      // The last element may reach into the page behind the window.
       const auto room = static_cast<int64_t>((window_bytes_ - filled_ + width - 1) / width);
       const int64_t end = std::min(elements, begin + room);
       parts_.push_back({&tensor, begin, end, filled_});
@@ -151,14 +152,14 @@ class BinsWriter {
     return absl::OkStatus();
   }
 
-  // Fills the window, and has it written. Bytes behind its last whole page begin the next window, unless it is the
-  // file's `last`.
+  // Fills the window and begins to write it. Bytes behind its last whole page go to the begin of the next window,
+  // unless this window is the file's `last`.
   absl::Status Flush(BinStream& stream, bool last) {
     CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, window().data()));
     parts_.clear();
     const uint64_t size = last ? filled_ : filled_ / kIoAlignment * kIoAlignment, rest = filled_ - size;
     char* const bytes = window().data();
-    // The window before must be written before the rest goes into its memory.
+    // The previous window must be written before the rest goes into its memory.
     CAIRN_RETURN_IF_ERROR(background_.Wait());
     active_ = 1 - active_;
     std::memcpy(window().data(), bytes + size, rest);
@@ -200,7 +201,8 @@ absl::StatusOr<Manifest> ReadSource(const std::string& directory, std::vector<st
                     [&] { return ReadForeignDirectory(directory, left_out); });
 }
 
-// None of these formats has checksums. So a source that somebody writes at the same time shows only in its files.
+// None of these formats has checksums. So the only way to notice that somebody has written the source meanwhile is to
+// look at its files again.
 absl::Status CheckUnchanged(const std::string& directory, const Manifest& source) {
   CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadSource(directory));
   if (now.plan_digest == source.plan_digest) return absl::OkStatus();
@@ -262,7 +264,7 @@ class Attempt {
                                            ForShell(storage_.root()), "`. If not, import it again.")}});
   }
 
-  // Ends the attempt without a commit. The next attempt at the step removes files that cannot be removed now.
+  // Ends the attempt without a commit. If files cannot be removed now, the next attempt at the step removes them.
   void Abort(const absl::Status& error) {
     if (in_doubt_) return;
     PutOutcome put;
@@ -295,7 +297,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
   CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
   CheckpointStore checkpoints(storage, lock->began());
-  // What an earlier import left when it was killed.
+  // An earlier import that was killed may have left files.
   checkpoints.RemoveUnfinished(job, {checkpoints.ReadStep(job, step)});
   ImportReport report;
   CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));

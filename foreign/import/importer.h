@@ -1,4 +1,4 @@
-// Makes a committed checkpoint of what another program wrote.
+// Imports another program's checkpoint as a committed checkpoint.
 #ifndef CAIRN_FOREIGN_IMPORT_IMPORTER_H_
 #define CAIRN_FOREIGN_IMPORT_IMPORTER_H_
 
@@ -20,7 +20,7 @@ struct ImportOptions {
   // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
   uint64_t memory_bytes = uint64_t{1} << 30;
   int threads = 2;
-  // Called now and then, from any thread, with how many bytes of tensors are written, and how many there are.
+  // Called now and then, from any thread, with the bytes of tensors that are written so far, and their final number.
   std::function<void(uint64_t done, uint64_t total)> progress;
   // Called often; if it returns true the import ends.
   std::function<bool()> interrupted;
@@ -28,16 +28,16 @@ struct ImportOptions {
 
 struct ImportReport {
   Manifest manifest;  // of the committed checkpoint
-  // The names of values in which something is not kept but as a record that says what it was.
+  // The names of values of which some part is stored only as a description (ImportObject::opaque).
   std::vector<std::string> opaque;
-  // The names of values that the checkpoint lacks, and what they are.
+  // The names of values that were not imported, each with its type.
   std::vector<std::string> left_out;
 };
 
 // Reads `directory` (see ReadForeignDirectory) and commits it as `job`@`step` below the root. Meanwhile it holds the
 // root's lock, so no coordinator serves the root. It makes an attempt, and ends it with an outcome, by the rules of a
 // save: all files are durable before the manifest is put. If it fails, an abort record is put and the files are
-// removed. If it is killed, the next attempt at the step removes them, or the coordinator.
+// removed. If the process is killed, the files are removed by the coordinator or by the next attempt at the step.
 //
 // ALREADY_EXISTS (STEP_COMMITTED). FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root. DATA_LOSS
 // (FILE_CHANGED): the source was written anew while it was read. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (NO_SPACE,

@@ -22,14 +22,15 @@
 namespace cairn {
 namespace {
 
-// The advice of these reasons is about checkpoints of Cairn: `cairn verify` knows nothing of another library's files.
+// The usual advice for these reasons is for Cairn's own checkpoints: `cairn verify` cannot check files of another
+// library.
 absl::Status WithAdvice(const absl::Status& error) {
   const std::optional<Reason> reason = ReasonOf(error);
   if (reason != Reason::kFileMissing && reason != Reason::kFileTruncated && reason != Reason::kBadSafetensors &&
       reason != Reason::kChecksumMismatch) {
     return error;
   }
-  return WithMetadata(error, {{"next", "Take another copy of what is to be imported; nothing of it was loaded."}});
+  return WithMetadata(error, {{"next", "Use another copy of the source; nothing of it was loaded."}});
 }
 
 absl::StatusOr<Manifest> ReadOneFile(const std::string& real, std::vector<std::string>* left_out) {
@@ -59,12 +60,12 @@ absl::StatusOr<Manifest> ReadForeignDirectory(const std::string& directory, std:
   }
   const absl::StatusOr<std::string> resolved = ResolvePath(directory);
   if (!resolved.ok()) {
-    return WithMetadata(resolved.status(), {{"next", "Check the path of what is to be imported."}});
+    return WithMetadata(resolved.status(), {{"next", "Check the path of the source."}});
   }
   const std::string& real = *resolved;
   struct stat info;
   const bool file = stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-  // A hub's link has the name, and the file that it leads to has another one.
+  // In a hub's cache the link has the name of the file, and its target has another name.
   if (file && (absl::EndsWith(real, ".safetensors") || absl::EndsWith(directory, ".safetensors"))) {
     return MakeError(Reason::kBadRequest, absl::StrCat(directory, " is one file of a safetensors directory"),
                      {{"file", real}, {"next", "Give the directory that the file is in."}});

@@ -23,8 +23,8 @@ class BackgroundTask {
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Waits for the task before. Then it starts this one, or returns the error of that one. If the system refuses a
-  // thread, the task is done before this returns.
+  // Waits for the previous task. If that one has failed, it returns its error; else it starts `task`. If the system
+  // refuses a thread, the caller's thread does the task before Start returns.
   absl::Status Start(const std::function<absl::Status()>& task) {
     CAIRN_RETURN_IF_ERROR(Wait());
     auto thread = StartThread(what_, [this, task] { status_ = WithMemory(what_, task); });

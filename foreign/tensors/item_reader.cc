@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<StoredFile>> ItemReader::OpenReader(const Manifes
   OpenOptions options = {.cache = Cache::kSpare, .bytes = file.bytes()};
   if (!file.imported()) return storage_->Open(absl::StrCat(manifest_.job, "/", manifest_.path_of(file)), options);
   options.modified_ns = file.modified_ns;
-  // Whoever made the manifest has resolved the links in its names.
+  // The reader that made the manifest has resolved the links in file names.
   CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
   return everything->Open(file.name.substr(1), options);
 }
@@ -97,7 +97,7 @@ absl::Status ItemReader::ReadPart(File& file, const Part& part, StoredFile::Way 
   if (direct) CAIRN_RETURN_IF_ERROR(read(0, part.bytes));
   for (uint64_t at = 0; at < part.bytes; at += kChecksumBlockBytes) {
     const uint64_t size = std::min(kChecksumBlockBytes, part.bytes - at);
-    // What comes from the page cache is verified while the processor's cache has it.
+    // Bytes from the page cache are verified at once, while the processor's cache has them.
     if (!direct) CAIRN_RETURN_IF_ERROR(read(at, size));
     CAIRN_RETURN_IF_ERROR(Verify(file, part, at, to + at, size));
     if (copied != nullptr) std::memcpy(copied + at, to + at, size);

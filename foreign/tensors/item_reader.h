@@ -17,12 +17,12 @@
 
 namespace cairn {
 
-// Reads items of files: what the page cache has from there, and the rest past it. From the first read of a file on, it
-// keeps the file open and its block checksums (4 bytes for each MiB). Thread-safe.
+// Reads items of files. Bytes that the page cache has come from there, the others are read past it. After the first
+// read of a file it keeps the file open and its block checksums in memory (4 bytes for each MiB). Thread-safe.
 class ItemReader {
  public:
-  // A read past the page cache is made of whole blocks. So it needs memory of its own, aligned to kIoAlignment, where
-  // the place that the bytes are for is not: that many bytes of it.
+  // Returns the size of the scratch memory for a read of `bytes`; both in bytes. Scratch memory must be aligned to
+  // kIoAlignment. A read past the page cache needs it, because such a read takes whole blocks into aligned memory.
   static constexpr uint64_t ScratchBytes(uint64_t bytes) { return bytes + 2 * kReadAlignment; }
 
   // Both must outlive it. `storage` may be null if all files are imported ones.
@@ -33,11 +33,11 @@ class ItemReader {
   // (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS, CHECKSUM_MISMATCH): names file, offset and tensor. UNAVAILABLE
   // (STORAGE_ERROR).
   absl::Status Read(const ManifestShard& shard, uint64_t begin, uint64_t bytes, std::byte* to, std::byte* scratch);
-  // Reads them into `scratch`, and returns where they begin there. Fails alike.
+  // Reads the same bytes into `scratch`, and returns the address at which they begin. Fails as Read.
   absl::StatusOr<const std::byte*> ReadInto(const ManifestShard& shard, uint64_t begin, uint64_t bytes,
                                             std::byte* scratch);
 
-  // Reads an object's true bytes. Fails as the other Read does.
+  // Reads an object's bytes, without the padding behind them. Fails as the other Read does.
   absl::StatusOr<std::string> Read(const ManifestObject& object);
 
  private:
@@ -47,7 +47,6 @@ class ItemReader {
     std::unique_ptr<StoredFile> reader;
     std::vector<std::vector<uint32_t>> blocks;  // by item
   };
-  // A part of an item.
   struct Part {
     const std::string& name;  // of the tensor or object
     uint32_t item = 0;
@@ -62,7 +61,7 @@ class ItemReader {
   absl::StatusOr<std::unique_ptr<StoredFile>> OpenReader(const ManifestFile& file);
   absl::Status ReadHeader(const ManifestFile& file, File& opened);
   Part PartOf(const ManifestShard& shard, uint64_t begin, uint64_t bytes) const;
-  // Reads a part to `to`. If `copied` is not null, the part is then copied there, block by block as it is verified.
+  // Reads a part to `to`. If `copied` is not null, each block is copied there as soon as it is verified.
   absl::Status ReadPart(File& file, const Part& part, StoredFile::Way way, std::byte* to, bool in_place,
                         std::byte* copied);
   // Compares the checksum of a block of an item, at `at` of the part.

@@ -1,4 +1,5 @@
-// Reads parts of whole tensors into memory: from the shards they are made of, permuted and cast on the way.
+// Reads parts of whole tensors into memory. It takes the elements from the stored shards, and permutes and casts them
+// as the mapping says.
 #ifndef CAIRN_FOREIGN_TENSORS_TENSOR_READER_H_
 #define CAIRN_FOREIGN_TENSORS_TENSOR_READER_H_
 
@@ -20,7 +21,7 @@
 
 namespace cairn {
 
-// Elements [begin, end) of one tensor, counted row-major, which go to byte `at` of a window.
+// The elements [begin, end) of one tensor, counted row-major. They are written at byte `at` of a window.
 struct TensorPart {
   const WholeTensor* tensor = nullptr;
   int64_t begin = 0;
@@ -43,13 +44,12 @@ class TensorReader {
   // Returns how much memory the reader itself takes.
   uint64_t buffer_bytes() const;
 
-  // Fills a window. Bytes that no part covers are left as they are. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED
-  // (MEMORY_LIMIT). Otherwise it fails as ItemReader does.
+  // Writes the parts into `window`. Bytes of the window that no part covers stay as they are. CANCELLED (INTERRUPTED).
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT). Otherwise it fails as ItemReader does.
   absl::Status Read(std::span<const TensorPart> parts, char* window);
 
  private:
   using PlacedOverlaps = std::vector<std::pair<Overlap, uint64_t>>;  // with the place of their part in the window
-  // One part of a stored shard.
   struct Task {
     const ManifestShard* shard;
     uint64_t begin;

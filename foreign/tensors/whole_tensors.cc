@@ -24,7 +24,7 @@ bool Matches(const std::vector<std::string>& patterns, std::string_view name) {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// Returns a tensor that is a stored one as it is.
+// Returns the unchanged stored tensor as an output.
 WholeTensor Unchanged(const Manifest& manifest, uint32_t number, const std::string& name) {
   const ManifestTensor& stored = manifest.tensors[number];
   WholeTensor tensor;
@@ -56,7 +56,7 @@ absl::StatusOr<DType> DtypeOf(const aoa::MappedState& mapped, const aoa::Output&
   return *dtype;
 }
 
-// Makes the outputs of a mapping, and the optimizer states that follow them.
+// Makes the outputs of a mapping, and the optimizer states of these outputs.
 class MappedTensors {
  public:
   MappedTensors(const Manifest& manifest, const TensorChoice& choice) : manifest_(manifest), choice_(choice) {
@@ -99,7 +99,7 @@ class MappedTensors {
     return found == sources_.end() ? kNone : found->second;
   }
 
-  // Returns the names of the stored tensors that an output is made of, if they have this suffix too; each once.
+  // Returns the names, with this suffix, of the stored tensors from which an output is made; each once.
   std::vector<std::string> SourcesOf(const aoa::MappedState& mapped, const aoa::Output& output,
                                      std::string_view suffix) const {
     std::vector<std::string> names;
@@ -112,7 +112,7 @@ class MappedTensors {
     return names;
   }
 
-  // Returns true if an output is one whole source as it is.
+  // Returns true if an output is one whole, unchanged source.
   static bool IsWholeSource(const aoa::MappedState& mapped, const aoa::Output& output) {
     const auto slices = mapped.variables().slices(output.variable);
     if (slices.size() != 1 || slices[0].chain != aoa::kNoSteps) return false;
@@ -128,15 +128,15 @@ class MappedTensors {
     const bool whole = IsWholeSource(mapped, output);
     const bool untouched = whole && mapped.variables().source(slices[0].source).name == output.name;
     if (!aoa::SplitStateKey(plain.name).suffix.empty()) {
-      if (untouched) return absl::OkStatus();  // it is a state of another weight, and has states of its own
+      if (untouched) return absl::OkStatus();  // the states belong to another weight
       return MakeError(Reason::kMappingUnknownName,
                        absl::StrCat("'", plain.name, "' is the name of an optimizer state; a mapping gives names of ",
                                     "weights, and their optimizer states follow"),
                        {{"tensor", plain.name}});
     }
-    // If only states of a weight are stored, a mapping knows the weight nevertheless.
+    // A mapping knows a weight even if only states of it are stored.
     if (!slices.empty() && SourcesOf(mapped, output, "").empty()) return absl::OkStatus();
-    // This is a second name about which no statement says anything.
+    // A second name that occurs in no statement.
     if (untouched && second_names_.contains(plain.name)) return absl::OkStatus();
     const auto shape = mapped.variables().shape(output.variable);
     plain.shape.assign(shape.begin(), shape.end());
@@ -151,7 +151,8 @@ class MappedTensors {
     PlainTensor plain;
     plain.name = absl::StrCat(View(mapped.Text(output.name)), View(suffix));
     const ManifestTensor& first = manifest_.tensors[Stored(sources.front())];
-    // A state of another shape than its weight, which only looks like one by its name, may have another name too.
+    // The output is one whole source, so the state only gets the new name. This also renames a tensor that has the name
+    // of a state but another shape than the weight.
     if (IsWholeSource(mapped, output)) return Add(Unchanged(manifest_, Stored(sources.front()), plain.name));
     plain.dtype = first.dtype;
     for (const std::string& name : sources) {
@@ -188,7 +189,7 @@ class MappedTensors {
     return absl::OkStatus();
   }
 
-  // Finds what a tensor whose name, dtype and shape are known is made of.
+  // Finds the sources of a tensor whose name, dtype and shape are known.
   absl::StatusOr<WholeTensor> Resolved(const aoa::MappedState& mapped, PlainTensor plain) const {
     const Box whole = WholeBox(plain.shape);
     std::vector<std::string> missing;

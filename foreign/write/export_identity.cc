@@ -13,7 +13,7 @@ void AddAll(const std::vector<std::string>& texts, Digester& digester) {
   for (const std::string& text : texts) digester.Add(text);
 }
 
-// A step that was saved again, after a deletion, has other checksums or another time.
+// If a step was deleted and saved again, its checksums or its time differ.
 void AddSource(const Manifest& manifest, Digester& digester) {
   digester.Add(manifest.job).Add(static_cast<uint64_t>(manifest.step)).Add(manifest.attempt);
   digester.Add(static_cast<uint64_t>(absl::ToUnixNanos(manifest.commit_time))).Add(manifest.plan_digest);

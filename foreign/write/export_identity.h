@@ -1,4 +1,4 @@
-// Says what an export writes, so that one which was broken off can go on.
+// Identifies the output of an export, so that an export which was interrupted can be continued.
 #ifndef CAIRN_FOREIGN_WRITE_EXPORT_IDENTITY_H_
 #define CAIRN_FOREIGN_WRITE_EXPORT_IDENTITY_H_
 
@@ -10,8 +10,8 @@
 
 namespace cairn {
 
-// Returns 32 hexadecimal digits. Two exports have the same only if they come from the same bytes, by the same options,
-// in the same form ("huggingface"), and by the same version of Cairn: then their files are the same too.
+// Returns 32 hexadecimal digits. Two exports have the same identity only if the checkpoint's bytes, the options, the
+// form ("huggingface") and the version of Cairn are the same. Then their files are the same too.
 std::string ExportIdentity(const Manifest& manifest, const ExportOptions& options, std::string_view form);
 
 }  // namespace cairn

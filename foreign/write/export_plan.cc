@@ -103,7 +103,7 @@ absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const Export
   for (size_t f = 0; f < plan.files.size(); ++f) {
     ExportFile& file = plan.files[f];
     file.name = absl::StrFormat("model-%05d-of-%05d.safetensors", f + 1, plan.files.size());
-    // Wide elements come first, so that all elements are aligned.
+    // Tensors with wide elements come first, so that all elements are aligned.
     std::stable_sort(file.pieces.begin(), file.pieces.end(), [&](const ExportPiece& a, const ExportPiece& b) {
       return BytesOf(plan.tensors[a.tensor].plain.dtype) > BytesOf(plan.tensors[b.tensor].plain.dtype);
     });

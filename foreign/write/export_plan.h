@@ -1,5 +1,4 @@
-// Plans what an export writes: whole tensors, the files that hold them, and the parts of the checkpoint that they are
-// made of.
+// Plans an export: the whole tensors, the stored tensors from which each is made, and the files that will hold them.
 #ifndef CAIRN_FOREIGN_WRITE_EXPORT_PLAN_H_
 #define CAIRN_FOREIGN_WRITE_EXPORT_PLAN_H_
 
@@ -44,26 +43,27 @@ struct ExportPlan {
   std::vector<ExportFile> files;
   std::string index_name;              // the file that is written last: "model.safetensors.index.json"
   std::string index;                   // its bytes
-  std::vector<ModelFile> model_files;  // to be copied; whoever wants some adds them to the plan
-  uint64_t total_bytes = 0;            // those of the tensors
+  std::vector<ModelFile> model_files;  // files to be copied; the caller adds them to the plan
+  uint64_t total_bytes = 0;            // bytes of all tensors
 };
 
 // What the files of an export can hold.
 struct ExportFormat {
-  std::string_view library;  // who reads them, for errors
+  std::string_view library;  // the library that reads the files, for errors
   std::function<bool(DType, const Shape&)> knows;
   // Says whether tensors of this dtype go into files of their own.
   std::function<bool(DType)> apart;
 };
 
-// Chooses the tensors and deals them out to files, in the natural order of their names ("layers.2" before "layers.10"),
-// so a file holds neighbouring layers; files of tensors that go apart come last. The files have no names yet, and
-// nothing stands between their tensors. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to export. UNIMPLEMENTED
-// (UNSUPPORTED): the format does not know a tensor's dtype. Also fails as ChooseTensors does.
+// Chooses the tensors and distributes them over files in the natural order of their names ("layers.2" before
+// "layers.10"), so that a file holds neighbouring layers. Files of tensors for which `apart` returns true come last.
+// The files have no names yet, and nothing stands between their tensors. INVALID_ARGUMENT (BAD_REQUEST): nothing is
+// left to export. UNIMPLEMENTED (UNSUPPORTED): the format does not know a tensor's dtype. Also fails as ChooseTensors
+// does.
 absl::StatusOr<ExportPlan> DealOut(const Manifest& manifest, const ExportOptions& options, const ExportFormat& format);
 
-// Plans safetensors files and their index, from its arguments alone. Tensors whose dtypes earlier releases of
-// safetensors refuse have files of their own, so that these can read all others. Fails as DealOut.
+// Plans safetensors files and their index, from its arguments alone. Tensors with a dtype that earlier releases of
+// safetensors refuse go into files of their own, so that those releases can read the other files. Fails as DealOut.
 absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options);
 
 // Compares numbers within names by their value: "a2" < "a10".

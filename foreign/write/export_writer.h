@@ -1,4 +1,4 @@
-// Does for an export what is the same whatever the form of its files.
+// The part of an export that is the same for all forms of files.
 #ifndef CAIRN_FOREIGN_WRITE_EXPORT_WRITER_H_
 #define CAIRN_FOREIGN_WRITE_EXPORT_WRITER_H_
 
@@ -24,7 +24,7 @@ struct WriteExportOptions {
   // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
   uint64_t memory_bytes = uint64_t{1} << 30;
   int threads = 2;
-  // Called now and then, from any thread, with how many bytes of tensors are written.
+  // Called now and then, from any thread, with the bytes of tensors that are written so far.
   std::function<void(uint64_t)> progress;
   // Called often; if it returns true the export ends.
   std::function<bool()> interrupted;
@@ -37,17 +37,16 @@ class ExportWriter {
   ExportWriter(Storage& storage, const Manifest& manifest, const std::string& directory,
                const WriteExportOptions& options);
 
-  // Opens the directory, as OutputDirectory::Open does, lets `write` write all files, and gives these their names.
-  // Returns how many of them an earlier export had finished. If it fails, what Abandon says stays.
-  // CANCELLED (INTERRUPTED).
+  // Opens the directory (OutputDirectory::Open), calls `write`, which writes all files, and gives the files their
+  // names. Returns how many files an earlier export had finished. After an error, finished files may stay: see
+  // OutputDirectory::Abandon. CANCELLED (INTERRUPTED).
   absl::StatusOr<size_t> Run(const std::function<bool(std::string_view name)>& is_output,
                              const std::function<absl::Status()>& write);
 
-  // The rest is for `write`. Allocate comes first: `largest_part` should have room in a window, and no window is larger
-  // than `largest_file`.
+  // The methods below are for `write`. Allocate must be called first; its arguments are those of WindowSizes.
   absl::Status Allocate(uint64_t largest_part, uint64_t largest_file);
-  // Writes a file of `bytes` bytes by `fill`, which gives all of them to the stream. If an earlier export has finished
-  // the file, it only checks that, and counts its `tensor_bytes` as done.
+  // Writes a file of `bytes` bytes: `fill` gives all of them to stream(). If an earlier export has finished the file,
+  // it only checks the file, and counts `tensor_bytes` as written.
   absl::Status WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,
                          const std::function<absl::Status()>& fill);
   // Counts bytes of tensors as written.

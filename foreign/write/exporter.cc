@@ -16,7 +16,8 @@ class Exporter {
   absl::Status WriteFiles() {
     uint64_t largest_file = 0;
     for (const ExportFile& file : plan_.files) largest_file = std::max(largest_file, file.bytes());
-    // A tensor that fits is not cut, because a permuted one would then be read in several passes.
+    // A tensor that fits into a window is not cut, because a cut tensor that is permuted would be read in several
+    // passes.
     uint64_t largest_tensor = 0;
     for (const WholeTensor& tensor : plan_.tensors) largest_tensor = std::max(largest_tensor, BytesOf(tensor));
     CAIRN_RETURN_IF_ERROR(writer_.Allocate(largest_tensor, largest_file));
@@ -86,7 +87,7 @@ class Exporter {
   const ExportPlan& plan_;
   ExportWriter& writer_;
   WindowStream& stream_;
-  // The window has room for these, which are still to be read.
+  // The parts that are still to be read; the window has room for them.
   std::vector<TensorPart> parts_;
   uint64_t tensor_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// Finds the files that a model of Hugging Face has beside its weights.
+// Finds the files of a Hugging Face model that are not its weights.
 #ifndef CAIRN_FOREIGN_WRITE_MODEL_FILES_H_
 #define CAIRN_FOREIGN_WRITE_MODEL_FILES_H_
 

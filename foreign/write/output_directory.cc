@@ -33,12 +33,12 @@ namespace {
 constexpr std::string_view kTemporaryPrefix = ".tmp-export-";
 constexpr std::string_view kFinishedPrefix = ".tmp-export-done-";
 constexpr size_t kCopiedBytes = size_t{1} << 20;
-// A finished file is read by so many threads, in such pieces.
+// A finished file is read by kThreads threads, in pieces of this many bytes.
 constexpr int kThreads = 2;
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 constexpr size_t kChecksumDigits = 8;
 
-// A checkpoint of one library beside that of another is read as either, by chance.
+// If checkpoints of two libraries are in one directory, it depends on chance which one is read.
 bool IsOfACheckpoint(std::string_view name) {
   for (const std::string_view ending :
        {".safetensors", ".safetensors.index.json", ".distcp", ".metadata", ".snapshot_metadata"}) {
@@ -47,7 +47,7 @@ bool IsOfACheckpoint(std::string_view name) {
   return false;
 }
 
-// What the temporary name of a finished file says; views into that name.
+// The parts of the temporary name of a finished file; views into that name.
 struct FinishedName {
   std::string_view identity;
   uint32_t crc32c = 0;
@@ -126,8 +126,7 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   if (RetryInterrupted([&] { return mkdir(path_.c_str(), 0755); }) == 0) {
     made_directory_ = true;
   } else if (errno == ENOENT) {
-    // The parent directory is not made too: otherwise, if a mount were missing, the export would fill the disk below
-    // it.
+    // The parent directory is not made: if a mount were missing, the export would fill the disk below the mount point.
     return MakeError(Reason::kBadRequest, absl::StrCat("the directory above ", path_, " does not exist"),
                      {{"file", path_}, {"next", "Make that directory, or correct --to."}});
   } else if (errno != EEXIST) {
@@ -140,16 +139,16 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_->List(""));
   std::vector<std::string> temporaries;
   for (const auto& [name, is_directory] : entries) {
-    // Whoever wrote this would hold the lock if it were alive.
+    // The writer of this file has ended, because it would hold the lock.
     if (locked_ && name.starts_with(kTemporaryPrefix)) temporaries.push_back(name);
   }
   const std::vector<std::string> useless = FindFinished(temporaries);
   for (const auto& [name, is_directory] : entries) {
     if (name.starts_with(kTemporaryPrefix) || (!IsOfACheckpoint(name) && !is_output(name))) continue;
-    // An export that was killed while it gave names has given this one.
+    // An export that was killed while it published has given the file this name.
     if (const auto found = found_.find(name); found != found_.end() && IsSameFile(name, found->second.temporary))
       continue;
-    keep_finished_ = true;  // they are not what is in the way
+    keep_finished_ = true;  // finished files do not cause this error
     RemoveSecondNames(temporaries);
     return MakeError(Reason::kOutputExists,
                      absl::StrCat(path_, " holds ", name, " already; export into an empty directory"),
@@ -174,8 +173,8 @@ std::vector<std::string> OutputDirectory::FindFinished(const std::vector<std::st
   return others;
 }
 
-// All files of an export have been given their names before the first temporary name goes. So if all that are left of
-// an export have their names too, it was killed after it was complete.
+// An export removes its temporary names only after all files have their final names. So if all remaining temporary
+// files of an export have final names too, the export was complete when it was killed.
 void OutputDirectory::RemoveSecondNames(const std::vector<std::string>& temporaries) {
   std::map<std::string_view, std::vector<std::string>> complete;  // by identity; empty if the export is not complete
   for (const std::string& temporary : temporaries) {
@@ -201,7 +200,7 @@ absl::Status OutputDirectory::Lock() {
   }
   // Some file systems do not lock directories.
   if (errno != EWOULDBLOCK) return absl::OkStatus();
-  return MakeError(Reason::kOutputExists, absl::StrCat("another export fills ", path_), {{"file", path_}});
+  return MakeError(Reason::kOutputExists, absl::StrCat("another export is writing into ", path_), {{"file", path_}});
 }
 
 absl::StatusOr<bool> OutputDirectory::TakeFinished(const std::string& name, uint64_t bytes,
@@ -214,7 +213,8 @@ absl::StatusOr<bool> OutputDirectory::Take(const std::string& name, uint64_t byt
   const auto at = found_.find(name);
   if (at == found_.end()) return false;
   const Found& found = at->second;
-  // Whoever has written to it since, or a disk that lost some of it, left its name as it was.
+  // The name does not prove the content: somebody may have written to the file since, or the disk may have lost a part
+  // of it.
   std::optional<uint32_t> checksum;
   if (found.bytes == bytes && found.crc32c == crc32c.value_or(found.crc32c)) {
     CAIRN_ASSIGN_OR_RETURN(checksum, WithMemory("to check a file that is finished", [&] {
@@ -223,9 +223,9 @@ absl::StatusOr<bool> OutputDirectory::Take(const std::string& name, uint64_t byt
   }
   const bool whole = checksum == found.crc32c;
   if (!whole && IsSameFile(name, found.temporary)) {
-    keep_finished_ = true;  // the others are not what is in the way
+    keep_finished_ = true;  // the other files do not cause this error
     return MakeError(Reason::kOutputExists,
-                     absl::StrCat(PathOf(name), " is not what the export that was broken off has written"),
+                     absl::StrCat(PathOf(name), " has other bytes than the interrupted export has written"),
                      {{"file", PathOf(name)}, {"next", "Move that file away, and run the same command again."}});
   }
   if (whole) {
@@ -312,13 +312,13 @@ absl::Status OutputDirectory::Copy(const std::string& name, const std::string& s
 absl::Status OutputDirectory::Publish() {
   for (size_t i = 0; i < files_.size(); ++i) {
     const auto& [temporary, name, finished] = files_[i];
-    // Temporary names must be durable before the first file has its name: after a power cut, the same export knows by
-    // them that the file is its own. The files before the last one must be durable before that one has its name.
+    // Temporary names must be durable before the first file gets its name: after a power cut they show the same export
+    // that the file is its own. The names of all other files must be durable before the last file gets its name.
     if (i == 0 || i + 1 == files_.size()) CAIRN_RETURN_IF_ERROR(SyncDirectory());
-    // The name must not replace something that has come meanwhile.
+    // It must not replace a file that somebody has made meanwhile.
     const int error = LinkNoReplace(fd_.get(), temporary, name);
     if (error == EEXIST && !IsSameFile(temporary, name)) {
-      return MakeError(Reason::kOutputExists, absl::StrCat(PathOf(name), " has come to be there meanwhile"),
+      return MakeError(Reason::kOutputExists, absl::StrCat(PathOf(name), " was made by another program meanwhile"),
                        {{"file", PathOf(name)}});
     }
     if (error != 0 && error != EEXIST) return ErrnoError(error, "link", PathOf(name));
@@ -329,17 +329,17 @@ absl::Status OutputDirectory::Publish() {
     const UniqueFd parent(openat(fd_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!parent.valid() || Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", path_);
   }
-  // Only now do the temporary names go, so an export that is killed before goes on with its files.
+  // Temporary names are removed only now, so that an export that is killed earlier can be continued.
   done_ = true;
   published_.clear();
   return RemoveTemporaryNames();
 }
 
-// Each is a second name of a file that is complete. Nobody would look for one that is left.
+// Each temporary name is a second name of a published file. If one stays, nothing removes it later.
 absl::Status OutputDirectory::RemoveTemporaryNames() {
   absl::Status left;
   for (const File& file : files_) {
-    // The name is gone where the file system has no links.
+    // If the file system has no links, the file was renamed, so the name is gone already.
     const auto remove = [&] { return UnlinkIn(fd_.get(), file.temporary) == 0 || errno == ENOENT; };
     if (remove() || remove() || !left.ok()) continue;
     const std::string path = PathOf(file.temporary);
@@ -352,7 +352,7 @@ absl::Status OutputDirectory::RemoveTemporaryNames() {
 }
 
 absl::Status OutputDirectory::Abandon(const absl::Status& error) {
-  if (done_) return error;  // only second names are left
+  if (done_) return error;  // the export is complete; only temporary names are left
   const bool may_pass = absl::IsCancelled(error) || absl::IsResourceExhausted(error) || absl::IsUnavailable(error);
   const auto finished =
       static_cast<size_t>(std::count_if(files_.begin(), files_.end(), [](const File& file) { return file.finished; }) +

@@ -1,6 +1,6 @@
-// A directory that an export fills: its files get their names when all of them are durable. An export that was broken
-// off goes on where it was, because a finished file stays under a temporary name that says which export it is of, and
-// which bytes it has.
+// The directory into which an export writes. Files get their names when all of them are durable. An export that was
+// interrupted can be continued: each finished file stays under a temporary name, which has the identity of the export
+// and a checksum of the bytes.
 #ifndef CAIRN_FOREIGN_WRITE_OUTPUT_DIRECTORY_H_
 #define CAIRN_FOREIGN_WRITE_OUTPUT_DIRECTORY_H_
 
@@ -21,7 +21,7 @@
 
 namespace cairn {
 
-// Nothing of the files is left behind unless Publish has succeeded or Abandon says so. Not thread-safe.
+// The destructor removes the files, unless Publish has succeeded or Abandon has kept them. Not thread-safe.
 class OutputDirectory {
  public:
   // `identity` is hexadecimal. Two exports have the same one only if they write the same bytes into files of the same
@@ -31,35 +31,37 @@ class OutputDirectory {
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
 
-  // Makes the directory if it is not there, but not those above it. Until this object is gone, no other export can open
-  // the directory, where its file system has locks; and what another export has left there is removed. ALREADY_EXISTS
-  // (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or one for whose name `is_output`
-  // returns true; or another export fills it. Then nothing is removed that an export could go on with.
+  // Makes the directory if it is not there, but not those above it. Locks the directory against other exports until
+  // this object is destroyed, if its file system has locks. Removes files that an export of another identity has left
+  // there. ALREADY_EXISTS (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or a file for
+  // whose name `is_output` returns true; or another export is writing there. Then no file is removed with which an
+  // export could be continued.
   absl::Status Open(const std::function<bool(std::string_view name)>& is_output);
 
-  // Returns true if an earlier export of this identity has finished the file, with so many bytes. It needs not be
-  // created then. All of it is read: one whose bytes are not those that were written is removed. CANCELLED
-  // (INTERRUPTED): `interrupted`, which may be null, returned true. ALREADY_EXISTS (OUTPUT_EXISTS): such a file has its
-  // final name too.
+  // Returns true if an earlier export of this identity has finished the file with this length in bytes, so that it need
+  // not be created. It reads the whole file, and removes the file if its checksum is wrong. CANCELLED (INTERRUPTED):
+  // `interrupted`, which may be null, returned true. ALREADY_EXISTS (OUTPUT_EXISTS): the checksum is wrong, and the
+  // file has its final name already.
   absl::StatusOr<bool> TakeFinished(const std::string& name, uint64_t bytes, const std::function<bool()>& interrupted);
   // Makes a new file under a temporary name, and reserves its room. RESOURCE_EXHAUSTED (NO_SPACE).
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes);
   // If direct I/O has begun for the file (direct_io.h), all numbers are multiples of kIoAlignment. Thread-safe.
   absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) const;
-  // Makes all of the file durable. From now on another export of this identity may take it over. `crc32c` is of the
-  // bytes that it was given.
+  // Makes all of the file durable. From now on a later export of this identity may take it over (TakeFinished).
+  // `crc32c` is that of the bytes that Write was given.
   absl::Status Finish(int fd, const std::string& name, uint32_t crc32c);
-  // Makes a small file, or takes it over if an earlier export has made the same one. ALREADY_EXISTS (OUTPUT_EXISTS): it
-  // made another one, which has its final name.
+  // Makes a small file, or takes it over if an earlier export has made the same one. ALREADY_EXISTS (OUTPUT_EXISTS):
+  // the earlier export has made a file with other bytes, which has its final name.
   absl::Status Add(const std::string& name, std::string_view bytes);
-  // Makes such a file, which has what the file at `source` has.
+  // Does the same with the bytes of the file at `source`.
   absl::Status Copy(const std::string& name, const std::string& source);
 
-  // Gives the files their names, in the order in which they were created. The last one gets its name when those of all
-  // others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): a name has come to be taken meanwhile. UNAVAILABLE
-  // (STORAGE_ERROR): all is complete, and a temporary name cannot be removed.
+  // Gives the files their names, in the order in which they were created. The last file gets its name when the names of
+  // all others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): somebody else has made a file of that name meanwhile.
+  // UNAVAILABLE (STORAGE_ERROR): the export is complete, but a temporary name cannot be removed.
   absl::Status Publish();
-  // The export has failed. If the same command may succeed later, finished files stay, and the returned error says so.
+  // Must be called when the export has failed with `error`. If the same command may succeed later, finished files stay,
+  // and the returned error says so.
   absl::Status Abandon(const absl::Status& error);
 
  private:
@@ -76,9 +78,9 @@ class OutputDirectory {
   };
 
   std::string PathOf(const std::string& name) const;
-  // Keeps in mind the files that may be taken over; returns the other temporary names.
+  // Puts the files that may be taken over into `found_`; returns the other temporary names.
   std::vector<std::string> FindFinished(const std::vector<std::string>& temporaries);
-  // Removes what an export has left that was killed when it was complete.
+  // Removes the temporary names of an export that was killed after its files had their final names.
   void RemoveSecondNames(const std::vector<std::string>& temporaries);
   // If `crc32c` is given, the file must have it.
   absl::StatusOr<bool> Take(const std::string& name, uint64_t bytes, std::optional<uint32_t> crc32c,

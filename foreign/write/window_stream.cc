@@ -25,7 +25,7 @@ constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
 constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
 // The size of one write.
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
-// So many that the disk always has writes to do.
+// Enough threads that the disk always has writes to do.
 constexpr int kThreads = 2;
 
 }  // namespace
@@ -40,7 +40,7 @@ uint64_t WindowBytes(const WindowSizes& sizes) {
 
 absl::Status WindowStream::Allocate(uint64_t window_bytes) {
   return WithMemory(absl::StrCat("for two buffers of ", window_bytes, " bytes; lower --memory"), [&] {
-    // The part of a window that is no whole block begins the next one.
+    // Bytes of a window behind its last whole block go to the begin of the next window.
     for (AlignedBuffer& window : windows_) window = AlignedBuffer(window_bytes + kIoAlignment);
     return absl::OkStatus();
   });
@@ -51,14 +51,14 @@ void WindowStream::Begin(int fd, std::string name, uint64_t bytes) {
   name_ = std::move(name);
   origin_ = filled_ = 0;
   crc32c_ = 0;
-  // A smaller file has no block that could be tried.
+  // A smaller file has no whole block to try direct I/O with.
   if (bytes >= kIoAlignment) BeginDirectIo(fd);
 }
 
 absl::Status WindowStream::Flush() {
   const char* const bytes = data();
   const uint64_t offset = origin_, size = filled_ / kIoAlignment * kIoAlignment, rest = filled_ - size;
-  // The window before must be written before the rest goes into its memory.
+  // The previous window must be written before the rest goes into its memory.
   CAIRN_RETURN_IF_ERROR(background_.Wait());
   active_ = 1 - active_;
   std::memcpy(data(), bytes + size, rest);

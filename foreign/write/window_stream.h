@@ -13,15 +13,16 @@
 
 namespace cairn {
 
-// However little memory is allowed, a window has this much, if a file is as large.
+// A window has at least this many bytes, or as many as the largest file if that is smaller, however little memory is
+// allowed.
 inline constexpr uint64_t kSmallestWindowBytes = uint64_t{16} << 20;
 
-// Holds all that the size of the windows follows from.
+// The sizes, in bytes, from which the size of a window follows.
 struct WindowSizes {
-  uint64_t memory_bytes = 0;  // for everything
-  uint64_t reader_bytes = 0;  // of these, what the reader takes
-  uint64_t largest_part = 0;  // should have room in a window
-  uint64_t largest_file = 0;  // no window is larger
+  uint64_t memory_bytes = 0;  // for the whole export
+  uint64_t reader_bytes = 0;  // the part of it that the reader takes
+  uint64_t largest_part = 0;  // a window should have room for the largest part
+  uint64_t largest_file = 0;  // a window is not larger than the largest file
 };
 
 // Returns how large each of the two windows is: at least 4 KiB.
@@ -40,22 +41,24 @@ class WindowStream {
   // Begins a new file of `bytes` bytes, all of which are written in their order.
   void Begin(int fd, std::string name, uint64_t bytes);
 
-  // The active window: filled() bytes at data() are the file's from origin() on, and room() more may follow.
+  // The active window holds filled() bytes at data(), which belong at origin() of the file. room() more bytes fit into
+  // it.
   char* data() { return windows_[active_].data(); }
   uint64_t origin() const { return origin_; }
   uint64_t filled() const { return filled_; }
   uint64_t room() const { return windows_[active_].size() - filled_; }
-  // Takes `bytes` more bytes as filled, which stand at data() + filled() when the next Flush or End is called.
+  // Counts `bytes` more bytes as filled. The caller must have written them, at data() + filled() of before the call,
+  // when it calls Flush or End.
   void Grow(uint64_t bytes) { filled_ += bytes; }
 
-  // Has the window written while the next one is filled. Afterwards room() is at least the size of a window. Fails as
-  // OutputDirectory::Write does, for what was given to be written by this call or an earlier one.
+  // Begins to write the active window to the file, and makes the other window active. Afterwards room() is at least the
+  // size of a window. Fails as OutputDirectory::Write does, also for writes of earlier calls.
   absl::Status Flush();
 
   // Writes the rest of the file, and returns when all of it is written. Fails as Flush does.
   absl::Status End();
 
-  // Returns the CRC32C of the file that has ended: of what was to be written, whatever the disk made of it.
+  // Returns the CRC32C of the file that has ended, computed from the bytes in memory and not from the disk.
   uint32_t crc32c() const { return crc32c_; }
 
  private:
@@ -68,7 +71,8 @@ class WindowStream {
   std::string name_;
   uint64_t origin_ = 0;  // a multiple of kIoAlignment
   uint64_t filled_ = 0;
-  uint32_t crc32c_ = 0;                              // of what was written; the task's while one is under way
+  // Of the bytes written so far; used by the task while one is under way.
+  uint32_t crc32c_ = 0;
   BackgroundTask background_{"to write an export"};  // destroyed first: its task uses the rest
 };
 

@@ -1,4 +1,4 @@
-// Finds where layouts disagree, which is reported once for each name, and which tensor an alias means.
+// Finds disagreements between layouts, each reported once for a name, and the tensor that each alias means.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -17,8 +17,7 @@ void LayoutSet::Reader::Finish() {
 }
 
 void LayoutSet::Reader::FinishConflicts() {
-  // Equal disagreements of many schemas are one fault. A tensor in which both the dtype and the shape differ is
-  // reported for both.
+  // Equal disagreements of many schemas are one fault. If both dtype and shape of a tensor differ, both are reported.
   std::map<std::pair<uint32_t, std::string>, std::vector<int>> ranks_by_conflict;
   std::map<std::pair<uint32_t, std::string>, Reason> reasons;
   for (const Conflict& conflict : conflicts_) {
@@ -107,9 +106,10 @@ void LayoutSet::Reader::FinishNames() {
 }
 
 void LayoutSet::Reader::FinishAliases() {
-  std::map<std::string, std::pair<std::string, uint32_t>> targets;  // by name: its target and the first layout with it
+  // By alias: its target and the first layout that declares it.
+  std::map<std::string, std::pair<std::string, uint32_t>> targets;
   for (const AliasDeclaration& alias : aliases_) targets.try_emplace(alias.name, alias.target, alias.layout);
-  // Returns the tensor at the end of a chain of aliases, or sets `fault` to what is wrong with the chain.
+  // Returns the tensor at the end of a chain of aliases, or sets `fault` to a text that says why there is none.
   const auto resolve = [&](const std::string& name, std::string& fault) -> std::optional<uint32_t> {
     std::string at = name;
     for (size_t steps = 0; steps <= targets.size(); ++steps) {

@@ -1,4 +1,4 @@
-// Describes a layout as a person or a test would, and makes its canonical bytes.
+// A layout in a form that is easy to write by hand or in a test, and its canonical bytes.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_DESCRIPTION_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_DESCRIPTION_H_
 

@@ -20,7 +20,6 @@ std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begi
 
 }  // namespace
 
-// Holds what one schema says about a tensor.
 struct LayoutSet::Reader::DeclaredTensor {
   std::string_view name;
   int dtype_number = 0;
@@ -171,7 +170,7 @@ uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const 
   if (first.dtype == *declared.dtype && first.global_shape == declared.global_shape) return tensor;
   conflicts_.push_back({tensor, schema, *declared.dtype, declared.global_shape});
   first.disputed = true;
-  return kInvalidShard;  // its shards cannot be compared with those of the others
+  return kInvalidShard;  // its shards cannot be compared with those of the other schemas
 }
 
 void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
@@ -293,7 +292,7 @@ void LayoutSet::Reader::GrowTable(size_t size) {
   std::vector<std::pair<uint32_t, uint32_t>> old = std::move(table_);
   table_.assign(std::bit_ceil(size), {0, 0});
   mask_ = table_.size() - 1;
-  // The table does not keep the low bits of the hash, so they are computed anew.
+  // The table does not keep the low bits of the hash, so the hashes are computed anew.
   for (uint32_t shard = 0; shard < set_.shards_.size(); ++shard) {
     const Shard& known = set_.shards_[shard];
     const size_t ndim = set_.tensors_[known.tensor].global_shape.size();
@@ -316,7 +315,7 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   const std::optional<ObjectFields> fields = ParseObject(bytes);
   if (!fields.has_value()) return Malformed(layout, "an object's bytes cannot be read");
   const auto [name, slot, per_rank, content, number] = *fields;
-  // A wish of a later version is refused where the object is missing, as one of a version before wishes.
+  // A wish that only a later version knows counts as kWhole, so the load is refused if the object is missing.
   const Wish wish = number <= static_cast<uint32_t>(Wish::kPlace) ? static_cast<Wish>(number) : Wish::kWhole;
   CheckName(layout, name);
   const std::vector<int> ranks = RanksOfLayout(layout);

@@ -1,4 +1,4 @@
-// Reads layouts into a set: it does what LayoutSet's constructor does, apart from sorting.
+// The part of LayoutSet's constructor that reads the layouts; it sorts nothing.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 
@@ -20,13 +20,13 @@ namespace cairn {
 
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// Reads layouts into a set. Its tables are needed only during that.
+// Reads layouts into a set. Its tables are needed only while the layouts are read.
 class LayoutSet::Reader {
  public:
   Reader(LayoutSet& set, FaultList& faults) : set_(set), faults_(faults) { GrowTable(1024); }
 
   void Read(uint32_t layout, std::string_view bytes);
-  // Finds the disagreements between layouts, each reported once for a name, and resolves names and aliases.
+  // Reports the disagreements between layouts, each once for a name, and resolves names and aliases.
   void Finish();
 
  private:
@@ -67,7 +67,6 @@ class LayoutSet::Reader {
                  {},
                  absl::StrCat("the layout of ", RanksText(ranks), " is malformed: ", View(what))});
   }
-  // Returns the schema's number.
   uint32_t ReadSchema(uint32_t layout, std::string_view bytes);
 
   struct DeclaredTensor;
@@ -76,7 +75,7 @@ class LayoutSet::Reader {
     std::string what;
   };
   static DeclaredTensor Declare(std::string_view name, int dtype, Shape global_shape);
-  // Returns what makes the tensor unusable by itself.
+  // Returns the fault that makes the tensor unusable, whatever the other layouts say; nothing if there is none.
   static std::optional<TensorFault> FaultOf(const DeclaredTensor& declared);
   // Returns the number of a schema's tensor, or kInvalidShard if it cannot be used. `seen` belongs to the same schema.
   uint32_t ReadTensor(uint32_t layout, uint32_t schema, const DeclaredTensor& declared,
@@ -112,7 +111,7 @@ class LayoutSet::Reader {
   std::vector<Conflict> conflicts_;
   std::vector<AliasDeclaration> aliases_;
 
-  // A hash table of the distinct shards: it holds number + 1 and 32 bits of the hash.
+  // A hash table of the distinct shards: (shard number + 1, or 0 for a free place; 32 bits of the hash).
   std::vector<std::pair<uint32_t, uint32_t>> table_;
   uint64_t mask_ = 0;
 
@@ -122,7 +121,7 @@ class LayoutSet::Reader {
     uint32_t tensor;
     uint32_t dims;
     FlatRange range;
-    uint64_t bytes;  // 0: the slot is empty; the shard is kInvalidShard if the tensor is
+    uint64_t bytes;  // 0: the shard has no elements
     bool flat;
   };
   std::vector<Pending> pending_;

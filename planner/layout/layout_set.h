@@ -1,5 +1,5 @@
-// Holds the layouts of all ranks of a job. They are read once, and equal layouts, schemas and shards become one number
-// each.
+// The layouts of all ranks of a job. Each layout is read once. Equal layouts, schemas (the tensors of a layout) and
+// shards are stored once and have a number.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_SET_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_SET_H_
 
@@ -18,8 +18,8 @@
 
 namespace cairn {
 
-// It takes about 4 bytes for each item of each distinct layout, and for each distinct shard 20 bytes and 16 per
-// dimension. It is immutable once it was read, and then thread-safe.
+// Memory: about 4 bytes for each item of each distinct layout, and for each distinct shard 20 bytes and 16 per
+// dimension. Immutable after the constructor, and so thread-safe.
 class LayoutSet {
  public:
   // Shard numbers that stand for no shard.
@@ -31,15 +31,16 @@ class LayoutSet {
     DType dtype = DType::kUnspecified;
     Shape global_shape;
     int64_t elements = 0;
-    // True if shards of the tensor were left out because of a reported fault. A gap in the tensor then means nothing.
+    // True if shards of the tensor were left out because of a reported fault. A gap in the tensor is then no fault of
+    // its own.
     bool disputed = false;
   };
-  // What a target asks for under an object's name; see ObjectWish in layout.proto.
+  // The way in which a target asks for an object: see ObjectWish in layout.proto.
   enum class Wish : uint8_t { kWhole, kInParts, kIfThere, kPlace };
   struct Object {
     std::string name;
     bool per_rank = false;
-    uint64_t slot_bytes = 0;  // for a shared object
+    uint64_t slot_bytes = 0;  // set for a shared object
     Wish wish = Wish::kWhole;
   };
   struct ObjectItem {
@@ -60,12 +61,12 @@ class LayoutSet {
     uint32_t schema = 0;
   };
 
-  // Reads the layouts. Faults of single layouts and disagreements between them go to `faults`. Whatever can be used is
-  // used, so that one pass finds all faults.
+  // Reads the layouts. Faults of single layouts and disagreements between them go to `faults`. It goes on after a fault
+  // with all that can be used, so that one pass finds all faults.
   LayoutSet(std::span<const RankInput> inputs, FaultList& faults);
 
-  // The ranks, ascending. rank_nodes() and rank_layouts() are parallel to it and have indices into nodes() and
-  // layouts().
+  // Returns the ranks, ascending. rank_nodes() and rank_layouts() are parallel to ranks() and have indices into nodes()
+  // and layouts().
   const std::vector<int>& ranks() const { return ranks_; }
   const std::vector<uint32_t>& rank_nodes() const { return rank_nodes_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
@@ -83,7 +84,6 @@ class LayoutSet {
   const std::vector<uint32_t>& TensorsByName() const { return by_name_; }
   std::optional<uint32_t> FindTensor(std::string_view name) const;
 
-  // Returns the shard numbers of a layout's items.
   std::span<const uint32_t> ItemsOf(const Layout& layout) const {
     return std::span(items_).subspan(layout.first_item, layout.shards);
   }
@@ -112,7 +112,6 @@ class LayoutSet {
   }
   // Returns all ranks that hold one of `shards`, ascending.
   std::vector<int> RanksOf(std::span<const uint32_t> shards) const;
-  // Returns the ranks whose layout has this schema.
   std::vector<int> RanksOfSchema(uint32_t schema) const;
 
  private:

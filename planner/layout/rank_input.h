@@ -1,4 +1,4 @@
-// Holds what one rank brings to a plan.
+// The input of one rank to a plan.
 #ifndef CAIRN_PLANNER_LAYOUT_RANK_INPUT_H_
 #define CAIRN_PLANNER_LAYOUT_RANK_INPUT_H_
 

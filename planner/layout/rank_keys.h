@@ -1,6 +1,6 @@
-// Keys of dicts that name a rank ("dp_rank_3" of the loaders of torchtitan): each rank has its own, so those of ranks
-// that are gone belong to nobody. The client takes the dicts of such keys apart, and knows them by the same rule
-// (rank_keys.txt, which the tests of both read).
+// Keys of dicts that name a rank, such as "dp_rank_3" in torchtitan's loaders. Each rank has a key of its own, so the
+// key of a rank that does not exist any more belongs to nobody. The client stores each such key as an object of its
+// own, and finds the keys by the same rule (rank_keys.txt, which the tests of both sides read).
 #ifndef CAIRN_PLANNER_LAYOUT_RANK_KEYS_H_
 #define CAIRN_PLANNER_LAYOUT_RANK_KEYS_H_
 

@@ -9,10 +9,9 @@
 namespace cairn {
 namespace {
 
-// At most this many faults of one tensor are reported, because more would teach little.
+// At most this many faults of one tensor are reported; more would not help.
 constexpr size_t kFaultsPerTensor = 16;
 
-// Holds the shards of one tensor as plain boxes.
 struct BoxesOfTensor {
   std::vector<PackedBox> boxes;
   std::vector<uint32_t> shards;  // parallel to `boxes`: the shard that a box belongs to
@@ -32,7 +31,7 @@ void AppendFlatPiece(const LayoutSet& set, uint32_t shard, size_t ndim, std::vec
     at.emplace_back(out.boxes.size(), out.pool.size());
     for (size_t d = 0; d < ndim; ++d) out.pool.push_back(box.offset[d] + part.offset[d]);
     out.pool.insert(out.pool.end(), part.shape.begin(), part.shape.end());
-    out.boxes.push_back(nullptr);  // placed when the pool no longer grows
+    out.boxes.push_back(nullptr);  // set when the pool no longer grows, because it moves while it grows
     out.shards.push_back(shard);
   }
 }
@@ -42,7 +41,7 @@ BoxesOfTensor AsBoxes(const LayoutSet& set, std::span<const uint32_t> shards, si
   BoxesOfTensor out;
   out.boxes.reserve(shards.size());
   out.shards.reserve(shards.size());
-  std::vector<std::pair<size_t, size_t>> at;  // the index of a box, and where it lies in the pool
+  std::vector<std::pair<size_t, size_t>> at;  // index of a box, and its place in the pool
   for (size_t i = 0; i < shards.size();) {
     if (!set.IsFlat(shards[i])) {
       out.boxes.push_back(set.DimsOf(shards[i]));

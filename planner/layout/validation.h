@@ -8,9 +8,9 @@
 namespace cairn {
 
 // Adds SHARD_GAP or SHARD_OVERLAP for each region that no shard or several different shards hold, for every tensor that
-// is not disputed; adds EMPTY_LAYOUT if there is nothing at all. Flat pieces that tile their box stand for that box;
-// others count as the boxes that they consist of, so one tensor may freely mix flat pieces and boxes. Each tensor costs
-// one TilesExactly.
+// is not disputed; adds EMPTY_LAYOUT if there is nothing at all. Flat pieces that tile their box count as that box.
+// Other flat pieces count as the boxes that they consist of, so one tensor may mix flat pieces and boxes. The cost is
+// one call of TilesExactly for each tensor.
 void ValidateTiling(const LayoutSet& set, FaultList& faults);
 
 }  // namespace cairn

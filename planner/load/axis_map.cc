@@ -72,7 +72,7 @@ bool AxisMap::Reshape(std::span<const int64_t> canonical) {
   if (rows % canonical[1] != 0) return false;
   Shape sizes(canonical.begin(), canonical.end());
   sizes[0] = rows / canonical[1];
-  // Both axes are emptied from the front, and the new ones are put behind them.
+  // The elements of both axes are moved, from the front, to the new axes behind them.
   for (size_t d = 0; d < sizes.size(); ++d) {
     current_.emplace_back();
     if (!Take(d < 2 ? 0 : 1, sizes[d])) return false;

@@ -1,5 +1,5 @@
-// Describes how a box of a stored tensor becomes a box of a target: its axes are permuted, taken apart and joined, and
-// its elements are cast.
+// Describes how a box of a stored tensor becomes a box of a target: its axes are permuted, split and joined, and its
+// elements are cast.
 #ifndef CAIRN_PLANNER_LOAD_AXIS_MAP_H_
 #define CAIRN_PLANNER_LOAD_AXIS_MAP_H_
 
@@ -15,9 +15,9 @@
 
 namespace cairn {
 
-// The elements are seen as a grid. Its axes are those of the source box, in order, except that an axis which a reshape
-// takes apart is several grid axes. An axis of the target box is the row-major composition of some grid axes, in any
-// order. So any box of either side is a few boxes of the grid, and both sides walk over a box of the grid in strides.
+// The elements form a grid. Its axes are those of the source box, in order, except that an axis that a reshape splits
+// is several grid axes. An axis of the target box is the row-major composition of some grid axes, in any order. So any
+// box of either side is a few boxes of the grid, and both sides walk over a box of the grid in strides.
 //
 // If a source axis is one grid axis, grid coordinates along it are those of the source tensor. Along the parts of an
 // axis they begin at 0.
@@ -28,11 +28,11 @@ class AxisMap {
   // Makes the identity between two boxes of one shape.
   AxisMap(Box source_box, Box target_box);
 
-  // Adds a step after which axis i of the target box is what axis axes[i] was. `axes` has one entry for each axis that
-  // the target has so far.
+  // Adds a step after which axis i of the target box is the former axis axes[i]. `axes` has one entry for each axis
+  // that the target has so far.
   void Permute(std::span<const int64_t> axes);
-  // Turns two axes into those of `canonical`, whose first entry is ignored: [d0 * d1, rest] to [d0, d1, *rest]. Returns
-  // false if the axes cannot be taken apart in this way.
+  // Adds a step that splits the two axes [d0 * d1, product of rest] into [d0, d1, *rest]. `canonical` is the new shape;
+  // its first entry is ignored. Returns false if the axes cannot be split in this way.
   bool Reshape(std::span<const int64_t> canonical);
   // Does the reverse of Reshape.
   bool Flatten();
@@ -45,22 +45,22 @@ class AxisMap {
   const Box& source_box() const { return source_box_; }
   const Box& target_box() const { return target_box_; }
   bool is_cast() const { return casts.size() > 1; }
-  // Returns true if no axis is taken apart, so that grid coordinates are those of the source tensor.
+  // Returns true if no axis is split, so that grid coordinates are those of the source tensor.
   bool plain() const { return extent_.size() == source_first_.size() - 1; }
-  // Returns true if nothing is permuted or taken apart.
+  // Returns true if no axis is permuted or split.
   bool straight() const;
   // Returns true if the target box has the shape that the steps give.
   bool FitsTarget() const;
 
-  // Returns the grid boxes that a box of the source (or of the target) consists of; none if it does not meet the box of
-  // this map.
+  // Returns the grid boxes that make up a box of the source (or of the target); none if it does not meet the map's box
+  // of that side.
   std::vector<Box> GridOfSource(const Box& box) const;
   std::vector<Box> GridOfTarget(const Box& box) const;
-  // Returns a box of the source that holds all that a box of the target takes; nothing if it takes nothing.
+  // Returns a box of the source that contains all elements that go into a box of the target; nothing if there are none.
   std::optional<Box> SourceBounds(const Box& taken) const;
 
-  // Says how to walk over a piece that is stored row-major over `box`: it has the element index of grid coordinate 0,
-  // and how far one step along each grid axis goes.
+  // How to walk over a piece that is stored row-major over `box`: `base` is the element index of grid coordinate 0, and
+  // strides[i] is the distance, in elements, of one step along grid axis i.
   struct Walk {
     int64_t base = 0;
     Shape strides;

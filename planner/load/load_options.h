@@ -1,4 +1,4 @@
-// Holds what a caller may choose about a load's plan.
+// The options of a load's plan.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_OPTIONS_H_
 #define CAIRN_PLANNER_LOAD_LOAD_OPTIONS_H_
 
@@ -12,16 +12,16 @@
 namespace cairn {
 
 struct LoadOptions {
-  // The largest read buffer of one round, at least 2 MiB. An agent holds two such buffers.
+  // The size in bytes of the largest read buffer of one round, at least 2 MiB. An agent holds two such buffers.
   uint64_t round_bytes = uint64_t{64} << 20;
   // Set for an in-memory reshard. Then only the rank that a file names as its writer can read the file, in one round,
   // and its own memory is the buffer of that round. Buffer offsets count from the begin of this memory, in which the
   // rank's files lie one after the other, each padded to 4096 bytes.
   bool owners_read = false;
-  // The ranks whose agents still have in memory what they wrote of this checkpoint, ascending. Each of them reads that,
-  // whoever needs it. Must be empty for an in-memory reshard and for an import.
+  // The ranks, ascending, whose agents still have in memory the files that they wrote of this checkpoint. Each of them
+  // reads these files, also for other ranks. Must be empty for an in-memory reshard and for an import.
   std::vector<int> keepers;
-  // Says what the targets' tensors are made of. If it is null, each is made of the tensor of the same name.
+  // Says from which stored tensors the targets' tensors are made. Null: each from the stored tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;
   size_t max_faults = 64;
 };

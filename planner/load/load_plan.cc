@@ -35,7 +35,7 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
       .Add(source.job)
       .Add(static_cast<uint64_t>(source.step))
       .Add(uint64_t{source.attempt});
-  // A step that was removed and saved anew agrees in all of the above but has other bytes, which these checksums tell.
+  // If a step was removed and saved again, all of the above is equal but the bytes may differ. These checksums show it.
   for (const ManifestFile& file : source.files) digester.Add(uint64_t{file.header_crc32c});
   digester.Add(source.plan_digest).Add(uint64_t{options.round_bytes}).Add(uint64_t{options.owners_read});
   digester.Add(uint64_t{options.mapping != nullptr});
@@ -56,7 +56,7 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
   return digester.Finish();
 }
 
-// Says of which step an error is, unless the source is no checkpoint: live ranks, or files of another library.
+// Adds job and step to an error, unless the source is no checkpoint of Cairn: live ranks, or files of another library.
 absl::Status OfStep(const Manifest& source, const absl::Status& error) {
   if (source.job.empty()) return error;
   return Annotate(error, absl::StrCat("step ", source.step), {{"step", absl::StrCat(source.step)}});

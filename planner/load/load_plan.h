@@ -1,4 +1,5 @@
-// Plans who reads what: it loads any checkpoint into any layout and reads every needed byte once.
+// Plans which rank reads which bytes of a checkpoint. It loads any checkpoint into any layout, and reads every needed
+// byte once.
 //
 // It is pure. docs/planner.md has algorithms and costs.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_PLAN_H_
@@ -28,7 +29,7 @@ class LoadPlan {
   class Impl;
   explicit LoadPlan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  // Returns 32 bytes. They cover the checkpoint (its plan digest, job, step, attempt), layouts, ranks, nodes and
+  // Returns a digest of 32 bytes over the checkpoint (its plan digest, job, step, attempt), layouts, ranks, nodes and
   // options.
   const std::string& digest() const;
   const std::vector<int>& ranks() const;
@@ -43,7 +44,7 @@ class LoadPlan {
   uint64_t total_bytes_read() const;
   uint64_t unique_bytes() const;
   const LoadTotals& totals() const;
-  // Says what the mapping does; null if there is none.
+  // Returns the report on the mapping; null without a mapping.
   const aoa::MappingReport* mapping_report() const;
 
  private:
@@ -51,8 +52,8 @@ class LoadPlan {
 };
 
 // Plans a load of `source` into the targets' layouts. A target may want only parts of tensors, and may want a byte
-// several times. INVALID_ARGUMENT, with all faults: those of a layout by itself (see MakeSavePlan; gaps and overlaps
-// are no faults here), SHAPE_MISMATCH and DTYPE_MISMATCH between checkpoint and target, and those of the mapping.
+// several times. INVALID_ARGUMENT, with all faults: the faults of single layouts (see MakeSavePlan; gaps and overlaps
+// are allowed here), SHAPE_MISMATCH and DTYPE_MISMATCH between checkpoint and target, and the faults of the mapping.
 // BAD_QUANTITY: round_bytes is too small.
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options);

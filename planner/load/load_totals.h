@@ -1,4 +1,4 @@
-// Counts what a load reads and exchanges in all.
+// The bytes that a load reads and exchanges in total.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_TOTALS_H_
 #define CAIRN_PLANNER_LOAD_LOAD_TOTALS_H_
 
@@ -8,13 +8,12 @@
 namespace cairn {
 
 struct LoadTotals {
-  // Says how much one rank reads from one file.
   struct RankFile {
     int rank = 0;
     uint32_t file = 0;  // index into Manifest::files
     uint64_t bytes = 0;
   };
-  // Says how much one rank takes from the reads of another rank, or from its own.
+  // The bytes that rank `to` copies from the read buffers of rank `from`.
   struct RankPair {
     int from = 0;
     int to = 0;

@@ -1,4 +1,4 @@
-// Holds what ranks ask of a load besides the tensors themselves.
+// The options of a load that come with the ranks' layouts.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_WISH_H_
 #define CAIRN_PLANNER_LOAD_LOAD_WISH_H_
 

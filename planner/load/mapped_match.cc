@@ -43,7 +43,6 @@ std::vector<aoa::ShardDesc> DescribeTargets(const LayoutSet& targets) {
   return descs;
 }
 
-// Returns the casts among an entry's steps, in order.
 std::vector<DType> CastsOf(std::span<const aoa::Step> steps) {
   std::vector<DType> casts;
   for (const aoa::Step& step : steps) {
@@ -65,7 +64,7 @@ class Mapper {
 
   MappedMatch Map(const aoa::Config& config) {
     aoa::Config lenient = config;
-    lenient.allow_missing = true;  // whoever asked for the load decides whether names may be missing
+    lenient.allow_missing = true;  // the caller of the load decides whether names may be missing
     const std::vector<aoa::ShardDesc> sources = DescribeSources(source_);
     const std::vector<aoa::ShardDesc> wanted = DescribeTargets(targets_);
     std::vector<aoa::MappingError> errors;
@@ -113,7 +112,7 @@ class Mapper {
         {ReasonOf(status).value_or(Reason::kInternal), name, std::move(ranks), {}, {}, std::string(status.message())});
   }
 
-  // Returns the name under which a target tensor gets something: its own, or that of an alias.
+  // Returns the name of a target tensor that the mapping produces: its own name, or one of its aliases.
   std::string_view NameFor(const aoa::MappedState& mapped, uint32_t number) const {
     const std::string& own = targets_.tensors()[number].name;
     const auto gives = [&](std::string_view name) {

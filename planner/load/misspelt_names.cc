@@ -10,12 +10,12 @@
 namespace cairn {
 namespace {
 
-// So many missing names are looked at, and so many of them named.
+// The most missing names that are looked at.
 constexpr size_t kMaxNames = 8;
 constexpr int kShown = 3;
-// A message is cut at 512 bytes (common/status/reason.h), and says more than this.
+// The most bytes of the text. A message is cut at 512 bytes (common/status/reason.h) and has other text too.
 constexpr size_t kMaxBytes = 200;
-// The comparison takes some tenths of a second then.
+// With more names the comparison would take longer than some tenths of a second.
 constexpr size_t kMaxOthers = 50000;
 
 }  // namespace
@@ -31,7 +31,7 @@ std::string MisspeltNames(const std::vector<std::string>& missing, const std::ve
   for (size_t i = 0; i < std::min(missing.size(), kMaxNames) && shown < kShown; ++i) {
     const std::string near = aoa::Suggest(missing[i], candidates, symbols);
     if (near.empty()) continue;
-    // A name may be long.
+    // Names may be long, so the length is checked for each.
     const size_t bytes = missing[i].size() + near.size();
     if (shown > 0 && text.size() + bytes > kMaxBytes) continue;
     ++shown;

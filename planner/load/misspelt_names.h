@@ -1,4 +1,4 @@
-// Says which names of a load are probably misspelt.
+// Suggests corrections for names of a load that are probably misspelt.
 #ifndef CAIRN_PLANNER_LOAD_MISSPELT_NAMES_H_
 #define CAIRN_PLANNER_LOAD_MISSPELT_NAMES_H_
 
@@ -8,9 +8,8 @@
 
 namespace cairn {
 
-// Returns "; for 'optimiser', did you mean 'optimizer'?" for the first missing names that have a near one among
-// `others`, as many as a message has room for. Empty if none has, or if there are so many others that the comparison
-// would take long.
+// Returns "; for 'optimiser', did you mean 'optimizer'?" for missing names that resemble one of `others`; only the
+// first ones, because a message must stay short. Empty if there are none, or if `others` are too many to compare.
 std::string MisspeltNames(const std::vector<std::string>& missing, const std::vector<std::string_view>& others);
 
 }  // namespace cairn

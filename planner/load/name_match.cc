@@ -36,7 +36,7 @@ class Matcher {
       aliases_of_[alias.tensor].push_back(alias.name);
       exchanges_.emplace_back(targets.tensors()[alias.tensor].name, alias.name);
     }
-    // Longer parts come first, so that a name within another one does not win.
+    // Longer aliases come first, so that an alias that is a part of another one does not win.
     std::sort(exchanges_.begin(), exchanges_.end(),
               [](const auto& a, const auto& b) { return std::pair(b.first.size(), a) < std::pair(a.first.size(), b); });
   }
@@ -68,7 +68,7 @@ class Matcher {
     return std::nullopt;
   }
 
-  // Returns whether the target has this stored name under another one.
+  // Returns whether the target has this stored tensor under another name.
   bool Expected(const std::string& name) const {
     for (const LayoutSet::Alias& alias : targets_.aliases()) {
       if (alias.name == name) return true;

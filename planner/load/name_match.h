@@ -1,5 +1,5 @@
-// Finds which tensor of a checkpoint a target's name means, by names, aliases on both sides, and states that follow an
-// alias.
+// Finds the stored tensor for each tensor of a target, by names, by aliases of both sides, and by aliases within the
+// names of optimizer states.
 #ifndef CAIRN_PLANNER_LOAD_NAME_MATCH_H_
 #define CAIRN_PLANNER_LOAD_NAME_MATCH_H_
 
@@ -16,21 +16,21 @@ namespace cairn {
 
 struct NameMatch {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // Each tensor of the target equals this tensor of the checkpoint, or kNone.
+  // By tensor of the target: the tensor of the checkpoint that it equals, or kNone.
   std::vector<uint32_t> source_of;
-  // A mapping fills this: the boxes that become parts of those targets that equal no stored tensor.
+  // Set by MapNames only: the axis maps of the target tensors that equal no stored tensor.
   std::vector<AxisMap> links;
   std::vector<std::string> missing;  // sorted; tensors and objects
-  // Sorted; tensors, and objects in dicts with tensors.
+  // Sorted; tensors, and objects that lie in a dict with tensors.
   std::vector<std::string> unexpected;
 };
 
-// A wanted name means the first of these that exists: the stored tensor of that name; the tensor that the checkpoint's
-// alias of that name stands for; by name, the stored tensor of one of the target's aliases for it; and the same with an
-// alias exchanged inside the name, between dots or slashes ("optimizer.head.exp_avg" where head is an alias of embed),
-// so that optimizer states follow tied weights. A stored tensor that only an alias of the target asks for is not
-// unexpected. Adds SHAPE_MISMATCH and DTYPE_MISMATCH, with the strategies of both sides in the message; such tensors
-// match none.
+// A wanted name means the first of these that exists: 1. the stored tensor of that name; 2. the tensor of the
+// checkpoint's alias of that name; 3. a stored tensor whose name the target declares as an alias of the wanted name; 4.
+// the same with an alias replaced within the name, between dots or slashes, so that optimizer states follow tied
+// weights ("optimizer.head.exp_avg" if head is an alias of embed). A stored tensor whose name is an alias of the target
+// is not unexpected. Adds SHAPE_MISMATCH and DTYPE_MISMATCH; the message has the shards of both sides, and such tensors
+// match nothing.
 NameMatch MatchNames(const Manifest& source, const LayoutSet& targets, FaultList& faults);
 
 }  // namespace cairn

@@ -18,14 +18,13 @@ Names StoredNames(const Manifest& source) {
   return names;
 }
 
-// Returns whether one of the names is a part of `whole`: whether it begins with it and a dot.
+// Returns whether one of the names is a part of `whole`: whether it begins with `whole` and a dot.
 bool HasParts(const Names& names, std::string_view whole) {
   const std::string begin = absl::StrCat(absl::string_view(whole.data(), whole.size()), ".");
   const auto first = names.lower_bound(begin);
   return first != names.end() && first->substr(0, begin.size()) == begin;
 }
 
-// Returns whether `name` is a part of one of the names.
 bool IsPart(const Names& names, std::string_view name) {
   for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
     if (names.contains(name.substr(0, dot))) return true;
@@ -37,7 +36,7 @@ bool IsPart(const Names& names, std::string_view name) {
 
 std::vector<std::string> MissingObjects(const Manifest& source, const LayoutSet& targets) {
   const Names stored = StoredNames(source);
-  Names tensors;  // filled when it is first needed, since there may be very many
+  Names tensors;  // filled when first needed, because there may be very many
   const auto has_tensors = [&](const std::string& name) {
     if (tensors.empty()) {
       for (const ManifestTensor& tensor : source.tensors) tensors.insert(tensor.name);

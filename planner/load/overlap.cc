@@ -5,7 +5,6 @@
 namespace cairn {
 namespace {
 
-// Returns the boxes of the tensor that a piece consists of.
 std::vector<Box> BoxesOf(const Box& box, FlatRange range) {
   std::vector<Box> boxes;
   AppendBoxes(box.shape, range, boxes);
@@ -15,7 +14,7 @@ std::vector<Box> BoxesOf(const Box& box, FlatRange range) {
   return boxes;
 }
 
-// Returns the walk over a row-major box, of which a piece is stored that begins at `begin` of the box's flattening.
+// Returns the walk over a row-major box. What is stored of the box begins at element `begin` of its flattening.
 AxisMap::Walk WalkOver(const Box& box, int64_t begin) {
   AxisMap::Walk walk;
   walk.strides = RowMajorStrides(box.shape);
@@ -115,7 +114,7 @@ void Overlap::AppendRuns(std::vector<FlatRange>& runs) const {
   const size_t first = runs.size();
   const Shape& strides = source_walk_.strides;
   for (const Box& region : regions_) {
-    // Trailing axes, each as long as one step of the axis before it, make one run. The other axes are counted through.
+    // The last axes, as far as their elements are contiguous, make one run. The loop counts through the other axes.
     size_t axis = region.ndim();
     int64_t length = 1;
     while (axis > 0 && (strides[axis - 1] == length || region.shape[axis - 1] == 1)) length *= region.shape[--axis];

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// Puts the segments of every reader into rounds, and writes every rank's part.
+// Distributes the segments of each reader over rounds, and writes each rank's part.
 class PartWriter {
  public:
   PartWriter(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
@@ -52,7 +52,8 @@ class PartWriter {
   }
 
  private:
-  // A segment in the order of reading. Its sort key stands beside its number, so that sorting stays in the cache.
+  // A segment in the order of reading. Sort key and number lie together in memory, so that sorting stays in the
+  // processor's cache.
   struct OrderedSegment {
     int reader;
     uint32_t file;
@@ -72,7 +73,7 @@ class PartWriter {
     uint32_t round;
     uint32_t reader;
     uint32_t length;
-    uint64_t at;  // where it stands in bodies_
+    uint64_t at;  // its place in bodies_
   };
 
   bool IsObject(uint32_t item) const { return item >= source_.shards.size(); }
@@ -81,7 +82,7 @@ class PartWriter {
   uint64_t OffsetOf(uint32_t item) const {
     return IsObject(item) ? ObjectOf(item).file_offset : source_.shards[item].file_offset;
   }
-  // Returns where a virtual file begins in the memory of its rank. The files lie one after the other, each padded to
+  // Returns the offset of a virtual file in the memory of its rank. The files lie one after the other, each padded to
   // pages, as an agent lays them out in a slab.
   uint64_t BaseOf(uint32_t file) const {
     uint64_t base = 0;
@@ -112,17 +113,17 @@ class PartWriter {
   std::string* out_ = nullptr;
   std::vector<uint32_t> files_;  // files of the manifest, in order
   uint32_t round_ = 0;
-  uint64_t cursor_ = 0;  // where the content of the round's buffer ends
+  uint64_t cursor_ = 0;  // the number of bytes used in the round's buffer
   std::vector<PlannedRead> round_reads_;
   std::vector<uint32_t> consumers_;
-  bool all_consume_ = false;          // the round
+  bool all_consume_ = false;          // every rank takes bytes of the round
   std::vector<uint64_t> pair_bytes_;  // by consumer
-  uint64_t bytes_for_all_ = 0;        // what every consumer takes besides
+  uint64_t bytes_for_all_ = 0;        // bytes that every consumer takes in addition
   std::vector<int> touched_;          // consumers that have pair_bytes_
-  // If round_stamp_[rank] == stamp_, the rank stands in consumers_.
+  // If round_stamp_[rank] == stamp_, the rank is in consumers_.
   std::vector<uint64_t> round_stamp_;
   uint64_t stamp_ = 1;
-  // The overlaps of the item that was looked at last.
+  // The overlaps of the item that was computed last.
   uint32_t cached_needed_ = UINT32_MAX;
   std::map<uint32_t, Overlap> cached_overlaps_;
   std::vector<StridedCopy> scratch_;
@@ -145,7 +146,7 @@ void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segm
   bytes_for_all_ = 0;
   for (size_t k = 0; k < segments.size(); ++k) {
     if (k + 8 < segments.size()) {
-      // The items of a rank lie far apart in memory, so the next ones are fetched ahead.
+      // The items of a rank lie far apart in memory, so later ones are prefetched.
       __builtin_prefetch(&reads_.segments[segments[k + 8].segment]);
       if (!IsObject(segments[k + 8].item)) __builtin_prefetch(&source_.shards[segments[k + 8].item]);
     }
@@ -192,7 +193,8 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     for (; end < segments.size(); ++end) {
       const uint32_t item = segments[end].item;
       if (segments[end].file != f) break;
-      // Without checksums nobody asks which item a byte is of, and tensors of others may share bytes.
+      // Imported files have no checksums, so readers need not know to which item a byte belongs; and their tensors may
+      // share bytes.
       if (item == last || source_.files[f].imported()) continue;
       last = item;
       offsets.push_back(OffsetOf(item));
@@ -374,7 +376,7 @@ void PartWriter::FlushRound() {
 }
 
 void PartWriter::WriteParts(const std::string& plan_digest, const std::string& mapping_report) {
-  // The copies are ordered by target shard; then those of each rank by (round, source rank).
+  // The copies are sorted by target shard, and then the copies of each rank by (round, source rank).
   std::vector<size_t> first(targets_.shard_count() + 1, 0);
   for (const CopyBody& body : shard_copies_) ++first[body.key + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
@@ -449,7 +451,7 @@ void PartWriter::WriteParts(const std::string& plan_digest, const std::string& m
     }
     part.append(objects);
     writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
-    // One report is enough, because it may be longer than all else that a rank needs.
+    // Only one rank gets the report, because it may be longer than the rest of a rank's part.
     if (r == 0) writer.String(v1::ReadPlan::kMappingReportFieldNumber, mapping_report);
     writer.Number(v1::ReadPlan::kFirstSharedTargetFieldNumber, target);
     part.shrink_to_fit();

@@ -1,4 +1,4 @@
-// Writes what each rank of a load does: what it reads in which rounds, and which copies it takes.
+// Writes each rank's part of a load plan: the reads of each round, and the copies out of the read buffers.
 #ifndef CAIRN_PLANNER_LOAD_READ_PARTS_H_
 #define CAIRN_PLANNER_LOAD_READ_PARTS_H_
 
@@ -16,16 +16,16 @@
 namespace cairn {
 
 struct ReadParts {
-  // By index of the rank: a serialized cairn.v1.ReadPlan without the fields that are the same in all parts.
+  // By rank index: a serialized cairn.v1.ReadPlan without the fields that are the same in all parts.
   std::vector<std::string> own;
-  // Those fields, serialized. A rank's part is its own bytes and then these, because that is how protobuf merges
-  // messages.
+  // The fields that are the same in all parts, serialized. A rank's part is `own` followed by `shared`: protobuf merges
+  // messages whose bytes are joined.
   std::string shared;
   LoadTotals totals;
   uint64_t total_bytes_read = 0;
 };
 
-// `mapping_report`: for the part of the first rank; empty if there is no mapping.
+// `mapping_report` goes into the part of the first rank; empty without a mapping.
 ReadParts WriteReadParts(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
                          const LoadOptions& options, const std::string& plan_digest, const std::string& mapping_report);
 

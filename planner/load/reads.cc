@@ -11,10 +11,11 @@ namespace {
 
 constexpr uint64_t kBlock = kChecksumBlockBytes;
 constexpr uint64_t kDataPage = 4096;
-// A balanced reader has about this many segments. More would balance better, but cost more reads.
+// With a balanced plan each reader has about this many segments. More segments would balance better, but cost more
+// reads.
 constexpr uint64_t kSegmentsPerRank = 8;
-// Every rank asks every reader of what all ranks get. So one reader takes up to so many bytes and objects of that: with
-// thousands of ranks there would be thousands of readers of a small object each, and so millions of questions.
+// Every rank fetches from every reader of objects that all ranks get. So one reader takes objects up to these limits.
+// Otherwise thousands of ranks would each read one small object, and there would be millions of fetches.
 constexpr uint64_t kSharedBytesPerReader = uint64_t{1} << 20;
 constexpr int kSharedObjectsPerReader = 256;
 
@@ -42,8 +43,8 @@ class ReadsPlanner {
   }
 
  private:
-  // A tensor of the target that takes all of a source tensor or, by a link, a part of it; and one shard of that target
-  // tensor.
+  // A number of a target tensor, or later of one of its shards. It takes all elements of a source tensor or, with
+  // `link`, a part of them.
   struct Wanted {
     uint32_t target;
     uint32_t link;
@@ -55,20 +56,20 @@ class ReadsPlanner {
   void AddObjects();
   void CutSegments();
   void ChooseReaders();
-  // Says what each rank has to read so far. Ranks are indices.
+  // The bytes that each rank (an index) has to read so far.
   class Balance;
-  // The only rank that takes bytes of the segment; -1 if there are several.
+  // Returns the only rank that needs bytes of the segment; -1 if there are several.
   int OnlyConsumerOf(const Segment& segment) const;
   // Chooses, among the ranks that need most of a tensor's segment, the one with the least to read.
   int BestHolderOf(const Segment& segment, const Balance& balance) const;
-  // Gives out segments of objects that all ranks get.
+  // Chooses the readers of segments of objects that all ranks get.
   void ChooseReadersForAll(const std::vector<uint32_t>& segments, Balance& balance);
   // Returns the rank (an index) that has the segment's bytes in memory, because it wrote them; -1 if there is none.
   int KeeperOf(const Segment& segment) const;
   const ManifestObject* ObjectOf(const Segment& segment) const;
   int OwnerOf(const Segment& segment) const;
   bool SameLayouts() const;
-  // Returns whether the rank (an index) itself takes bytes of the segment.
+  // Returns whether the rank (an index) itself needs bytes of the segment.
   bool Needs(int rank, const Segment& segment) const;
   uint64_t LargestSegment() const;
 
@@ -126,7 +127,7 @@ void ReadsPlanner::AddItem(uint32_t item, std::span<const Wanted> target_shards)
   for (const Wanted& want : target_shards) {
     Use use = {want.target, want.link};
     Overlap overlap = OverlapOf(source_, shard, targets_, match_, use);
-    if (overlap.empty()) continue;  // only the bounds of flat pieces meet
+    if (overlap.empty()) continue;  // the bounds of flat pieces may meet although the pieces do not
     const FlatRange span = overlap.source_span();
     const auto bytes = static_cast<uint64_t>(element);
     use.begin = static_cast<uint64_t>(span.begin) * bytes;
@@ -159,7 +160,8 @@ void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, co
   if (all_contiguous) {
     for (const Overlap& overlap : overlaps) runs.push_back(overlap.source_span());
   } else {
-    // There are many rows, and several targets take a part of each row. The whole item is needed if the parts tile it.
+    // With many rows, several targets may each take a part of every row. If the parts tile the item, all of it is
+    // needed.
     if (!piece.flat && total >= size) {
       std::vector<int64_t> pool;
       std::vector<PackedBox> boxes;
@@ -215,8 +217,8 @@ void ReadsPlanner::AddObjects() {
 }
 
 uint64_t ReadsPlanner::LargestSegment() const {
-  if (options_.owners_read) return uint64_t{1} << 62;  // there are no rounds, and nobody else can read
-  // A read needs room for its offset within its first page.
+  if (options_.owners_read) return uint64_t{1} << 62;  // there are no rounds, and only the owner can read
+  // A read begins at a page, so it needs additional room for up to a page.
   const uint64_t by_round = std::max(kBlock, (options_.round_bytes - 2 * kDataPage) / kBlock * kBlock);
   const uint64_t share = reads_.unique_bytes / (kSegmentsPerRank * std::max<size_t>(1, targets_.ranks().size()));
   return std::min(by_round, (share / kBlock + 1) * kBlock);
@@ -244,7 +246,7 @@ void ReadsPlanner::CutSegments() {
     const uint32_t last_range = needed.first_range + needed.ranges;
     uint32_t use = needed.first_use;
     const uint32_t last_use = needed.first_use + needed.uses;
-    // Uses and ranges ascend, so the search for those that meet a segment goes on where the last one ended.
+    // Uses and ranges ascend, so the search for a segment continues where the search for the previous segment ended.
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
       const uint64_t parts = (cuts[c + 1] - cuts[c] + largest - 1) / largest;
       const uint64_t step = ((cuts[c + 1] - cuts[c]) / parts + kBlock - 1) / kBlock * kBlock;
@@ -322,7 +324,7 @@ class ReadsPlanner::Balance {
     load_[static_cast<size_t>(rank)] += segment.bytes;
     node_load_[targets_.rank_nodes()[static_cast<size_t>(rank)]] += segment.bytes;
   }
-  // Returns the one with less to read; `a` may be -1 for none.
+  // Returns the rank with less to read; `a` may be -1, for no rank.
   int Lesser(int a, int b) const { return a < 0 || Key(b) < Key(a) ? b : a; }
 
  private:

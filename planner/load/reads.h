@@ -1,4 +1,4 @@
-// Finds which bytes of a checkpoint a set of targets needs, and who reads them.
+// Finds the bytes of a checkpoint that the targets need, and the rank that reads each of them.
 #ifndef CAIRN_PLANNER_LOAD_READS_H_
 #define CAIRN_PLANNER_LOAD_READS_H_
 
@@ -14,23 +14,23 @@
 
 namespace cairn {
 
-// Bytes [begin, end) of an item.
 struct ByteRange {
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// A target shard that needs some bytes of an item, all of which lie within [begin, end).
+// A target shard that needs bytes of an item; these bytes lie within [begin, end).
 struct Use {
   uint32_t target = 0;
-  // An index into NameMatch::links. Without one, it takes the same elements of a tensor of the same shape.
+  // An index into NameMatch::links; kNone: source and target are tensors of one shape, and equal elements have equal
+  // places.
   uint32_t link = NameMatch::kNone;
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// A stored item that is needed. Items have numbers: shard i of the manifest is item i, and object j is item (number of
-// shards) + j.
+// A stored item of which bytes are needed. Shard i of the manifest has item number i, and object j has item number
+// (number of shards) + j.
 struct NeededItem {
   uint32_t item = 0;
   uint32_t first_use = 0;  // into Reads::uses; ordered by begin
@@ -48,7 +48,7 @@ struct Segment {
   int reader = -1;  // index of the rank
   uint64_t begin = 0;
   uint64_t end = 0;
-  uint64_t bytes = 0;  // those that are needed
+  uint64_t bytes = 0;  // the number of needed bytes
 };
 
 struct Reads {
@@ -59,25 +59,26 @@ struct Reads {
   uint64_t unique_bytes = 0;
 };
 
-// Returns what an item holds, for Overlap.
+// Return the elements of a stored shard or of a target shard, for Overlap.
 Piece PieceOf(const Manifest& source, const ManifestShard& shard);
 Piece PieceOf(const LayoutSet& targets, uint32_t shard);
 // Returns the elements that a stored shard and the target of a use have in common.
 Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const LayoutSet& targets, const NameMatch& match,
                   const Use& use);
 
-// Every needed byte stands in exactly one segment. Objects have no uses: the ranks that ObjectConsumers names need all
-// bytes of an object.
+// Every needed byte is in exactly one segment. Objects have no uses: each rank of ConsumersOf needs all bytes of an
+// object.
 //
-// A segment is read by one of the ranks that need most of it. Segments that only one rank needs are given out first.
-// Those of tensors that several need follow, heaviest first, each to the rank with the smallest (bytes so far, bytes of
-// its node, rank). Objects that all ranks get are given out last, many to one reader. But if every rank has the layout
-// with which the checkpoint was saved, each reads what it wrote, as far as it holds that. And before all else, a rank
-// of LoadOptions::keepers reads all that it wrote, also what only others need.
+// The reader of a segment follows from the first of these rules that applies. 1. A rank of LoadOptions::keepers reads
+// all that it wrote, also bytes that only other ranks need. 2. If every rank has the layout with which the checkpoint
+// was saved, each rank reads the bytes that it wrote and needs. 3. A segment that only one rank needs goes to that
+// rank. 4. Other segments of tensors are given out heaviest first. Among the ranks that need most of a segment, the
+// rank with the smallest (bytes so far, bytes of its node, rank) gets it. 5. Objects that all ranks get come last; one
+// reader gets many of them.
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options);
 
-// Says which ranks (indices) get an object: all of them. But an object that each rank has for itself goes only to its
-// own rank if the world size is unchanged.
+// The ranks that get an object. kOwner: only its own rank, if each rank has such an object of its own and the world
+// size is unchanged. kAll: every rank, in all other cases.
 enum class ObjectConsumers { kAll, kOwner };
 ObjectConsumers ConsumersOf(const Manifest& source, const LayoutSet& targets, const ManifestObject& object);
 

@@ -14,7 +14,7 @@ absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, 
   save_options.bins_per_rank = 1;
   save_options.max_faults = options.max_faults;
   CAIRN_ASSIGN_OR_RETURN(SavePlan source, MakeSavePlan(sources, save_options, faults));
-  // A rank that only gives needs a part too: its target is an empty layout.
+  // A rank that is only a source needs a part too: its target is an empty layout.
   const std::string empty_digest = Digest("");
   std::vector<RankInput> all(targets.begin(), targets.end());
   std::set<int> given;

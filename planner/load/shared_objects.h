@@ -1,5 +1,5 @@
-// The objects of a checkpoint that all ranks of a load get, and from where: written once for all ranks, since a job has
-// as many of them as it had ranks.
+// The copies of objects that all ranks of a load get. They are written once for all ranks and not into each rank's
+// part, because a checkpoint may have as many such objects as it had ranks.
 #ifndef CAIRN_PLANNER_LOAD_SHARED_OBJECTS_H_
 #define CAIRN_PLANNER_LOAD_SHARED_OBJECTS_H_
 
@@ -17,7 +17,7 @@ class SharedObjectCopies {
  public:
   SharedObjectCopies(const Manifest& source, const LayoutSet& targets);
 
-  // `object` is its number in the manifest. False for one that only its owner gets.
+  // `object` is a number in the manifest. Returns false for an object that only its own rank gets.
   bool Has(uint32_t object) const { return number_[object] != kOwn; }
 
   // Some bytes of an object in the buffer of a round.
@@ -28,7 +28,7 @@ class SharedObjectCopies {
     uint64_t begin;  // in the object
     uint64_t bytes;
   };
-  // The object must be one that it has.
+  // Adds a piece of an object for which Has returns true.
   void Add(uint32_t object, const Piece& piece);
 
   // Returns the field ReadPlan.shared_objects, serialized; empty if there are none. To be called once.
@@ -44,7 +44,8 @@ class SharedObjectCopies {
   std::string WriteGroups() const;
   bool IsWhole(const Copy& copy) const { return copy.piece.bytes == bytes_[copy.object]; }
   uint64_t ReaderOf(const Copy& copy) const;
-  // Writes the whole objects from `begin` on that lie one after the other in a round, and returns what follows them.
+  // Writes, from `begin` on, the whole objects that lie one after the other in a round. Returns the index of the next
+  // copy.
   size_t WriteRun(size_t begin, std::string& out) const;
   void WritePiece(const Copy& copy, std::string& out) const;
 

@@ -23,14 +23,14 @@ struct StridedCopy {
 
   int64_t bytes() const;
 
-  // While a copy is built, its dimensions are added from the innermost outwards and stand in that order until Finish. A
-  // dimension that begins, on both sides, where the one before ends is merged with it. With `whole_elements` a
-  // dimension is never merged into the element, because a cast needs the element as it is.
+  // Adds a dimension. The caller begins with the innermost one; Finish reverses the order. If the dimension continues
+  // the previous one without a gap on both sides, the two are merged. With `whole_elements` no dimension is merged into
+  // the element, because a cast needs single elements.
   void AddOuter(int64_t size, int64_t source_step, int64_t target_step, bool whole_elements = false);
   void Finish();
 };
 
-// Makes the copy. The caller guarantees that both memories hold it.
+// Makes the copy. All bytes of the copy must lie within both memories; this is not checked.
 void Execute(const StridedCopy& copy, const std::byte* source, std::byte* target);
 
 }  // namespace cairn

@@ -28,7 +28,6 @@ Bins SplitIntoBins(std::span<const BinItem> items, int bins) {
     }
   }
   std::sort(tensors.begin(), tensors.end());
-  // A min-heap of (bytes, bin).
   std::vector<std::pair<uint64_t, uint32_t>> heap;
   for (uint32_t bin = 0; bin < count; ++bin) heap.emplace_back(0, bin);
   for (const auto& [complement, item] : tensors) {

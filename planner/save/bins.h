@@ -1,4 +1,4 @@
-// Puts the items of one rank into bins, exactly as Megatron's `_split_by_size_and_type` does it.
+// Distributes the items of one rank over bins, exactly as Megatron's `_split_by_size_and_type` does.
 #ifndef CAIRN_PLANNER_SAVE_BINS_H_
 #define CAIRN_PLANNER_SAVE_BINS_H_
 
@@ -16,12 +16,11 @@ struct BinItem {
 struct Bins {
   // Indices of the items, in the order in which they lie in their bin.
   std::vector<std::vector<uint32_t>> items;
-  // The bytes of the tensors in each bin.
   std::vector<uint64_t> tensor_bytes;
 };
 
-// A single bin keeps the items in their order. Else objects go to the bins in turn. Then come the tensors, largest
-// first and equal ones in their order, each to the bin with the smallest (bytes of tensors so far, index). `bins` >= 1.
+// One bin keeps the items in their order. With more bins, objects go to the bins in turn. Then each tensor, largest
+// first (equal ones in their order), goes to the bin with the smallest (bytes of tensors so far, index). `bins` >= 1.
 // O(n log n).
 Bins SplitIntoBins(std::span<const BinItem> items, int bins);
 

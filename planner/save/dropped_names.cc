@@ -12,14 +12,13 @@
 namespace cairn {
 namespace {
 
-// Returns whether one of the sorted names is a part of `whole`: whether it begins with it and a dot.
+// Returns whether one of the sorted names is a part of `whole`: whether it begins with `whole` and a dot.
 bool HasParts(const std::vector<std::string>& names, const std::string& whole) {
   const std::string begin = absl::StrCat(whole, ".");
   const auto first = std::lower_bound(names.begin(), names.end(), begin);
   return first != names.end() && first->starts_with(begin);
 }
 
-// Returns whether `name` is a part of one of the sorted names.
 bool IsPart(const std::vector<std::string>& names, const std::string& name) {
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
     if (std::binary_search(names.begin(), names.end(), name.substr(0, dot))) return true;
@@ -29,7 +28,7 @@ bool IsPart(const std::vector<std::string>& names, const std::string& name) {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// What an optimizer keeps for a parameter: "optimizer.state.", "layer.weight", "exp_avg".
+// The parts of the name of an optimizer state: "optimizer.state.", "layer.weight", "exp_avg".
 struct OptimizerName {
   std::string_view optimizer;
   std::string_view parameter;
@@ -50,7 +49,7 @@ std::optional<OptimizerName> ParseOptimizerName(std::string_view name) {
 
 bool IsNumber(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit); }
 
-// The optimizers whose parameters have names in a save, with what is kept for one of them.
+// The optimizers whose parameters have names (and not numbers) in a save.
 class NamedOptimizers {
  public:
   explicit NamedOptimizers(const std::vector<std::string>& names) {
@@ -60,7 +59,7 @@ class NamedOptimizers {
     }
   }
 
-  // Returns whether `name` has a number where this save has names.
+  // Returns whether `name` is a state of such an optimizer with a number in the place of the parameter's name.
   bool HasNumber(std::string_view name) const {
     const auto parsed = ParseOptimizerName(name);
     return parsed && IsNumber(parsed->parameter) && kept_.contains({parsed->optimizer, parsed->kept});
@@ -70,8 +69,8 @@ class NamedOptimizers {
   std::set<std::pair<std::string_view, std::string_view>> kept_;
 };
 
-// Returns whether Cairn's own client added an object to those of the program: what it wrote for a manager's optimizers,
-// or for torch.distributed.checkpoint. The program may call another function for the next save.
+// Returns whether Cairn's own client has added this object, for a manager's optimizers or for
+// torch.distributed.checkpoint. It may be missing in the next save if the program calls another function of the client.
 bool IsOfTheClient(std::string_view name) { return name == "cairn.dcp" || name.starts_with("cairn.description."); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Finds names that a save lacks, though the checkpoint on which it builds had them.
+// Finds names that a save lacks although the checkpoint on which it builds has them.
 #ifndef CAIRN_PLANNER_SAVE_DROPPED_NAMES_H_
 #define CAIRN_PLANNER_SAVE_DROPPED_NAMES_H_
 
@@ -10,9 +10,9 @@
 
 namespace cairn {
 
-// Returns the names of tensors, objects and aliases that `before` has and the plan lacks, sorted. Only what is declared
-// counts, so these are not dropped:
-// * An object that is a part of one of the plan's, or of which the plan has parts: a dict without tensors is one value,
+// Returns the names of tensors, objects and aliases that `before` has and the plan lacks, sorted. These do not count as
+// dropped: * An object that is a part of one of the plan's, or of which the plan has parts: a dict without tensors is
+// one value,
 //   and one with tensors has a name for each of its values ("progress" and "progress.done").
 // * An object that only ranks had of their own that are not there any more.
 // * An object whose key names a rank, if the plan has the same key of another rank ("loader.dp_rank_3" and

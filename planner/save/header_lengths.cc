@@ -42,7 +42,8 @@ uint64_t Numbers(const int64_t* numbers, size_t count) {
   return length;
 }
 
-// Returns the length of a text in JSON that stands in a JSON string; Plain returns that of a text in plain JSON.
+// Returns the length of a JSON text within a JSON string, which is escaped twice; Plain returns its length in plain
+// JSON.
 uint64_t Nested(uint64_t bytes, uint64_t escapes) { return 4 + bytes + 3 * escapes; }
 uint64_t Plain(uint64_t bytes, uint64_t escapes) { return 2 + bytes + escapes; }
 constexpr uint64_t Key(uint64_t bytes) { return 4 + bytes + 1; }

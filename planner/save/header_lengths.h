@@ -1,5 +1,5 @@
-// Measures how much of a bin's header each shard takes. It builds no item and no name, because millions of shards are
-// measured.
+// Computes the bytes that each shard takes in a bin's header. It does not build the item or its name, because there may
+// be millions of shards.
 #ifndef CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
 #define CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
 
@@ -15,14 +15,14 @@ class HeaderLengths {
  public:
   explicit HeaderLengths(const LayoutSet& set);
 
-  // Returns what HeaderSizer::Add(set.ItemOf(shard)) adds to inner_bytes().
+  // Returns the number of bytes that HeaderSizer::Add(set.ItemOf(shard)) adds to inner_bytes().
   uint64_t Of(uint32_t shard) const;
 
  private:
   struct OfTensor {
     uint64_t name;     // bytes
     uint64_t escapes;  // quotes and backslashes among them
-    uint64_t fixed;    // what every shard of the tensor takes
+    uint64_t fixed;    // bytes that every shard of the tensor takes
   };
 
   const LayoutSet& set_;

@@ -1,4 +1,4 @@
-// Compares what ranks hold of an item with what its writer wrote.
+// Compares the checksums of an item's holders with those of its writer.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-// Holds the checksum and the true length of an object. The length of a shard is known.
+// The checksum of an item and, for an object, its length without padding. The length of a shard is known.
 struct Content {
   uint32_t crc32c = 0;
   uint64_t object_bytes = 0;
@@ -21,22 +21,21 @@ struct Content {
   auto operator<=>(const Content&) const = default;
 };
 
-// One item as its writer has it.
 struct Written {
   bool known = false;
   Content content;
   int rank = 0;
-  size_t agreeing = 0;  // how many others hold the same
+  size_t agreeing = 0;  // number of other ranks with the same content
 };
 
-// The ranks that hold something else than the writer of an item.
+// The ranks whose content of an item differs from the writer's.
 struct Differing {
   std::vector<int> ranks;
   std::map<Content, std::vector<int>> by_content;
 };
 
-// Says which ranks differ from most of those that were compared, the writer included. With three or more ranks it is
-// likelier that a few went astray than that many went astray in the same way.
+// Returns a text that names the ranks which differ from the majority of the compared ranks, the writer included. With
+// three or more ranks it is likelier that a few are wrong than that many are wrong in the same way.
 std::string OddOnesOut(const Written& written, const Differing& differing) {
   const size_t agreeing = 1 + written.agreeing;
   const size_t all = agreeing + differing.ranks.size();
@@ -52,7 +51,6 @@ std::string OddOnesOut(const Written& written, const Differing& differing) {
   return absl::StrCat("; no more than half of the ", all, " ranks agree");
 }
 
-// Returns the writer and those that differ from it.
 std::vector<int> AllOf(const Written& written, const Differing& differing) {
   std::vector<int> ranks = differing.ranks;
   ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), written.rank), written.rank);
@@ -64,21 +62,21 @@ std::string DifferText(const Written& written, const Differing& differing) {
                       OddOnesOut(written, differing));
 }
 
-// Compares one save. An item goes by its ItemRef::index.
+// Compares one save. Items are identified by ItemRef::index.
 class ReplicaComparison {
  public:
   explicit ReplicaComparison(const SavePlan::Impl& plan)
       : plan_(plan), set_(*plan.set), shards_(set_.shard_count()), objects_(set_.objects().size()) {}
 
   void AddWritten(const RankResult& result);
-  // Must be called after all that was written has been added.
+  // Must be called after the results of all writers have been added.
   void AddHeld(const HolderChecksums& holder);
   void Tell(FaultList& objects, FaultList& tensors);
 
  private:
   Written& WrittenOf(uint32_t index) { return index & kObjectBit ? objects_[index & ~kObjectBit] : shards_[index]; }
   void AddWrittenFile(const PlanFile& file, int rank, const v1::FileResult& reported);
-  // Returns the item that a rank's checksum belongs to; nothing if ranks do not share it.
+  // Returns the item to which a rank's checksum belongs; nothing if ranks do not share this item.
   std::optional<uint32_t> SharedItem(const LayoutSet::Layout& layout, uint32_t number) const;
   void Compare(uint32_t index, int rank, const Content& held);
 

@@ -1,5 +1,5 @@
-// Makes the manifest of an attempt from its plan, which describes every item, and from what the agents report about
-// their files.
+// Makes the manifest of an attempt from its plan, which describes every item, and from the agents' reports on their
+// files.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -23,7 +23,7 @@ class ManifestMaker {
   absl::StatusOr<Manifest> Make(const CommitInfo& commit);
 
  private:
-  // Says where a shard lies, and which checksum its writer reports.
+  // The place of a shard, and the checksum that its writer reports.
   struct Place {
     uint32_t file = 0;
     uint32_t item = 0;
@@ -33,7 +33,7 @@ class ManifestMaker {
   void AddAttempt(const CommitInfo& commit);
   void AddRanks();
   absl::Status AddFile(uint32_t number);
-  // `object` says which of the file's objects the item is.
+  // `object` is the number of the item among the file's objects.
   absl::Status AddObject(uint32_t number, uint32_t item, int object, const v1::FileResult& result);
   void SortObjects();
   void AddTensors();
@@ -41,7 +41,7 @@ class ManifestMaker {
   void AddShard(uint32_t shard, size_t dimensions);
   void AddAliases();
 
-  // Returns what the file's writer reports about it, after comparing that with the plan.
+  // Returns the writer's report on a file, after it has compared the report with the plan.
   absl::StatusOr<const v1::FileResult*> ResultOf(uint32_t file) const;
   absl::Status Refuse(const PlanFile& file, std::string_view what) const;
 
@@ -174,7 +174,6 @@ void ManifestMaker::AddTensor(const LayoutSet::Tensor& tensor, std::span<const u
   for (const uint32_t shard : shards) AddShard(shard, tensor.global_shape.size());
 }
 
-// Adds a shard of the tensor that was added last.
 void ManifestMaker::AddShard(uint32_t shard, size_t dimensions) {
   const Place& place = places_[shard];
   ManifestShard entry;

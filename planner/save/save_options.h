@@ -1,4 +1,4 @@
-// Holds what a caller may choose about a save's plan.
+// The options of a save's plan.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_OPTIONS_H_
 #define CAIRN_PLANNER_SAVE_SAVE_OPTIONS_H_
 
@@ -10,14 +10,15 @@ namespace cairn {
 // Says whether a shard may be written by a rank that does not hold it.
 enum class MovePolicy {
   kNever,
-  // It may, if the largest load is above SaveOptions::move_threshold times the mean. Ranks of the same node come first.
+  // A shard may move, if the rank with the most bytes has more than SaveOptions::move_threshold times the mean. Ranks
+  // of the same node are preferred.
   kAuto,
 };
 
 struct SaveOptions {
   int bins_per_rank = 2;  // 1 to 99
   MovePolicy moves = MovePolicy::kNever;
-  // Loads above this multiple of the mean are reduced, as far as whole shards allow.
+  // A rank with more bytes than this multiple of the mean gives shards away, as far as whole shards allow.
   double move_threshold = 1.02;
   // These ranks were slow. Another rank that holds a replica is preferred to them.
   std::vector<int> slow_ranks;

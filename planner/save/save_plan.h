@@ -1,4 +1,4 @@
-// Plans who writes what: one writer for each distinct shard of a job, the bins, and every byte position of every file.
+// Plans a save: one writer for each distinct shard of a job, the bins, and the position of every byte in every file.
 //
 // This is pure: a plan is a function of the layouts, ranks, nodes and options, and its digest covers all of them.
 // Algorithms and costs: docs/planner.md.
@@ -23,7 +23,7 @@
 
 namespace cairn {
 
-// Holds what the agent of one rank reported after it had written.
+// The report of one rank's agent after it has written its part.
 struct RankResult {
   int rank = 0;
   cairn::v1::WriteResult result;
@@ -43,11 +43,11 @@ struct CommitInfo {
   std::string request_id;
   uint32_t world_size = 0;
   absl::Time commit_time;
-  // This program writes it, for example "cairn 0.1.0".
+  // The program and version that write the manifest, such as "cairn 0.1.0".
   std::string writer;
 };
 
-// One item of a planned file, as a person or a test wants to see it.
+// One item of a planned file, for people and tests.
 struct PlannedItem {
   StoredItem item;
   uint64_t file_offset = 0;
@@ -92,7 +92,7 @@ class SavePlan {
   uint64_t SoleBytes(int rank) const;
   // Returns all names of tensors, objects and aliases, sorted.
   std::vector<std::string> names() const;
-  // Returns those of objects, sorted.
+  // Returns the names of objects, sorted.
   std::vector<std::string> object_names() const;
 
   // Returns the serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.
@@ -104,11 +104,11 @@ class SavePlan {
   // Returns the pairs of ranks between which shards move, each pair once; ascending.
   std::vector<MovingRanks> MovePairs() const;
 
-  // Compares what holders have with what was written. `objects` gets OBJECT_MISMATCH for each shared object, and
-  // `tensors` gets REPLICA_MISMATCH for each shard, whose holders report other bytes than its writer; the fault names
-  // the item, the writer and the holders that differ. A shard is compared where a holder reports it. Each rank that
-  // declares a shared object has to report it: if one does not, BAD_REQUEST in `objects` names the object. `results`
-  // may lack ranks; what nobody wrote is not compared. `objects` and `tensors` may be the same list.
+  // Compares the checksums of holders with those of the writers. If holders of a shared object report other bytes than
+  // its writer, `objects` gets OBJECT_MISMATCH; for a shard, `tensors` gets REPLICA_MISMATCH. The fault names the item,
+  // the writer and the holders that differ. Holders need not report shards. Each rank that declares a shared object
+  // must report it; if one does not, `objects` gets BAD_REQUEST, which names the object. `results` may lack ranks;
+  // items of those ranks are not compared. `objects` and `tensors` may be the same list.
   void CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
                        FaultList& objects, FaultList& tensors) const;
 
@@ -120,16 +120,16 @@ class SavePlan {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Validates the layouts as a whole and makes the plan. `ranks` may be in any order, but no rank may be there twice.
-// Fails with all faults that it found (see FaultList::ToStatus) and the reason of the first. INVALID_ARGUMENT:
-// BAD_REQUEST (bytes that are no layout, columns that do not fit), BAD_NAME, BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW,
+// Validates the layouts together and makes the plan. `ranks` may be in any order, but must not have a rank twice. Fails
+// with all faults that it found (see FaultList::ToStatus) and the reason of the first. INVALID_ARGUMENT: BAD_REQUEST
+// (bytes that are no layout, columns that do not fit), BAD_NAME, BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW,
 // SHARD_OUT_OF_BOUNDS, SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAME_COLLISION, ALIAS_UNRESOLVED,
 // EMPTY_LAYOUT. FAILED_PRECONDITION: OBJECT_MISMATCH (slots of a shared object differ).
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options);
-// Does the same. After an error `faults` has all faults and is not empty.
+// Does the same. After an error `faults` has the faults and is not empty.
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults);
 
-// Returns the digest that the result of MakeSavePlan would have, without planning.
+// Returns SavePlan::digest() of the plan that MakeSavePlan would make, without planning.
 std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& options);
 
 }  // namespace cairn

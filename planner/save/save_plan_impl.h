@@ -1,4 +1,4 @@
-// Holds a save plan in numbers: who writes which items into which files.
+// A save plan as numbers: the files of each rank, and the items of each file.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_PLAN_IMPL_H_
 #define CAIRN_PLANNER_SAVE_SAVE_PLAN_IMPL_H_
 
@@ -25,9 +25,8 @@
 
 namespace cairn {
 
-// Says what one item of a file is.
 struct ItemRef {
-  uint32_t number;  // in the rank's own counting: shards, then objects, then shards moved in
+  uint32_t number;  // the rank's own number of the item: shards first, then objects, then shards moved in
   uint32_t index;   // number of the shard or of the object
 };
 

@@ -1,5 +1,4 @@
-// Makes the manifest that a save plan would have if its files were written. Dry runs and reshards of live memory need
-// it.
+// Makes the manifest of a save plan whose files are not written, for dry runs and for reshards of live memory.
 #ifndef CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_
 #define CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_
 

@@ -53,7 +53,7 @@ class Chooser {
     for (uint32_t object = 0; object < set_.objects().size(); ++object) {
       if (!object_layouts[object].empty()) shared.push_back({set_.objects()[object].slot_bytes, shards + object});
     }
-    // Equal ones stay in the order of their numbers, which is the order in which ranks first hold them.
+    // Items of equal size stay in the order of their numbers.
     std::stable_sort(shared.begin(), shared.end(), [](const Shared& a, const Shared& b) { return a.bytes > b.bytes; });
     for (const Shared& item : shared) {
       const bool object = item.number >= shards;
@@ -128,10 +128,10 @@ class Chooser {
       std::sort(own.begin(), own.end());
       while (load[static_cast<size_t>(from)] > limit && !own.empty() && !all.empty()) {
         const uint64_t excess = load[static_cast<size_t>(from)] - limit;
-        // The smallest shard that is enough is taken; if none is, the largest.
+        // Takes the smallest shard that brings the rank below the limit; if there is none, the largest shard.
         auto pick = std::lower_bound(own.begin(), own.end(), std::pair(excess, 0u));
         if (pick == own.end()) --pick;
-        // The shard must fit below the limit; the lightest receiver has the most room.
+        // The receiver must stay below the limit; the lightest receiver has the most room.
         const uint64_t room = limit - all.begin()->first;
         while (pick != own.begin() && pick->first > room) --pick;
         if (pick->first > room) break;
@@ -158,9 +158,9 @@ class Chooser {
     });
   }
 
-  // Treats loads that are still above the limit because no shard fits below it elsewhere. The heaviest rank gives the
-  // lightest one the shard that is nearest to half of their difference, as long as that makes the heavier of the two
-  // lighter.
+  // Reduces loads that are still above the limit because no other rank has room for one of their shards. The heaviest
+  // rank gives the lightest rank the shard that is nearest to half of their difference, as long as the heavier of the
+  // two becomes lighter by that.
   void EvenOut(uint64_t limit, const std::vector<int>& heavy,
                std::vector<std::vector<std::pair<uint64_t, uint32_t>>>& shards_of) {
     std::vector<uint64_t>& load = writers_.load;

@@ -16,13 +16,13 @@ struct Writers {
     int from;  // index of the rank that holds it
     int to;    // index of the rank that writes it
   };
-  // Indices in LayoutSet::ranks() of the rank that writes a shard, or a shared object, and holds it. An object that
-  // each rank has for itself has -1.
+  // The writer of each shard, and of each shared object, among the ranks that hold it: an index into
+  // LayoutSet::ranks(). -1 for an object of which each rank has its own.
   std::vector<int> shard_writer;
   std::vector<int> object_writer;
-  // The shards that a rank writes without holding them. Their shard_writer is `from`.
+  // The shards that a rank writes for another rank, which holds them. shard_writer of such a shard is `from`.
   std::vector<Move> moves;  // ordered by (from, shard)
-  // The bytes of each rank, after the moves.
+  // The bytes that each rank writes, after the moves; by rank index.
   std::vector<uint64_t> load;
 };
 
@@ -31,9 +31,9 @@ struct Writers {
 // n); deterministic.
 //
 // Then, if the options allow moves and the largest load is above the threshold, ranks above max(threshold * mean,
-// largest item) give shards to ranks below it, first to those of their own node. Such a rank gives the smallest shard
-// that is enough, else the largest. If none fits there, the heaviest rank gives the lightest one the shard that evens
-// them out best. A shard moves once. O(moves * log ranks).
+// largest item) give shards to ranks below it, first to ranks of their own node. Such a rank gives the smallest shard
+// that brings it below the limit, else its largest one. If none fits, the heaviest rank gives the lightest rank the
+// shard that makes the two most equal. A shard moves at most once. O(moves * log ranks).
 Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options);
 
 }  // namespace cairn

@@ -38,7 +38,7 @@ absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const s
     }
     upload.used = ++uses_;
     while (upload_bytes_ + chunk.size() > capacity_bytes_) {
-      // One that an agent has left behind, if there is any, is the oldest.
+      // An upload that its agent has given up, if there is one, is the oldest.
       const auto oldest = std::min_element(uploads_.begin(), uploads_.end(),
                                            [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
       if (oldest->first != agent) {

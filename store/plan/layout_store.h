@@ -17,31 +17,31 @@ namespace cairn {
 inline constexpr uint64_t kMaxLayoutBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{2} << 20;
 
-// Keeps each layout until it is told to drop it. LayoutTable (coordinator/membership) says which are still held.
-// Layouts and uploads are bounded by `capacity_bytes` each, uploads also by one per agent, and the layouts that one job
-// has uploaded by `job_bytes`. Thread-safe.
+// Keeps each layout until it is told to drop it. LayoutTable (coordinator/membership) says which are still held. All
+// layouts together have at most `capacity_bytes`, and so have all uploads. Each agent has at most one upload. The
+// layouts that one job has uploaded have at most `job_bytes`. Thread-safe.
 class LayoutStore {
  public:
   explicit LayoutStore(uint64_t capacity_bytes) : LayoutStore(capacity_bytes, capacity_bytes) {}
   LayoutStore(uint64_t capacity_bytes, uint64_t job_bytes) : capacity_bytes_(capacity_bytes), job_bytes_(job_bytes) {}
 
-  // Is asked, without a lock, when a layout of `job` finds no room: whether layouts were dropped that nothing runs by,
-  // those of `job` or, with `all_jobs`, of any. It is asked again until there is room, or it says no. Must be set
-  // before the first thread starts that puts.
+  // Called when a layout of `job` finds no room. It drops layouts that nothing uses, those of `job` or, with
+  // `all_jobs`, of any job, and returns whether it has dropped any. It is called, without a lock, until there is room
+  // or it returns false. Must be set before other threads use the store.
   using MakeRoom = std::function<bool(const std::string& job, bool all_jobs)>;
   void OnFull(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
-  // Adds a chunk of `agent`'s upload (a new digest or offset 0 starts it anew) and returns where the next one begins;
-  // the whole length when the layout is there. INVALID_ARGUMENT (BAD_REQUEST): an offset that is not the next one, more
-  // bytes than announced, or another digest. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more than kMaxLayoutBytes, a chunk
-  // above kMaxChunkBytes, or no room. `job` is the agent's.
+  // Adds a chunk of `agent`'s upload and returns the offset of the next chunk; this is `total_bytes` when the layout is
+  // complete. A new digest or offset 0 begins a new upload. INVALID_ARGUMENT (BAD_REQUEST): an offset that is not the
+  // next one, more bytes than announced, or another digest. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more than
+  // kMaxLayoutBytes, a chunk above kMaxChunkBytes, or no room. `job` is the agent's.
   absl::StatusOr<uint64_t> PutChunk(const std::string& agent, const std::string& digest, uint64_t total_bytes,
                                     uint64_t offset, const std::string& chunk, const std::string& job = "");
   // Adds a whole layout. INVALID_ARGUMENT (BAD_REQUEST): the bytes have another digest. RESOURCE_EXHAUSTED
-  // (MESSAGE_TOO_LARGE): no room. It counts for the bound of `job`, and for none if that is empty.
+  // (MESSAGE_TOO_LARGE): no room. The bytes count for the bound of `job`; if `job` is empty, for no job's bound.
   absl::Status Put(const std::string& digest, std::string bytes, const std::string& job = "");
 
-  // Returns null if the layout is not there (any more).
+  // Returns null if the store does not have the layout (any more).
   std::shared_ptr<const std::string> Get(const std::string& digest);
   void Drop(const std::string& digest);
   // Drops an agent's unfinished upload.
@@ -60,7 +60,7 @@ class LayoutStore {
 
   struct Layout {
     std::shared_ptr<const std::string> bytes;
-    std::string job;  // that uploaded it
+    std::string job;  // the job that uploaded it
   };
 
   // Returns which bound `bytes` more of `job` would break; empty if none.

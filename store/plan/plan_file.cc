@@ -30,7 +30,7 @@ enum Field : uint32_t {
   kBins = 1,
   kMoves = 2,        // 0 never, 1 auto
   kDigests = 3,      // of the distinct layouts, ascending, one behind the other
-  kLengths = 4,      // packed; in this order, as are
+  kLengths = 4,      // packed; in the order of kDigests, and so is the next one
   kChecksums = 5,    // packed, 4 bytes each
   kNode = 6,         // repeated: the distinct names of nodes
   kRankLayouts = 7,  // packed: by rank, the number of its layout
@@ -73,7 +73,7 @@ absl::StatusOr<PlanFile> PlanFile::Open(std::unique_ptr<StoredFile> stored) {
 
 absl::Status PlanFile::Damaged(std::string_view what) const {
   return MakeError(Reason::kPlanUnknown,
-                   absl::StrCat(stored_->path(), " does not tell what a plan was made from: ", std::string(what)),
+                   absl::StrCat(stored_->path(), " is not a valid plan file: ", std::string(what)),
                    {{"file", stored_->path()}});
 }
 
@@ -112,7 +112,7 @@ absl::Status PlanFile::ReadIndex(std::string_view index, uint64_t first, uint64_
   uint64_t offset = 0;
   for (size_t i = 0; i < count; ++i) {
     if (lengths[i] > kMaxLayoutBytes || lengths[i] > layout_bytes - offset) {
-      return Damaged(absl::StrCat("layout ", i, " is longer than it can be"));
+      return Damaged(absl::StrCat("layout ", i, " is longer than its file or the limit of a layout"));
     }
     std::string digest(digests.substr(i * kDigestBytes, kDigestBytes));
     if (i > 0 && digest <= layouts_.back().digest) return Damaged("its layouts are not in their order");

@@ -1,5 +1,5 @@
-// A file that holds all that a save plan was made from: the layouts of all ranks, each distinct one once, the nodes and
-// the options. It is one file, so keeping a plan costs the same few calls of storage whatever the number of ranks.
+// A file that holds the inputs of a save plan: the distinct layouts of all ranks, the nodes and the options. It is one
+// file, so that keeping a plan takes the same few calls of storage for any number of ranks.
 //
 // Form (numbers are little-endian):
 //    0  8  magic "CAIRNPLN"
@@ -11,7 +11,8 @@
 //   36     the index, in protobuf's wire format: see plan_file.cc
 //          the layouts, one behind the other, in the order of the index; the file ends behind the last one
 //
-// Nothing that is committed depends on such a file: what cannot be read is made anew from what the agents upload.
+// No checkpoint depends on such a file: if it cannot be read, the plan is made anew from layouts that the agents
+// upload.
 #ifndef CAIRN_STORE_PLAN_PLAN_FILE_H_
 #define CAIRN_STORE_PLAN_PLAN_FILE_H_
 
@@ -45,17 +46,17 @@ class PlanFile {
     uint32_t crc32c = 0;
   };
 
-  // Reads the head and the index; takes memory for no more than the file has. NOT_FOUND (PLAN_UNKNOWN): it is no such
-  // file, is damaged or has another version; and the errors of storage.
+  // Reads the head and the index; takes memory for no more than the file has. NOT_FOUND (PLAN_UNKNOWN): it is not a
+  // plan file, is damaged or has another version. Else the errors of storage.
   static absl::StatusOr<PlanFile> Open(std::unique_ptr<StoredFile> stored);
 
   const PlanInputs& inputs() const { return inputs_; }
-  // Returns the distinct ones, sorted by digest.
+  // Returns the distinct layouts, sorted by digest.
   const std::vector<Layout>& layouts() const { return layouts_; }
   // Returns null if there is no layout of this digest.
   const Layout* Find(std::string_view digest) const;
-  // Reads the bytes of one of layouts(). They have its CRC32C; the caller checks the digest. NOT_FOUND (PLAN_UNKNOWN):
-  // they have another one; and the errors of storage.
+  // Reads the bytes of one of layouts() and checks their CRC32C; the caller checks the digest. NOT_FOUND
+  // (PLAN_UNKNOWN): the CRC32C is wrong. Else the errors of storage.
   absl::StatusOr<std::string> ReadLayout(const Layout& layout) const;
 
  private:
@@ -69,9 +70,9 @@ class PlanFile {
   std::vector<Layout> layouts_;
 };
 
-// Writes such a file durably in place of what stands there, and returns its length. `bytes` are the layouts, parallel
-// to inputs.layout; the memory of none is taken a second time. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more ranks or
-// longer names than Open takes; the errors of storage.
+// Writes a plan file durably, in place of one that is there, and returns its length in bytes. `bytes` are the layouts,
+// parallel to inputs.layout; they are not copied. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more ranks or longer names
+// than Open accepts. Else the errors of storage.
 absl::StatusOr<uint64_t> WritePlanFile(Storage& storage, std::string_view path, const PlanInputs& inputs,
                                        const std::vector<std::shared_ptr<const std::string>>& bytes);
 

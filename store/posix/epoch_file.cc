@@ -29,11 +29,10 @@ constexpr char kPath[] = ".cairn/epoch";
 // The record keeps its length, within one sector, so that a power cut leaves the old one or the new one.
 constexpr size_t kRecordBytes = 256;
 constexpr absl::Duration kRetry = absl::Milliseconds(50);
-// The first word of the record says what the root may hold. Versions that know only the first one refuse any other.
+// The first word of the record says what the root may hold. Versions that know only kFirstFormat refuse any other word.
 constexpr char kFirstFormat[] = "epoch";
 constexpr char kDeletionsFormat[] = "epoch/2";
 
-// The record with this first word in the place of `record`'s own.
 std::string WithFormat(const std::string& record, const std::string& format) {
   std::string text = absl::StrCat(format, record.substr(record.find(' ')));
   absl::StripTrailingAsciiWhitespace(&text);
@@ -57,12 +56,12 @@ absl::StatusOr<std::string> Read(int fd, const std::string& path) {
   return record;
 }
 
-// More than a person writes into the file.
+// Also a file that a person has edited is not longer than this.
 constexpr uint64_t kMaxFileBytes = 4096;
-// This is not known when two readings of the record differ.
+// The question that has no answer when two readings of the record differ.
 constexpr char kQuestion[] = "which coordinator the root has";
 
-// Reads the record past the page cache, so that bits which flipped on their way are not believed.
+// Reads the record a second time, past the page cache, so that no bit that was flipped in memory is believed.
 absl::StatusOr<std::string> ReadOnceMore(Storage& storage) {
   CAIRN_ASSIGN_OR_RETURN(std::string record, storage.Read(kPath, kMaxFileBytes, Cache::kBypass));
   record.resize(std::min(record.size(), kRecordBytes));
@@ -102,7 +101,7 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
                                                               absl::Duration patience, const Clock& clock,
                                                               const Storage::Waiting& waiting) {
   const std::string path = storage.FullPath(kPath);
-  // What a coordinator leaves behind would make this directory a root, so the check comes before.
+  // The check comes first, because the files of a coordinator would make this directory a root.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(storage.root()));
   CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
   CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, directory.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
@@ -119,7 +118,7 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string record, Read(fd.get(), path));
-  // A wrong number would begin an epoch that agents have seen before.
+  // From a wrong number an epoch could follow that agents have seen before.
   CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadOnceMore(storage));
   if (again != record) return GaveOtherBytes(path, kQuestion);
   uint64_t epoch = 0;
@@ -129,8 +128,8 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
     if (!words.empty() && words[0] == kDeletionsFormat) format = kDeletionsFormat;
     if (!words.empty() && words[0] != format && words[0].starts_with("epoch/")) {
       return MakeError(Reason::kFormatTooNew,
-                       absl::StrCat(storage.root(), " holds what a later version of Cairn has put there (", path,
-                                    " begins with ", words[0], ")"),
+                       absl::StrCat(storage.root(), " was written by a later version of Cairn (", path, " begins with ",
+                                    words[0], ")"),
                        {{"file", path}, {"root", storage.root()}});
     }
     if (words.size() < 2 || words[0] != format || !absl::SimpleAtoi(words[1], &epoch)) {
@@ -142,7 +141,7 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
     }
   }
   ++epoch;
-  // Two that take the lock at once write the same epoch: the random word tells their records apart.
+  // If two processes get the lock at once, both write the same epoch. The random word makes their records differ.
   std::string text = absl::StrFormat("%s %u %d %s %s ", format, epoch, getpid(), HostName(), RandomToken(8));
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
@@ -187,7 +186,7 @@ absl::Status EpochFile::RaiseFormat() const {
   text_ = raised;
   if (Fsync(fd_.get()) != 0) return ErrnoError(errno, "write", path);
   durable_ = true;
-  // Where another file stands at the path by now, its readers do not see what was written.
+  // If the path leads to another file by now, nobody reads what was written.
   return CheckRecord();
 }
 
@@ -219,11 +218,12 @@ absl::Status EpochFile::CheckRecord() const {
   const std::string next =
       "Look which coordinators were started with this --root, and end all but one; the one that stays has to be "
       "started again if it has ended.";
-  return MakeError(Reason::kRootInUse,
-                   missing ? absl::StrCat(storage_.root(), "/", kPath, " is gone: nobody knows who serves the root")
-                           : absl::StrCat(storage_.root(), " is served by ", holder,
-                                          " now, though this process was never told that it lost the lock"),
-                   {{"root", storage_.root()}, {"holder", holder}, {"next", next}});
+  return MakeError(
+      Reason::kRootInUse,
+      missing ? absl::StrCat(storage_.root(), "/", kPath, " is missing, so it is not known who serves the root")
+              : absl::StrCat(storage_.root(), " is served by ", holder,
+                             " now, though this process was never told that it lost the lock"),
+      {{"root", storage_.root()}, {"holder", holder}, {"next", next}});
 }
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
-// The process that holds the lock of `<root>/.cairn/epoch` is the coordinator of the root, and counts the coordinator
-// epoch up in that file. The kernel gives the lock back when the process ends, however it ends. A process that is only
-// frozen keeps the lock, and with it the root.
+// The process that holds the lock of `<root>/.cairn/epoch` is the coordinator of the root. When it takes the lock, it
+// increases the coordinator epoch in that file by one. The kernel gives the lock back when the process ends, however it
+// ends. A process that is only frozen keeps the lock, and with it the root.
 #ifndef CAIRN_STORE_POSIX_EPOCH_FILE_H_
 #define CAIRN_STORE_POSIX_EPOCH_FILE_H_
 
@@ -23,12 +23,13 @@
 namespace cairn {
 
 // The lock itself proves nothing. On a network file system it may be local to each machine (NFS with nolock, Lustre
-// with localflock), or it may have been taken away. So Check opens the file again by its path, and compares what stands
-// there with what Acquire has written. The record of another coordinator, or none, is only believed if it was read
-// twice, the second time past the page cache.
+// with localflock), or it may have been taken away. So Check opens the file again by its path, and compares its content
+// with the record that Acquire has written. If the file is gone or holds another record, Check reads it once more, past
+// the page cache, and believes it only if both readings agree.
 class EpochFile : public RootLock {
  public:
-  // Takes the lock and counts up, as Storage::TakeRoot says. `directory` is that of `storage`; both must outlive it.
+  // Takes the lock and increases the epoch: see Storage::TakeRoot. `directory` is the root directory of `storage`; both
+  // must outlive the object.
   static absl::StatusOr<std::unique_ptr<EpochFile>> Acquire(Storage& storage, ConfinedDirectory& directory,
                                                             absl::Duration patience, const Clock& clock,
                                                             const Storage::Waiting& waiting);
@@ -37,7 +38,6 @@ class EpochFile : public RootLock {
   static absl::StatusOr<std::optional<RootHolder>> HolderOf(Storage& storage, ConfinedDirectory& directory);
 
   uint64_t epoch() const override { return epoch_; }
-  // Returns when the record was written.
   absl::Time began() const override { return began_; }
   absl::Status RaiseFormat() const override;
   absl::Status TellAddress(const std::string& address) const override;
@@ -47,7 +47,7 @@ class EpochFile : public RootLock {
       : storage_(storage), fd_(std::move(fd)), epoch_(epoch), began_(began), text_(std::move(record)) {}
 
   absl::Status Look() const override;
-  // Looks at what stands there, which must be the record or what this process may have made of it.
+  // Checks that the file holds this process's record, or the result of a write of this process that failed.
   absl::Status CheckRecord() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsOwn(const std::string& text) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -58,7 +58,8 @@ class EpochFile : public RootLock {
   mutable Mutex mutex_;
   // The record, which RaiseFormat changes.
   mutable std::string text_ ABSL_GUARDED_BY(mutex_);
-  // The record that was to replace it when storage failed: all of it, or its first part, may stand there.
+  // The record that RaiseFormat writes in place of `text_`. If the write fails, the file may hold all of it, or only
+  // its first part.
   mutable std::string tried_ ABSL_GUARDED_BY(mutex_);
   mutable bool durable_ ABSL_GUARDED_BY(mutex_) = true;
 };

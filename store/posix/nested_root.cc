@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Jobs are looked for as deep (stored_jobs.cc).
+// FindJobs (stored_jobs.cc) looks as deep.
 constexpr int kMaxDepth = 8;
 constexpr size_t kMaxDirectories = 10'000;
 
@@ -27,8 +27,8 @@ fs::path Resolved(const std::string& directory) {
   return resolved.has_filename() ? resolved : resolved.parent_path();
 }
 
-// Returns the nearest root below `top`. A directory that cannot be listed is passed over: whoever cannot read it can
-// serve nothing in it either.
+// Returns the nearest root below `top`. Skips a directory that cannot be listed: this user could not serve a root in it
+// either.
 std::optional<std::string> RootBelow(const fs::path& top) {
   std::deque<std::pair<fs::path, int>> open = {{top, 0}};  // with their depth below `top`
   for (size_t seen = 0; !open.empty() && seen < kMaxDirectories; ++seen) {
@@ -83,7 +83,7 @@ absl::Status CheckStandsAlone(const std::string& directory) {
 }
 
 absl::Status CheckJobOfRoot(const std::string& root, const std::string& job) {
-  if (!CheckJobName(job).ok()) return absl::OkStatus();  // whoever reads the job says what is wrong with its name
+  if (!CheckJobName(job).ok()) return absl::OkStatus();  // a reader of the job reports its bad name
   for (size_t end = job.find('/'); end != std::string::npos; end = job.find('/', end + 1)) {
     const std::string inner = (fs::path(root) / job.substr(0, end)).string();
     if (!IsRoot(inner)) continue;

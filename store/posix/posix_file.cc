@@ -39,10 +39,10 @@ struct CacheStat {
   uint64_t recently_evicted;
 };
 
-// One request to fetch ahead asks for so much. The kernel cuts a larger one to what the disk takes at once.
+// The size of one request to read ahead. The kernel would cut a larger one to the disk's own limit.
 constexpr uint64_t kFetchBytes = uint64_t{1} << 20;
 
-// What does not land in place comes through a buffer of at most this size.
+// A direct read that is not in place goes through a buffer of at most this size.
 constexpr uint64_t kBounceBytes = uint64_t{1} << 20;
 
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
@@ -51,7 +51,6 @@ uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 // FAT keeps times in steps of two seconds.
 constexpr int64_t kTimeStep = 2'000'000'000;
 
-// Tells a file from every other one that had or will have its name.
 std::string IdentityOf(const struct stat& info) {
   return absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ",
                       absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim)), " ",
@@ -114,7 +113,7 @@ absl::Status PosixFile::CheckFacts(const OpenOptions& options) {
 
 void PosixFile::RefuseDirect() {
   direct_refused_ = true;
-  // The next best: what is not written yet stays in the page cache, all else is read anew.
+  // The next best way: the kernel drops the cached pages, except those that are not written to the disk yet.
   if (cache_ == Cache::kBypass) posix_fadvise(buffered_.get(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
@@ -133,7 +132,7 @@ absl::Status PosixFile::ReadFully(int fd, uint64_t offset, uint64_t size, uint64
     count += static_cast<uint64_t>(got);
     if (done >= wanted) break;
     const uint64_t end = offset + done;
-    // A direct read goes on at a whole block. It ends within one only where the file does.
+    // A direct read must continue at a whole block. It ends within a block only at the end of the file.
     if (fd == direct_.get()) done = Down(done);
     if (done == before) {
       return MakeError(Reason::kFileTruncated, absl::StrCat(path(), " ends at ", end, " of ", bytes(), " bytes"),
@@ -159,7 +158,7 @@ absl::Status PosixFile::ReadDirect(uint64_t offset, uint64_t size, char* to, boo
 
 PosixFile::Way PosixFile::Begin(uint64_t offset, uint64_t size) {
   if (cache_ == Cache::kBypass) return direct_refused_ ? Way::kBuffered : Way::kDirect;
-  // Exactly what is asked for is read: neighbours belong to other ranks.
+  // The kernel need not read more than was asked for: the bytes before and behind belong to other ranks.
   if (!random_.exchange(true)) posix_fadvise(buffered_.get(), 0, 0, POSIX_FADV_RANDOM);
   if (IsCached(buffered_.get(), offset, size)) return Way::kCached;
   if (direct_.valid() && !direct_refused_) return Way::kDirect;
@@ -178,7 +177,7 @@ absl::Status PosixFile::WrittenAnew() const {
 absl::Status PosixFile::Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) {
   CAIRN_RETURN_IF_ERROR(ReadRange(way, offset, size, to, in_place));
   if (!without_checksums_) return absl::OkStatus();
-  // A write that came before these bytes were read has changed the time by now.
+  // If somebody wrote to the file before these bytes were read, its time has changed by now.
   struct stat info;
   if (StatOf(buffered_.get(), info) != 0) return ErrnoError(errno, "stat", path());
   return absl::TimeFromTimespec(info.st_mtim) == modified() ? absl::OkStatus() : WrittenAnew();
@@ -189,7 +188,7 @@ absl::Status PosixFile::ReadRange(Way way, uint64_t offset, uint64_t size, char*
   if (way == Way::kCached) return ReadFully(buffered_.get(), offset, size, size, to, counters_.cached);
   if (way == Way::kDirect) {
     const absl::Status read = ReadDirect(offset, size, to, in_place);
-    // Some file systems take the flag and refuse the read.
+    // Some file systems accept O_DIRECT and then refuse the read.
     if (read.ok() || MetadataOf(read)["errno"] != absl::StrCat(EINVAL)) return read;
     RefuseDirect();
   }

@@ -1,5 +1,6 @@
-// A file of a PosixStorage that is open to be read: pages that are cached already come through the page cache, the rest
-// either directly into place or, where a caller wants it kept, through the page cache too.
+// A file of a PosixStorage that is open to be read. With Cache::kUse all reads go through the page cache. Otherwise
+// pages that are already cached come from it (not with Cache::kBypass), and the rest is read by direct I/O if the file
+// system allows that.
 #ifndef CAIRN_STORE_POSIX_POSIX_FILE_H_
 #define CAIRN_STORE_POSIX_POSIX_FILE_H_
 
@@ -36,11 +37,11 @@ class PosixFile : public StoredFile {
         calls_(calls),
         counters_(options.counters == nullptr ? uncounted_ : *options.counters) {}
 
-  // Looks whether the open file is what `options` say.
+  // Checks that the open file has the length and the modification time that `options` name.
   absl::Status CheckFacts(const OpenOptions& options);
   // Makes all reads go through the page cache from now on.
   void RefuseDirect();
-  // At least `wanted` of `size` bytes; the number read may be above `wanted` only where the file goes on.
+  // Reads at least `wanted` and at most `size` bytes to `to`. FILE_TRUNCATED: the file has fewer than `wanted`.
   absl::Status ReadFully(int fd, uint64_t offset, uint64_t size, uint64_t wanted, char* to,
                          std::atomic<uint64_t>& count);
   absl::Status ReadDirect(uint64_t offset, uint64_t size, char* to, bool in_place);

@@ -62,7 +62,7 @@ absl::Status PosixFileWriter::Prepare(uint64_t bytes) {
     buffered_ = true;
     return absl::OkStatus();
   }
-  // Some take the flag and refuse the write. The header comes here last.
+  // Some file systems accept O_DIRECT and then refuse the write. The header will replace these zeros.
   const AlignedBuffer zeros(kIoAlignment);
   return Write(0, zeros.data(), kIoAlignment);
 }
@@ -79,7 +79,7 @@ absl::Status PosixFileWriter::Write(uint64_t offset, const char* bytes, uint64_t
     if (written < 0) {
       if (errno == EINTR) continue;
       if (errno == EINVAL && direct) {
-        // Refused: this file goes through the page cache, and whatever is under way is done again.
+        // Direct I/O is refused: the file goes through the page cache from now on, and writes under way are repeated.
         if (EndDirectIo(fd_.get()) == 0) {
           buffered_ = true;
           continue;

@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<RootHolder>> PosixStorage::HolderOfRoot() {
 
 absl::Status PosixStorage::ProbeAtomicCreate() {
   CAIRN_RETURN_IF_ERROR(MakeDirectories(".cairn"));
-  // The name is that of an unfinished file, so the next coordinator removes what a kill leaves of it.
+  // It has the name of an unfinished file. If the process is killed here, the next coordinator removes the file.
   const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
   const auto first = PutIfAbsent(path, "1");
   const auto second = first.ok() ? PutIfAbsent(path, "2") : first;

@@ -30,7 +30,7 @@ class PosixStorage : public Storage {
   static absl::StatusOr<std::unique_ptr<PosixStorage>> Open(const std::string& root, bool create,
                                                             PosixCalls calls = {});
 
-  // The directory itself, for what only a file system has.
+  // Returns the root's directory, for operations that only a file system has.
   ConfinedDirectory& directory() const { return *directory_; }
 
   using Storage::PutReplacing;

@@ -1,5 +1,5 @@
-// Checks that the files that a manifest names stand there, before anything relies on them. It calls stat for each and
-// reads nothing.
+// Checks that the files of a manifest exist with their lengths, before anything relies on them. It asks for the length
+// of each file and reads none.
 #ifndef CAIRN_STORE_READ_CHECK_FILES_H_
 #define CAIRN_STORE_READ_CHECK_FILES_H_
 
@@ -19,10 +19,10 @@ struct FileSize {
   uint64_t bytes = 0;
 };
 
-// Checks that all `files` stand in `directory` as regular files of exactly these lengths. It looks from several threads
-// if they are many, because a network file system answers one question after the other. DATA_LOSS (FILE_MISSING,
+// Checks that `directory` has all `files`, as regular files of exactly these lengths. For many files it uses several
+// threads, because a network file system answers one question after the other. DATA_LOSS (FILE_MISSING,
 // FILE_TRUNCATED): names the first file in order that is absent or has another length, and counts the others. Other
-// errors are no proof of damage and come before it: the errors of errno_error.h, PATH_ESCAPE for a link.
+// errors prove no damage, and are returned before it: the errors of errno_error.h, PATH_ESCAPE for a link.
 absl::Status CheckFiles(Storage& storage, std::string_view directory, std::span<const FileSize> files);
 
 // Does the same for all files that `manifest` names; the error says whose checkpoint they belong to.

@@ -1,5 +1,5 @@
-// How a CheckpointStore serves those who decide: it makes durable what it tells, keeps the manifest used last, and
-// chooses the step that a load takes.
+// The part of CheckpointStore that serves decisions: it makes outcomes durable before it returns them, keeps the
+// manifest that was used last, and chooses the step that a load takes.
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ void AddTo(StoredAttempts& attempts, const StepRecord& step) {
   attempts.insert(attempts.end(), step.attempts.begin(), step.attempts.end());
 }
 
-// A load goes no further back: if so many in a row are damaged, the fault is that of the storage that holds them.
+// A load passes over at most this many steps: if more in a row are damaged, the fault lies in the storage.
 constexpr size_t kMaxPassedOver = 64;
 
 }  // namespace
@@ -58,8 +58,8 @@ void CheckpointStore::RemoveUnfinished(const std::string& job, const std::vector
   for (const StepRecord& step : steps) {
     if (step.unfinished) storage_.RemoveUnfinished(StepDirectory(job, step.step), began_).IgnoreError();
     for (const StoredAttempt& attempt : step.attempts) {
-      // The directory of an attempt that was aborted goes as a whole. To list that of a commit takes about as long as
-      // to read its manifest, which was done just now.
+      // The directory of an aborted attempt is removed as a whole. To list the directory of a commit takes about as
+      // long as to read its manifest, which was done just now.
       if (!attempt.stands() || !attempt.directory) continue;
       storage_.RemoveUnfinished(AttemptDirectory(job, step.step, attempt.attempt), began_).IgnoreError();
     }
@@ -150,7 +150,7 @@ std::optional<std::vector<int64_t>> CheckpointStore::CurrentOf(const std::string
   if (!steps.ok()) return std::nullopt;
   for (const int64_t step : *steps) {
     if (std::binary_search(known.all.begin(), known.all.end(), step)) continue;
-    // It is being saved, or somebody else has put it there: then it may change what is superseded.
+    // The step is being saved, or somebody else has put it there. A new commit may change which steps are superseded.
     const StepRecord::State state = ReadStep(job, step).state();
     if (state != StepRecord::State::kNothing) return std::nullopt;
   }

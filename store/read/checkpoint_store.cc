@@ -32,7 +32,6 @@ absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, co
       outcome);
 }
 
-// Decodes the bytes that stand in `file`.
 absl::StatusOr<Outcome> Decode(std::string_view job, int64_t step, uint32_t attempt, const Storage& storage,
                                const std::string& file, std::string_view bytes) {
   auto outcome = DecodeOutcome(bytes);
@@ -77,7 +76,7 @@ StoredAttempt Ended(int64_t step, uint32_t attempt, const Outcome& outcome) {
   return found;
 }
 
-// Says what there is of a step that is not committed: "; attempt 1 was aborted: ...". Empty if there is nothing.
+// Describes the attempts of a step that is not committed: "; attempt 1 was aborted: ...". Empty if there are none.
 std::string WhatStands(const StepRecord& step) {
   std::string text;
   for (const StoredAttempt& record : step.attempts) {
@@ -93,13 +92,13 @@ std::string WhatStands(const StepRecord& step) {
   return text;
 }
 
-// Says what to do about such a step. Empty if the table of reasons knows it.
+// Says what a person can do about such a step. Empty: the text of the table of reasons fits.
 std::string NextForWhatStands(std::string_view job, const StepRecord& step, const std::string& directory) {
   if (std::none_of(step.attempts.begin(), step.attempts.end(),
                    [](const StoredAttempt& record) { return record.unfinished; })) {
     return "";
   }
-  // Whoever has lost an outcome must learn it here: when a coordinator starts again it is too late.
+  // A person who has lost an outcome must learn it here: when the next coordinator starts, it is too late.
   return absl::StrCat("If a save of this step goes on, wait for it: `cairn status ", std::string(job),
                       "`. If its outcome was lost, stop the coordinator and put the outcome back from a copy, or copy ",
                       directory, " away, before a coordinator starts again: that removes these files.");
@@ -152,8 +151,8 @@ bool IsReadFailure(const absl::Status& status) {
 const StoredAttempt* StepRecord::deciding() const {
   const StoredAttempt* found = nullptr;
   for (const StoredAttempt& record : attempts) {
-    // What cannot be read above a manifest may be the commit that took its place, unless its files are gone: those of
-    // an aborted attempt go soon.
+    // An unreadable outcome above a manifest may be the commit that has replaced it, unless its files are gone: the
+    // files of an aborted attempt are removed soon.
     const bool hides = record.directory || found == nullptr || found->damaged;
     if (record.stands() || (record.damaged && hides)) found = &record;
   }
@@ -209,7 +208,7 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
     if (IsGone(entries.status())) return steps;
     return entries.status();
   }
-  // Everything that has a step's name counts, so that a link or a file there is reported and not passed over.
+  // Anything with a step's name counts, so that a link or a file with this name is reported and not ignored.
   for (const Storage::Entry& entry : *entries) {
     if (const auto step = ParseStepName(entry.name)) steps.push_back(*step);
   }
@@ -260,7 +259,7 @@ absl::StatusOr<std::string> CheckpointStore::ReadSurely(
     if (!cut_off && !HasReason(taken, Reason::kManifestCorrupt)) return taken;
     if (bytes.ok()) found.emplace(bytes->size(), Crc32c(bytes->data(), bytes->size()));
   }
-  // The bytes may have been spoiled on their way here, so they are read once more.
+  // The bytes may have been damaged on their way here, so they are read once more.
   CAIRN_ASSIGN_OR_RETURN(std::string bytes, storage_.Read(path, kMaxOutcomeBytes, Cache::kBypass));
   taken = take(bytes);
   if (taken.ok()) return bytes;
@@ -322,8 +321,8 @@ StoredAttempt CheckpointStore::ReadAttempt(std::string_view job, int64_t step, u
   if (const auto deletion = ReadDeletion(job, step, attempt)) return *deletion;
   auto record = ReadRecord(job, step, attempt, OutcomePath(job, step, attempt));
   if (record.ok()) return *record;
-  // A rebuilt manifest takes the place of a damaged outcome, also of one that has been removed since; never of one that
-  // can be read.
+  // A rebuilt manifest replaces an outcome that is damaged, or that was removed after the repair. It never replaces an
+  // outcome that can be read.
   const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
   if (repaired.ok() && repaired->stands()) {
     StoredAttempt found = *repaired;
@@ -378,7 +377,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
 bool CheckpointStore::IsListed(const std::string& path) {
   const size_t slash = path.rfind('/');
   const auto entries = storage_.List(path.substr(0, slash));
-  if (!entries.ok()) return !IsGone(entries.status());  // nobody knows
+  if (!entries.ok()) return !IsGone(entries.status());  // an error does not prove that the name is missing
   return std::any_of(entries->begin(), entries->end(),
                      [&](const Storage::Entry& entry) { return entry.name == path.substr(slash + 1); });
 }
@@ -386,7 +385,7 @@ bool CheckpointStore::IsListed(const std::string& path) {
 absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const std::string& path) const {
   return MakeError(
       Reason::kStorageError,
-      absl::StrCat(storage_.FullPath(path), " is listed in its directory, and storage says that there is no such file"),
+      absl::StrCat(storage_.FullPath(path), " is listed in its directory, but storage says that there is no such file"),
       {{"job", std::string(job)},
        {"step", absl::StrCat(step)},
        {"file", path},
@@ -426,7 +425,7 @@ absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<i
   const std::string name = step ? absl::StrCat(std::string(job), "@", *step) : std::string(job);
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
-  // No step could be shown of a job that has none: its name or the root may be mistyped.
+  // The job has no step at all, so its name or the root may be mistyped.
   const std::string action =
       latest ? absl::StrCat("`cairn list ", std::string(job), "` shows the committed steps; take one of these.")
              : std::string(kNoCheckpointAction);

@@ -34,7 +34,7 @@ Lineage JobLineage::Next(const std::optional<ResumePoint>& resumed) const {
   const uint64_t newest_line = next.line;
   next.line = resumed->line;
   next.continues_step = resumed->step;
-  // If the step is gone since it was loaded, it was most likely of the newest line.
+  // If the step was removed after it was loaded, it most likely belonged to the newest line.
   next.parent_line = newest_line;
   for (const Commit& commit : commits_) {
     if (commit.step == resumed->step && commit.lineage.line != resumed->line) next.parent_line = commit.lineage.line;
@@ -55,12 +55,12 @@ std::set<int64_t> JobLineage::NotBelow(const Lineage& lineage) const {
     origins.try_emplace(commit.lineage.line, Origin{commit.lineage.continues_step, commit.lineage.parent_line});
   }
   origins.try_emplace(lineage.line, Origin{lineage.continues_step, lineage.parent_line});
-  // The steps of each line up to which the commit builds on it. A line that names itself as an ancestor is damage, and
-  // ends the way down.
+  // For each line, the highest step on which the commit builds. A line that names itself as an ancestor is damage, and
+  // ends the walk.
   std::map<uint64_t, int64_t> reach;
   uint64_t line = lineage.line;
   int64_t limit = INT64_MAX;
-  // The way down ends at a line of which no checkpoint is left to say where it came from.
+  // True: the walk has ended at a line of which no checkpoint is left, so that nobody knows the line before it.
   bool lost = false;
   while (reach.try_emplace(line, limit).second) {
     const auto origin = origins.find(line);
@@ -85,7 +85,6 @@ std::set<int64_t> JobLineage::LeftBehindBy(const std::optional<ResumePoint>& res
 std::optional<Lineage> JobLineage::Recover(int64_t step) const {
   const Commit* newest = Newest();
   if (newest == nullptr) return std::nullopt;
-  // Each line is known by the commit that came first.
   std::map<uint64_t, const Commit*> first;
   for (const Commit& commit : commits_) {
     const Commit*& known = first.try_emplace(commit.lineage.line, &commit).first->second;

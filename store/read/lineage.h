@@ -3,14 +3,15 @@
 //
 // Every manifest names its line, the step and the line from which that line went on, and a sequence number that counts
 // the job's commits. The newest commit decides. Its line is current up to its highest step, the line from which that
-// one went on is current up to the step where they part, and so on down to the first line. All else is superseded.
+// one went on is current up to the step where they part, and so on down to the first line. All other checkpoints are
+// superseded.
 //
-// If all checkpoints of a line are deleted, nobody knows any more from which line it went on. Then what lies below its
-// last known step counts as built upon, whichever line it is of: it may be a superseded one, but what the training
-// builds on is never taken for superseded.
+// If all checkpoints of a line are deleted, nobody knows any more from which line it went on. Then the training counts
+// as building on every step below the line's last known step, of whichever line. Some of those may be superseded, but
+// no step on which the training builds is ever taken for superseded.
 //
-// A save of a training that has loaded nothing joins the line of the newest commit. So it supersedes nothing, and nor
-// does what versions wrote that know no lines: those checkpoints are the line 0.
+// A save of a training that has loaded nothing joins the line of the newest commit, so it supersedes nothing.
+// Checkpoints of versions that knew no lines are line 0, and supersede nothing either.
 #ifndef CAIRN_STORE_READ_LINEAGE_H_
 #define CAIRN_STORE_READ_LINEAGE_H_
 
@@ -25,7 +26,7 @@ namespace cairn {
 
 // The checkpoint from which a training has gone on.
 struct ResumePoint {
-  uint64_t line = 0;  // of the checkpoints that the training saves
+  uint64_t line = 0;  // the line of the checkpoints that the training saves
   int64_t step = 0;
 };
 
@@ -38,31 +39,32 @@ class JobLineage {
   };
 
   JobLineage() = default;
-  // `commits`: one of each committed step, in any order. Takes O(n log n).
+  // `commits` has one entry for each committed step, in any order. Takes O(n log n).
   explicit JobLineage(std::vector<Commit> commits);
 
   // The steps that the newest commit does not build on, ascending.
   const std::set<int64_t>& superseded() const { return superseded_; }
   // The highest step that is not superseded.
   std::optional<int64_t> latest() const { return latest_; }
-  // The highest number that a commit has; 0 if there is none.
+  // The highest sequence number of a commit; 0 if there is none.
   uint64_t sequence() const;
 
-  // The lineage of a commit that is made now by a training which has gone on from there, or has loaded nothing.
+  // Returns the lineage of the next commit of a training that has resumed from `resumed`; unset: it has loaded nothing.
   Lineage Next(const std::optional<ResumePoint>& resumed) const;
-  // The committed steps on which such a commit does not build, ascending. It may take the place of one of these.
+  // Returns the committed steps on which that next commit does not build, ascending. It may replace one of these.
   std::set<int64_t> LeftBehindBy(const std::optional<ResumePoint>& resumed) const;
-  // Returns whether the committed step `step` is one of these. Takes O(n).
+  // Returns whether `step`, which must be committed, is one of LeftBehindBy. Takes O(n).
   bool LeavesBehind(const std::optional<ResumePoint>& resumed, int64_t step) const;
 
-  // The lineage of a commit of `step` whose record is lost, if the newest commit of the others builds on it: that of
-  // the line which goes over the step. Nothing if nobody can tell: the step lies above all on which the newest commit
-  // builds, and the job has several lines, so a training may have left it behind; or the line has no other commit.
+  // Returns the lineage of a commit of `step` whose record is lost, if the newest of the other commits builds on it:
+  // the lineage of the line that contains the step. Nothing if this cannot be told: the step is above all steps on
+  // which the newest commit builds, and the job has several lines, so a training may have left the step behind; or the
+  // line has no other commit.
   std::optional<Lineage> Recover(int64_t step) const;
 
  private:
   const Commit* Newest() const;
-  // The steps on which a commit of this lineage does not build.
+  // Returns the steps on which a commit of this lineage does not build.
   std::set<int64_t> NotBelow(const Lineage& lineage) const;
 
   std::vector<Commit> commits_;

@@ -1,4 +1,4 @@
-// Describes a step for lists: the coordinator's and those that are read from storage show the same.
+// Describes a step for lists of checkpoints, so that the lists of the coordinator and of the commands show the same.
 #ifndef CAIRN_STORE_READ_LISTED_CHECKPOINT_H_
 #define CAIRN_STORE_READ_LISTED_CHECKPOINT_H_
 

@@ -1,4 +1,4 @@
-// What storage says of the attempts of a job.
+// The attempts of a job, as they are in storage.
 #ifndef CAIRN_STORE_READ_STORED_ATTEMPT_H_
 #define CAIRN_STORE_READ_STORED_ATTEMPT_H_
 
@@ -12,28 +12,26 @@
 
 namespace cairn {
 
-// One attempt as it stands in storage. If none of `unfinished`, `committed`, `damaged` and `deleted` is set, it was
-// aborted.
+// One attempt. If none of `unfinished`, `committed`, `damaged` and `deleted` is set, it was aborted.
 struct StoredAttempt {
   int64_t step = 0;
   uint32_t attempt = 0;
-  // No record ends it: it runs, or nobody has ended it.
+  // It has no record that ends it: it still runs, or its coordinator has ended before it.
   bool unfinished = false;
   // Its record is a commit record. It stays true if the attempt is deleted later.
   bool committed = false;
-  // There is a record that cannot be read, or that is not what it should be: `error` says why. Nobody may load the
-  // attempt, and nothing of it is removed.
+  // It has a record that cannot be read or that is wrong: `error` says why. Nobody may load the attempt, and none of
+  // its files is removed.
   bool damaged = false;
   // It was deleted: nobody may load it, whatever its record was. `error` says when and why.
   bool deleted = false;
-  // Its directory stands.
   bool directory = false;
-  // A repair made its commit record from the bins; the one that was put is damaged.
+  // A repair has made its commit record from the bins; the original commit record is damaged.
   bool repaired = false;
   std::string request_id;
   // Why it was aborted, what is wrong with a damaged record, or when and why it was deleted.
   absl::Status error;
-  // The time that the record names; of a deleted attempt that of its commit.
+  // The time that the record names; of a deleted attempt: the time of its commit.
   absl::Time time = absl::UnixEpoch();
   // These are set for a commit, also of a deleted attempt. `bytes` is the sum of the lengths of the files, headers
   // included.
@@ -47,20 +45,20 @@ struct StoredAttempt {
   // This is the StoredFile::identity of the file that was read; it is empty if the record is damaged.
   std::string identity;
 
-  // Returns whether it may be loaded: it makes its step a committed one.
+  // Returns whether the attempt may be loaded, so that its step counts as committed.
   bool stands() const { return committed && !deleted; }
   bool aborted() const { return !unfinished && !committed && !damaged && !deleted; }
-  // Returns whether its files are left and nobody will want them: those of a deletion as soon as no load reads them
-  // any more, those of an unfinished attempt when it has an abort record.
+  // Returns whether files are left that nobody will want. The files of a deleted attempt may go as soon as no load
+  // reads them, those of an unfinished attempt as soon as it has an abort record.
   bool left_over() const { return directory && !stands() && !damaged; }
 };
 
 // Ascending by (step, attempt).
 using StoredAttempts = std::vector<StoredAttempt>;
 
-// Says what is known of a job's steps without asking storage.
+// The steps of a job that a caller knows without asking storage.
 struct KnownSteps {
-  std::vector<int64_t> all;        // that have an outcome of any kind, ascending
+  std::vector<int64_t> all;        // steps that have an outcome of any kind, ascending
   std::vector<int64_t> current;    // of these, the committed and not superseded, or damaged ones, ascending
   std::vector<int64_t> committed;  // of these, the committed ones
 };

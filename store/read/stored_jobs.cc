@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<std::string>> FindJobs(Storage& storage) {
 void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job) {
   for (const StepRecord& step : steps) {
     if (step.unread().ok()) continue;
-    // It may be the latest one. What the coordinator remembers is better than a guess.
+    // This may be the latest step. The coordinator's memory of the latest step is better than a guess.
     *job.mutable_error() =
         StatusToProto(Annotate(step.unread(), absl::StrCat(job.job(), "@", step.step, " cannot be read"),
                                {{"job", job.job()}, {"step", absl::StrCat(step.step)}}));

@@ -12,14 +12,14 @@
 
 namespace cairn {
 
-// Returns the names of the jobs that have a directory of a step or rules of what is kept, by name. Everything
-// else below the root is passed over, and so are directories more than 8 levels deep; but a directory that cannot be
-// listed is an error. At most 10,000 directories are looked at: RESOURCE_EXHAUSTED (OVERLOADED).
+// Returns the names, sorted, of the jobs that have a directory of a step or a retention policy. It skips everything
+// else below the root, and directories more than 8 levels deep. A directory that cannot be listed is an error. At most
+// 10,000 directories are looked at: RESOURCE_EXHAUSTED (OVERLOADED).
 absl::StatusOr<std::vector<std::string>> FindJobs(Storage& storage);
 
-// Says which step the job has committed last and when, and how many ranks made it if that is not known yet. `steps`:
-// those of the job that are committed or damaged. Of a step that storage has failed to tell of, it gives the error, and
-// leaves what is known already.
+// Fills in the latest committed step that is not superseded, its time and, if `job` does not have it yet, the number of
+// ranks. `steps` are the job's steps that are committed or damaged. If storage has failed to read a step, it sets the
+// error; then a last step that `job` already has stays as it is.
 void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job);
 
 }  // namespace cairn

@@ -15,7 +15,6 @@ namespace {
 constexpr size_t kMaxJobs = 4;
 constexpr size_t kMaxSteps = 16;
 
-// Looks at the newest `most` steps of a job.
 absl::StatusOr<bool> HasCheckpoint(CheckpointStore& store, const std::string& job, size_t most) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store.Steps(job));
   for (size_t i = steps.size(); i-- > 0 && most-- > 0;) {

@@ -10,7 +10,6 @@
 namespace cairn {
 namespace {
 
-// A message names at most so many tags.
 constexpr size_t kMaxShown = 20;
 
 std::string Shown(const std::set<std::string>& tags) {

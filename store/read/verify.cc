@@ -20,7 +20,6 @@ namespace {
 constexpr size_t kMaxFaults = 1000;
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// Holds what the manifest says about one item.
 struct Expected {
   StoredItem item;
   uint64_t offset = 0;  // in the file
@@ -106,7 +105,7 @@ class Verifier {
     const std::string_view header(buffer.data(), file.header_bytes);
     std::optional<ParsedHeader> parsed;
     if (Crc32c(header.data(), header.size()) != file.header_crc32c) {
-      Add(Reason::kChecksumMismatch, path, 0, "", "the header is not what was written");
+      Add(Reason::kChecksumMismatch, path, 0, "", "the header's checksum is wrong");
     } else if (auto result = ParseHeader(header); result.ok()) {
       parsed = *std::move(result);
       Compare(path, file, *parsed, expected_[index]);
@@ -148,7 +147,7 @@ class Verifier {
           }
           if (block_end == expected.item.bytes() && item_crc[item] != expected.crc32c && !block_fault[item]) {
             Add(Reason::kChecksumMismatch, path, expected.offset, expected.item.name,
-                absl::StrCat(expected.item.stored_name(), " is not what was written"));
+                absl::StrCat(expected.item.stored_name(), " does not have the checksum that was written"));
           }
         }
         done += part;

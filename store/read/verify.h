@@ -37,8 +37,9 @@ struct VerifyOptions {
   std::function<bool()> interrupted;
 };
 
-// Data is read past the page cache where the file system allows it, so that the disk itself is checked. Each thread
-// takes 8 MiB and the header of a file.
+// Reads all files of the checkpoint, past the page cache where the file system allows it, so that the disk itself is
+// checked. Each thread needs memory for 8 MiB and the header of one file. Faults and errors of storage are in the
+// report.
 VerifyReport VerifyCheckpoint(Storage& storage, const Manifest& manifest, const VerifyOptions& options);
 
 }  // namespace cairn

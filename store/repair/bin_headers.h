@@ -22,14 +22,14 @@ struct BinHeader {
 
 struct BinHeaders {
   std::vector<BinHeader> bins;  // ordered by name
-  // The time when the last of them was written.
+  // The latest time at which one of the bins was written.
   absl::Time written = absl::InfinitePast();
 };
 
 // Reads the headers of all files of an attempt that end in .safetensors. Everything in them is untrusted. DATA_LOSS
 // (FILE_MISSING): there is no bin; (FILE_TRUNCATED): a bin has another length than its header says; (BAD_SAFETENSORS):
-// a header was not written so, or a file has a name that no bin has. FAILED_PRECONDITION (FORMAT_TOO_NEW). Else
-// the errors of storage. The message names the file.
+// a header does not have the form that Cairn writes, or a file does not have the name of a bin. FAILED_PRECONDITION
+// (FORMAT_TOO_NEW). Else the errors of storage. The message names the file.
 absl::StatusOr<BinHeaders> ReadBinHeaders(Storage& storage, const std::string& job, int64_t step, uint32_t attempt);
 
 }  // namespace cairn

@@ -21,7 +21,6 @@
 namespace cairn {
 namespace {
 
-// Says where an item lies.
 struct Place {
   uint32_t file = 0;
   uint32_t item = 0;
@@ -76,7 +75,7 @@ class Rebuild {
     for (const BinHeader& bin : headers_.bins) {
       const std::optional<BinIdentity>& identity = bin.header.identity;
       ranks = std::max(ranks, static_cast<uint32_t>(bin.rank) + 1);
-      if (identity.has_value() != told_) return Bad(bin, "says whose it is, or does not, unlike the others");
+      if (identity.has_value() != told_) return Bad(bin, "differs from the other bins in whether it names its attempt");
       if (!told_) continue;
       if (identity->job != job_ || identity->step != step_ || identity->attempt != attempt_ ||
           identity->rank != bin.rank) {
@@ -116,7 +115,7 @@ class Rebuild {
     return absl::OkStatus();
   }
 
-  // Checks what each rank wrote as the planner checks the layouts of a save.
+  // Checks the shards of all ranks by the planner's rules for the layouts of a save.
   absl::Status CheckTiling() {
     std::map<int, LayoutDescription> described;
     for (const BinHeader& bin : headers_.bins) {
@@ -201,7 +200,7 @@ class Rebuild {
 
   std::vector<std::string> Unknown() const {
     std::vector<std::string> unknown = {"the request's id, the machines, and the digests of plan and layouts",
-                                        "the time of the commit (that of the last file stands for it)", "metrics",
+                                        "the time of the commit (the time of the last file is used instead)", "metrics",
                                         "tensors without elements"};
     if (told_) {
       unknown.push_back("aliases that only ranks without files declared");
@@ -217,7 +216,7 @@ class Rebuild {
   const std::string& job_;
   const int64_t step_;
   const uint32_t attempt_;
-  bool told_ = false;  // the bins say whose they are
+  bool told_ = false;  // the bins name their attempt
   Manifest manifest_;
   std::map<std::string, std::map<ShardKey, Place>> shards_;             // by tensor
   std::map<std::string, std::map<std::optional<int>, Place>> objects_;  // by name, then rank

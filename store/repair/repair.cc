@@ -45,7 +45,8 @@ absl::Status Verified(const RepairOptions& options, const std::string& job, int6
                     {"faults", absl::StrCat(report.faults_in_all)}});
 }
 
-// The files do not tell on which line of the job the step is. The other steps do, if the training builds on it.
+// The files do not say to which line of the job the step belongs. The other steps do, if the training builds on this
+// one.
 absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store.ReadJob(report.manifest.job));
   std::erase_if(steps, [&](const StepRecord& each) { return each.step == report.manifest.step; });
@@ -70,14 +71,14 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.ReadManifest(job, step).status());
   const bool readable = record.state() == StepRecord::State::kCommitted;
   if (readable) {
-    // The manifest reads, and no repair can mend files: a coordinator may go on while they are read.
+    // The manifest can be read, and no repair can mend files. So the files are only read, which needs no lock.
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
     report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
     CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
     if (!record.deciding()->repaired) return absl::OkStatus();
   }
   CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
-  // What an earlier repair left when it was killed.
+  // An earlier repair that was killed may have left a file.
   storage.RemoveUnfinished(StepDirectory(job, step), lock->began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
@@ -97,7 +98,7 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   report.manifest = std::move(rebuilt.manifest);
   report.unknown = std::move(rebuilt.unknown);
   CAIRN_RETURN_IF_ERROR(RecoverLineage(store, report));
-  // Readers must get the record that was meant, so it is decoded and compared before it is put.
+  // The record is decoded and compared before it is put, so that no reader gets another one than was meant.
   const std::string bytes = EncodeOutcome(report.manifest);
   CAIRN_ASSIGN_OR_RETURN(const Outcome decoded, DecodeOutcome(bytes));
   if (std::get<Manifest>(decoded) != report.manifest) {
@@ -109,10 +110,10 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   const std::string path = RepairedPath(job, step, attempt);
   CAIRN_ASSIGN_OR_RETURN(const Put put, storage.PutIfAbsent(path, bytes));
   if (put == Put::kExists) {
-    return MakeError(Reason::kManifestCorrupt,
-                     absl::StrCat(storage.FullPath(path),
-                                  " stands there already and cannot be read: move it away, then repair again"),
-                     {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
+    return MakeError(
+        Reason::kManifestCorrupt,
+        absl::StrCat(storage.FullPath(path), " exists already and cannot be read: move it away, then repair again"),
+        {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
   }
   report.repaired = true;
   return store.ReadStep(job, step).damage();

@@ -1,4 +1,4 @@
-// Gives a committed checkpoint with a damaged outcome a manifest again.
+// Makes a new manifest for a committed checkpoint whose outcome is damaged.
 #ifndef CAIRN_STORE_REPAIR_REPAIR_H_
 #define CAIRN_STORE_REPAIR_REPAIR_H_
 
@@ -15,7 +15,7 @@
 namespace cairn {
 
 struct RepairOptions {
-  // A person sets this who knows that the step was committed, although nothing that is left proves it.
+  // True: a person knows that the step was committed, so the repair does not need a proof of it.
   bool assume_committed = false;
   VerifyOptions verify;
 };
@@ -24,19 +24,19 @@ struct RepairReport {
   // False if the manifest was valid, so that there was nothing to do.
   bool repaired = false;
   Manifest manifest;
-  // Lists for people what the manifest cannot say any more.
+  // See RebuiltManifest::unknown.
   std::vector<std::string> unknown;
-  // Says what reading the bins found. The error is made from its faults.
+  // The result of reading the bins. If it has faults, the first one becomes the error of RepairCheckpoint.
   VerifyReport verified;
 };
 
-// Repairs a step. The damaged outcome stays as it is. If every checksum of every byte agrees, the manifest that was
-// made from the bins is put beside it (RepairedPath). Before it writes anything it takes the root's lock, so that no
-// coordinator serves the root. If the manifest reads, only the files can be damaged, which no repair mends: it verifies
-// them without the lock.
+// Repairs a step: makes a manifest from the bins and, if all checksums of their bytes agree, puts it beside the damaged
+// outcome (RepairedPath). The damaged outcome stays as it is. While it writes it holds the root's lock, so that no
+// coordinator serves the root. If the manifest can be read, only the files can be damaged, and no repair can mend
+// those. Then it only verifies the files, without the lock.
 //
-// A damaged abort record may look like a damaged manifest, and the files of an aborted attempt may be complete. So the
-// rest of the outcome must show that it was a manifest.
+// A damaged abort record may look like a damaged manifest, and the files of an aborted attempt may be complete. So what
+// is left of the outcome must show that it was a manifest.
 //
 // The report is filled as far as the repair came. NOT_FOUND (NOT_COMMITTED): the step was never committed.
 // FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root; (COMMIT_UNPROVEN): nothing proves the commit and

@@ -1,5 +1,5 @@
-// Lets an agent show that it sees the coordinator's storage below its own root: at each start the coordinator puts a
-// random word there, which the agent reads back to it.
+// Lets an agent prove that it sees the same storage below its root as the coordinator. At each start the coordinator
+// puts a random word below the root. The agent reads the word and sends it to the coordinator.
 #ifndef CAIRN_STORE_ROOT_ROOT_PROOF_H_
 #define CAIRN_STORE_ROOT_ROOT_PROOF_H_
 
@@ -10,9 +10,8 @@
 
 namespace cairn {
 
-// Puts a new word and returns it.
 absl::StatusOr<std::string> PutRootProof(Storage& storage);
-// Returns the word that stands there now. DATA_LOSS (FILE_MISSING). Else the errors of storage.
+// Returns the present word. DATA_LOSS (FILE_MISSING): there is none. Else the errors of storage.
 absl::StatusOr<std::string> ReadRootProof(Storage& storage);
 
 }  // namespace cairn

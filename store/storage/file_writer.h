@@ -9,29 +9,29 @@
 
 namespace cairn {
 
-// Nobody finds the file under its name before Finish has returned OK, and then all of it is durable. Whoever lists
-// finds it as an unfinished one, or not at all. A writer that goes without Remove leaves what it has written for
-// Storage::RemoveUnfinished. Every method may fail with RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION
-// (STORAGE_READ_ONLY), DATA_LOSS (FSYNC_FAILED) and UNAVAILABLE (STORAGE_ERROR).
+// Nobody finds the file under its name before Finish has returned OK, and then all of it is durable. Until then a
+// listing has it as an unfinished file, or not at all. If the writer is destroyed without Finish and Remove, the
+// unfinished file stays until Storage::RemoveUnfinished. Every method may fail with RESOURCE_EXHAUSTED (NO_SPACE),
+// FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS (FSYNC_FAILED) and UNAVAILABLE (STORAGE_ERROR).
 class FileWriter {
  public:
   virtual ~FileWriter() = default;
 
-  // Writes the part [offset, offset + size), which lies behind the header. `offset`, `size` and the address are
-  // multiples of kIoAlignment; the last part is filled up to one, and what lies behind the file's end is cut off. Parts
-  // may come in any order, and again; a storage may ask that all but the last have one size of 8 MiB or more.
-  // Thread-safe.
+  // Writes the bytes [offset, offset + size) of the file, behind its header. `offset`, `size` and the address `bytes`
+  // are multiples of kIoAlignment. The caller fills the last part up to such a multiple, and what lies behind the
+  // file's end is cut off. Parts may come in any order, and the same part more than once. A storage may require that
+  // all parts but the last have one size, of 8 MiB or more. Thread-safe.
   virtual absl::Status Write(uint64_t offset, const char* bytes, uint64_t size) = 0;
 
-  // Writes the header, which needs what the parts are, makes all durable and gives the file its name. The header has
-  // the length that Storage::Create was told. Replaces nothing: a name that is taken is an error (STORAGE_ERROR). Comes
-  // after the last Write, once.
+  // Writes the header, makes the whole file durable and gives it its name. The header comes last because it holds
+  // checksums of the parts. It has the length that Storage::Create was told. If the name is taken, nothing is replaced:
+  // UNAVAILABLE (STORAGE_ERROR). Must be called once, after the last Write.
   virtual absl::Status Finish(std::string_view header) = 0;
 
-  // Takes away what this writer has made, also after Finish; nobody else's file is touched.
+  // Removes the file that this writer has made, also after Finish. It never removes a file that somebody else has made.
   virtual absl::Status Remove() = 0;
 
-  // True if writes go through the memory of this machine, because storage refuses others.
+  // True if storage refuses direct writes, so that all go through the page cache of this machine.
   virtual bool buffered() const = 0;
 };
 

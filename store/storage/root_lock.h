@@ -12,43 +12,44 @@
 
 namespace cairn {
 
-// Describes the process that holds a root's lock.
 struct RootHolder {
   std::string text;     // for people: "process 7 on node3 (epoch 12)"
   std::string host;     // the name of its machine; empty if the record does not say it
   std::string address;  // where it serves, host:port; empty if it has not said so
 };
 
-// A lock that is held; its end gives it back. Storage::TakeRoot makes it. Thread-safe. It helps processes not to get in
-// each other's way. What makes a commit safe is that its record is put if absent.
+// A lock that is held. Storage::TakeRoot makes it, and its destructor releases it. Thread-safe. The lock keeps
+// processes from disturbing each other. No commit depends on it: a commit is safe because its record is put only where
+// none exists.
 class RootLock {
  public:
   virtual ~RootLock() = default;
 
-  // Each holder's is above those of all before.
+  // Returns the epoch of this holder, which is higher than that of every earlier holder.
   virtual uint64_t epoch() const = 0;
-  // Returns when the lock was taken, by the clock of the storage. Files that were last changed before belong to a
-  // predecessor.
+  // Returns when the lock was taken, by the clock of the storage. An unfinished file that was last changed before that
+  // time was left by an earlier holder.
   virtual absl::Time began() const = 0;
 
-  // Checks that the root still belongs to this process, by what stands in storage now: a lock may be taken away without
-  // a word. FAILED_PRECONDITION (ROOT_IN_USE): it does not, and never will again, so the process must stop serving.
-  // Errors of storage: nobody knows this time.
+  // Reads storage anew, and checks that the root still belongs to this process: a lock may be lost without notice.
+  // FAILED_PRECONDITION (ROOT_IN_USE): the root is lost for good, so the process must stop serving. Errors of storage:
+  // this call could not find out.
   absl::Status Check() const;
-  // Is told each time when Check finds that the root is lost. Must be set before a second thread uses the lock.
+  // Sets a function that Check calls each time it finds that the root is lost. Must be set before a second thread uses
+  // the lock.
   void OnLost(std::function<void(const absl::Status& lost)> on_lost) { on_lost_ = std::move(on_lost); }
 
-  // Makes the root one that holds deletions and lineages, if it is not one yet. A process of an earlier version, which
-  // would take a deleted checkpoint for a damaged one, refuses the root from then on. Durable when it returns. Fails as
-  // Check, and with the errors of storage; then nothing may be deleted.
+  // Marks the root as one that holds deletions and lineages, if it is not marked yet. A process of an earlier version
+  // would take a deleted checkpoint for a damaged one, so it refuses a marked root. The mark is durable on return.
+  // Fails as Check, and with the errors of storage; after an error nothing may be deleted.
   virtual absl::Status RaiseFormat() const = 0;
 
-  // Writes down, for Storage::HolderOfRoot, where this process serves. It counts for as long as the process holds the
-  // root.
+  // Records the address at which this process serves (host:port), for Storage::HolderOfRoot. The record is valid while
+  // the process holds the root.
   virtual absl::Status TellAddress(const std::string& address) const = 0;
 
  private:
-  // Does what Check does.
+  // Does the work of Check, but does not call the function of OnLost.
   virtual absl::Status Look() const = 0;
 
   std::function<void(const absl::Status& lost)> on_lost_;

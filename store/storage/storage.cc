@@ -26,10 +26,10 @@ absl::StatusOr<std::unique_ptr<RootLock>> Storage::TakeRoot(absl::Duration patie
 }
 
 absl::Status GaveOtherBytes(const std::string& file, std::string_view question) {
-  return MakeError(
-      Reason::kStorageError,
-      absl::StrCat(file, " gave other bytes when it was read again: nobody can say ", std::string(question)),
-      {{"file", file}});
+  return MakeError(Reason::kStorageError,
+                   absl::StrCat(file, " gave other bytes when it was read a second time, so it is not known ",
+                                std::string(question)),
+                   {{"file", file}});
 }
 
 }  // namespace cairn

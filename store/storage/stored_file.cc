@@ -8,7 +8,7 @@
 namespace cairn {
 
 absl::Status StoredFile::Read(uint64_t offset, uint64_t size, char* to, bool in_place) {
-  // To ask what is cached costs as much as to read a small range.
+  // With Cache::kUse no call of Begin is needed: to ask what is cached costs as much as to read a small range.
   return Read(cache_ == Cache::kUse ? Way::kBuffered : Begin(offset, size), offset, size, to, in_place);
 }
 

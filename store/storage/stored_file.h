@@ -17,34 +17,35 @@ namespace cairn {
 // A direct read begins and ends at multiples of this many bytes.
 inline constexpr uint64_t kReadAlignment = 4096;
 
-// Counts what several readers have read of storage; bytes.
+// Counts the bytes that several readers have read, by the way in which they came.
 struct ReadCounters {
   std::atomic<uint64_t> cached = 0;
   std::atomic<uint64_t> direct = 0;
-  std::atomic<uint64_t> buffered = 0;  // through the cache too, but it was not there before
+  std::atomic<uint64_t> buffered = 0;  // through the page cache, but they were not there before
 
   uint64_t storage() const { return cached + direct + buffered; }
 };
 
-// Says what reads may do with the memory in which this machine keeps what it has read or written before.
+// Says how reads use the page cache: the memory in which this machine keeps what it has read or written.
 enum class Cache {
-  kUse,     // they go through it: the next read finds the bytes there
-  kSpare,   // they take what it has, and leave the rest of it alone
-  kBypass,  // they never believe it: the bytes come from where they are stored
+  kUse,     // reads go through it: the next read finds the bytes there
+  kSpare,   // reads take the bytes that it has, and add none to it if they can
+  kBypass,  // reads never take bytes from it: they come from where they are stored
 };
 
 struct OpenOptions {
   Cache cache = Cache::kUse;
   // The length that the file must have, as its manifest says.
   std::optional<uint64_t> bytes = std::nullopt;
-  // A file without checksums was modified last at this time, or 0 if nobody knows. Then Open and Read notice that it
-  // was written anew since, but for two seconds, which some file systems do not tell apart.
+  // For a file without checksums: the time of its last modification, in nanoseconds since 1970; 0 if nobody knows. Open
+  // fails if the file was written after that time, and Read fails if it was written after Open. Open ignores
+  // differences of up to two seconds, because some file systems keep times in such steps.
   std::optional<int64_t> modified_ns = std::nullopt;
-  // It must outlive the file. Null: nobody counts.
+  // Where the bytes read are counted; null: nowhere. It must outlive the file.
   ReadCounters* counters = nullptr;
 };
 
-// Thread-safe. Its file stays the one that was opened, whatever takes its name meanwhile.
+// A file that is open to be read. It stays the file that was opened, even if another file takes its name. Thread-safe.
 class StoredFile {
  public:
   virtual ~StoredFile() = default;
@@ -55,25 +56,25 @@ class StoredFile {
   uint64_t bytes() const { return facts_.bytes; }
   // When it was last written, by the clock of the storage.
   absl::Time modified() const { return facts_.modified; }
-  // Tells this file from every other one that had or will have its name; bytes without a meaning.
+  // Returns bytes that differ from those of every other file that had or will have this name. They mean nothing else.
   const std::string& identity() const { return facts_.identity; }
 
   enum class Way { kCached, kBuffered, kDirect };
-  // Decides how [offset, offset + size) is read, and lets storage fetch it ahead where it goes through the cache. Such
-  // a range is best read in parts that fit the processor's cache. With Cache::kBypass the answer is kDirect.
+  // Decides how [offset, offset + size) is read. If it is read through the page cache, storage begins to fetch it
+  // ahead; then the caller does best to read it in parts that fit the processor's cache. With Cache::kBypass the answer
+  // is kDirect, if storage allows direct reads.
   virtual Way Begin(uint64_t offset, uint64_t size) = 0;
 
-  // Reads [offset, offset + size) to `to`. Begin was asked for this range, or for one that it is a part of. With
-  // `in_place`, `to` and `offset` are equal modulo kReadAlignment, and the memory around may be overwritten up to the
-  // next multiples of it on both sides; without it nothing around is touched.
-  // DATA_LOSS (FILE_TRUNCATED): the file ends before; (BAD_FOREIGN_FILE): it was written anew. UNAVAILABLE
-  // (STORAGE_ERROR) and others of storage.
+  // Reads [offset, offset + size) to `to`. `way` is the answer of Begin for this range, or for a range that contains
+  // it. With `in_place`, `to` and `offset` must be equal modulo kReadAlignment, and memory before and behind may be
+  // overwritten, up to the next multiples of kReadAlignment. Without it no other memory is written. DATA_LOSS
+  // (FILE_TRUNCATED): the file ends before the range does; (BAD_FOREIGN_FILE): the file was written anew
+  // (OpenOptions::modified_ns). UNAVAILABLE (STORAGE_ERROR) and others of storage.
   virtual absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) = 0;
-  // Reads a range about which Begin was not asked.
+  // Reads a range without a call of Begin.
   absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place = false);
 
  protected:
-  // Says what Open has found.
   struct Facts {
     std::string path;
     uint64_t bytes = 0;
@@ -86,7 +87,7 @@ class StoredFile {
   const Cache cache_;
 };
 
-// Returns the bytes [offset, offset + size). RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the memory. Else
+// Returns the bytes [offset, offset + size). RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the memory. Else it
 // fails as Read.
 absl::StatusOr<std::string> ReadPart(StoredFile& file, uint64_t offset, uint64_t size);
 // Returns all bytes. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): they are more than `max_bytes`. Else fails as ReadPart.

@@ -1,7 +1,7 @@
 // Says who owns an attempt's directory. The coordinator that made the directory puts the file ".owner" there, with a
-// random number that its orders name. Whoever writes into the directory, or commits it, first checks that the number is
-// there. So two coordinators that both believe they serve a root do not share a directory, and an agent that sees other
-// storage does not write.
+// random number (the nonce), and names the same number in its orders. Whoever writes into the directory, or commits it,
+// first checks that the file has this number. So two coordinators that both believe they serve a root never share a
+// directory, and an agent that sees another storage below its root writes nothing.
 #ifndef CAIRN_STORE_WRITE_ATTEMPT_OWNER_H_
 #define CAIRN_STORE_WRITE_ATTEMPT_OWNER_H_
 
@@ -15,15 +15,15 @@
 
 namespace cairn {
 
-// Makes an attempt's directory, which must not exist, with its owner. kExists: see Storage::ClaimDirectory. It does not
-// wait for the disk: the put of the outcome makes the directory's name durable, and after a power cut nobody goes on
-// with an attempt that has no outcome. `what` is for messages.
+// Makes an attempt's directory, which must not exist, with its owner file. kExists and durability: see
+// Storage::ClaimDirectory. The owner file may be lost in a power cut; after one nobody goes on with an attempt that has
+// no outcome. `what` is a line for people in that file.
 absl::StatusOr<Put> MakeAttemptDirectory(Storage& storage, std::string_view directory, uint64_t nonce,
                                          std::string_view what);
 
-// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one; another number is
-// only believed if it was read twice, the second time past the page cache. UNAVAILABLE (STORAGE_ERROR): the two differ.
-// Else the other errors of storage.
+// Checks that the directory belongs to `nonce`. FAILED_PRECONDITION (ROOT_MISMATCH): the directory does not exist, has
+// no owner file, or has another number in it. Another number is believed only if a second reading, past the page cache,
+// gives it too. UNAVAILABLE (STORAGE_ERROR): the two readings differ. Else the other errors of storage.
 absl::Status CheckAttemptOwner(Storage& storage, std::string_view directory, uint64_t nonce);
 
 }  // namespace cairn

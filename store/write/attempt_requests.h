@@ -1,4 +1,4 @@
-// Asks storage for a new attempt, and for the record that ends one; and what it answers.
+// The requests to an AttemptStore and its answers: for a new attempt, and for the record that ends one.
 #ifndef CAIRN_STORE_WRITE_ATTEMPT_REQUESTS_H_
 #define CAIRN_STORE_WRITE_ATTEMPT_REQUESTS_H_
 
@@ -16,20 +16,20 @@ namespace cairn {
 
 // Finds a number for a new attempt at a step: above every outcome and directory of the step and above `above`. Puts
 // abort records on attempts that have no outcome and removes the files of those that have an abort record. Compares the
-// plan's names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A step
-// that is committed is taken only with `overwrite`, or if it is left behind.
+// plan's names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A
+// committed step gets a new attempt only with `overwrite`, or if it is one of `left_behind`.
 struct ReserveAttempt {
   int64_t step = 0;
   uint32_t above = 0;
   std::string plan_digest;
   bool allow_dropped_names = false;
   bool overwrite = false;
-  // The committed steps on which the training does not build: it has gone on from an older one.
+  // The committed steps on which the training does not build, because it has resumed from an older step.
   std::set<int64_t> left_behind;
   uint64_t ticket = 0;
 };
 
-// A file that must stand there, in this size, before the attempt may be committed.
+// A file that must exist with this length before the attempt may be committed.
 struct BinFile {
   std::string name;  // with its ending
   int rank = 0;
@@ -37,8 +37,8 @@ struct BinFile {
 };
 using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
 
-// Puts the record that ends an attempt, if none stands there. A manifest is put only if the attempt's directory holds
-// `nonce`, and all `bins` in their sizes.
+// Puts the record that ends an attempt, unless the attempt has one. A manifest is put only if the attempt's directory
+// belongs to `nonce` and holds all `bins` with their lengths.
 struct PutOutcome {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -55,12 +55,10 @@ struct Reserved {
   uint64_t nonce = 0;  // stands in the attempt's directory
 };
 
-// The result of a PutOutcome.
 struct PutAnswer {
-  // The record that stands there now, durably.
+  // The record that now ends the attempt, durably.
   absl::StatusOr<StoredAttempt> standing;
-  // True: `standing` is an error, but the record may stand there all the same, or may come to stand there later. False:
-  // it does not stand there.
+  // Only if `standing` is an error. True: the record may exist nevertheless, or appear later. False: it does not exist.
   bool in_doubt = false;
 };
 

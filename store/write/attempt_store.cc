@@ -35,7 +35,8 @@ void AttemptStore::KeepReserve() {
 void AttemptStore::ReleaseReserve(Storage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
 
 absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt) {
-  // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
+  // A pin of a step that the training has left behind keeps the files of that step, but the training may commit the
+  // step again.
   if (action.left_behind.contains(action.step)) return absl::OkStatus();
   if (!action.overwrite) return StepCommitted(job, action.step, attempt);
   return Annotate(checkpoints_.ReadStep(job, action.step).Protection(job), "not overwritten");
@@ -50,8 +51,8 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
   for (const StoredAttempt& found : record.attempts) {
     highest = std::max(highest, found.attempt);
     if (found.damaged && !HasReason(found.error, Reason::kManifestCorrupt)) {
-      return Annotate(found.error, absl::StrCat("nobody knows how attempt ", found.attempt, " of ", job, "@", step,
-                                                " ended, so no other one is begun"));
+      return Annotate(found.error, absl::StrCat("it is not known how attempt ", found.attempt, " of ", job, "@", step,
+                                                " ended, so no new attempt is begun"));
     }
     if (found.stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, found.attempt));
   }
@@ -78,7 +79,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
                            MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
                                                 absl::StrCat(job, "@", step, " attempt ", attempt)));
     if (made == cairn::Put::kCreated) return Reserved{attempt, nonce};
-    // Another coordinator has made it since we looked, or the list did not tell of it. It may be a checkpoint.
+    // Another coordinator has made the directory since we looked, or the listing lacked it. It may hold a checkpoint.
     const auto outcome = ReadBack(job, step, attempt);
     if (outcome.ok() && outcome->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
     if (!outcome.ok() && !HasReason(outcome.status(), Reason::kFileMissing)) return outcome.status();
@@ -120,7 +121,8 @@ PutAnswer AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t
                                   bool manifest) {
   const std::string path = OutcomePath(job, step, attempt);
   PutResult result = storage_.TryPutIfAbsent(path, bytes);
-  // Somebody has deleted the step, and the bins of a commit with it. So only an abort record makes the directory anew.
+  // Somebody has removed the step's directory, with all bins. An abort record may still be put, so the directory is
+  // made anew; a manifest may not.
   if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
       return WithDoubt(path, {std::move(made)});
@@ -174,7 +176,7 @@ PutAnswer AttemptStore::Put(const std::string& job, const PutOutcome& action) {
     return absl::OkStatus();
   });
   if (enough.ok()) return answer;
-  // The memory may have run out after the record had its name.
+  // Memory may have run out after the record was put, so its existence is in doubt.
   return WithDoubt(OutcomePath(job, action.step, action.attempt), {enough, /*in_doubt=*/true});
 }
 
@@ -185,7 +187,7 @@ PutAnswer AttemptStore::PutNow(const std::string& job, const PutOutcome& action)
     return PutAbortRecord(job, action.step, action.attempt, action.error, action.request_id);
   }
   if (absl::Status complete = CheckComplete(job, action); !complete.ok()) {
-    // Perhaps because the attempt has ended already, and its files are gone.
+    // The attempt may have ended already, so that its files are gone.
     if (auto standing = Standing(job, action.step, action.attempt)) return WithDoubt(path, {*std::move(standing)});
     return WithDoubt(path, {std::move(complete)});
   }

@@ -22,44 +22,45 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class AttemptStore {
  public:
-  // `root` is checked before everything that another coordinator would do too. The format is raised before the first
-  // attempt at a step while others are left behind: coordinators that know no lineage would take those for the latest.
-  // All arguments must outlive the store.
+  // Reserve and Put check `root` before they write. Reserve also raises the format of the root (RootLock::RaiseFormat)
+  // before an attempt that leaves committed steps behind: earlier versions know no lineage and would take those steps
+  // for the latest. All arguments must outlive the store.
   AttemptStore(Storage& storage, CheckpointStore& checkpoints, const Clock& clock, const RootLock& root)
       : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root) {}
 
-  // Takes a free number for an attempt: see ReserveAttempt. When this returns, the attempt's directory was made by this
-  // call, and holds the nonce (store/write/attempt_owner.h). The files of a commit that will be replaced stay.
+  // Takes a free number for an attempt: see ReserveAttempt. On success this call has made the attempt's directory, and
+  // the directory holds the nonce (store/write/attempt_owner.h). The files of a commit that will be replaced stay.
   // ALREADY_EXISTS (STEP_COMMITTED), FAILED_PRECONDITION (ROOT_IN_USE; CHECKPOINT_PINNED: an overwrite of a pinned
   // step); an outcome of the step that cannot be read is an error, because it may be a commit. One that is proven to be
   // damaged is passed over.
   absl::StatusOr<Reserved> Reserve(const std::string& job, const ReserveAttempt& action);
-  // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably. An error in
-  // doubt stays in doubt until a later call has found out: see PutAnswer.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the
-  // attempt's directory is another coordinator's, or a file of a manifest is not there in its size.
+  // Puts the record that ends an attempt, unless the attempt has one, and returns the record that it then has, durably.
+  // If one call leaves in doubt whether the record exists (PutAnswer::in_doubt), the errors of later calls say so too,
+  // until a call has read the record. RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION
+  // (ROOT_IN_USE); (ROOT_MISMATCH): the attempt's directory is another coordinator's, or a file of a manifest is not
+  // there in its size.
   PutAnswer Put(const std::string& job, const PutOutcome& action);
-  // Frees the room that is kept for abort records on a full disk. It is the root's, whoever serves it.
+  // Frees the room on disk that the root reserves for abort records, so that they can be put on a full disk.
   static void ReleaseReserve(Storage& storage);
-  // Removes an attempt's directory: its files several at a time, then one sync. Only where an abort record is read now;
-  // else an error, and nothing is removed.
+  // Removes an attempt's directory, if the attempt is aborted: it reads the abort record anew. Without one it removes
+  // nothing and fails.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
   // OK if the new attempt may take the place of this one, which is committed.
   absl::Status MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt);
   PutAnswer PutNow(const std::string& job, const PutOutcome& action);
-  // OK if the attempt may be committed: its directory is ours, and holds all files.
+  // OK if the attempt may be committed: its directory belongs to the nonce and holds all bins.
   absl::Status CheckComplete(const std::string& job, const PutOutcome& action);
   PutAnswer PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes, bool manifest);
   PutAnswer PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                            const std::string& request_id);
-  // The record that stands there durably; nothing if there is none, or if nobody can tell.
+  // Returns the record that ends the attempt, made durable; nothing if there is none or it cannot be read.
   std::optional<StoredAttempt> Standing(const std::string& job, int64_t step, uint32_t attempt);
-  // The record that ends the attempt, also one that is proven to be damaged. DATA_LOSS (FILE_MISSING): none does. Else
-  // why it cannot be read.
+  // Returns the record that ends the attempt, even one that is proven to be damaged. DATA_LOSS (FILE_MISSING): there is
+  // none. Else the error that keeps it from being read.
   absl::StatusOr<StoredAttempt> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
-  // Adds the doubt of earlier calls to `outcome`.
+  // Sets PutAnswer::in_doubt if an earlier call has left the record in doubt.
   PutAnswer WithDoubt(const std::string& path, PutAnswer outcome);
   void KeepReserve();
 
@@ -68,7 +69,7 @@ class AttemptStore {
   const Clock& clock_;
   const RootLock& root_;
   Mutex mutex_;
-  // The paths of records that may stand there although putting them has failed.
+  // The paths of records that may exist although a call that put them has failed.
   std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);
 };
 

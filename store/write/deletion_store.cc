@@ -16,7 +16,6 @@
 namespace cairn {
 namespace {
 
-// More of it is cut off.
 constexpr size_t kMaxCauseBytes = 512;
 
 absl::Status LastCheckpoint(const std::string& job, int64_t step) {
@@ -26,9 +25,10 @@ absl::Status LastCheckpoint(const std::string& job, int64_t step) {
 }
 
 absl::Status UnknownOutcome(const absl::Status& failed) {
-  return WithMetadata(Annotate(failed, "it is not known whether this was done"),
-                      {{"outcome", "unknown"},
-                       {"next", "Check the disk, look what stands now (`cairn list`), and then repeat the command."}});
+  return WithMetadata(
+      Annotate(failed, "it is not known whether this was done"),
+      {{"outcome", "unknown"},
+       {"next", "Check the disk, look at the present state (`cairn list`), and then repeat the command."}});
 }
 
 bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).contains("outcome"); }
@@ -79,14 +79,14 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
                                      {{"job", job}, {"step", absl::StrCat(action.step)}})
                          : manifest.status();
   }
-  // An earlier coordinator may have ended between a record's name and its fsync.
+  // An earlier coordinator may have put a record and ended before its fsync.
   CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
   if (!remaining.has_value() || *remaining == action.step) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
-  // Attempts ascend, so until the last one is deleted the step is what it was.
+  // Attempts ascend, so the attempt that decides the step's state is deleted last.
   for (const StoredAttempt* attempt : doomed) {
     CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
     changed.deleted.push_back(std::move(summary));
@@ -135,11 +135,11 @@ absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job,
   CAIRN_RETURN_IF_ERROR(root_.Check());
   PutResult result = storage_.TryPutIfAbsent(path, bytes);
   if (HasReason(result.put.status(), Reason::kNoSpace) && !result.in_doubt) {
-    // Whoever deletes wants room: a full disk must not keep them from it.
+    // A deletion makes room, so it must succeed on a full disk.
     AttemptStore::ReleaseReserve(storage_);
     result = storage_.TryPutIfAbsent(path, bytes);
   }
-  // If the name stood already it may be our own: over a network, `link` may say so of what it has just made.
+  // kExists may mean our own record: over a network, `link` may say "exists" of a name that it has just made itself.
   const StoredAttempt standing = checkpoints_.ReadAttempt(job, step, attempt.attempt);
   if (result.put.ok()) {
     if (standing.deleted) return standing;
@@ -188,7 +188,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
     CAIRN_RETURN_IF_ERROR(RemoveRecord(path));
     return ChangedSteps{};
   }
-  // A pin that stands there already keeps its note.
+  // A pin that exists already keeps its note.
   CAIRN_RETURN_IF_ERROR(PutRecord(path, absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n"), false));
   return ChangedSteps{};
 }
@@ -280,7 +280,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
       ", keep every ", changed.policy.keep_every,
       changed.policy.keep_best.has_value() ? absl::StrCat(", keep best ", ToString(*changed.policy.keep_best)) : "");
-  // It is looked for once: what the training builds on stays, and nothing of the job is deleted beside this.
+  // It is looked for once, because it cannot change: steps on which the training builds stay, and no other deletion of
+  // the job runs now.
   std::optional<absl::StatusOr<std::optional<int64_t>>> remaining;
   const Remains remains = [&] {
     if (!remaining.has_value()) remaining = Settled(job, FindValid(job, lineage.latest()));

@@ -56,7 +56,8 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
     if (candidate.damaged) {
       choice.why = "damaged";
     } else if (among_newest) {
-      // Asked also of what stays for another reason: a pinned step with missing files must not stand for a valid one.
+      // Also called for a step that is kept for another reason: a pinned step with missing files must not count as
+      // valid.
       const bool is = is_valid(candidate.step);
       valid += is ? 1 : 0;
       choice.why = is ? (newest == 1 ? "the newest" : absl::StrCat("one of the newest ", newest)) : "damaged";

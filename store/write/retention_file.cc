@@ -20,7 +20,7 @@ absl::StatusOr<PrunePolicy> DecodeRetention(std::string_view text) {
   const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \n"));
   PrunePolicy policy;
   if (words.size() > 6) {
-    // If it is none, what is encoded below differs from the line.
+    // If the text is no rule, the encoded policy below differs from the line, which is an error.
     if (const auto best = ParseBestRule(words[6]); best.ok()) policy.keep_best = *best;
   }
   if (words.size() > 4 && absl::SimpleAtoi(words[2], &policy.keep_last) &&
@@ -28,7 +28,7 @@ absl::StatusOr<PrunePolicy> DecodeRetention(std::string_view text) {
       !policy.empty() && EncodeRetention(policy) == line) {
     return policy;
   }
-  return MakeError(Reason::kRetentionUnreadable, "the job's policy of what is kept cannot be read");
+  return MakeError(Reason::kRetentionUnreadable, "the job's retention policy cannot be read");
 }
 
 }  // namespace cairn

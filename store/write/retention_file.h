@@ -1,5 +1,5 @@
-// The file that holds a job's policy of what is kept: one line, "retention/1 keep-last N keep-every M", with
-// " keep-best METRIC:min" or " keep-best METRIC:max" behind it if there is such a rule.
+// The file that holds a job's retention policy: one line, "retention/1 keep-last N keep-every M", with " keep-best
+// METRIC:min" or " keep-best METRIC:max" behind it if there is such a rule.
 #ifndef CAIRN_STORE_WRITE_RETENTION_FILE_H_
 #define CAIRN_STORE_WRITE_RETENTION_FILE_H_
 
@@ -16,8 +16,8 @@ namespace cairn {
 inline constexpr uint64_t kMaxRetentionBytes = 4096;
 
 std::string EncodeRetention(const PrunePolicy& policy);
-// DATA_LOSS (RETENTION_UNREADABLE): the text is not exactly what EncodeRetention makes of a policy with a rule. A rule
-// that is guessed at would delete what another one keeps.
+// DATA_LOSS (RETENTION_UNREADABLE): the text is not exactly what EncodeRetention makes of a policy with a rule. It
+// never guesses: a wrong rule would delete what the right one keeps.
 absl::StatusOr<PrunePolicy> DecodeRetention(std::string_view text);
 
 }  // namespace cairn

@@ -1,4 +1,5 @@
-// Asks storage to change steps that have ended: deletions, pins, tags and rules; and what it answers.
+// The requests to a DeletionStore and its answers: changes of steps that have ended, by deletions, pins, tags and
+// retention rules.
 #ifndef CAIRN_STORE_WRITE_STEP_REQUESTS_H_
 #define CAIRN_STORE_WRITE_STEP_REQUESTS_H_
 
@@ -19,8 +20,8 @@ struct DeleteStep {
   int64_t step = 0;
   std::string cause;
 };
-// Deletes the commits of a step in whose place a later one of the step stands, if that one is valid. Does nothing to a
-// step that is pinned.
+// Deletes the commits of a step that a later commit of the same step has replaced, if the later one is valid. Does
+// nothing to a step with a pin or a tag.
 struct DeleteReplaced {
   int64_t step = 0;
 };
@@ -28,30 +29,32 @@ struct DeleteReplaced {
 struct PinStep {
   int64_t step = 0;
   bool pinned = true;
-  std::string note;  // stands in the pin, for people
+  std::string note;  // text for people, kept in the pin
 };
 // Gives a committed or damaged step a name that no other step has; or takes the name from all steps that have it.
 struct TagStep {
   std::string tag;
   std::optional<int64_t> step;  // unset: takes it away
 };
-// Deletes what a policy does not keep, the oldest first: see ChoosePruned. One action deletes, or looks, for a moment
-// only, so that a pin, a tag or another rule never waits behind hundreds of checkpoints; the next one goes on.
+// Deletes what a policy does not keep, the oldest first: see ChoosePruned. One action ends after
+// DeletionStore::kPruneTime, so that a pin, a tag or another rule never waits for the deletion of hundreds of
+// checkpoints. The next action goes on.
 struct PruneSteps {
-  // Unset: the job's own, which stands in storage. If there is none, nothing is pruned.
+  // Unset: the job's own policy, from storage; if it has none, nothing is pruned.
   std::optional<PrunePolicy> policy;
   bool dry_run = false;
-  std::vector<int64_t> in_use = {};  // steps that loads want
-  // The steps to choose from, ascending; unset: all that stand below the root.
+  std::vector<int64_t> in_use = {};  // steps that loads use
+  // The steps to choose from, ascending; unset: all steps of the job.
   std::optional<std::vector<int64_t>> steps = std::nullopt;
-  // Where the action before this one has stopped: the steps up to there had their turn.
+  // The last step that the previous action has handled; this one begins behind it.
   std::optional<int64_t> after = std::nullopt;
 };
 // Sets the job's own policy; an empty one removes it.
 struct SetRetention {
   PrunePolicy policy;
 };
-// A change of steps that have ended. One is under way at a time, because each looks at what the others leave.
+// A change of steps that have ended. Only one of a job runs at a time, because each decides by the result of those
+// before it.
 struct ChangeSteps {
   std::variant<DeleteStep, DeleteReplaced, PinStep, TagStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
@@ -60,21 +63,20 @@ struct ChangeSteps {
   std::optional<int64_t> latest = std::nullopt;
 };
 
-// The result of a ChangeSteps.
 struct ChangedSteps {
-  // The attempts that are deleted now, also those that were before.
+  // The deleted attempts, including those deleted earlier.
   std::vector<StoredAttempt> deleted;
-  // A DeleteStep sets this: the numbers of those attempts that were deleted before. They ascend.
+  // Set by a DeleteStep: the numbers of the attempts that were deleted earlier, ascending.
   std::vector<uint32_t> deleted_before;
-  // A PruneSteps sets these: what becomes, or became, of every checkpoint; the policy that said so; and, if it has
-  // stopped before its end, after which step.
+  // Set by a PruneSteps: the decision about every checkpoint, the policy that decided, and, if it has stopped before
+  // its end, the last step that it handled.
   std::vector<PruneChoice> choices;
   PrunePolicy policy;
   std::optional<int64_t> stopped_after;
-  // A PruneSteps that could not go on sets this, if it had deleted something before. It says why, and the choices that
-  // it did not come to do not prune.
+  // Set by a PruneSteps that failed after it had deleted something: the error. The choices for the steps that it did
+  // not reach do not prune.
   absl::Status ended_by;
-  // A TagStep sets these: the steps from which it took the name.
+  // Set by a TagStep: the steps from which it took the tag.
   std::vector<int64_t> untagged;
 };
 

@@ -19,10 +19,10 @@
 namespace cairn {
 namespace {
 
-// A chunk that lies transposed is cut into as many pieces at most.
+// A transposed chunk is cut into pieces, at most this many.
 constexpr size_t kMostPieces = size_t{1} << 16;
 
-// The elements of one chunk, by where they lie in its file.
+// The contiguous pieces of one chunk, with their places in the file.
 using Pieces = std::vector<StridedTensor::Piece>;
 
 class DirectoryReader {
@@ -37,7 +37,6 @@ class DirectoryReader {
     return ReadEachFile(metadata_.files.size(), [this](size_t file) { return ReadFile(file); });
   }
 
-  // Returns true if a tensor or a value has this name.
   bool Has(std::string_view name) const {
     return std::binary_search(metadata_.values.begin(), metadata_.values.end(), name) ||
            std::any_of(metadata_.tensors.begin(), metadata_.tensors.end(),
@@ -177,7 +176,7 @@ absl::StatusOr<Pieces> DirectoryReader::ReadChunk(const ForeignFile& file, const
   return *std::move(pieces);
 }
 
-// Opens what a checkpoint of Megatron-core keeps beside the files of DCP; nothing if it is no such checkpoint.
+// Opens the file common.pt of a checkpoint of Megatron-core; nothing if the directory is no such checkpoint.
 absl::StatusOr<std::optional<ForeignFile>> OpenMegatronCommon(const std::string& directory) {
   const auto marker = ForeignFile::OpenBelow(directory, kMegatronMarkerName);
   if (HasReason(marker.status(), Reason::kFileMissing)) return std::nullopt;

@@ -18,11 +18,12 @@
 namespace cairn {
 namespace {
 
-// The objects have a few. A small file can name one of many very often.
+// The objects of DCP have a few attributes. Without a limit, a small file could refer many times to one object with
+// very many attributes.
 constexpr size_t kMostAttributes = 1000;
 
-// Finds attributes of many objects of one class. The keys of a class are one text that the pickle recalls, so most are
-// recognised without looking at their letters.
+// Finds attributes of many objects of one class. All objects of a class recall the same text for a key, so most keys
+// are recognised without comparing letters.
 class Attributes {
  public:
   Attributes(const PickleDocument& document, std::span<const std::string_view> names)
@@ -97,7 +98,7 @@ class MetadataReader {
   const uint64_t bytes_;  // of the file
   DcpMetadata metadata_;
   absl::flat_hash_map<std::string_view, Described> by_name_;
-  // What the last entry belongs to. The entries of a tensor mostly follow each other, and recall the same text.
+  // The tensor or value of the last entry. Entries of one tensor mostly follow each other, and recall the same text.
   PickleValue last_name_;
   Described last_described_;
   std::vector<PickleValue> chunks_;  // of each tensor: the list of its chunks
@@ -135,7 +136,7 @@ absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue value
     return Bad(absl::StrCat("describes '", std::string(name), "' by ", document_.Describe(value), ", not as a tensor"),
                name);
   }
-  // The properties pickle themselves as a tuple, whose first element is the dtype.
+  // TensorProperties is pickled as a tuple, whose first element is the dtype.
   const std::vector<PickleValue> first = document_.Elements(about->state, 1);
   const auto dtype = about->state.kind() == PickleKind::kTuple && !first.empty() ? std::optional(first[0])
                                                                                  : document_.Find(*properties, "dtype");
@@ -176,7 +177,7 @@ absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
   const int64_t offset = place[1] ? document_.Int(*place[1]).value_or(-1) : -1;
   const int64_t bytes = place[2] ? document_.Int(*place[2]).value_or(-1) : -1;
   if (!fqn || !place[0] || offset < 0 || bytes < 0) {
-    return Bad(absl::StrCat("says where something lies by ", document_.Describe(info)));
+    return Bad(absl::StrCat("gives the place of a value as ", document_.Describe(info)));
   }
   if (place[3] && place[3]->kind() != PickleKind::kNone && document_.Size(*place[3]) > 0) {
     return MakeError(
@@ -257,7 +258,7 @@ absl::Status MetadataReader::MatchChunks() {
       std::sort(entries.begin(), entries.end(), by_offset);
     auto next = entries.begin();  // chunks are mostly listed in the order of their offsets
     absl::Status status;
-    // Each chunk takes some bytes of its own, unless tensors share a list of them, which torch's never do.
+    // Each chunk takes some bytes of the file, unless tensors share one list of chunks, which torch never writes.
     seen += document_.Size(chunks_[t]);
     if (seen > bytes_) return Bad("gives several tensors the same chunks", tensor.name);
     document_.ForEach(chunks_[t], [&](PickleValue chunk) {
@@ -270,7 +271,8 @@ absl::Status MetadataReader::MatchChunks() {
             tensor.name);
         return;
       }
-      // A chunk that several ranks hold is listed once for each of them; empty chunks may share an offset with others.
+      // A chunk that several ranks hold is listed once for each rank; an empty chunk may have the offset of another
+      // chunk.
       const int64_t* const offset = box.offset.data();
       const bool empty = ElementCount(box.shape) == 0;
       const auto is_at = [&](uint32_t e) { return std::equal(offset, offset + ndim, dims_of(e)); };
@@ -325,8 +327,8 @@ void SortEntries(size_t files, std::vector<DcpEntry>& entries) {
   }
 }
 
-// Takes out the tensors of which every chunk is also the same chunk of one other tensor: Cairn's export writes a tied
-// weight so.
+// Removes the tensors whose chunks are all also chunks of one other tensor: this is how Cairn's export writes tied
+// weights.
 void MetadataReader::FindAliases() {
   std::vector<DcpEntry>& entries = metadata_.entries;
   SortEntries(metadata_.files.size(), entries);
@@ -375,7 +377,7 @@ void MetadataReader::FindAliases() {
   metadata_.tensors = std::move(kept);
 }
 
-// Ranges must not overlap, which nothing that torch writes does: agents read each byte for one item.
+// Ranges must not overlap, because agents read each byte for one item only. Files of torch never overlap.
 absl::Status MetadataReader::CheckRanges() {
   const std::vector<DcpEntry>& entries = metadata_.entries;
   for (size_t i = 0; i < entries.size(); ++i) {

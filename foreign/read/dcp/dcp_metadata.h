@@ -37,11 +37,11 @@ struct DcpEntry {
 
 struct DcpMetadata {
   std::vector<DcpTensor> tensors;   // by name
-  std::vector<std::string> values;  // names of what is no tensor, sorted
+  std::vector<std::string> values;  // names of values that are no tensors, sorted
   std::vector<std::string> files;   // paths below the directory: no "..", no empty part
   std::vector<DcpEntry> entries;    // by file and offset; they do not overlap
   std::vector<int64_t> dims;
-  // Second names of tensors, by name, with the first ones: all their chunks are the same bytes. They are not in
+  // (second name, first name) of tensors whose chunks are all the same bytes, sorted. Second names are not in
   // `tensors`.
   std::vector<std::pair<std::string, std::string>> aliases;
 
@@ -55,10 +55,10 @@ struct DcpMetadata {
 };
 
 // Reads a `.metadata`, which is untrusted; `what` names it in errors. The chunks of each tensor tile it exactly. Time
-// and memory are linear in its length. DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, it contradicts itself, or a
-// chunk is missing or there twice. INVALID_ARGUMENT (PATH_ESCAPE): a file's name leaves the directory. UNIMPLEMENTED
+// and memory are linear in its length. DATA_LOSS (BAD_FOREIGN_FILE): it is not a `.metadata`, it contradicts itself, or
+// a chunk is missing or occurs twice. INVALID_ARGUMENT (PATH_ESCAPE): a file's name leaves the directory. UNIMPLEMENTED
 // (UNSUPPORTED): its entries are compressed, or it has a dtype that Cairn does not know. Also fails as ReadPickle does.
-// If `release` is given, the bytes are not needed any more as far as it is told.
+// If `release` is given, it is told which bytes are not needed any more: see ConsumePickle.
 absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what,
                                             const ReleasePickle& release = {});
 

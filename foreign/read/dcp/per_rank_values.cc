@@ -36,7 +36,7 @@ absl::Status Bad(const std::string& what, const std::string& problem) {
 
 bool Less(const PerRankValue& a, const PerRankValue& b) { return std::tie(a.name, a.rank) < std::tie(b.name, b.rank); }
 
-// Reads one value of the description. Returns false if it is none.
+// Reads one value of the description. Returns false if the element is not one.
 bool ReadValue(simdjson::dom::element element, PerRankValue& value) {
   std::string_view name;
   uint64_t rank = 0;
@@ -59,8 +59,8 @@ std::string RenderPerRankValues(const PerRankValues& values, const std::vector<s
                                         {"world_size", values.world_size},
                                         {"values", nlohmann::ordered_json::array()},
                                         {"stands_for", values.stands_for}};
-  // The description holds offsets, which depend on its length. So they count from its end, and its length is found
-  // first, with the longest numbers that there can be.
+  // The description holds offsets, which depend on its own length. So the length is found first, from a description
+  // with the longest possible numbers.
   const auto render = [&](uint64_t begin) {
     auto& list = description["values"] = nlohmann::ordered_json::array();
     for (size_t i = 0; i < values.values.size(); ++i) {

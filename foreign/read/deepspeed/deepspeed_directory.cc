@@ -34,7 +34,7 @@ namespace {
 
 constexpr char kLatest[] = "latest";
 constexpr char kParameters[] = "zero";                      // the directory of a universal checkpoint's parameters
-constexpr std::string_view kTiedModules = "tied_modules.";  // how the names of shared weights in a pipeline begin
+constexpr std::string_view kTiedModules = "tied_modules.";  // the prefix of names of shared weights in a pipeline
 constexpr uint64_t kMostLatestBytes = 4096;
 constexpr size_t kMostPieces = size_t{1} << 18;             // of one tensor
 constexpr uint64_t kCompareBytes = uint64_t{1} << 20;       // at once
@@ -44,8 +44,8 @@ constexpr char kConvert[] =
 
 using Entries = std::vector<ConfinedDirectory::Entry>;
 
-// The entries of a directory; none if it is not there. A link to a directory counts as one, so that nothing that lies
-// there is left out: whoever opens a file in it looks where the link leads.
+// Returns the entries of a directory; none if it does not exist. A link to a directory counts as a directory, so that
+// no file is left out; opening a file checks where the link leads.
 absl::StatusOr<Entries> List(const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
   const absl::StatusOr<std::string> real = ResolvePath(directory);
@@ -87,7 +87,7 @@ class DirectoryReader {
   }
 
  private:
-  // The tensors of one name, one of each slice.
+  // The tensor that one slice has under a name.
   struct Copy {
     StridedTensor tensor;
     uint32_t file = 0;
@@ -104,7 +104,7 @@ class DirectoryReader {
     return read_.MergeParameter(name, slices);
   }
 
-  // Adds what the optimizers of all parts hold: the trained weights, and their states.
+  // Adds the trained weights and their states, from the optimizers of all parts.
   absl::Status AddTrained();
   absl::Status AddTrainedOfStage(size_t stage);
   // Adds a tensor whose slices make up `merged`.
@@ -112,13 +112,13 @@ class DirectoryReader {
                          std::span<const StoredSlice* const> slices);
   // Adds the parameters of a universal checkpoint.
   absl::Status AddParameters();
-  // Adds the weights that are not trained.
   absl::Status AddFrozen();
-  // Adds second names, buffers, and what else of the model has no name yet.
+  // Adds second names, buffers, and all other tensors of the model that were not added yet.
   absl::Status AddRest();
-  // Adds the same of the files that a pipeline writes of its layers.
+  // Adds the same from the files of a pipeline's layers.
   absl::Status AddLayers();
-  // Adds a tensor that each slice has. Buffers are the same in all of them, or the checkpoint is refused.
+  // Adds a tensor of which each slice has a copy or a part. Buffers must be equal in all slices; else the checkpoint is
+  // refused.
   absl::Status AddCopies(const std::string& name, const std::vector<Copy>& copies, bool is_buffer);
   absl::StatusOr<bool> AreEqual(const StoredSlice& a, const StoredSlice& b);
 
@@ -226,10 +226,10 @@ absl::Status DirectoryReader::AddParameters() {
       CAIRN_RETURN_IF_ERROR(InDirectory(tensors_.AddValue(name, file, read_.files[file]->bytes())));
       continue;
     }
-    // Stage 3 leaves them flat.
+    // Stage 3 stores them flat.
     const auto shape = shapes.find(weight);
     if (shape == shapes.end() && read_.slices > 1 && read_.parts[0].models[0].content.module.contains(weight)) {
-      // DeepSpeed writes one slice alone here if the weight is not trained. The models' files have all slices.
+      // If the weight is not trained, DeepSpeed writes only one slice here. The models' files have all slices.
       continue;
     }
     if (read_.parts.size() == 1 && shape != shapes.end() && tensor->IsFlat() &&
@@ -275,7 +275,7 @@ absl::Status DirectoryReader::AddRest() {
   }
   for (size_t stage = 0; stage < read_.stages(); ++stage) {
     const DeepSpeedRead<DeepSpeedModel>& first = Part(stage, 0).models[0];
-    // Stage 3 writes each rank's states, in which the weights are empty.
+    // Stage 3 writes one file for each rank, in which the weights are empty.
     const bool partitioned =
         first.content.module.empty() || read_.file_names[first.file].find("zero_pp_rank_") != std::string::npos;
     for (const auto& [name, tensor] : first.content.module) {
@@ -317,7 +317,8 @@ absl::Status DirectoryReader::AddLayers() {
       return InDirectory(MakeError(Reason::kFileMissing, absl::StrCat("there is no slice ", slice, " of layer ",
                                                                       layer.index, " beside ", layer.name)));
     }
-    // Tensors of a layer are named by its number. One that shares its weights has the name that they are shared by.
+    // Tensors of a layer get the layer's number as a prefix. A layer with shared weights has the name under which they
+    // are shared instead.
     const DeepSpeedLayer& first = read_.layers[begin].content;
     std::string prefix = absl::StrCat(layer.index, ".");
     const auto knows = [&](const std::string& path) {
@@ -369,7 +370,7 @@ absl::Status DirectoryReader::AddCopies(const std::string& name, const std::vect
     if (!equal) {
       return InDirectory(MakeError(Reason::kUnsupported,
                                    absl::StrCat("the buffer '", name, "' differs between slices 0 and ", slice,
-                                                " of the model, and nothing says how they make it up"),
+                                                " of the model, and the files do not say how to join them"),
                                    {{"tensor", name}, {"next", kConvert}}));
     }
   }
@@ -405,7 +406,6 @@ absl::StatusOr<bool> DirectoryReader::AreEqual(const StoredSlice& a, const Store
   return true;
 }
 
-// Finds the files of a universal checkpoint's parameters.
 absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& directory) {
   std::vector<std::string> found;
   CAIRN_ASSIGN_OR_RETURN(const Entries weights, List(absl::StrCat(directory, "/", kParameters)));

@@ -178,7 +178,7 @@ absl::StatusOr<DeepSpeedFiles> DeepSpeedFilesAmong(const std::vector<std::string
       if (!fresh) return twice(name, place->second);
     }
   }
-  // The parameters of a universal checkpoint are whole. Of the model's states only those without experts are used.
+  // The parameters of a universal checkpoint are whole. Of the model's files only those without experts are used.
   if (is_universal) files.layers.clear();
   if (is_universal && foreign) return files;
   if (foreign) return Unsupported(directory, *foreign, "a model with experts, or of another program", kConvert);

@@ -39,7 +39,7 @@ double NumberIn(const std::string& bytes) {
   return static_cast<double>(number);
 }
 
-// Reads how many steps each group has made, where that is a tensor of one element.
+// Reads the number of steps of each group, if it is a tensor of one element.
 absl::Status ReadSteps(const ForeignFile& file, DeepSpeedOptimizer& optimizer) {
   for (size_t group = 0; group < optimizer.states.size(); ++group) {
     const auto step = optimizer.states[group].find("step");
@@ -64,7 +64,7 @@ absl::Status Bad(const std::string& path, const std::string& problem) {
 absl::StatusOr<DeepSpeedParts> DeepSpeedParts::Read(const std::string& directory, const DeepSpeedFiles& names) {
   DeepSpeedParts read;
   read.directory = directory;
-  // What is to be done with each file.
+  // The function that reads one kind of file.
   using FileReader = std::function<absl::Status(const ForeignFile&, const TorchFile&)>;
   std::vector<FileReader> readers;
   const auto add = [&](const std::string& name, FileReader reader) {
@@ -156,9 +156,9 @@ absl::Status DeepSpeedParts::LearnParallelism(const DeepSpeedFiles& names) {
   }
   if (parts.size() == 1) return absl::OkStatus();
   if (first.stages != 0 && first.slices != 0) {
-    // It says so.
+    // The files say it.
   } else if (!names.layers.empty()) {
-    // Versions before 0.19 say it by their files alone: a pipeline has files of layers, one of each slice.
+    // In versions before 0.19 only the names of the files say it: a pipeline has one file for each layer and slice.
     for (const DeepSpeedFiles::Layer& layer : names.layers) slices = std::max(slices, size_t{layer.slice} + 1);
     if (parts.size() % slices != 0) {
       return InDirectory(MakeError(Reason::kFileMissing, absl::StrCat("there are ", slices, " slices of layers, and ",
@@ -193,7 +193,7 @@ absl::Status DeepSpeedParts::CheckLayers(const DeepSpeedFiles& names) const {
   for (const DeepSpeedFiles::Layer& layer : names.layers) known.insert(layer.index);
   absl::Status status;
   const auto check = [&](const std::string& name, const std::string& path) {
-    // Tensors of a layer are named by its number.
+    // Tensors of a layer have its number as a prefix.
     const size_t digits = name.find_first_not_of("0123456789");
     uint32_t index = 0;
     if (!status.ok() || digits == std::string::npos || name[digits] != '.' ||

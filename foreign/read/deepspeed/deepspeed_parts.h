@@ -1,5 +1,5 @@
-// What the files of a DeepSpeed checkpoint say, before it is put together: the parts of the model, and how they make up
-// its tensors.
+// The contents of a DeepSpeed checkpoint's files: the parts of the model, and the rules by which they make up its
+// tensors.
 #ifndef CAIRN_FOREIGN_READ_DEEPSPEED_DEEPSPEED_PARTS_H_
 #define CAIRN_FOREIGN_READ_DEEPSPEED_DEEPSPEED_PARTS_H_
 
@@ -22,29 +22,29 @@
 namespace cairn {
 
 struct DeepSpeedParts {
-  // Reads what is not tensors' bytes of all files that `names` has below `directory`, by several threads, and learns
+  // Reads all files of `names` below `directory`, by several threads and without the bytes of tensors, and finds out
   // how the model is cut. Fails as ForeignFile::OpenBelow, ReadDeepSpeedModel, ReadDeepSpeedOptimizer,
   // LearnParallelism, CheckRanks and CheckLayers.
   static absl::StatusOr<DeepSpeedParts> Read(const std::string& directory, const DeepSpeedFiles& names);
 
-  // Finds out how many stages and slices there are, and how slices make up tensors. It looks at `parts` and the names
-  // of the files alone. DATA_LOSS (BAD_FOREIGN_FILE): the files contradict each other; (FILE_MISSING). UNIMPLEMENTED
-  // (UNSUPPORTED): nothing says how slices make up a weight, or the model has experts. Also fails as
+  // Finds out how many stages and slices there are, and how slices make up tensors, from `parts` and the names of the
+  // files alone. DATA_LOSS (BAD_FOREIGN_FILE): the files contradict each other; (FILE_MISSING). UNIMPLEMENTED
+  // (UNSUPPORTED): the files do not say how slices make up a weight, or the model has experts. Also fails as
   // ParallelRules::Create does.
   absl::Status LearnParallelism(const DeepSpeedFiles& names);
 
   // Finds how the slices of a parameter make it up. Fails as ParallelRules::Merge does. UNIMPLEMENTED (UNSUPPORTED):
-  // nothing says it.
+  // the files do not say it.
   absl::StatusOr<MergedShape> MergeParameter(const std::string& name, std::span<const StoredSlice* const> merged) const;
 
-  // Returns the part that a stage of the pipeline has of a slice.
+  // Returns the part of one slice in one stage of the pipeline.
   const DeepSpeedPart& Part(size_t stage, size_t slice) const { return parts[stage * slices + slice]; }
-  // Checks that each layer of a pipeline has a file. The models' files are without a module then, and buffers stand in
-  // the files of layers alone. It looks at `parts` and the names of the files. DATA_LOSS (FILE_MISSING).
+  // Checks that each layer of a pipeline has a file. With a pipeline, weights and buffers are only in the files of
+  // layers and not in the models' files. It looks at `parts` and the names of the files alone. DATA_LOSS
+  // (FILE_MISSING).
   absl::Status CheckLayers(const DeepSpeedFiles& names) const;
 
   size_t stages() const { return parts.size() / slices; }
-  // Adds to an error that it is of this directory.
   absl::Status InDirectory(const absl::Status& status) const;
 
   std::string directory;
@@ -52,10 +52,10 @@ struct DeepSpeedParts {
   std::vector<std::optional<ForeignFile>> files;      // by number; all are set, and closed
   std::vector<DeepSpeedPart> parts;                   // as DeepSpeedFiles::parts
   std::vector<DeepSpeedRead<DeepSpeedLayer>> layers;  // as DeepSpeedFiles::layers
-  // As DeepSpeedFiles::parameters. Nothing stands for a value that is no tensor.
+  // As DeepSpeedFiles::parameters; nothing for a value that is no tensor.
   std::vector<std::optional<StridedTensor>> parameters;
-  uint32_t first_parameter = 0;  // the number of its file
-  size_t slices = 1;             // into which tensor parallelism has cut the model
+  uint32_t first_parameter = 0;  // the number of the file of parameters[0]
+  size_t slices = 1;             // the number of slices into which tensor parallelism has cut the model
   std::optional<ParallelRules> rules;
 };
 

@@ -34,7 +34,7 @@ absl::Status CheckProgress(const Optimizer& first, const Optimizer& each) {
   return absl::OkStatus();
 }
 
-// Checks that an optimizer keeps all that another one keeps for the same groups.
+// Checks that optimizer `lacks` has every state key of optimizer `has`, in each group that both have.
 absl::Status CheckKeys(const Optimizer& has, const Optimizer& lacks) {
   for (size_t group = 0; group < std::min(has.content.states.size(), lacks.content.states.size()); ++group) {
     const States &kept = has.content.states[group], &found = lacks.content.states[group];

@@ -11,8 +11,8 @@
 namespace cairn {
 
 // Checks that all files are of one step and of one stage of ZeRO, and that the optimizers of ranks that share weights
-// keep the same. `slices` says into how many slices the model is cut; the parts of a stage follow one another.
-// DATA_LOSS (BAD_FOREIGN_FILE): two files differ; both are named.
+// keep states of the same keys. `slices` is the number of slices into which the model is cut; the parts of a pipeline
+// stage follow one another. DATA_LOSS (BAD_FOREIGN_FILE): two files differ; both are named.
 absl::Status CheckRanks(const std::vector<DeepSpeedPart>& parts, size_t slices);
 
 }  // namespace cairn

@@ -41,7 +41,7 @@ absl::Status CheckOptimizers(const DeepSpeedPart& part) {
   return absl::OkStatus();
 }
 
-// Puts a tensor together, whose fragments lie in flat tensors of the ranks.
+// Joins a tensor from its fragments in the ranks' flat tensors.
 template <typename Content>
 absl::StatusOr<StoredSlice> Gather(
     const ZeroParameter& parameter, const std::vector<DeepSpeedRead<Content>>& ranks,
@@ -70,7 +70,7 @@ absl::StatusOr<StoredSlice> Gather(
   return slice;
 }
 
-// Adds what the optimizers keep for a parameter under one key.
+// Adds the optimizers' state of one key for a parameter.
 absl::Status AddState(const DeepSpeedPart& part, const ZeroParameter& parameter, const std::string& key,
                       TrainedSlice& slice) {
   const ZeroFragment& begin = parameter.fragments[0];

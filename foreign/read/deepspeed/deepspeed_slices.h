@@ -1,5 +1,5 @@
-// The parameters that one part of a model holds, and where in its files their elements lie. A model that is not cut by
-// tensor or pipeline parallelism is one part, whose slices are the parameters.
+// The parameters in one part of a model, and the places of their elements in the files. A model that is not cut by
+// tensor or pipeline parallelism is one part, and its slices are the whole parameters.
 #ifndef CAIRN_FOREIGN_READ_DEEPSPEED_DEEPSPEED_SLICES_H_
 #define CAIRN_FOREIGN_READ_DEEPSPEED_DEEPSPEED_SLICES_H_
 
@@ -16,7 +16,7 @@
 
 namespace cairn {
 
-// What was read of one file.
+// The content of one file, with the file's number and path.
 template <typename Content>
 struct DeepSpeedRead {
   Content content;
@@ -24,7 +24,7 @@ struct DeepSpeedRead {
   std::string path;
 };
 
-// What was read of the files of one part.
+// The contents of the files of one part (DeepSpeedFiles::Part).
 struct DeepSpeedPart {
   std::vector<DeepSpeedRead<DeepSpeedModel>> models;          // one, or one of each rank
   std::vector<DeepSpeedRead<DeepSpeedOptimizer>> optimizers;  // of each rank
@@ -42,9 +42,9 @@ struct StoredSlice {
   std::vector<Piece> pieces;
 };
 
-// A trained parameter, and what the optimizer keeps for it.
+// A trained parameter, and the optimizer's tensors for it.
 struct TrainedSlice {
-  struct Number {  // one value for all of a group, as the optimizer's step is
+  struct Number {  // one value for all parameters of a group, such as the optimizer's step
     StridedTensor tensor;
     uint32_t file = 0;
   };
@@ -57,7 +57,7 @@ struct TrainedSlice {
 // (BAD_FOREIGN_FILE): the files contradict each other. Also fails as PartitionVectors does.
 absl::StatusOr<std::map<std::string, TrainedSlice>> TrainedSlices(const DeepSpeedPart& part, const std::string& where);
 
-// Finds the parameters that are not trained, where the files hold them apart from the model. Fails alike.
+// Finds the parameters that are not trained, if the files hold them separately from the model. Fails as TrainedSlices.
 absl::StatusOr<std::map<std::string, StoredSlice>> FrozenSlices(const DeepSpeedPart& part, const std::string& where);
 
 // Returns a whole tensor of a file. UNIMPLEMENTED (UNSUPPORTED): its strides would take too many reads.

@@ -11,11 +11,11 @@
 namespace cairn {
 namespace {
 
-// As many as no checkpoint has. A small pickle can hold one dict many times over.
+// More groups than any checkpoint has. Without a limit, a small pickle could contain one dict very many times.
 constexpr size_t kMostGroups = 100'000;
 constexpr size_t kMostEntries = 2'000'000;
-// A long text can stand in many places, too. All that are kept have at most so many bytes for each of the pickle, or so
-// many in any case.
+// A pickle can also recall a long text many times. All kept texts together have at most kMostGrowth bytes for each byte
+// of the pickle, or kMostSmall bytes if that is more.
 constexpr uint64_t kMostGrowth = 64, kMostSmall = uint64_t{16} << 20;
 constexpr size_t kMostAttributes = 1000;  // of sub-parameters, which have three
 constexpr uint64_t kMostRanks = 1'000'000;
@@ -60,7 +60,6 @@ class Reader {
     });
     return status;
   }
-  // Calls `visit` for each name and shape of a dict.
   template <typename Visit>
   absl::Status ForEachShape(PickleValue dict, Visit visit) {
     return ForEachNamed(dict, [&](std::string name, PickleValue value) {
@@ -72,11 +71,11 @@ class Reader {
   }
   // The tensors of a dict; other values are left out.
   absl::StatusOr<std::map<std::string, StridedTensor>> TensorsOf(PickleValue dict);
-  // A flat tensor, whose elements lie one behind the other.
+  // Returns a flat tensor: one axis, contiguous elements.
   absl::StatusOr<StridedTensor> FlatTensor(PickleValue value, size_t group) const;
-  // Returns how many ranks there are. The file has one number, or one for each group.
+  // Returns the number of ranks. The file has one number, or one for each group.
   uint64_t RanksOf(PickleValue value) const;
-  // Reads what the optimizer keeps for each group: {"state": {0: {...}, 1: {...}}}, or a list of such dicts.
+  // Reads the optimizer's states of each group: {"state": {0: {...}, 1: {...}}}, or a list of such dicts.
   absl::Status ReadStates(PickleValue value, DeepSpeedOptimizer& optimizer);
 
   absl::StatusOr<ParallelInfo> ReadParallelInfo(PickleValue info);
@@ -167,10 +166,10 @@ std::optional<std::vector<int64_t>> Reader::IntsOf(PickleValue value) {
   return numbers;
 }
 
-// It is a dict, or an object of DeepSpeed with the same fields.
+// `value` is a dict, or an object of DeepSpeed with the same fields.
 absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValue value) {
   ParallelInfo::SubParameters sub;
-  if (document_.Size(value) > kMostAttributes) return Bad("has sub-parameters that are none");
+  if (document_.Size(value) > kMostAttributes) return Bad("has invalid sub-parameters");
   CAIRN_ASSIGN_OR_RETURN(sub.patterns, TextsOf(value, "patterns"));
   const auto shape = document_.Find(value, "shape"), dimension = document_.Find(value, "partition_dim");
   const auto number = dimension ? document_.Int(*dimension) : std::nullopt;
@@ -183,7 +182,7 @@ absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValu
       continue;
     }
     auto sizes = IntsOf(each);
-    if (!sizes || sizes->empty()) return Bad("has sub-parameters in a shape that is none");
+    if (!sizes || sizes->empty()) return Bad("has sub-parameters without a valid shape");
     if (static_cast<int64_t>(sub.shape.size()) == sub.dimension) {
       sub.sizes = *std::move(sizes);
       sub.shape.push_back(0);
@@ -191,7 +190,7 @@ absl::StatusOr<ParallelInfo::SubParameters> Reader::ReadSubParameters(PickleValu
     }
     int64_t sum = 0;
     for (const int64_t size : *sizes) {
-      if (size < 0 || size > INT64_MAX - sum) return Bad("has sub-parameters in a shape that is none");
+      if (size < 0 || size > INT64_MAX - sum) return Bad("has sub-parameters without a valid shape");
       sum += size;
     }
     sub.shape.push_back(sum);

@@ -25,28 +25,29 @@ namespace cairn {
 // The content of a `*_model_states.pt`. Values that are no tensors are left out.
 struct DeepSpeedModel {
   std::vector<ZeroGroup> groups;                // the trained parameters; empty if the file does not name them
-  std::map<std::string, StridedTensor> module;  // stage 3 has empty tensors here, but for buffers
-  // Parameters that are not trained: their shapes, and this rank's part of each, or all of it before stage 3.
+  std::map<std::string, StridedTensor> module;  // in stage 3 these are empty tensors, except buffers
+  // Parameters that are not trained: their shapes; and in stage 3 this rank's part of each, else the whole parameter.
   std::map<std::string, Shape> frozen_shapes;
   std::map<std::string, StridedTensor> frozen;
-  std::vector<std::pair<std::string, std::string>> shared;  // a name, and the parameter that it is too
+  std::vector<std::pair<std::string, std::string>> shared;  // (second name, name of the parameter)
   std::set<std::string> buffers;                            // names in `module`, or in the files of layers
-  // Into how many stages, slices, and parts together the model is cut; 0: the file does not say.
+  // The numbers of pipeline stages, of slices and of parts (their product) into which the model is cut; 0: the file
+  // does not say.
   uint64_t stages = 0, slices = 0, parts = 0;
-  std::optional<int64_t> steps;          // that the training had made; nothing: the file does not say
+  std::optional<int64_t> steps;          // the training step; nothing: the file does not say
   std::optional<ParallelInfo> parallel;  // nothing: the file does not say how tensors are cut
-  bool has_experts = false;              // in DeepSpeed's own layers (AutoEP)
+  bool has_experts = false;              // experts in DeepSpeed's own layers (AutoEP)
 };
 
 // The content of a `*_optim_states.pt`.
 struct DeepSpeedOptimizer {
-  bool by_parameter = false;           // as stage 3 cuts it
-  uint64_t ranks = 0;                  // into how many parts it is cut; 0: the file does not say
+  bool by_parameter = false;           // each parameter is cut by itself, as in stage 3
+  uint64_t ranks = 0;                  // the number of ranks among which it is divided; 0: the file does not say
   std::optional<int64_t> stage;        // of ZeRO; nothing: the file does not say
-  std::vector<StridedTensor> weights;  // in full precision: a flat tensor of each group
-  // Holds for each group what the optimizer keeps, by its key: flat tensors and scalars.
+  std::vector<StridedTensor> weights;  // in full precision: one flat tensor for each group
+  // For each group the optimizer's states by key: flat tensors and scalars.
   std::vector<std::map<std::string, StridedTensor>> states;
-  // Holds for each group how many steps it has made, where that is a number that stands in the file as it is.
+  // For each group the number of its steps, if the file has it as a plain number and not as a tensor.
   std::vector<std::optional<double>> steps;
   std::vector<std::vector<int64_t>> paddings;  // behind each parameter of each group; empty: none
 };
@@ -54,7 +55,7 @@ struct DeepSpeedOptimizer {
 // The tensors of a `layer_*-model_states.pt`, by their names within the layer.
 using DeepSpeedLayer = std::map<std::string, StridedTensor>;
 
-// DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, or contradicts itself. Also fails as TorchFile::Tensor does.
+// DATA_LOSS (BAD_FOREIGN_FILE): it is not such a file, or contradicts itself. Also fails as TorchFile::Tensor does.
 absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const TorchFile& file);
 // Fails as ReadDeepSpeedModel does. UNIMPLEMENTED (UNSUPPORTED): the optimizer's state is not ZeRO's.
 absl::StatusOr<DeepSpeedOptimizer> ReadDeepSpeedOptimizer(const TorchFile& file);

@@ -18,7 +18,6 @@ constexpr size_t kMostPatterns = 100'000;
 constexpr int64_t kMostPatternMemory = int64_t{256} << 20;
 constexpr int64_t kMostSubParameters = 10'000;
 
-// The lists of ParallelInfo.
 enum class List : uint8_t {
   kVocabulary,
   kPipelineReplicated,
@@ -41,8 +40,8 @@ absl::Status Unsupported(const std::string& name, const std::string& problem, co
 constexpr char kByItsLibrary[] =
     "Make a universal checkpoint (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
 
-// DeepSpeed matches patterns with Python's re. This finds in a pattern what Python reads in one way and RE2 in another,
-// without an error in either; nothing if there is none.
+// DeepSpeed matches patterns with Python's re. Returns a part of the pattern that Python and RE2 accept but understand
+// differently; nothing if there is none.
 std::optional<std::string> AmbiguityOf(std::string_view pattern) {
   for (size_t i = 0; i < pattern.size(); ++i) {
     const std::string_view rest = pattern.substr(i);
@@ -62,7 +61,7 @@ std::optional<std::string> AmbiguityOf(std::string_view pattern) {
   return std::nullopt;
 }
 
-// Returns true if a pattern has classes that Python takes from all of Unicode, and RE2 from ASCII.
+// Returns true if a pattern has character classes that include all of Unicode in Python, and only ASCII in RE2.
 bool HasUnicodeClasses(std::string_view pattern) {
   for (size_t i = 0; i + 1 < pattern.size(); ++i) {
     if (pattern[i] == '\\' && std::string_view("wWdDsSbB").find(pattern[++i]) != std::string_view::npos) return true;
@@ -76,7 +75,6 @@ std::optional<int64_t> ProductOf(const Shape& shape, size_t begin, size_t end) {
   return ElementCount(std::span<const int64_t>(shape).subspan(begin, end - begin));
 }
 
-// Returns the slices one after the other in a dimension.
 absl::StatusOr<MergedShape> Concatenate(const std::string& name, std::span<const Shape> slices, size_t dimension) {
   MergedShape merged;
   merged.shape = slices[0];
@@ -101,8 +99,8 @@ absl::StatusOr<MergedShape> Concatenate(const std::string& name, std::span<const
   return merged;
 }
 
-// Splits each slice into its shares of sub-parameters, and puts the shares of one sub-parameter together. `widths` has
-// a row for each sub-parameter, with a number for each part. Where they do not add up to the slices, it is an error.
+// Splits each slice into its shares of the sub-parameters, and joins the shares of each sub-parameter. `widths` has a
+// row for each sub-parameter, with a number for each part. It is an error if the widths do not add up to the slices.
 absl::StatusOr<MergedShape> Interleave(const std::string& name, std::span<const Shape> slices, size_t dimension,
                                        const std::vector<std::vector<int64_t>>& widths) {
   CAIRN_ASSIGN_OR_RETURN(MergedShape merged, Concatenate(name, slices, dimension));
@@ -131,7 +129,7 @@ absl::StatusOr<MergedShape> Interleave(const std::string& name, std::span<const 
   return merged;
 }
 
-// Finds the dimension of the slices that a view of the parameter cuts as its own dimension `of_view`.
+// Finds the dimension of the slices that corresponds to dimension `of_view` of a view of the parameter.
 std::optional<size_t> DimensionOf(std::span<const Shape> slices, const Shape& view, size_t of_view) {
   const auto before = ProductOf(view, 0, of_view), behind = ProductOf(view, of_view + 1, view.size());
   std::optional<size_t> found;
@@ -155,7 +153,7 @@ absl::StatusOr<MergedShape> MergeSubParameters(const std::string& name, std::spa
   const auto of_view = static_cast<size_t>(sub.dimension);
   std::vector<int64_t> sizes = sub.sizes;
   if (sizes.empty()) {
-    // The number of sub-parameters stands there, and they are equal.
+    // The view has the number of sub-parameters here, which are of equal size.
     const int64_t count = sub.shape[of_view];
     CAIRN_ASSIGN_OR_RETURN(const MergedShape whole, Concatenate(name, slices, of_view));
     const int64_t length = whole.shape[of_view];
@@ -187,7 +185,7 @@ absl::StatusOr<MergedShape> MergeSubParameters(const std::string& name, std::spa
     if (size < 0 || size > INT64_MAX - view[of_view]) return Bad(name, "has a sub-parameter without a size");
     view[of_view] += size;
   }
-  // One dimension may stand for what is left.
+  // One dimension may be -1: it gets the elements that are left.
   int64_t elements = 0;
   for (const Shape& slice : slices) {
     const auto count = ElementCount(slice);
@@ -219,7 +217,7 @@ bool ParallelInfo::HasPatterns() const {
 }
 
 struct ParallelRules::Patterns {
-  // A set says which of its patterns a name matches, in one pass.
+  // RE2::Set finds all patterns that a name matches in one pass.
   std::unique_ptr<RE2::Set> set;
   struct Entry {
     List list;
@@ -227,7 +225,7 @@ struct ParallelRules::Patterns {
     std::string text;
   };
   std::vector<Entry> entries;
-  std::optional<std::string> unicode;  // a pattern that names without ASCII may match in Python alone
+  std::optional<std::string> unicode;  // a pattern that may match names outside of ASCII in Python but not in RE2
 
   // The patterns that a name matches, in their order.
   std::vector<const Entry*> Matching(const std::string& name) const {
@@ -359,7 +357,7 @@ bool AppendMerged(const MergedShape& merged, uint32_t part, const BoxAt& piece, 
     if (!merged.strips.empty() && merged.strips[0].part == part) boxes.push_back(piece);
     return boxes.size() <= most;
   }
-  // How many elements lie in one step along `d`, and along all dimensions from `d` on.
+  // The number of elements in one step along `d` and, as `row`, in all steps along `d`.
   int64_t inner = 1;
   for (size_t i = d + 1; i < ndim; ++i) inner *= piece.box.shape[i];
   const int64_t row = inner * piece.box.shape[d];
@@ -368,7 +366,7 @@ bool AppendMerged(const MergedShape& merged, uint32_t part, const BoxAt& piece, 
     const int64_t first = std::max(strip.begin, piece.box.offset[d]);
     const int64_t end = std::min(strip.end, piece.box.offset[d] + piece.box.shape[d]);
     if (first >= end || inner == 0) continue;
-    // Each row of the piece along `d` has its part of the strip; if it has all of it, the rows are neighbours.
+    // Each row of the piece along `d` has a part of the strip. If it has the whole strip, the rows are contiguous.
     const bool whole = end - first == piece.box.shape[d];
     const int64_t outer = whole ? 1 : piece.box.size() / row;
     for (int64_t i = 0; i < outer; ++i) {
@@ -384,7 +382,7 @@ bool AppendMerged(const MergedShape& merged, uint32_t part, const BoxAt& piece, 
       }
       added.box.offset[d] = first - strip.begin + strip.target;
       added.box.shape[d] = end - first;
-      // Rows of padding end the parameter, so what is before them is contiguous still.
+      // Rows of padding are at the end of the parameter, so the rows before them are still contiguous.
       added.box.shape[0] = std::min(added.box.shape[0], merged.shape[0] - added.box.offset[0]);
       if (added.box.shape[0] <= 0) continue;
       if (boxes.size() == most) return false;

@@ -1,7 +1,7 @@
-// How tensor parallelism has cut the parameters of a model, as a checkpoint of DeepSpeed says it.
+// The rules by which tensor parallelism has cut the parameters of a model, as a checkpoint of DeepSpeed describes them.
 //
 // Source: merge_tp_slices of deepspeed/checkpoint/ds_to_universal.py, and deepspeed/checkpoint/constants.py, of
-// DeepSpeed 0.19. Patterns are those of Python's `re.match`: they count from the beginning of a name on.
+// DeepSpeed 0.19. Patterns are those of Python's `re.match`: they match at the beginning of a name.
 #ifndef CAIRN_FOREIGN_READ_DEEPSPEED_PARALLEL_RULES_H_
 #define CAIRN_FOREIGN_READ_DEEPSPEED_PARALLEL_RULES_H_
 
@@ -20,44 +20,45 @@
 
 namespace cairn {
 
-// The dict `universal_checkpoint_info`, as it stands in the files of a model.
+// The dict `universal_checkpoint_info`, from a `*_model_states.pt`.
 struct ParallelInfo {
-  // Parameters that are several parameters in one, each of which is cut by itself: query, key and value, for example.
+  // Parameters that consist of several parameters (query, key and value, for example), each of which is cut by itself.
   struct SubParameters {
     std::vector<std::string> patterns;
-    // The shape of the whole parameter, in which a dimension may be -1. The dimension that is cut is given as the
-    // sizes of the sub-parameters, or as their number in `shape`.
+    // The shape of the whole parameter, in which a dimension may be -1. The sub-parameters lie along the dimension that
+    // is cut. Their sizes are in `sizes`; or, if they are equal, `shape` has their number in the place of this
+    // dimension.
     Shape shape;
-    std::vector<int64_t> sizes;  // empty: their number counts
+    std::vector<int64_t> sizes;  // empty: `shape` has their number
     int64_t dimension = 0;
   };
 
   double version = 0;
-  int64_t vocabulary = 0;  // how many rows of the vocabulary are no padding; 0: the file does not say
+  int64_t vocabulary = 0;  // the number of rows of the vocabulary without padding; 0: the file does not say
   std::vector<std::string> vocabulary_patterns;
-  std::vector<std::string> pipeline_replicated;  // what several stages of a pipeline have
-  std::vector<std::string> replicated;           // what all parts have
+  std::vector<std::string> pipeline_replicated;  // several stages of a pipeline have them
+  std::vector<std::string> replicated;           // all parts have them
   std::vector<std::string> averaged;
   std::vector<std::string> by_column;  // cut along dimension 1; DeepSpeed says "row parallelism"
   std::vector<std::string> two_halves;
   std::vector<SubParameters> sub_parameters;
-  // By pattern: how much of each sub-parameter each part has.
+  // By pattern: for each sub-parameter the size of the part that each slice has.
   std::map<std::string, std::vector<std::vector<int64_t>>> widths;
   std::map<std::string, std::string> unsupported;  // patterns, and why no rule describes the cut
 
-  // Returns true if it says something about the cut of any parameter. A dict without patterns stands where a program
-  // only marks its checkpoints as convertible.
+  // Returns true if there is a pattern for any parameter. Some programs write a dict without patterns, only to mark
+  // their checkpoints as convertible.
   bool HasPatterns() const;
 };
 
-// Where the slices of a parameter, one of each part, lie in it. The strips make up the parameter, and all of them are
-// ranges of one dimension.
+// The places of the slices of a parameter in the whole parameter. Each slice consists of strips: ranges of one
+// dimension. Together all strips make up the parameter.
 struct MergedShape {
   struct Strip {
     uint32_t part = 0;
-    int64_t begin = 0;  // [begin, end) of the slice
+    int64_t begin = 0;  // [begin, end) in the slice
     int64_t end = 0;
-    int64_t target = 0;  // where `begin` lies in the parameter
+    int64_t target = 0;  // the index in the parameter that `begin` has
   };
   Shape shape;
   size_t dimension = 0;
@@ -66,18 +67,18 @@ struct MergedShape {
 
 class ParallelRules {
  public:
-  // UNIMPLEMENTED (UNSUPPORTED): a pattern is none that Cairn can match as Python does, or they take too much memory
-  // together.
+  // UNIMPLEMENTED (UNSUPPORTED): Cairn cannot match a pattern as Python does, or the patterns together take too much
+  // memory.
   static absl::StatusOr<ParallelRules> Create(ParallelInfo info);
 
   ParallelRules(ParallelRules&&) noexcept;
   ParallelRules& operator=(ParallelRules&&) noexcept;
   ~ParallelRules();
 
-  // Returns true if several stages of a pipeline have the parameter, of which one counts.
+  // Returns true if several stages of a pipeline have copies of the parameter, so that one copy must be used.
   bool IsPipelineReplicated(const std::string& name) const;
   // Finds how slices of the given shapes make up a parameter. Without a pattern they follow one another in dimension 0.
-  // DATA_LOSS (BAD_FOREIGN_FILE): they do not fit one another, or what the file says about them. UNIMPLEMENTED
+  // DATA_LOSS (BAD_FOREIGN_FILE): the shapes contradict one another or the file's description. UNIMPLEMENTED
   // (UNSUPPORTED): the parameter is the average of its slices, or is cut in a way that the file does not describe, or
   // its name is not ASCII where patterns have classes of Unicode.
   absl::StatusOr<MergedShape> Merge(const std::string& name, std::span<const Shape> slices) const;
@@ -90,16 +91,18 @@ class ParallelRules {
   std::unique_ptr<Patterns> patterns_;
 };
 
-// Returns how slices that are all of the parameter, each, make it up: the first one is taken. Fails as Merge does.
+// Returns the shape of a parameter of which each slice is a whole copy: it consists of the first slice. Fails as Merge
+// does.
 absl::StatusOr<MergedShape> MergeReplicas(const std::string& name, std::span<const Shape> slices);
 
-// A box of a slice, whose elements lie row-major and without gaps from `offset` on, counted in elements.
+// A box of a tensor. Its elements lie row-major and without gaps from element `offset` of the data on.
 struct BoxAt {
   Box box;
   int64_t offset = 0;
 };
-// Appends the boxes of the parameter that `piece`, a box of the slice of a part, makes up: each is as contiguous as
-// `piece` is. Returns false if they were more than `most` with those that are there.
+// Converts `piece`, a box of the slice of `part`, to boxes of the whole parameter and appends them to `boxes`. The
+// elements of each are contiguous, as those of `piece` are. Returns false if `boxes` would have more than `most`
+// entries.
 bool AppendMerged(const MergedShape& merged, uint32_t part, const BoxAt& piece, size_t most, std::vector<BoxAt>& boxes);
 
 }  // namespace cairn

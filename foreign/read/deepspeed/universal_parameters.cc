@@ -20,7 +20,7 @@ absl::Status Bad(const std::string& path, const std::string& problem) {
   return MakeError(Reason::kBadForeignFile, absl::StrCat(path, ": ", problem), {{"file", path}});
 }
 
-// What the model's files say about a trained weight.
+// The description of a trained weight in the model's files.
 struct Trained {
   Shape shape;       // of the first slice that has elements
   std::string path;  // of the file
@@ -31,7 +31,7 @@ std::map<std::string, Trained> TrainedOf(const DeepSpeedParts& read) {
   for (const DeepSpeedPart& part : read.parts) {
     for (const ZeroGroup& group : part.models[0].content.groups) {
       for (const ZeroGroup::Parameter& parameter : group.parameters) {
-        // A slice may have nothing of a weight, of which DeepSpeed writes no file then.
+        // DeepSpeed writes no file for a weight without elements.
         if (ElementCount(parameter.shape) == 0) continue;
         trained.try_emplace(parameter.name, Trained{parameter.shape, part.models[0].path});
       }
@@ -80,7 +80,7 @@ absl::Status CheckUniversalParameters(const DeepSpeedFiles& names, const DeepSpe
     const std::string path = absl::StrCat(read.directory, "/", names.parameters[files.at(kWeight)]);
     if (!tensor) return Bad(path, "holds no tensor");
     const auto elements = ElementCount(tensor->shape);
-    // Stage 3 leaves them flat.
+    // Stage 3 stores weights flat.
     if (read.slices == 1 && tensor->shape != said.shape &&
         (tensor->shape.size() != 1 || elements != ElementCount(said.shape))) {
       return Bad(path, absl::StrCat("has the shape ", ShapeToString(tensor->shape), ", and ", said.path, " says ",

@@ -1,4 +1,4 @@
-// The files that a universal checkpoint of DeepSpeed has of its parameters.
+// The files of the parameters of a universal checkpoint of DeepSpeed.
 //
 // Source: deepspeed/checkpoint/ds_to_universal.py of DeepSpeed 0.19.
 #ifndef CAIRN_FOREIGN_READ_DEEPSPEED_UNIVERSAL_PARAMETERS_H_
@@ -12,16 +12,17 @@
 
 namespace cairn {
 
-// What a path says: "zero/WEIGHT/KEY.pt", or "zero/KEY.pt" for all weights.
+// The parts of a path: "zero/WEIGHT/KEY.pt", or "zero/KEY.pt" for a state of all weights.
 struct UniversalPath {
   std::string weight;  // empty: all weights
-  std::string key;     // "fp32" for the weight itself, else of the optimizer's state
+  std::string key;     // "fp32" for the weight itself, else the key of an optimizer state
 };
 UniversalPath ParseUniversalPath(const std::string& path);
 
-// Checks that each weight that the model's files name as trained is there, with all that the checkpoint has of any of
-// them, and has the shape that they say. Of a weight that tensor parallelism had cut they do not say the whole shape,
-// and of a model with experts they say nothing that could be compared. DATA_LOSS (FILE_MISSING, BAD_FOREIGN_FILE).
+// Checks that the checkpoint has each weight that the model's files name as trained, with the shape that they give and
+// with the same keys as all other weights. The shape is not checked if tensor parallelism has cut the weight, because
+// the files do not give the whole shape then. Nothing is checked for a model with experts. DATA_LOSS (FILE_MISSING,
+// BAD_FOREIGN_FILE).
 absl::Status CheckUniversalParameters(const DeepSpeedFiles& names, const DeepSpeedParts& read);
 
 }  // namespace cairn

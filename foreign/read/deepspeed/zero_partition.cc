@@ -31,7 +31,7 @@ class VectorParts {
  public:
   VectorParts(uint32_t group, const ZeroLengths& lengths) : group_(group), lengths_(lengths) {}
 
-  // Appends the next `elements` of the vector as the elements of a parameter. Returns false if they are not there.
+  // Appends the next `elements` of the vector as the elements of a parameter. Returns false if the vector has fewer.
   bool Take(int64_t elements, std::vector<ZeroFragment>& fragments) {
     for (int64_t taken = 0; taken < elements;) {
       const int64_t part = Next();
@@ -60,7 +60,7 @@ class VectorParts {
   }
 
  private:
-  // Returns how many elements of the current part are left; 0 behind the last part.
+  // Returns the number of remaining elements in the current part; 0 behind the last part.
   int64_t Next() {
     while (rank_ < lengths_.size() && begin_ == lengths_[rank_][group_]) {
       ++rank_;
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<ZeroParameter>> PartitionVectors(const std::vector<Ze
     for (const ZeroGroup::Parameter& parameter : groups[g].parameters) {
       CAIRN_ASSIGN_OR_RETURN(const int64_t elements, ElementsOf(parameter));
       ZeroParameter& added = result.emplace_back(ZeroParameter{parameter.name, parameter.shape, {}});
-      // The rest behind the last parameter may have been left out.
+      // The padding behind the last parameter may be missing.
       const bool last = &parameter == &groups[g].parameters.back();
       if (!parts.Take(elements, added.fragments) || (!parts.Skip(parameter.padding) && !last)) {
         return Bad(absl::StrCat("the flat tensors of group ", g, " end before the end of '", parameter.name, "'"));
@@ -112,14 +112,14 @@ absl::StatusOr<std::vector<ZeroParameter>> PartitionParameters(const std::vector
   }
   const auto ranks = static_cast<int64_t>(lengths.size());
   std::vector<ZeroParameter> result;
-  uint32_t group = 0;  // where the next parameter begins in each rank's tensors
+  uint32_t group = 0;  // with `begin`: the place of the next parameter in each rank's tensors
   int64_t begin = 0;
   for (const ZeroGroup& each : groups) {
     for (const ZeroGroup::Parameter& parameter : each.parameters) {
       CAIRN_ASSIGN_OR_RETURN(const int64_t elements, ElementsOf(parameter));
       ZeroParameter& added = result.emplace_back(ZeroParameter{parameter.name, parameter.shape, {}});
       const int64_t part = elements / ranks + (elements % ranks != 0 ? 1 : 0);
-      // The part of every rank lies in the same pieces of its tensors.
+      // The part of every rank lies at the same place in its tensors.
       std::vector<ZeroFragment> pieces;
       for (int64_t taken = 0; taken < part;) {
         while (group < lengths[0].size() && begin == lengths[0][group]) {

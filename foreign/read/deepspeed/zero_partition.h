@@ -14,12 +14,12 @@
 
 namespace cairn {
 
-// The parameters that one flat tensor of each rank holds, in their order.
+// The parameters in one flat tensor of each rank, in their order.
 struct ZeroGroup {
   struct Parameter {
     std::string name;
     Shape shape;
-    int64_t padding = 0;  // elements behind it that mean nothing
+    int64_t padding = 0;  // number of meaningless elements behind the parameter
   };
   std::vector<Parameter> parameters;
 };
@@ -29,7 +29,7 @@ struct ZeroFragment {
   uint32_t rank = 0;
   uint32_t group = 0;
   int64_t begin = 0;  // element of the rank's flat tensor of that group
-  FlatRange range;    // of the parameter, row-major
+  FlatRange range;    // the elements of the parameter, row-major
 };
 
 struct ZeroParameter {
@@ -41,14 +41,14 @@ struct ZeroParameter {
 // Counts the elements in each rank's flat tensor of each group.
 using ZeroLengths = std::vector<std::vector<int64_t>>;
 
-// Stages 1 and 2: the parameters of a group follow one another in a vector, of which each rank has a part. The parts
-// follow one another too, and their end may be padded. DATA_LOSS (BAD_FOREIGN_FILE): they have other lengths than the
-// parameters make up, or a shape has no element count.
+// Stages 1 and 2: the parameters of a group follow one another in one vector. The vector is cut into one part for each
+// rank, in the order of the ranks, and may have padding at its end. DATA_LOSS (BAD_FOREIGN_FILE): the lengths of the
+// parts do not fit the parameters, or the number of a shape's elements overflows.
 absl::StatusOr<std::vector<ZeroParameter>> PartitionVectors(const std::vector<ZeroGroup>& groups,
                                                             const ZeroLengths& lengths);
 
 // Stage 3: each parameter is cut into as many equal parts as there are ranks, the last ones padded. The parts of a rank
-// follow one another, from one of its flat tensors to the next. Fails alike.
+// follow one another, from one of its flat tensors to the next. Fails as PartitionVectors.
 absl::StatusOr<std::vector<ZeroParameter>> PartitionParameters(const std::vector<ZeroGroup>& groups,
                                                                const ZeroLengths& lengths);
 

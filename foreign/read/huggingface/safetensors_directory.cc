@@ -99,20 +99,20 @@ class Importer {
     return absl::OkStatus();
   }
 
-  // An index would say which files are missing; a writer that was killed has none.
+  // An index would show which files are missing, but a writer that was killed has not written one.
   absl::Status CheckNumbered() const {
     for (const auto& [names, set] : FindNumberedFiles(files_)) {
       if (set.missing() <= 0) continue;
       return MakeError(Reason::kFileMissing,
                        absl::StrCat(directory_, " has no ", std::string(kPlainIndexName), ", and lacks ", set.missing(),
-                                    " of the files ", names, ": was whoever wrote them stopped?"),
+                                    " of the files ", names, ": was the program that wrote them stopped?"),
                        {{"file", absl::StrCat(directory_, "/", names)},
                         {"next", "Copy all files of the model again, or let their writer end."}});
     }
     return absl::OkStatus();
   }
 
-  // An index that several programs wrote one after the other, or one of them alone, lists a part of a numbered set.
+  // If several programs wrote into one directory, the index may list only a part of a numbered set.
   absl::Status CheckListed() const {
     std::vector<std::string> there;  // found in the directory when it is needed first
     for (const auto& [names, listed] : FindNumberedFiles(files_)) {
@@ -132,7 +132,7 @@ class Importer {
         for (const PlainTensor& tensor : opened.header.tensors) held.push_back(absl::StrCat("'", tensor.name, "'"));
         if (!held.empty()) left_out.push_back(absl::StrCat(name, " with ", FirstOf(held)));
       }
-      if (missing <= 0 && left_out.empty()) continue;  // the others hold nothing
+      if (missing <= 0 && left_out.empty()) continue;  // files without tensors may be left out
       return Unlisted(names, listed, left_out, missing);
     }
     return absl::OkStatus();
@@ -155,7 +155,7 @@ class Importer {
                                "\"-of-\", in the index too.")}});
   }
 
-  // Returns the first few, and how many more there are.
+  // Returns the first few names, and the number of the others.
   static std::string FirstOf(const std::vector<std::string>& all) {
     constexpr size_t kTold = 5;
     const size_t told = std::min(all.size(), kTold);

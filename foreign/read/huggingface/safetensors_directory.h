@@ -13,10 +13,10 @@ namespace cairn {
 // .safetensors. Each tensor becomes one shard. Names that tied_names.h finds are aliases. A file's name is its absolute
 // path without symbolic links (Hugging Face's cache has some, which are resolved here). Only the headers have
 // checksums. Everything in the files is untrusted, and `directory` is an absolute path without symbolic links.
-// DATA_LOSS (FILE_MISSING): there is no such file in it, or not all of those that say how many they are;
-// (FILE_TRUNCATED, BAD_SAFETENSORS): names file and tensor, also when index and files disagree, or the index lists a
-// part of a numbered set. UNIMPLEMENTED (UNSUPPORTED): it has a dtype that Cairn does not know.
-// UNAVAILABLE (STORAGE_ERROR).
+// DATA_LOSS (FILE_MISSING): the directory has no such file, or a file of a numbered set (NumberedFiles) is missing;
+// (FILE_TRUNCATED, BAD_SAFETENSORS): names file and tensor, also when index and files disagree, or the index lists only
+// a part of a numbered set. UNIMPLEMENTED (UNSUPPORTED): a tensor has a dtype that Cairn does not know. UNAVAILABLE
+// (STORAGE_ERROR).
 absl::StatusOr<Manifest> ReadSafetensorsDirectory(const std::string& directory);
 
 }  // namespace cairn

@@ -11,12 +11,12 @@ namespace {
 
 using Names = std::set<std::string, std::less<>>;
 
-// These are transformers' names of output layers, and of the embeddings that each may be tied to. A name that is more
-// special comes first.
+// The names that transformers gives output layers and the embeddings to which each may be tied. More specific names
+// come first.
 struct Tie {
   const char* head;
   const char* embedding;
-  const char* module;  // the names of the model's other tensors begin with this
+  const char* module;  // the prefix of the model's other tensors
 };
 constexpr Tie kTies[] = {
     {"lm_head.weight", "model.language_model.embed_tokens.weight", "model.language_model."},
@@ -34,7 +34,7 @@ bool SaysTied(const nlohmann::json& config) {
   return config.is_object() && config.value("tie_word_embeddings", nlohmann::json()) == nlohmann::json(true);
 }
 
-// A model of several parts says it of the part that is a language model.
+// A model of several parts has the setting in the part that is a language model.
 bool TiesEmbeddings(std::string_view text) {
   if (text.empty()) return false;
   const nlohmann::json config = ParseBoundedJson(text);
@@ -63,7 +63,8 @@ std::map<std::string, std::string> FindTiedNames(const TieSources& sources) {
     if (known(tie.head) || !sources.stored.contains(std::string_view(tie.embedding))) continue;
     tied.emplace(tie.head, tie.embedding);
   }
-  // Some programs keep the output layer's name. Then only the names of the other tensors show which model it is.
+  // Some programs store the tensor under the output layer's name. Then only the names of the other tensors show which
+  // model it is.
   for (const Tie& tie : kTies) {
     if (!sources.stored.contains(std::string_view(tie.head)) || !HasBelow(sources.stored, tie.module)) continue;
     if (!known(tie.embedding)) tied.emplace(tie.embedding, tie.head);

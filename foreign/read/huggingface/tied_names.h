@@ -12,13 +12,14 @@
 
 namespace cairn {
 
-// What may say that tensors are tied. Everything in it is untrusted.
+// The sources that may say which tensors are tied. Everything in them is untrusted.
 struct TieSources {
   // The names of all tensors that are stored.
   const std::set<std::string, std::less<>>& stored;
-  // The texts of the files' headers: safetensors' save_model puts {left out name: stored name} there.
+  // The metadata of the files' headers. safetensors' save_model puts (name that is not stored, stored name) there.
   const std::vector<std::pair<std::string, std::string>>& metadata;
-  // The text of config.json, or nothing. transformers ties the output layer and the embeddings if it says so.
+  // The text of config.json, or nothing. If "tie_word_embeddings" is true in it, transformers ties the output layer to
+  // the embeddings.
   std::string_view config;
 };
 

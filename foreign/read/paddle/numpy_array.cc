@@ -24,7 +24,7 @@ constexpr NamedDtype kDtypes[] = {
     {"c8", DType::kComplex64}, {"c16", DType::kComplex128},
 };
 
-// Compares a global with one of numpy, whose modules moved in numpy 2.
+// Compares a global with one of numpy, whose modules were renamed in numpy 2.
 bool IsOfNumpy(const PickleDocument& document, PickleValue value, std::string_view module, std::string_view name) {
   return document.IsGlobal(value, absl::StrCat("numpy._core.", std::string(module)), name) ||
          document.IsGlobal(value, absl::StrCat("numpy.core.", std::string(module)), name);
@@ -65,13 +65,13 @@ class ArrayReader {
     StridedTensor tensor;
     CAIRN_ASSIGN_OR_RETURN(tensor.dtype, Dtype(dtype));
     const auto dims = Dims(shape);
-    if (!dims.has_value()) return Bad("has an array whose shape is none");
+    if (!dims.has_value()) return Bad("has an array without a valid shape");
     tensor.shape = *dims;
     const std::optional<int64_t> count = ElementCount(tensor.shape);
     if (!count.has_value()) return Bad(absl::StrCat("has an array of the shape ", ShapeToString(tensor.shape)));
     const std::optional<PickledBytes> place = PlaceOfBytes(document_, elements);
     if (!place.has_value()) {
-      return Unsupported("does not stand in the file as it is; write the file with protocol 4 of pickle");
+      return Unsupported("is encoded in the file; write the file with protocol 4 of pickle");
     }
     const auto width = static_cast<uint64_t>(BytesOf(tensor.dtype));
     if (place->bytes / width != static_cast<uint64_t>(*count) || place->bytes % width != 0) {
@@ -89,7 +89,7 @@ class ArrayReader {
     return std::make_optional(std::move(tensor));
   }
 
-  // A dtype is made of its name, and its state says the order of the bytes: (3, "<", ...).
+  // A dtype is pickled as its name, and a state with the byte order: (3, "<", ...).
   absl::StatusOr<DType> Dtype(PickleValue value) const {
     const PickleObject* object = document_.Object(value, "numpy", "dtype");
     const std::vector<PickleValue> arguments =

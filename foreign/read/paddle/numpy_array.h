@@ -14,10 +14,10 @@
 
 namespace cairn {
 
-// Returns a value as an array; nothing if it is another value. `document` comes from an outline (OutlinePickle), so
-// that the array's elements are known by where they lie in the file. `what` names the file in errors. DATA_LOSS
-// (BAD_FOREIGN_FILE): the array contradicts itself. UNIMPLEMENTED (UNSUPPORTED): its dtype has no like in Cairn, it is
-// big-endian, or its elements do not stand in the file as they are, as in a pickle of protocol 2.
+// Returns the array that a value describes; nothing for another value. `document` was read from an outline
+// (OutlinePickle), which has the place of the array's elements in the file. `what` names the file in errors. DATA_LOSS
+// (BAD_FOREIGN_FILE): the array contradicts itself. UNIMPLEMENTED (UNSUPPORTED): Cairn has no such dtype, the array is
+// big-endian, or its elements are encoded in the file, as in a pickle of protocol 2.
 absl::StatusOr<std::optional<StridedTensor>> NumpyArray(const PickleDocument& document, PickleValue value,
                                                         const std::string& what);
 

@@ -27,7 +27,6 @@ constexpr std::string_view kMetadataEnding = ".metadata";
 
 using Arrays = absl::flat_hash_map<std::string, StridedTensor>;
 
-// The arrays of a file of safetensors, by name.
 absl::StatusOr<Arrays> ReadSafetensors(const ForeignFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const std::string first, file.Read(0, std::min<uint64_t>(8, file.bytes())));
   const auto annotated = [&](const absl::Status& status) {
@@ -49,7 +48,6 @@ absl::StatusOr<Arrays> ReadSafetensors(const ForeignFile& file) {
   return arrays;
 }
 
-// The arrays of a pickled dict, by name.
 absl::StatusOr<Arrays> ReadPickled(const ForeignFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const PaddleFile opened, PaddleFile::Open(file));
   const PickleDocument& document = opened.document();
@@ -69,8 +67,8 @@ absl::StatusOr<Arrays> ReadPickled(const ForeignFile& file) {
   return arrays;
 }
 
-// Paddle keeps elements that numpy has no dtype for as integers of the same size. PaddleFile takes those of two bytes
-// for bfloat16.
+// Paddle stores elements for which numpy has no dtype as integers of the same size. PaddleFile returns integers of two
+// bytes as bfloat16.
 bool IsStoredAs(DType told, DType stored) {
   switch (stored) {
     case DType::kBfloat16:

@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-// Holds one such file. It keeps the values, but not the elements of the arrays.
+// One such file. It holds the values in memory, but not the elements of the arrays.
 class PaddleFile {
  public:
   // Reads the pickle at the begin of a file, which is untrusted. `file` must outlive the call only. Fails as
@@ -25,8 +25,8 @@ class PaddleFile {
   static absl::StatusOr<PaddleFile> Open(const ForeignFile& file);
 
   const PickleDocument& document() const { return *document_; }
-  // Returns a value as a tensor; nothing if it is another value. An array of uint16 is a tensor of bfloat16: Paddle
-  // writes the one for the other, and has no uint16. Fails as NumpyArray does.
+  // Returns the tensor that a value describes; nothing for another value. An array of uint16 is a tensor of bfloat16:
+  // Paddle has no uint16, and writes bfloat16 as such. Fails as NumpyArray does.
   absl::StatusOr<std::optional<StridedTensor>> Tensor(PickleValue value) const;
 
  private:

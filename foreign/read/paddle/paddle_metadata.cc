@@ -37,10 +37,10 @@ class MetadataReader {
   }
 
  private:
-  // Tells the shards of a tensor apart.
+  // The fields that distinguish the shards of a tensor.
   struct Part {
     Shape offset;
-    std::optional<Shape> shape;  // versions before 3.2 do not say it of a place
+    std::optional<Shape> shape;  // versions before 3.2 do not write it into a LocalTensorIndex
     std::optional<FlatRange> flat;
   };
 
@@ -77,7 +77,7 @@ std::optional<Shape> MetadataReader::Numbers(std::optional<PickleValue> value) c
   return valid ? std::optional(std::move(numbers)) : std::nullopt;
 }
 
-// Reads what a LocalTensorMetadata and a LocalTensorIndex have in common.
+// Reads the fields that LocalTensorMetadata and LocalTensorIndex both have.
 std::optional<MetadataReader::Part> MetadataReader::PartOf(PickleValue object) const {
   Part part;
   const auto offset = Numbers(document_.Find(object, "global_offset"));
@@ -114,7 +114,7 @@ absl::Status MetadataReader::ReadPlaces(PickleValue stored) {
     const auto tensor = key ? document_.Text(*key) : std::nullopt;
     const auto part = PartOf(index);
     if (!tensor || !part) {
-      status = Bad(absl::StrCat("says where something lies by ", document_.Describe(index)));
+      status = Bad(absl::StrCat("gives the place of a shard as ", document_.Describe(index)));
       return;
     }
     const auto file = file_numbers_.Of(path);
@@ -122,7 +122,7 @@ absl::Status MetadataReader::ReadPlaces(PickleValue stored) {
       status = file.status();
       return;
     }
-    // Copies of a shard may stand in several files. One is enough.
+    // Several files may have copies of a shard. One is enough.
     places_.try_emplace(KeyOf(*tensor, *part, true), *file);
   });
   return status;
@@ -141,7 +141,7 @@ absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue shard
   std::optional<std::string_view> dtype;
   std::optional<Shape> shape;
   bool valid = shards.kind() == PickleKind::kList && document_.Size(shards) > 0;
-  bool said = true;  // that the shards say how large the whole tensor is
+  bool said = true;  // whether the shards give the shape of the whole tensor
   document_.ForEach(shards, [&](PickleValue shard) {
     const auto type = document_.Find(shard, "dtype");
     const auto text = type ? document_.Text(*type) : std::nullopt;
@@ -169,7 +169,7 @@ absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue shard
   }
   tensor.dtype = *known;
   if (!shape) {
-    // Versions before 3.2 did not say it: it is what the shards reach.
+    // Versions before 3.2 did not write the shape. It is the smallest shape that contains all shards.
     shape = Shape(parts[0].offset.size(), 0);
     for (const Part& part : parts) {
       if (part.offset.size() != shape->size()) return Bad(absl::StrCat("gives '", tensor.name, "' two ranks"), name);

@@ -25,12 +25,12 @@ struct PaddleTensor {
   Shape global_shape;
 };
 
-// A part of a tensor: the array that stands under the tensor's name in one file.
+// A part of a tensor: the array with the tensor's name in one file.
 struct PaddleShard {
   uint32_t tensor = 0;  // index into PaddleMetadata::tensors
   uint32_t file = 0;    // index into PaddleMetadata::files
   uint64_t dims = 0;    // in PaddleMetadata::dims: the offsets of a box of the tensor, then its sizes
-  // The shard has these elements of the box alone.
+  // If set, the shard has only these elements of the box.
   std::optional<FlatRange> flat;
 };
 
@@ -48,10 +48,10 @@ struct PaddleMetadata {
 };
 
 // Reads a metadata file, which is untrusted; `what` names it in errors. The shards of each tensor make it up exactly.
-// Time and memory are linear in its length. DATA_LOSS (BAD_FOREIGN_FILE): it is no such file, it contradicts itself, or
-// a shard is missing. INVALID_ARGUMENT (PATH_ESCAPE): a file's name leaves the directory; (BAD_NAME): of a tensor.
-// UNIMPLEMENTED (UNSUPPORTED): it has a dtype that Cairn does not know. Also fails as ReadPickle does.
-// If `release` is given, the bytes are not needed any more as far as it is told.
+// Time and memory are linear in its length. DATA_LOSS (BAD_FOREIGN_FILE): it is not such a file, it contradicts itself,
+// or a shard is missing. INVALID_ARGUMENT (PATH_ESCAPE): a file's name leaves the directory; (BAD_NAME): a tensor's
+// name is not allowed. UNIMPLEMENTED (UNSUPPORTED): it has a dtype that Cairn does not know. Also fails as ReadPickle
+// does. If `release` is given, it is told which bytes are not needed any more: see ConsumePickle.
 absl::StatusOr<PaddleMetadata> ReadPaddleMetadata(std::string_view bytes, const std::string& what,
                                                   const ReleasePickle& release = {});
 

@@ -9,7 +9,7 @@ constexpr int kMostDepth = 100;
 
 nlohmann::json ParseBoundedJson(std::string_view text) {
   bool too_deep = false;
-  // What it refuses is not kept, so that the value stays shallow in any case.
+  // Levels that are too deep are dropped, so that the value never becomes deep.
   const auto keep = [&too_deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     too_deep = too_deep || depth > kMostDepth;
     return !too_deep;

@@ -1,4 +1,4 @@
-// Parses JSON of a file that somebody else wrote.
+// Parses untrusted JSON.
 #ifndef CAIRN_FOREIGN_READ_PICKLE_BOUNDED_JSON_H_
 #define CAIRN_FOREIGN_READ_PICKLE_BOUNDED_JSON_H_
 
@@ -7,9 +7,8 @@
 
 namespace cairn {
 
-// Returns a discarded value if the text is no JSON, or is nested deeper than 100 levels: what compares, copies or
-// prints a value goes down into it level by level, so a text of a few hundred thousand brackets would take the whole
-// stack.
+// Returns a discarded value if the text is no JSON, or is nested deeper than 100 levels: code that compares, copies or
+// prints a value recurses once for each level, so a text of a few hundred thousand brackets would overflow the stack.
 nlohmann::json ParseBoundedJson(std::string_view text);
 
 }  // namespace cairn

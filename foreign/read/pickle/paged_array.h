@@ -11,10 +11,10 @@
 
 namespace cairn {
 
-// A std::vector holds its elements twice while it grows, which hundreds of megabytes cannot afford. This array takes
-// one page after the other, so it never has more than one page too many. Its first pages are small, because most
-// pickles are, and a directory has a great many of them. Later ones are large, so that their memory goes back to the
-// kernel when the array ends.
+// A std::vector holds its elements twice while it grows, which is too much for hundreds of megabytes. This array takes
+// one page after the other, so it never has more than one page of unused memory. Its first pages are small, because
+// most pickles are, and a directory has a great many of them. Later ones are large, so that their memory goes back to
+// the kernel when the array ends.
 template <typename T>
 class PagedArray {
   // Elements are neither made before they are set nor destroyed.

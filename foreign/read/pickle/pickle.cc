@@ -17,8 +17,9 @@
 namespace cairn {
 namespace {
 
-// Runs the stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours. The first
-// fault ends the loop; what its step still does has no effect, because nobody sees the document.
+// Runs the stack machine of a pickle. Every opcode is one step of a loop, so nested values do not use the stack of the
+// thread. The first fault ends the loop. The step with the fault may still change the document, but nobody gets to see
+// that.
 class PickleReader {
  public:
   PickleReader(std::string_view bytes, const std::string& what, const PickleLimits& limits,
@@ -51,8 +52,8 @@ class PickleReader {
         {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}}));
   }
 
-  // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then. Only Put, which
-  // may leave a gap, looks itself.
+  // One opcode takes at most as much memory as the stack has values, so the limit is checked only now and then. Only
+  // Put can leave a gap of any size, so it checks the limit itself.
   static constexpr int kStepsPerCheck = 256;
   static constexpr size_t kReleaseBytes = size_t{4} << 20;
   void Check() {
@@ -94,7 +95,7 @@ class PickleReader {
     return value;
   }
 
-  // Returns a part of the input as it may stand in the document.
+  // Returns a part of the input, as a copy if the document must not point into the input.
   std::string_view Kept(std::string_view part) { return release_ == nullptr ? part : builder_.Keep(part); }
 
   void Push(Value value) { stack_.push_back(value); }
@@ -102,7 +103,6 @@ class PickleReader {
   // Values below the last mark are out of reach, as in Python.
   size_t Floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
-  // Returns whether so many values can be taken from the stack.
   bool Has(size_t values) {
     if (stack_.size() - Floor() >= values) return true;
     Bad("takes from an empty stack");
@@ -128,7 +128,6 @@ class PickleReader {
     return mark;
   }
 
-  // Returns the values of the stack from `first` on.
   std::span<const Value> From(size_t first) const { return std::span(stack_).subspan(first); }
 
   // Makes a container of the values of the stack from `first` on, and takes them off.
@@ -149,8 +148,8 @@ class PickleReader {
     stack_.resize(first);
   }
 
-  // Adds the values from `first` on to what stands below them: a container, or an object that Python would have made
-  // one of (a subclass, a deque).
+  // Adds the values from `first` on to the container below them, or to an object that is a container in Python (a
+  // subclass, a deque).
   void AddTo(Kind kind, size_t first) {
     if (first <= Floor()) return Bad("adds to nothing");
     const Value target = stack_[first - 1];
@@ -181,7 +180,7 @@ class PickleReader {
 
   void Put(uint64_t index) {
     if (!Has(1)) return;
-    // Each value that is remembered takes bytes of the input, so this bounds the memo by the input's length.
+    // Each remembered value takes bytes of the input, so the input's length limits the memo.
     if (index >= bytes_.size()) return Bad("remembers a value under an impossible number");
     // This opcode alone may leave a gap of any size.
     if (index > memo_.size() && index >= limits_.memory_bytes / sizeof(Value)) return FailTooLarge();
@@ -194,7 +193,7 @@ class PickleReader {
   }
 
   void Get(uint64_t index) {
-    if (index >= memo_.size() || memo_[index] == kNeverStored) return Bad("recalls what it never stored");
+    if (index >= memo_.size() || memo_[index] == kNeverStored) return Bad("recalls a value that it never stored");
     Push(memo_[index]);
   }
 
@@ -226,7 +225,8 @@ class PickleReader {
   void NameClass() {
     const Value name = Pop();
     const Value module = Pop();
-    if (name.kind() != Kind::kText || module.kind() != Kind::kText) return Bad("names a class by what is no text");
+    if (name.kind() != Kind::kText || module.kind() != Kind::kText)
+      return Bad("names a class by a value that is no text");
     Push(builder_.Global(*builder_.document().Text(module), *builder_.document().Text(name)));
   }
 
@@ -251,7 +251,7 @@ class PickleReader {
 
   void Step();
 
-  // No value of a document is this one.
+  // A value that never occurs in a document.
   static constexpr Value kNeverStored = Value(Kind::kWideInt, -1);
 
   const std::string_view bytes_;

@@ -11,7 +11,7 @@ namespace {
 // An integer within these bounds fits beside the kind in a PickleValue.
 constexpr int64_t kLeastShortInt = -(int64_t{1} << 59);
 constexpr int64_t kMostShortInt = (int64_t{1} << 59) - 1;
-// Texts that the document keeps stand in blocks of this size.
+// Texts that the document owns are stored in blocks of this size.
 constexpr size_t kTextBlockBytes = size_t{64} << 10;
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// Returns the bytes that a UTF-8 text of code points below 256 stands for.
+// Decodes a UTF-8 text of code points below 256: each is one byte. Nothing for other texts.
 std::optional<std::string> Latin1(std::string_view text) {
   std::string bytes;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -47,7 +47,7 @@ std::optional<PickleValue> PickleCalls::Result(PickleValue callable, PickleValue
   const size_t count = meaning == Meaning::kUnknown ? 0 : document.CopyElements(arguments, first);
   if (meaning == Meaning::kOrderedDict && count == 0) return builder_.Container(PickleKind::kDict, {});
   if (meaning == Meaning::kTorchSize && count == 1 && first[0].kind() == PickleKind::kTuple) return first[0];
-  // Protocol 2 has no bytes: it writes the text that they are in Latin-1.
+  // Protocol 2 has no opcode for bytes: it writes them as a text of Latin-1.
   if (meaning == Meaning::kEncode && count == 2 && first[0].kind() == PickleKind::kText &&
       document.Text(first[1]) == "latin1") {
     std::optional<std::string> bytes = Latin1(*document.Text(first[0]));

@@ -1,4 +1,4 @@
-// The calls of a pickle whose result Cairn knows, because it is plain data.
+// Gives the results of those calls in a pickle whose result is plain data, without calling anything.
 #ifndef CAIRN_FOREIGN_READ_PICKLE_PICKLE_CALLS_H_
 #define CAIRN_FOREIGN_READ_PICKLE_PICKLE_CALLS_H_
 
@@ -10,12 +10,12 @@
 
 namespace cairn {
 
-// Says what the calls of one pickle stand for. `builder` must outlive it. Not thread-safe.
+// The calls of one pickle. `builder` must outlive it. Not thread-safe.
 class PickleCalls {
  public:
   explicit PickleCalls(PickleBuilder& builder) : builder_(builder) {}
 
-  // Returns what a call stands for; nothing is called. `arguments` is a tuple.
+  // Returns the value that a call would give. `arguments` is a tuple.
   //   collections.OrderedDict()            an empty dict
   //   torch.Size(tuple)                    that tuple
   //   _codecs.encode(text, "latin1")       bytes, as protocol 2 writes them
@@ -28,7 +28,7 @@ class PickleCalls {
   Meaning MeaningOf(PickleValue callable);
 
   PickleBuilder& builder_;
-  // What was called last is mostly called next, and its name need not be compared again.
+  // The last callable and its meaning. Mostly the next call is of the same one, so its name need not be compared again.
   PickleValue last_;
   Meaning meaning_ = Meaning::kUnknown;
 };

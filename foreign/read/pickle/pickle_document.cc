@@ -5,7 +5,8 @@
 namespace cairn {
 namespace {
 
-// Objects that Cairn knows have few attributes. A small pickle can name one of many very often.
+// Objects that Cairn knows have few attributes. Without a limit, a small pickle could refer many times to one object
+// with very many attributes.
 constexpr size_t kMostAttributes = 1000;
 
 }  // namespace

@@ -27,9 +27,9 @@ enum class PickleKind : uint8_t {
   kList,
   kDict,        // collections.OrderedDict is one, too
   kSet,         // set and frozenset
-  kGlobal,      // the name of a class or function, which nobody looks up
-  kObject,      // a record of what Python would have called, with which arguments, and what it would have set
-  kPersistent,  // what the writer stored elsewhere: in torch's files the storages
+  kGlobal,      // the name of a class or function; it is never looked up
+  kObject,      // a record of a call and of the state that Python would have set: PickleObject
+  kPersistent,  // a value that the writer stored elsewhere, such as the storages in torch's files
 };
 
 // A handle to a value of one PickleDocument. It is 8 bytes, because documents have tens of millions.
@@ -55,12 +55,12 @@ struct PickleObject {
   PickleValue items;  // a kList or kDict of what was appended or set; kNone if there is nothing
 };
 
-// The values that a pickle describes. They point into the pickle's bytes, which must outlive the document. Values may
-// hold each other in a circle, so whoever walks over them counts the depth.
+// The values that a pickle describes. They point into the pickle's bytes, which must outlive the document, unless
+// ConsumePickle has made it. Values may contain each other in a cycle, so code that walks over them must limit the
+// depth.
 class PickleDocument {
  public:
   PickleValue root() const { return root_; }
-  // Returns how many bytes the pickle took.
   size_t consumed() const { return consumed_; }
 
   std::optional<int64_t> Int(PickleValue value) const;
@@ -71,15 +71,16 @@ class PickleDocument {
   // Returns "module.name" of a kGlobal; nothing for another value.
   std::optional<std::string> Global(PickleValue value) const;
   bool IsGlobal(PickleValue value, std::string_view module, std::string_view name) const;
-  // Null if `value` is no object. The second form also gives null if the callable is not that global.
+  // Return null if `value` is no object. The second form also returns null if the callable is not that global.
   const PickleObject* Object(PickleValue value) const;
   const PickleObject* Object(PickleValue value, std::string_view module, std::string_view name) const;
-  // Returns what the writer gave as the name of a kPersistent.
+  // Returns the value by which the writer named a kPersistent.
   std::optional<PickleValue> Persistent(PickleValue value) const;
 
   // The number of elements of a tuple, list or set, or of pairs of a dict; 0 for others.
   size_t Size(PickleValue value) const;
-  // Returns the elements of a tuple, list or set. Pairs of a dict follow one another: key, value, key, value.
+  // Calls `visit` with each element of a tuple, list or set; for a dict with key, value, key, value and so on. Does
+  // nothing for other values.
   template <typename Visit>
   void ForEach(PickleValue value, Visit&& visit) const {
     if (!IsContainer(value)) return;
@@ -103,14 +104,13 @@ class PickleDocument {
       is_key = !is_key;
     });
   }
-  // Returns up to `most` elements.
   std::vector<PickleValue> Elements(PickleValue value, size_t most) const;
-  // Copies the first elements without taking memory, at most as many as `first` has room for. Returns how many.
+  // Copies the first elements to `first`, as many as fit, without allocating memory. Returns their number.
   size_t CopyElements(PickleValue value, std::span<PickleValue> first) const;
-  // Returns the last value of a dict, or of an object's state, under a text key. In an object of more than 1000
-  // attributes it finds none: those that Cairn knows have a few.
+  // Returns the last value under a text key, in a dict or an object's state. It finds nothing in an object with more
+  // than 1000 attributes; the objects that Cairn knows have a few.
   std::optional<PickleValue> Find(PickleValue value, std::string_view key) const;
-  // Says for people what a value is, such as "argparse.Namespace" or "a tuple".
+  // Returns the type of a value for people, such as "argparse.Namespace" or "a tuple".
   std::string Describe(PickleValue value) const;
 
  private:
@@ -142,7 +142,7 @@ class PickleDocument {
   PagedArray<std::optional<int64_t>> wide_;
   PagedArray<double> floats_;
   PagedArray<PickleValue> persistent_;
-  std::vector<std::unique_ptr<std::string>> owned_;  // texts that do not stand in the input as they are
+  std::vector<std::unique_ptr<std::string>> owned_;  // texts that are not in the input
   uint64_t owned_bytes_ = 0;
 };
 

@@ -16,14 +16,14 @@ namespace {
 constexpr uint64_t kWindow = uint64_t{1} << 14;
 constexpr uint64_t kMostClassName = 4096;
 
-// Reads a file from begin to end, a window at a time, and steps over what is not wanted.
+// Reads a file from begin to end, a window at a time, and skips bytes that are not needed.
 class WindowedFile {
  public:
   WindowedFile(uint64_t bytes, const ReadRange& read) : bytes_(bytes), read_(read) {}
 
   uint64_t at() const { return at_; }
   uint64_t left() const { return bytes_ - at_; }
-  // The next `size` bytes, of which there must be as many. The view holds until the next call.
+  // Returns the next `size` bytes; the file must have as many. The view is valid until the next call.
   absl::StatusOr<std::string_view> Peek(uint64_t size) {
     if (at_ < begin_ || at_ + size > begin_ + window_.size()) {
       CAIRN_ASSIGN_OR_RETURN(window_, read_(at_, std::min(left(), std::max(size, kWindow))));
@@ -88,7 +88,7 @@ class Outliner {
     return number;
   }
 
-  // Copies an opcode with the length of what follows it, and that.
+  // Copies an opcode, the length behind it (`width` bytes), and as many bytes as the length says.
   absl::Status CopyCounted(uint64_t width) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(width));
     if (size > file_.left()) return Bad("is cut off");
@@ -183,7 +183,7 @@ absl::Status Outliner::Step(PickleOpcode opcode) {
       return Copy(5);
     case kBinFloat:
       return Copy(9);
-    case kFrame:  // says how long the next part is, which is not so in the copy
+    case kFrame:  // not copied: it has the length of the next part, which is different in the copy
       if (file_.left() < 9) return Bad("is cut off");
       file_.Skip(9);
       return absl::OkStatus();

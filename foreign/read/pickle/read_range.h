@@ -9,7 +9,8 @@
 
 namespace cairn {
 
-// Reads exactly `bytes` at `offset` of a file, or of a part of it. It is called only with ranges inside.
+// A function that reads exactly `bytes` bytes at `offset` of a file, or of a part of a file. The caller only asks for
+// ranges that lie within it.
 using ReadRange = std::function<absl::StatusOr<std::string>(uint64_t offset, uint64_t bytes)>;
 
 }  // namespace cairn

@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// A document takes about twice the pickle's length; this leaves room for what is unusual.
+// The memory limit for each byte of a pickle. A document usually takes about 2.
 constexpr uint64_t kMemoryPerByte = 6;
 constexpr int kReaders = 15;
 
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<std::pair<std::string_view, PickleValue>>> ReadByName
 absl::StatusOr<uint32_t> FileNumbers::Of(PickleValue path) {
   const auto text = document_.Text(path);
   if (!text) {
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " names a file by what is no text"),
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " has a file name that is no text"),
                      {{"file", what_}});
   }
   const auto [found, fresh] = numbers_.try_emplace(*text, static_cast<uint32_t>(names_.size()));

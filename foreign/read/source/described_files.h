@@ -1,4 +1,4 @@
-// Serves the readers of directories in which a pickled metadata file says what lies in which file.
+// Shared by the readers of directories in which a pickled metadata file says which tensors lie in which file.
 #ifndef CAIRN_FOREIGN_READ_SOURCE_DESCRIBED_FILES_H_
 #define CAIRN_FOREIGN_READ_SOURCE_DESCRIBED_FILES_H_
 
@@ -21,7 +21,7 @@
 
 namespace cairn {
 
-// That of 4096 ranks takes 212 MB.
+// The longest metadata file that is read. For comparison: one of 4096 ranks takes 212 MB.
 inline constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
 
 template <typename Metadata>
@@ -34,8 +34,8 @@ struct MetadataFile {
 // Gives the memory of the first `consumed` bytes of a text back to the kernel; nobody may look at them afterwards.
 void ReleasePages(std::string& text, size_t consumed);
 
-// Reads and parses the metadata file of a directory. While it is parsed, its text, which may take gigabytes, goes.
-// Fails as ForeignFile::OpenWhole and `parse` do.
+// Reads and parses the metadata file of a directory. Its text may take gigabytes, so its memory is given back while it
+// is parsed. Fails as ForeignFile::OpenWhole and `parse` do.
 template <typename Metadata>
 absl::StatusOr<MetadataFile<Metadata>> ReadMetadataFile(const std::string& directory, std::string_view name,
                                                         absl::StatusOr<Metadata> (*parse)(std::string_view bytes,
@@ -49,15 +49,16 @@ absl::StatusOr<MetadataFile<Metadata>> ReadMetadataFile(const std::string& direc
   return MetadataFile<Metadata>{file.path(), std::move(digest), std::move(metadata)};
 }
 
-// Reads a metadata file as ReadPickle does, with memory for one of its length; as ConsumePickle if `release` is given.
+// Reads a metadata file with ReadPickle or, if `release` is given, ConsumePickle. The memory limit depends on the
+// file's length.
 absl::StatusOr<PickleDocument> ReadPickledMetadata(std::string_view bytes, const std::string& what,
                                                    const ReleasePickle& release);
 
-// Says what is wrong with the metadata file `what`: BAD_FOREIGN_FILE. It names a tensor unless `tensor` is empty.
+// Makes the error DATA_LOSS (BAD_FOREIGN_FILE) for the metadata file `what`. It names `tensor` unless that is empty.
 absl::Status BadMetadata(const std::string& what, std::string_view problem, std::string_view tensor = "");
 
-// Returns what a dict of the metadata file `what` has for each name of a tensor or value, sorted by name. DATA_LOSS
-// (BAD_FOREIGN_FILE): a key is no text, or it is there twice. INVALID_ARGUMENT (BAD_NAME).
+// Returns the entries of a dict whose keys are names of tensors or values, sorted by name. `what` names the metadata
+// file in errors. DATA_LOSS (BAD_FOREIGN_FILE): a key is no text, or occurs twice. INVALID_ARGUMENT (BAD_NAME).
 absl::StatusOr<std::vector<std::pair<std::string_view, PickleValue>>> ReadByName(const PickleDocument& document,
                                                                                  PickleValue dict,
                                                                                  const std::string& what);
@@ -68,7 +69,8 @@ class FileNumbers {
   // `what` names the metadata file in errors.
   FileNumbers(const PickleDocument& document, const std::string& what) : document_(document), what_(what) {}
 
-  // DATA_LOSS (BAD_FOREIGN_FILE): it is no text. INVALID_ARGUMENT (PATH_ESCAPE): it leaves the directory.
+  // Returns the number of a file. DATA_LOSS (BAD_FOREIGN_FILE): `path` is no text. INVALID_ARGUMENT (PATH_ESCAPE): it
+  // leaves the directory.
   absl::StatusOr<uint32_t> Of(PickleValue path);
   std::vector<std::string> TakeNames() && { return std::move(names_); }
 

@@ -108,7 +108,8 @@ absl::StatusOr<std::string> ForeignFile::Read(uint64_t offset, uint64_t bytes) c
                    absl::StrCat(path_, " ends at ", offset + got, ", expected ", offset + bytes), {{"file", path_}});
 }
 
-// A copy that took the place of the file may have its time of modification, but neither its inode nor its last change.
+// A copy that has replaced the file may have the same time of modification, but not the same inode and time of last
+// change.
 void ForeignFile::AddTo(Digester& digester) const {
   digester.Add(path_).Add(bytes_).Add(seconds_).Add(nanoseconds_).Add(inode_).Add(changed_);
 }

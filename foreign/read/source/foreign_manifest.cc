@@ -11,8 +11,8 @@
 namespace cairn {
 namespace {
 
-// Where tensors share bytes, a small file may describe any number of large ones. All of them take at most so many times
-// the bytes of their file, or so many bytes in any case.
+// If tensors may share bytes, a small file could describe any number of large tensors. Together they may take at most
+// kMostTimesShared times the bytes of their file, or kMostSharedAnyway bytes if that is more.
 constexpr uint64_t kMostTimesShared = 16;
 constexpr uint64_t kMostSharedAnyway = uint64_t{1} << 30;
 
@@ -21,7 +21,7 @@ constexpr uint64_t kMostSharedAnyway = uint64_t{1} << 30;
 uint32_t ForeignManifest::AddFile(const ForeignFile& file) {
   ManifestFile& added = manifest_.files.emplace_back();
   added.name = file.path();
-  added.data_bytes = file.bytes();  // no header: nothing of it has a checksum
+  added.data_bytes = file.bytes();  // all bytes are data: no part of the file is a header with a checksum
   added.modified_ns = file.modified_ns();
   file.AddTo(digester_);
   return static_cast<uint32_t>(manifest_.files.size() - 1);
@@ -83,7 +83,7 @@ absl::Status ForeignManifest::TooMuchShared(const ManifestFile& file, uint32_t i
                    " times as many, and more than ", kMostSharedAnyway),
       {{"file", file.name},
        {"tensor", NameOf(item)},
-       {"next", "Save the tensors as x.clone() is, and read that file; or save only one of those that are views."}});
+       {"next", "Save x.clone() of each tensor, and read that file; or save only one of the tensors that are views."}});
 }
 
 absl::StatusOr<Manifest> ForeignManifest::Finish() && {
@@ -119,8 +119,8 @@ absl::StatusOr<Manifest> ForeignManifest::Finish() && {
     return std::tie(a.file, a.begin, a.item) < std::tie(b.file, b.begin, b.item);
   });
   uint32_t number = 0;
-  size_t furthest = 0;    // of the ranges so far in one file, the one that ends last
-  uint64_t declared = 0;  // the bytes of all of them
+  size_t furthest = 0;    // the range so far in this file that ends last
+  uint64_t declared = 0;  // the bytes of all ranges
   for (size_t i = 0; i < ranges.size(); ++i) {
     const Range& range = ranges[i];
     const ManifestFile& file = manifest_.files[range.file];

@@ -11,8 +11,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMostPieces = size_t{1} << 16;
-// All tensors together may have so many. A tensor takes a few bytes of a file that say its strides, but each piece
-// takes memory.
+// The most pieces of all tensors beyond the first of each. The strides of a tensor take a few bytes in a file, but each
+// piece takes memory.
 constexpr size_t kMostFurtherPieces = size_t{1} << 22;
 
 }  // namespace
@@ -26,7 +26,7 @@ absl::Status NamedTensors::CheckNew(const std::string& name) const {
 
 absl::Status NamedTensors::TooManyReads(const std::string& name, std::string_view problem) const {
   return MakeError(Reason::kUnsupported, absl::StrCat("'", name, "' ", std::string(problem)),
-                   {{"tensor", name}, {"next", "Save each tensor as x.contiguous() is, and read that file."}});
+                   {{"tensor", name}, {"next", "Save x.contiguous() of each tensor, and read that file."}});
 }
 
 absl::Status NamedTensors::Add(const std::string& name, DType dtype, const Shape& shape) {

@@ -1,4 +1,5 @@
-// Tensors whose pieces lie in several foreign files, and values beside them, by name, until all of them are known.
+// Collects tensors, whose pieces may lie in several foreign files, and values by name, until all are known and a
+// ForeignManifest can be filled.
 #ifndef CAIRN_FOREIGN_READ_SOURCE_NAMED_TENSORS_H_
 #define CAIRN_FOREIGN_READ_SOURCE_NAMED_TENSORS_H_
 
@@ -21,23 +22,23 @@ namespace cairn {
 
 class NamedTensors {
  public:
-  // Returns whether something has the name.
+  // Returns whether a tensor, an alias or a value has the name.
   bool Has(const std::string& name) const {
     return tensors_.contains(name) || aliases_.contains(name) || values_.contains(name);
   }
 
-  // Adds a tensor without elements so far. INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): of its name.
+  // Adds a tensor without elements so far. INVALID_ARGUMENT (NAME_COLLISION): the name is taken; (BAD_NAME).
   absl::Status Add(const std::string& name, DType dtype, const Shape& shape);
   // Adds elements of a tensor that has been added: a range of its row-major flattening, which lies at `offset` of a
   // file.
   void AddRange(const std::string& name, FlatRange range, uint32_t file, uint64_t offset);
   // Adds elements of a tensor that has been added: a box, whose elements lie row-major from `offset` of a file on.
   void AddBox(const std::string& name, Box box, uint32_t file, uint64_t offset);
-  // Adds a tensor as it lies in a file. Where a tensor of the same shape and dtype lies at the same place already, it
-  // is an alias of that; other views of the same bytes are tensors of their own. UNIMPLEMENTED (UNSUPPORTED): its
+  // Adds a tensor that lies whole in a file. If a tensor of the same shape and dtype was added at the same place, the
+  // new one becomes its alias. Other views of the same bytes are tensors of their own. UNIMPLEMENTED (UNSUPPORTED): its
   // strides, or those of all tensors, would take too many reads. Also fails as Add does.
   absl::Status AddWhole(const std::string& name, const StridedTensor& tensor, uint32_t file);
-  // Adds a second name of a tensor that has been added. INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): of that.
+  // Adds a second name of a tensor that has been added. INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): as Add.
   absl::Status AddAlias(const std::string& name, const std::string& target);
 
   // Adds a value that is no tensor: all of a file that torch.save wrote. Fails as Add does.
@@ -62,7 +63,7 @@ class NamedTensors {
   absl::Status TooManyReads(const std::string& name, std::string_view problem) const;
 
   std::map<std::string, Tensor> tensors_;
-  size_t further_pieces_ = 0;  // of whole tensors, beyond one of each
+  size_t further_pieces_ = 0;  // the pieces of whole tensors beyond the first piece of each
   std::map<std::string, std::string> aliases_;
   std::map<std::string, std::pair<uint32_t, uint64_t>> values_;  // file and length
   // The name of each whole tensor, by file, offset, dtype, shape and strides.

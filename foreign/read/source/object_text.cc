@@ -12,7 +12,7 @@
 namespace cairn {
 namespace {
 
-// Appends what Python writes for a control character of a string.
+// Appends a control character of a string as Python writes it.
 void AppendControl(unsigned char c, std::string& json) {
   switch (c) {
     case '\b':
@@ -65,7 +65,7 @@ size_t CopyNumber(std::string_view text, size_t at, std::string& json) {
   double number = 0;
   const bool is_float = token.find_first_of(".eE") != std::string_view::npos;
   const auto read = std::from_chars(token.data(), token.data() + token.size(), number);
-  // An int keeps its digits, however many they are, and so does a float that a double does not hold.
+  // An int of any length keeps its digits, and so does a float that is too large for a double.
   if (is_float && read.ec == std::errc() && read.ptr == token.data() + token.size()) {
     json += ObjectFloat(number);
   } else {

@@ -1,5 +1,5 @@
-// The text in which values that are no tensors are kept: JSON as Python's json.dumps writes it, without blanks, behind
-// a byte that says which kind it is (python/cairn/_state/objects.py).
+// The form in which Cairn stores values that are no tensors: one byte for the kind, then JSON as Python's json.dumps
+// writes it, without blanks (python/cairn/_state/objects.py).
 #ifndef CAIRN_FOREIGN_READ_SOURCE_OBJECT_TEXT_H_
 #define CAIRN_FOREIGN_READ_SOURCE_OBJECT_TEXT_H_
 
@@ -16,9 +16,9 @@ std::string ObjectFloat(double number);
 // Appends a quoted string, with the escapes that Python writes. `text` is UTF-8.
 void AppendObjectString(std::string_view text, std::string& json);
 
-// Returns the one spelling of an object's bytes: numbers as ObjectFloat writes them, control characters in strings as
-// AppendObjectString does, no blanks. Two objects with one spelling have equal values, whichever program wrote them.
-// Raw bytes, and what is no JSON, are returned as they are.
+// Returns an object's bytes in canonical form: numbers as ObjectFloat writes them, control characters in strings as
+// AppendObjectString does, no blanks. Objects with equal canonical bytes have equal values, whichever program wrote
+// them. Raw bytes, and bytes that are no JSON, are returned unchanged.
 std::string CanonicalObject(std::string_view bytes);
 
 }  // namespace cairn

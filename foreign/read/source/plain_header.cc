@@ -46,10 +46,10 @@ bool ReadNumbers(simdjson::simdjson_result<dom::element> element, Shape& numbers
   return true;
 }
 
-// Returns how many elements of a header are one of Cairn's, along the last dimension.
+// Returns the number of elements of a header, along the last dimension, that are one element of Cairn.
 int64_t PairsOf(DType dtype) { return dtype == DType::kFloat4E2m1fnX2 ? 2 : 1; }
 
-// Reads what stands under "__metadata__". The format has texts there; what is none is left out.
+// Reads the dict under "__metadata__". Its values should be texts; others are left out.
 void ReadMetadata(dom::element value, PlainHeader& header) {
   dom::object entries;
   if (value.get(entries) != simdjson::SUCCESS) return;
@@ -59,7 +59,6 @@ void ReadMetadata(dom::element value, PlainHeader& header) {
   }
 }
 
-// Returns the name as JSON.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

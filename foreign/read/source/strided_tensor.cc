@@ -10,7 +10,8 @@ std::optional<std::vector<StridedTensor::Piece>> StridedTensor::Pieces(size_t mo
   for (const int64_t size : shape) {
     if (size == 0) return pieces;
   }
-  // Axes are taken into a piece from the innermost on, as long as the next one steps over exactly what was taken.
+  // Axes are added to a piece from the innermost on, as long as the stride of the next axis is exactly the length of
+  // the piece.
   Shape inner(ndim, 1);
   int64_t run = 1;
   for (size_t axis = ndim; axis-- > 0;) {
@@ -18,7 +19,8 @@ std::optional<std::vector<StridedTensor::Piece>> StridedTensor::Pieces(size_t mo
     inner[axis] = shape[axis];
     run *= shape[axis];
   }
-  // Axes do not meet each other's elements if, from the smallest stride on, each steps over all before it.
+  // No element occurs twice if, from the smallest stride on, each stride is longer than all elements of the axes before
+  // it.
   std::vector<size_t> by_stride;
   for (size_t axis = 0; axis < ndim; ++axis) {
     if (shape[axis] > 1) by_stride.push_back(axis);

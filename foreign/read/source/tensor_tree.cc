@@ -16,8 +16,9 @@ namespace {
 constexpr int kMostDepth = 200;
 constexpr size_t kMostTensors = 10'000'000;
 constexpr size_t kMostLeftOut = 100'000;
-// Containers may hold one another many times over, so a small pickle may say a great many names, and long ones. All
-// names together have at most so many bytes for each of the pickle, or so many in any case; each counts as a few more.
+// Containers may contain one another many times, so a small pickle may have very many names, and long ones. All names
+// together have at most kMostGrowth bytes for each byte of the pickle, or kMostSmall bytes if that is more. Each name
+// counts kVisitBytes more than its length.
 constexpr uint64_t kMostGrowth = 256, kMostSmall = uint64_t{16} << 20, kVisitBytes = 16;
 
 class TensorFinder {
@@ -87,7 +88,7 @@ class TensorFinder {
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("'", name, "'"), {{"tensor", name}});
     if (!tensor->has_value()) {
       if (value.kind() == PickleKind::kTuple) return Walk(value, name, depth + 1);
-      // The `state` of an optimizer is one.
+      // The `state` of an optimizer is a defaultdict.
       if (const PickleObject* made = document_.Object(value, "collections", "defaultdict");
           made != nullptr && made->items.kind() == PickleKind::kDict) {
         return Walk(made->items, name, depth + 1);

@@ -1,4 +1,4 @@
-// A file that holds one value of dicts, lists and tensors, as a checkpoint.
+// Reads a file that holds one value, made of dicts, lists and tensors, as a checkpoint.
 #ifndef CAIRN_FOREIGN_READ_SOURCE_TENSOR_TREE_H_
 #define CAIRN_FOREIGN_READ_SOURCE_TENSOR_TREE_H_
 
@@ -16,15 +16,15 @@
 
 namespace cairn {
 
-// Returns what a value is as a tensor; nothing for another value.
+// Returns the tensor that a value describes; nothing for another value.
 using TensorOf = std::function<absl::StatusOr<std::optional<StridedTensor>>(PickleValue value)>;
 
-// Makes a checkpoint of the tensors in a file, whose value is a dict. The keys and positions that lead to a tensor,
-// with dots between them, are its name. Tensors at the same place are aliases of the first one. A value that is no
-// tensor which Cairn knows is left out; `left_out`, if it is not null, gets the name of each such value and what it is,
-// in the order of the file. `kind` tells formats apart in the digest. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too
-// deeply. UNIMPLEMENTED (UNSUPPORTED): it holds no dict, or a tensor with strides that would take too many reads.
-// INVALID_ARGUMENT (NAME_COLLISION, BAD_NAME): a tensor's name is not allowed. Also fails as `tensor_of` does.
+// Makes a checkpoint of the tensors in a file whose value is a dict. A tensor's name is made of the keys and positions
+// that lead to it, with dots between them. Tensors at the same place are aliases of the first one. Values that are no
+// tensors are left out; `left_out`, if it is not null, gets the name and type of each, in the order of the file. `kind`
+// makes the digests of different formats differ. DATA_LOSS (BAD_FOREIGN_FILE): it is nested too deeply. UNIMPLEMENTED
+// (UNSUPPORTED): it holds no dict, or a tensor with strides that would take too many reads. INVALID_ARGUMENT
+// (NAME_COLLISION, BAD_NAME): a tensor's name is not allowed. Also fails as `tensor_of` does.
 absl::StatusOr<Manifest> ReadTensorTree(std::string_view kind, const ForeignFile& file, const PickleDocument& document,
                                         const TensorOf& tensor_of, std::vector<std::string>* left_out);
 

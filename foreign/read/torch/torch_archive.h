@@ -11,11 +11,11 @@
 namespace cairn {
 
 // Reads the tensors of a file whose value is a dict. Keys of nested dicts and positions in nested lists are joined by
-// "."; a tensor that lies exactly where another one does is an alias of that one. Values that are no tensors are left
-// out, because no range of the file holds one of them alone; see ReadTensorTree of `left_out`. The file has no
+// "."; a tensor with the same place, shape and dtype as another one is an alias of it. Values that are no tensors are
+// left out, because no range of the file holds one of them alone; for `left_out` see ReadTensorTree. The file has no
 // checksums. Everything in it is untrusted, and `path` is an absolute path without symbolic links. DATA_LOSS
-// (BAD_FOREIGN_FILE, FILE_TRUNCATED): it is no such file, or two tensors share a part of their memory only.
-// INVALID_ARGUMENT (BAD_NAME, NAME_COLLISION): a name that no tensor of Cairn can have, or that two have. UNIMPLEMENTED
+// (BAD_FOREIGN_FILE, FILE_TRUNCATED): it is not such a file, or two tensors share only a part of their memory.
+// INVALID_ARGUMENT (BAD_NAME, NAME_COLLISION): Cairn does not allow a name, or two tensors have it. UNIMPLEMENTED
 // (UNSUPPORTED): its value is no dict, or as TorchFile.
 absl::StatusOr<Manifest> ReadTorchArchive(const std::string& path, std::vector<std::string>* left_out = nullptr);
 

@@ -12,7 +12,8 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kMostPickleBytes = uint64_t{1} << 30;
-// The archive of one tensor takes this much around the tensor, so one read at each end usually gets all.
+// The archive of one tensor has at most about this many bytes around the tensor, so one read at each end usually gets
+// all of them.
 constexpr uint64_t kWindow = 2048;
 constexpr int kMostWrappers = 8;
 constexpr size_t kMostBits = 1000;  // of a tensor; torch has two
@@ -123,7 +124,7 @@ absl::StatusOr<std::optional<StridedTensor>> TorchFile::Tensor(PickleValue value
     if (object == nullptr) return std::nullopt;
     PickleValue callable = object->callable;
     std::vector<PickleValue> arguments = document_->Elements(object->arguments, 16);
-    // A tensor with attributes of its own, which are left out: (what rebuilds it, its class, arguments, attributes).
+    // A tensor with attributes, which are left out: (function that rebuilds it, class, arguments, attributes).
     if (document_->IsGlobal(callable, "torch._tensor", "_rebuild_from_type_v2") && arguments.size() == 4 &&
         (document_->IsGlobal(arguments[1], "torch", "Tensor") ||
          document_->IsGlobal(arguments[1], "torch.nn.parameter", "Parameter"))) {
@@ -150,10 +151,10 @@ absl::StatusOr<StridedTensor> TorchFile::Rebuilt(std::span<const PickleValue> ar
   if (!persistent || !first || *first < 0 || !size || !strides || strides->size() != size->size()) {
     return Bad("has a tensor whose description is not torch's");
   }
-  // torch keeps a conjugation or a negation that nobody has carried out yet beside the elements.
+  // The metadata say if the elements still have to be conjugated or negated.
   const size_t metadata = names_dtype ? 7 : 6;
   if (arguments.size() > metadata && arguments[metadata].kind() == PickleKind::kDict) {
-    // Many tensors of a small file can name one dict.
+    // Without a limit, many tensors of a small file could refer to one large dict.
     if (document_->Size(arguments[metadata]) > kMostBits) {
       return Bad(absl::StrCat("has a tensor with more than ", kMostBits, " bits of its own"));
     }

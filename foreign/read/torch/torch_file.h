@@ -22,7 +22,8 @@
 
 namespace cairn {
 
-// One archive of torch.save. It keeps the pickle and the positions of the storages, not the tensors' bytes.
+// One archive of torch.save. It holds the pickle and the positions of the storages in memory, but not the tensors'
+// bytes.
 class TorchFile {
  public:
   // Reads the archive's directory and pickle, which are untrusted. `what` names the archive in errors. DATA_LOSS
@@ -33,8 +34,8 @@ class TorchFile {
   const PickleDocument& document() const { return *document_; }
   const std::string& what() const { return what_; }
 
-  // Returns a value as a tensor; nothing if it is another value. DATA_LOSS (BAD_FOREIGN_FILE): the tensor contradicts
-  // itself or leaves its storage. UNIMPLEMENTED (UNSUPPORTED): Cairn does not know its dtype.
+  // Returns the tensor that a value describes; nothing for another value. DATA_LOSS (BAD_FOREIGN_FILE): the tensor
+  // contradicts itself or leaves its storage. UNIMPLEMENTED (UNSUPPORTED): Cairn does not know its dtype.
   absl::StatusOr<std::optional<StridedTensor>> Tensor(PickleValue value) const;
 
  private:
@@ -47,11 +48,11 @@ class TorchFile {
   absl::flat_hash_map<std::string, ZipRecord> storages_;  // by key
 };
 
-// Returns a dtype by the global that torch pickles it as ("torch.bfloat16"); nothing for another value.
+// Returns the dtype that a global of torch names ("torch.bfloat16"); nothing for another value.
 std::optional<DType> TorchDtype(const PickleDocument& document, PickleValue value);
 // Returns the dimensions in a tuple of integers; nothing for another value.
 std::optional<Shape> TorchSize(const PickleDocument& document, PickleValue value);
-// Does the same into `shape`, whose memory is used again. Returns whether it is one.
+// Writes the dimensions into `shape`, whose memory is used again. Returns false if `value` is no tuple of integers.
 bool ReadTorchSize(const PickleDocument& document, PickleValue value, Shape& shape);
 
 }  // namespace cairn

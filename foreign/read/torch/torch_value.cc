@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kTag = "$cairn";
 constexpr int kMostDepth = 200;
-// Text takes more room than a pickle, but not more than this.
+// The text of a value is longer than its pickle, but not longer than these limits.
 constexpr uint64_t kMostGrowth = 16, kMostSmall = uint64_t{1} << 20;
 
 class Encoder {
@@ -139,7 +139,7 @@ absl::Status Encoder::AppendDict(PickleValue value, int depth) {
   return status;
 }
 
-// Encodes a value that stands in torchsnapshot's metadata: {"type": "int", "serialized_value": "7", ...}.
+// Encodes a value from torchsnapshot's metadata: {"type": "int", "serialized_value": "7", ...}.
 absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const std::string& what) {
   const auto json = ParseBoundedJson(entry);
   const auto text = [&](const char* key) -> std::optional<std::string> {
@@ -189,7 +189,7 @@ absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std
 }
 
 bool HoldsOpaqueValue(std::string_view bytes) {
-  // Within a text, the quotes would be escaped.
+  // It cannot occur within a text, because quotes would be escaped there.
   static constexpr std::string_view kOpaque = R"({"$cairn":"opaque",)";
   return (bytes.starts_with(kObjectTaggedJson) || bytes.starts_with(kObjectTaggedJsonOfClasses)) &&
          bytes.find(kOpaque) != std::string_view::npos;

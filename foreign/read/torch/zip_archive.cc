@@ -66,7 +66,7 @@ class Opener {
   }
 
   absl::Status FindDirectory() {
-    // torch writes no comment, so the archive's end record stands at its very end.
+    // torch writes no comment, so the end record is the last bytes of the archive.
     CAIRN_ASSIGN_OR_RETURN(const std::string end, Read(bytes_ - kEndBytes, kEndBytes));
     if (Little(end, 0, 4) != 0x06054b50) return Bad("has no end record where it should be");
     entries_ = Little(end, 10, 2);
@@ -88,12 +88,12 @@ class Opener {
     return absl::OkStatus();
   }
 
-  // The 64-bit numbers of an entry stand in its extra field, for each one that has no room in 32 bits.
+  // Numbers of an entry that do not fit into 32 bits are in its extra field.
   static bool ReadExtra(std::string_view extra, uint64_t& stored, uint64_t& size, uint64_t& header) {
     while (extra.size() >= 4) {
       const uint64_t tag = Little(extra, 0, 2), bytes = Little(extra, 2, 2);
       extra.remove_prefix(4);
-      if (bytes > extra.size()) return true;  // torch pads with a field that says nothing
+      if (bytes > extra.size()) return true;  // torch pads with a field without meaning
       if (tag == 1) {
         std::string_view numbers = extra.substr(0, bytes);
         for (uint64_t* number : {&size, &stored, &header}) {
@@ -108,7 +108,7 @@ class Opener {
     return true;
   }
 
-  // A record's bytes stand behind its own header, whose length only that header tells.
+  // A record's bytes follow its own header, and only that header has its length.
   absl::StatusOr<uint64_t> DataOffset(uint64_t header, uint64_t size) {
     CAIRN_ASSIGN_OR_RETURN(const std::string local, Read(header, kLocalBytes));
     if (Little(local, 0, 4) != 0x04034b50) return Bad("has no record where its directory says");

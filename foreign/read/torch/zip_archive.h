@@ -20,7 +20,7 @@ struct ZipRecord {
   uint64_t bytes = 0;
 };
 
-// Holds all records of an archive, in the order of its directory.
+// All records of an archive, in the order of its directory.
 class ZipArchive {
  public:
   // Reads the directory of an archive of `bytes` bytes. All of it is untrusted. `what` names the archive in errors.

@@ -27,10 +27,9 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
-// A chunk that lies transposed is cut into as many pieces at most.
+// A transposed chunk is cut into pieces, at most this many.
 constexpr size_t kMostPieces = size_t{1} << 16;
 
-// One rank's entry.
 struct Entry {
   int rank = 0;
   nlohmann::json json;
@@ -165,7 +164,7 @@ absl::Status Importer::AddEntry(std::string_view path, std::string_view raw, uin
   return absl::OkStatus();
 }
 
-// Says which entries of several ranks are one thing.
+// Groups the entries of the ranks that belong to one tensor or value.
 absl::StatusOr<std::vector<Importer::Item>> Importer::Items() const {
   std::vector<Item> items;
   for (const auto& [name, entries] : by_name_) {
@@ -202,11 +201,10 @@ absl::StatusOr<const ForeignFile*> Importer::Open(const nlohmann::json& location
   if (const auto found = files_.find(path); found != files_.end()) return &found->second.first;
   CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory_, path));
   const uint32_t number = manifest_.AddFile(file);
-  file.Close();  // there may be more than a process can have open
+  file.Close();  // there may be more files than a process can have open
   return &files_.try_emplace(path, std::move(file), number).first->second.first;
 }
 
-// Returns the parts of a tensor, and its shape.
 absl::StatusOr<std::vector<Importer::Part>> Importer::PartsOf(const Item& item, Shape& global_shape) const {
   std::vector<Part> parts;
   const std::string type = item.entries[0]->type();
@@ -240,7 +238,7 @@ absl::StatusOr<std::vector<Importer::Part>> Importer::PartsOf(const Item& item, 
     if (!shape) return Bad(absl::StrCat("gives '", item.name, "' no shape"), item.name);
     global_shape = *shape;
   } else {
-    // The metadata does not say it. A shard that is missing at the end cannot be noticed.
+    // The metadata do not have the shape. So a missing shard at the end cannot be noticed.
     global_shape.assign(parts[0].offset.size(), 0);
     for (const Part& part : parts) {
       for (size_t d = 0; d < global_shape.size() && d < part.offset.size(); ++d) {

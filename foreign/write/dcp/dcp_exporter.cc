@@ -17,7 +17,7 @@
 namespace cairn {
 namespace {
 
-// The head and the tail of a chunk's archive take about 1 KiB, and one more for each dimension's numbers would be much.
+// A limit for the head and the tail of a chunk's archive, which take about 1 KiB and a few bytes for each dimension.
 constexpr uint64_t kMostAroundChunk = uint64_t{64} << 10;
 static_assert(kDcpChunkBytes + kMostAroundChunk <= kSmallestWindowBytes);
 
@@ -59,7 +59,7 @@ class DcpExporter {
   }
 
   static uint64_t EndOf(const DcpExportEntry& entry) { return entry.offset + entry.bytes; }
-  // Returns where in the file the window ends.
+  // Returns the offset in the file at which the window ends.
   uint64_t WindowEnd() const { return stream_.origin() + stream_.filled() + stream_.room(); }
 
   uint64_t TensorBytes(const DcpExportEntry& entry) const {
@@ -78,7 +78,7 @@ class DcpExporter {
     return absl::OkStatus();
   }
 
-  // A value may be larger than the window.
+  // Writes a value, which may be larger than the window.
   absl::Status AddValue(const DcpExportEntry& entry) {
     CAIRN_RETURN_IF_ERROR(Pad(entry.offset));
     for (std::string_view rest = entry.value; !rest.empty();) {
@@ -91,7 +91,7 @@ class DcpExporter {
     return Pad(EndOf(entry));
   }
 
-  // Puts entries, which the window has room for, into it.
+  // Adds entries for which the window has room.
   absl::Status AddTensors(std::span<const DcpExportEntry> entries) {
     std::vector<TorchTensorArchive> archives;
     std::vector<TensorPart> parts;

@@ -13,8 +13,8 @@
 
 namespace cairn {
 
-// Writes the files of a plan into `directory`, as WriteExport does; `.metadata` gets its name last, and to PyTorch a
-// directory without it is no checkpoint. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds such files. Else as
+// Writes the files of a plan into `directory`, as WriteExport does. `.metadata` gets its name last, because PyTorch
+// takes a directory without it for no checkpoint. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds such files. Else as
 // WriteExport.
 absl::StatusOr<size_t> WriteDcpExport(Storage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                       const std::string& directory, const WriteExportOptions& options);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
 constexpr std::string_view kFileModule = "torch.distributed.checkpoint.filesystem";
-// Entries begin at multiples of this, so the elements in them do, too.
+// Entries begin at multiples of this, and so do the elements in them.
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kMostValueBytes = (uint64_t{1} << 31) - 1;
 
@@ -27,7 +27,7 @@ struct Name {
   uint32_t tensor = 0;
 };
 
-// Says where one entry is.
+// The place of one entry.
 struct Place {
   uint32_t file = 0;
   uint32_t entry = 0;
@@ -39,13 +39,14 @@ void ForEachChunk(const Shape& shape, uint64_t width, Visit&& visit) {
   const Box whole = WholeBox(shape);
   const auto elements = static_cast<uint64_t>(*ElementCount(shape));
   if (elements * width <= kDcpChunkBytes) return visit(whole, 0);
-  // Everything behind `axis` stays whole; along it a chunk has several rows, before it one.
+  // A chunk has one index along the axes before `axis`, several along `axis`, and all along the axes behind it.
   size_t axis = 0;
   uint64_t row = elements;
   while (row /= static_cast<uint64_t>(shape[axis]), row * width > kDcpChunkBytes) ++axis;
   const auto length = static_cast<uint64_t>(shape[axis]);
   const uint64_t most = std::max<uint64_t>(kDcpChunkBytes / (row * width), 1);
-  // torch reads each chunk whole. Of a power of two of equal chunks, as many ranks as that read none in common.
+  // torch reads each chunk whole. The number of chunks is a power of two, so that up to as many ranks, if a power of
+  // two too, read no chunk in common.
   const uint64_t chunks = std::bit_ceil((length + most - 1) / most);
   const auto rows = static_cast<int64_t>((length + chunks - 1) / chunks);
   Box box = whole;
@@ -158,7 +159,7 @@ void MetadataWriter::WriteDescriptions() {
   pickle_.SetItems();
 }
 
-// The properties have their own form of a state: a tuple of dtype, layout, requires_grad, memory format and pin_memory.
+// The pickled state of TensorProperties is a tuple of dtype, layout, requires_grad, memory format and pin_memory.
 void MetadataWriter::WriteProperties(DType dtype) {
   const auto call = [this](std::string_view module, std::string_view name, const auto& argument) {
     pickle_.Global(module, name);
@@ -180,7 +181,8 @@ void MetadataWriter::WriteProperties(DType dtype) {
   pickle_.Build();
 }
 
-// Says by which keys PyTorch rebuilds a nested dict. A checkpoint does not say where its names were joined.
+// Writes the keys from which PyTorch rebuilds a nested dict. A checkpoint does not say at which dots its names were
+// joined.
 void MetadataWriter::WritePaths() {
   pickle_.EmptyDict();
   pickle_.Mark();

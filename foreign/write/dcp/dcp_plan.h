@@ -18,16 +18,16 @@
 
 namespace cairn {
 
-// A chunk takes no more than this. PyTorch reads chunks whole, so a rank that needs a part of a tensor should not have
-// to read much more than that; and a chunk fits the memory of any export.
+// The most bytes of a chunk. PyTorch reads chunks whole, so small chunks let a rank that needs a part of a tensor read
+// little more than that part. A chunk of this size also fits the memory of any export.
 inline constexpr uint64_t kDcpChunkBytes = uint64_t{8} << 20;
 
-// Describes what one call of torch.save would have written: a chunk of a tensor, or a value.
+// An entry of a file, in the form that torch.save writes: a chunk of a tensor, or a value.
 struct DcpExportEntry {
   static constexpr uint32_t kNoTensor = UINT32_MAX;
   uint32_t tensor = kNoTensor;  // index into DcpExportPlan::tensors
-  Box box;                      // of the chunk; its elements are neighbours in the row-major tensor
-  int64_t begin = 0;            // the first of them
+  Box box;                      // of the chunk; its elements follow one another in the row-major tensor
+  int64_t begin = 0;            // row-major index of the chunk's first element
   std::string value;            // all bytes of the entry, if it is no chunk
   uint64_t offset = 0;          // in the file
   uint64_t bytes = 0;
@@ -46,12 +46,13 @@ struct DcpExportPlan {
   std::vector<DcpExportFile> files;
   std::string metadata;      // the bytes of `.metadata`
   size_t values = 0;         // how many entries are no chunks
-  uint64_t total_bytes = 0;  // those of the tensors
+  uint64_t total_bytes = 0;  // bytes of all tensors
 };
 
-// Makes the plan from its arguments alone. A second name of a tied weight has the chunks of the first, so its elements
-// are written once. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to export; (NAME_COLLISION): a tensor, a second
-// name or a value has the name of another one. UNIMPLEMENTED (UNSUPPORTED): a value takes 2 GiB. Else as ChooseTensors.
+// Makes the plan from its arguments alone. A second name of a tied weight refers to the chunks of the first name, so
+// the elements are written once. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to export; (NAME_COLLISION): a tensor,
+// a second name or a value has the name of another one. UNIMPLEMENTED (UNSUPPORTED): a value takes 2 GiB or more. Else
+// as ChooseTensors.
 absl::StatusOr<DcpExportPlan> MakeDcpExportPlan(const Manifest& manifest, const ExportOptions& options,
                                                 const std::vector<ExportedValue>& values);
 

@@ -49,7 +49,7 @@ std::string_view NumpyName(DType dtype) {
 
 // Writes an array of numpy up to its bytes.
 void BeginArray(const PlainTensor& tensor, PickleWriter& writer) {
-  // Versions of numpy before 2 and since have this name for their pickles.
+  // numpy before 2 and numpy 2 both find the function under this name.
   writer.Global("numpy.core.multiarray", "_reconstruct");
   writer.Mark();
   writer.Global("numpy", "ndarray");
@@ -171,7 +171,7 @@ std::string Metadata(const ExportPlan& plan) {
     }
   }
   writer.SetItems();
-  // The path of each name in the user's dict. The names are those that lie in it.
+  // The path of each name in the user's dict; here each name is a key of that dict.
   writer.Text("flat_mapping");
   writer.EmptyDict();
   writer.Mark();

@@ -24,10 +24,10 @@ ObjectValue TextValue(std::string text) {
   return value;
 }
 
-// Follows traverse_state_dict of torch.distributed.checkpoint.
+// Decides as traverse_state_dict of torch.distributed.checkpoint does.
 bool IsTakenApart(const ObjectValue& value) {
   if (value.kind == Kind::kDict) {
-    // A key of another kind would become a text, so the dict would come back as another one.
+    // A key of another kind would become a text, so the dict would change.
     for (size_t i = 0; i < value.items.size(); i += 2) {
       if (value.items[i].kind != Kind::kText && value.items[i].kind != Kind::kInt) return false;
     }

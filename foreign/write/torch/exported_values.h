@@ -1,4 +1,4 @@
-// Finds the values of a checkpoint that are no tensors, for those who write them in another form.
+// Reads the values of a checkpoint that are no tensors, for exports.
 #ifndef CAIRN_FOREIGN_WRITE_TORCH_EXPORTED_VALUES_H_
 #define CAIRN_FOREIGN_WRITE_TORCH_EXPORTED_VALUES_H_
 
@@ -21,13 +21,14 @@ struct ExportedValue {
   std::string object;  // the name in the checkpoint
 };
 
-// Returns the chosen values, by name. An object of which every rank has its own keeps its name if all are the same, and
-// gets ".rank0" and so on behind it if they are not. Fails as ItemReader and ReadObjectValue do.
+// Returns the chosen values, by name. If every rank has an object of its own: one value with the object's name if all
+// are equal, else one value for each rank, with ".rank0" and so on behind the name. Fails as ItemReader and
+// ReadObjectValue do.
 absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& manifest, const TensorChoice& choice,
                                                               ItemReader& reader);
 
-// Returns the values of which every rank has its own, and their bytes, as a directory keeps them beside the names that
-// PyTorch reads: `values`, which are all that are exported. Fails as ItemReader does.
+// Returns the values of which every rank has its own, and their bytes, for the file of per_rank_values.h. `values` are
+// all exported values, under the names that PyTorch reads. Fails as ItemReader does.
 struct ValuesOfRanks {
   PerRankValues values;
   std::vector<std::string> contents;  // parallel to values.values
@@ -35,10 +36,12 @@ struct ValuesOfRanks {
 absl::StatusOr<ValuesOfRanks> ReadValuesOfRanks(const Manifest& manifest, const TensorChoice& choice,
                                                 const std::vector<ExportedValue>& values, ItemReader& reader);
 
-// Takes apart what torch.distributed.checkpoint takes apart: dicts, and lists that hold dicts at any depth.
+// Splits values into their parts where torch.distributed.checkpoint does: dicts, and lists that hold dicts at any
+// depth.
 std::vector<ExportedValue> TakeApart(std::vector<ExportedValue> values);
 
-// UNIMPLEMENTED (UNSUPPORTED): names the values that are or hold what only a class's own code could make.
+// UNIMPLEMENTED (UNSUPPORTED): some values have parts that only the code of their class could build; the message names
+// the values.
 absl::Status CheckNoneIsOpaque(const std::vector<ExportedValue>& values);
 
 }  // namespace cairn

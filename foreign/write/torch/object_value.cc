@@ -23,7 +23,7 @@ using Kind = ObjectValue::Kind;
 constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2, kTaggedJsonOfClasses = 3;
 constexpr std::string_view kTag = "$cairn";
 constexpr std::string_view kTensorSerializer = "torch.Tensor";
-// The writers of objects allow 200 levels; a tagged value takes up to three of them more.
+// The writers of objects allow 200 levels; a tagged value takes up to three levels of JSON more.
 constexpr int kMostDepth = 1000;
 
 void AppendUtf8(uint32_t code, std::string& text) {
@@ -37,8 +37,8 @@ void AppendUtf8(uint32_t code, std::string& text) {
   for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
 }
 
-// Reads JSON as Python writes it: with NaN and infinities, and with integers of any size. A library for JSON would
-// refuse the former and round the latter.
+// Reads JSON as Python writes it: with NaN and infinities, and with integers of any size. A JSON library would refuse
+// NaN and infinities, and would round long integers.
 class Reader {
  public:
   Reader(std::string_view text, bool tagged) : text_(text), tagged_(tagged) {}

@@ -1,4 +1,4 @@
-// Reads the bytes by which Cairn keeps a value that is no tensor, for those who write it in another form.
+// Reads the bytes in which Cairn stores a value that is no tensor, for exports.
 #ifndef CAIRN_FOREIGN_WRITE_TORCH_OBJECT_VALUE_H_
 #define CAIRN_FOREIGN_WRITE_TORCH_OBJECT_VALUE_H_
 
@@ -26,13 +26,14 @@ struct ObjectValue {
     kDict,
     kArray,   // of numpy
     kTensor,  // of torch
-    kOpaque,  // only a description is left of it, or a serializer of the user has made it
+    kOpaque,  // only a description of it is stored, or its bytes come from a serializer of the user
   };
 
   Kind kind = Kind::kNone;
   bool boolean = false;
   double number = 0;
-  // The digits of a kInt, a text, the bytes of a kBytes, kArray or kTensor, or what a kOpaque is.
+  // The digits of a kInt, the text of a kText, the bytes of a kBytes, kArray or kTensor, or the description of a
+  // kOpaque.
   std::string text;
   // The elements of a list or tuple; keys and values of a dict, in turn.
   std::vector<ObjectValue> items;
@@ -46,14 +47,14 @@ struct ObjectValue {
 // (CHECKSUM_MISMATCH): they are not of that form. UNIMPLEMENTED (FORMAT_TOO_NEW): a later version has made them.
 absl::StatusOr<ObjectValue> ReadObjectValue(std::string_view bytes, std::string_view name);
 
-// Returns the opaque part that a value is or holds; null if it has none.
+// Returns the value itself or a part of it that is opaque; null if there is none.
 const ObjectValue* FindOpaque(const ObjectValue& value);
 
-// Adds what pushes the value, which must have no opaque part. The bytes of its tensors, which lie in the value, are
-// appended to `storages`.
+// Adds the opcodes that push the value, which must have no opaque part. Views of the bytes of its tensors are appended
+// to `storages`; the value must outlive them.
 void WriteValue(const ObjectValue& value, PickleWriter& pickle, std::vector<std::string_view>& storages);
 
-// Returns what torch.save writes of the value, which must have no opaque part and take less than 2 GiB.
+// Returns the file that torch.save would write for the value, which must have no opaque part and take less than 2 GiB.
 std::string TorchArchiveOf(const ObjectValue& value);
 
 }  // namespace cairn

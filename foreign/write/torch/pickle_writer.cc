@@ -40,7 +40,7 @@ std::string TwosComplement(std::string_view digits) {
       carry >>= 8;
     }
   }
-  // A byte that only repeats the sign may go.
+  // A byte that only repeats the sign is not needed.
   while (bytes.size() > 1 && bytes.back() == (bytes[bytes.size() - 2] & 0x80 ? 0xff : 0)) bytes.pop_back();
   return {bytes.begin(), bytes.end()};
 }

@@ -13,8 +13,9 @@
 
 namespace cairn {
 
-// A program for Python's stack machine. Each call adds opcodes that push one value, or that take values from the stack.
-// Globals and texts that come again are recalled, so a name that stands in many records is written once.
+// A pickle is a program for Python's stack machine. Each call adds opcodes that push one value, or that take values
+// from the stack. A global or text that was written before is recalled by its number, so a name in many records is
+// written once.
 class PickleWriter {
  public:
   // The opcodes are those of protocol 2. With protocol 4, bytes have opcodes of their own.
@@ -29,38 +30,39 @@ class PickleWriter {
   void Text(std::string_view utf8);
   // Protocol 2 has no opcode for bytes; Python itself writes a call of _codecs.encode then.
   void Bytes(std::string_view bytes);
-  // Only for protocol 4: returns the program so far and forgets it. So many bytes follow it in the file, which the
-  // program pushes as one value, and then what is written from now on.
+  // Only for protocol 4: begins a byte string of `bytes` bytes, which the caller itself writes to the file. Returns the
+  // program up to these bytes and forgets it; later calls write what follows the bytes.
   std::string TakeBefore(uint64_t bytes);
   void Global(std::string_view module, std::string_view name);
   void EmptyTuple();
   void EmptyList();
   void EmptyDict();
 
-  // Marks where the values begin that the next of the following three takes.
+  // Marks the stack. The next call of Tuple, AppendItems or SetItems takes all values above the mark.
   void Mark();
-  void Tuple();        // makes them a tuple
-  void AppendItems();  // appends them to the list below the mark
-  void SetItems();     // puts them, key by key, into the dict below the mark
-  // Takes a tuple of arguments and a callable or class below it, and pushes what the call gives.
+  void Tuple();        // makes the values a tuple
+  void AppendItems();  // appends the values to the list below the mark
+  void SetItems();     // puts the values (key, value, key, value ...) into the dict below the mark
+  // Reduce and NewObject take a tuple of arguments and, below it, a callable or a class, and push the result of the
+  // call.
   void Reduce();
   void NewObject();
-  // Takes a state, which the object below it gets.
+  // Takes a state, and sets it on the object below it.
   void Build();
-  // Takes a value by which the reader finds what is stored elsewhere.
+  // Takes a value, and pushes the object that the reader finds elsewhere by this value.
   void PersistentId();
 
   // Push a tuple of integers, and the same as a torch.Size.
   void IntTuple(std::span<const int64_t> values);
   void TorchSize(std::span<const int64_t> values);
 
-  // Ends the program, which leaves one value.
+  // Ends the program, which must leave one value on the stack, and returns it.
   std::string Finish() &&;
 
  private:
   void Number(uint64_t value, int bytes);
   void Binary(std::string_view text);
-  // Recalls what was pushed under `key`, and returns true, if it was.
+  // Adds the opcode that recalls the value remembered under `key`. Returns false if there is none.
   bool Recall(const std::string& key);
   void Remember(const std::string& key);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kLocalBytes = 30, kExtraBytes = 4;
-// The lengths and the checksum stand behind a record's bytes, and its name is UTF-8.
+// Lengths and checksum follow a record's bytes (bit 3), and its name is UTF-8 (bit 11).
 constexpr uint64_t kFlags = 0x0808;
 
 // Appends the lowest `bytes` bytes of a number, at most 8, the lowest first.
@@ -23,7 +23,7 @@ void AppendNumber(uint64_t value, int bytes, std::string& text) {
 
 void AppendZeros(size_t bytes, std::string& text) { text.append(bytes, '\0'); }
 
-// Returns the class of torch's storages that have elements of a dtype; empty for younger dtypes, which have none.
+// Returns torch's storage class for a dtype; empty for newer dtypes, which have none.
 std::string_view StorageClass(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -57,8 +57,8 @@ std::string_view StorageClass(DType dtype) {
 
 using Records = std::vector<TorchArchiveRecord>;
 
-// Appends a record's header, which it pads so that the record's bytes are aligned. The text stands at `at` of the
-// archive.
+// Appends a record's header, which it pads so that the record's bytes are aligned. `at` is the offset of the begin of
+// `text` in the archive.
 void BeginRecord(std::string name, uint64_t bytes, uint64_t at, std::string& text, Records& records) {
   const uint64_t offset = at + text.size();
   const std::string path = absl::StrCat("archive/", name);
@@ -66,7 +66,7 @@ void BeginRecord(std::string name, uint64_t bytes, uint64_t at, std::string& tex
   text += "PK\x03\x04";
   AppendZeros(2, text);
   AppendNumber(kFlags, 2, text);
-  AppendZeros(18, text);  // no compression, no time, and what stands behind the bytes
+  AppendZeros(18, text);  // no compression, no time; checksum and lengths follow the bytes
   AppendNumber(path.size(), 2, text);
   AppendNumber(kExtraBytes + padding, 2, text);
   absl::StrAppend(&text, path, "FB");
@@ -117,7 +117,7 @@ void AddDirectory(const Records& records, uint64_t at, std::string& text) {
 }  // namespace
 
 void WriteTorchTensor(DType dtype, std::span<const int64_t> shape, std::string_view storage, PickleWriter& pickle) {
-  // A tensor of a younger dtype has a storage of bytes.
+  // A tensor of a newer dtype has a storage of bytes.
   const std::string_view storage_class = StorageClass(dtype);
   const int64_t elements = *ElementCount(shape);
   pickle.Global("torch._utils", storage_class.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
@@ -134,7 +134,7 @@ void WriteTorchTensor(DType dtype, std::span<const int64_t> shape, std::string_v
   pickle.Int(storage_class.empty() ? elements * BytesOf(dtype) : elements);
   pickle.Tuple();
   pickle.PersistentId();
-  pickle.Int(0);  // where the tensor begins in the storage
+  pickle.Int(0);  // the offset of the tensor in the storage
   pickle.IntTuple(shape);
   Shape strides(shape.size(), 1);
   for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(shape[d], 1);

@@ -33,16 +33,16 @@ class TorchTensorArchive {
   const std::string& head() const { return head_; }
   uint64_t data_bytes() const { return data_bytes_; }
   uint64_t bytes() const { return head_.size() + data_bytes_ + Tail(0).size(); }
-  // `crc32` is that of the elements (the one of zip: ISO 3309). The length does not depend on it.
+  // `crc32` is the CRC-32 of the elements, as zip uses it (ISO 3309). The length of the tail does not depend on it.
   std::string Tail(uint32_t crc32) const;
 
  private:
   std::string head_;
   uint64_t data_bytes_ = 0;
-  std::vector<TorchArchiveRecord> records_;  // those of the head; the last one is that of the elements
+  std::vector<TorchArchiveRecord> records_;  // the records of the head; the last one is the record of the elements
 };
 
-// Adds what pushes a tensor whose elements, row-major, are those of the archive's record data/STORAGE.
+// Adds the opcodes that push a tensor whose row-major elements are the archive's record data/STORAGE.
 void WriteTorchTensor(DType dtype, std::span<const int64_t> shape, std::string_view storage, PickleWriter& pickle);
 
 // Returns the archive of a value, from its pickle and the bytes of data/0, data/1 and so on; less than 2 GiB together.
