@@ -62,8 +62,6 @@ absl::Status CheckJobName(std::string_view job) {
   return absl::OkStatus();
 }
 
-bool IsPartialBinName(std::string_view name) { return name.ends_with(".partial"); }
-
 absl::Status CheckTag(std::string_view tag) {
   if (IsTag(tag)) return absl::OkStatus();
   return MakeError(Reason::kBadRequest,

@@ -48,9 +48,6 @@ std::optional<int64_t> ParseStepName(std::string_view name);
 // Returns the attempt of "0001", "0001.verdict" or "0001.deleted"; nothing for another name.
 std::optional<uint32_t> ParseAttemptName(std::string_view name);
 std::optional<uint32_t> ParseOutcomeName(std::string_view name);
-// Returns whether this is the name of a bin that is being written. In the directory of a committed attempt, such a name
-// is a second name of a complete bin, or left over.
-bool IsPartialBinName(std::string_view name);
 std::optional<uint32_t> ParseDeletionName(std::string_view name);
 // Returns the tag of "NAME.tag"; nothing for another name, and for a tag that CheckTag refuses.
 std::optional<std::string> ParseTagName(std::string_view name);

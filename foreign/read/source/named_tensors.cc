@@ -35,17 +35,6 @@ absl::Status NamedTensors::Add(const std::string& name, DType dtype, const Shape
   return absl::OkStatus();
 }
 
-void NamedTensors::AddRange(const std::string& name, FlatRange range, uint32_t file, uint64_t offset) {
-  Tensor& tensor = tensors_.at(name);
-  std::vector<Box> boxes;
-  AppendBoxes(tensor.shape, range, boxes);
-  for (Box& box : boxes) {
-    const uint64_t bytes = static_cast<uint64_t>(box.size()) * static_cast<uint64_t>(BytesOf(tensor.dtype));
-    tensor.pieces.push_back({std::move(box), file, offset});
-    offset += bytes;
-  }
-}
-
 void NamedTensors::AddBox(const std::string& name, Box box, uint32_t file, uint64_t offset) {
   tensors_.at(name).pieces.push_back({std::move(box), file, offset});
 }

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
-#include "common/tensor/flat_range.h"
 #include "foreign/read/source/foreign_manifest.h"
 #include "foreign/read/source/strided_tensor.h"
 
@@ -29,9 +28,6 @@ class NamedTensors {
 
   // Adds a tensor without elements so far. INVALID_ARGUMENT (NAME_COLLISION): the name is taken; (BAD_NAME).
   absl::Status Add(const std::string& name, DType dtype, const Shape& shape);
-  // Adds elements of a tensor that has been added: a range of its row-major flattening, which lies at `offset` of a
-  // file.
-  void AddRange(const std::string& name, FlatRange range, uint32_t file, uint64_t offset);
   // Adds elements of a tensor that has been added: a box, whose elements lie row-major from `offset` of a file on.
   void AddBox(const std::string& name, Box box, uint32_t file, uint64_t offset);
   // Adds a tensor that lies whole in a file. If a tensor of the same shape and dtype was added at the same place, the

@@ -38,21 +38,6 @@ class NamedTensorsTest : public testing::Test {
   NamedTensors tensors_;
 };
 
-TEST_F(NamedTensorsTest, AddRange_CutInTheMiddleOfARow_BecomesBoxes) {
-  ASSERT_TRUE(tensors_.Add("w", DType::kFloat32, {3, 4}).ok());
-  tensors_.AddRange("w", {0, 6}, 0, 100);
-  tensors_.AddRange("w", {6, 12}, 0, 500);
-  const Manifest manifest = Finish();
-  ASSERT_EQ(manifest.tensors.size(), 1u);
-  ASSERT_EQ(manifest.tensors[0].shard_count, 4u);
-  uint64_t bytes = 0;
-  for (const ManifestShard& shard : manifest.shards) bytes += shard.bytes;
-  EXPECT_EQ(bytes, 48u);
-  // They are sorted by their places in the tensor: row 0, the two halves of row 1, row 2.
-  const uint64_t offsets[] = {100, 116, 500, 508};
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(manifest.shards[i].file_offset, offsets[i]);
-}
-
 TEST_F(NamedTensorsTest, AddWhole_SamePlaceAndForm_IsASecondName) {
   ASSERT_TRUE(tensors_.AddWhole("a", TensorAt(0, {2, 3}, {3, 1}), 0).ok());
   ASSERT_TRUE(tensors_.AddWhole("b", TensorAt(0, {2, 3}, {3, 1}), 0).ok());
