@@ -66,6 +66,9 @@ absl::Status PosixStorage::ProbeAtomicCreate() {
       *content == "1") {
     return absl::OkStatus();
   }
+  // A call that failed says nothing about what this file system can do.
+  if (!second.ok() && first.ok()) return second.status();
+  CAIRN_RETURN_IF_ERROR(content.status());
   // Errors of a full or read-only file system have reasons of their own.
   if (!first.ok() && !HasReason(first.status(), Reason::kStorageError)) return first.status();
   return MakeError(Reason::kNoAtomicCreate,

@@ -1,9 +1,11 @@
 #include "store/posix/posix_storage.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,6 +14,24 @@
 
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
+
+namespace {
+
+// The call of linkat that fails with EIO, counted from 1; 0: none does.
+int failing_link = 0;
+
+}  // namespace
+
+// This comes before the C library's.
+extern "C" int linkat(int from, const char* name, int to, const char* other, int flags) {
+  static const auto real =
+      reinterpret_cast<int (*)(int, const char*, int, const char*, int)>(dlsym(RTLD_NEXT, "linkat"));
+  if (failing_link > 0 && --failing_link == 0) {
+    errno = EIO;
+    return -1;
+  }
+  return real(from, name, to, other, flags);
+}
 
 namespace cairn {
 namespace {
@@ -32,6 +52,13 @@ class PosixStorageTest : public testing::Test {
 TEST_F(PosixStorageTest, ProbeAtomicCreate_AFileSystemThatCanDoIt_LeavesNothing) {
   EXPECT_TRUE(storage_->ProbeAtomicCreate().ok());
   EXPECT_TRUE(storage_->List(".cairn")->empty());
+}
+
+TEST_F(PosixStorageTest, ProbeAtomicCreate_ACallFails_IsNoWordOnTheFileSystem) {
+  failing_link = 2;
+  const absl::Status status = storage_->ProbeAtomicCreate();
+  EXPECT_TRUE(HasReason(status, Reason::kStorageError)) << status;
+  EXPECT_TRUE(storage_->ProbeAtomicCreate().ok());
 }
 
 TEST_F(PosixStorageTest, Read_FileChanges_HasAnotherIdentity) {

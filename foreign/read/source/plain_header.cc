@@ -175,7 +175,10 @@ absl::StatusOr<PlainHeader> ParsePlainHeader(std::string_view header, uint64_t f
     if (tensor.begin != end) return Bad(absl::StrCat("a gap or overlap before '", tensor.name, "'"));
     end = tensor.end;
   }
-  if (end != file_bytes - header_bytes) {
+  if (end < file_bytes - header_bytes) {
+    return Bad(absl::StrCat("it has ", file_bytes, " bytes, but the tensors end at ", header_bytes + end));
+  }
+  if (end > file_bytes - header_bytes) {
     return MakeError(Reason::kFileTruncated, absl::StrCat("the tensors need ", header_bytes + end,
                                                           " bytes with the header, the file has ", file_bytes));
   }

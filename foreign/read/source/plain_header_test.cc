@@ -72,7 +72,7 @@ TEST(PlainHeaderTest, ParsePlainHeader_HostileHeaders_AreRefused) {
   const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   EXPECT_EQ(ReasonFor(good, 8), "");
   EXPECT_EQ(ReasonFor(good, 7), "FILE_TRUNCATED");
-  EXPECT_EQ(ReasonFor(good, 9), "FILE_TRUNCATED");
+  EXPECT_EQ(ReasonFor(good, 9), "BAD_SAFETENSORS");
   for (
       const char* bad : {
           R"([])",
