@@ -21,11 +21,11 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/membership/counted_ranks.h"
+#include "coordinator/membership/news.h"
 #include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
