@@ -17,7 +17,7 @@ bool RankLoad::Begun() const { return plan != nullptr && (source_layout == nullp
 
 void RankLoad::Fail(absl::Status why) {
   if (error.ok()) error = std::move(why);
-  if (phase != v1::LoadState::STOPPED) phase = v1::LoadState::FAILED;
+  if (phase != v1::Phase::STOPPED) phase = v1::Phase::FAILED;
 }
 
 void RankLoad::End() {

@@ -53,7 +53,7 @@ struct RankLoad {
   KeptSavePtr kept;
   bool fallback = false;
   bool strict = true;
-  v1::LoadState::Phase phase = v1::LoadState::BEGUN;
+  v1::Phase::Value phase = v1::Phase::PLANNING;
   v1::LoadOrder order;
   // This rank's part of the plan when it has come, and the other ranks that it names as sources.
   ReadPlanPtr fetched;

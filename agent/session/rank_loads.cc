@@ -187,21 +187,21 @@ void RankLoads::Obey(const v1::LoadOrder& order) {
   const auto told = told_.find(order.number());
   if (load == nullptr || load->ended || told == told_.end() || told->second != load->trainer) return;
   if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer) return;
-  switch (order.action()) {
-    case v1::LoadOrder::READ:
+  switch (order.phase()) {
+    case v1::Phase::READING:
       if (load->plan == nullptr) {
         load->order = order;  // Advance follows
       } else {
         TakeExchange(*load, order.exchange());
       }
       return;
-    case v1::LoadOrder::DONE:
+    case v1::Phase::DONE:
       load->order = order;
       StopReading(*load);
       EndByOrder(*load);
       return;
-    case v1::LoadOrder::ABORT:
-    case v1::LoadOrder::FAILED:
+    case v1::Phase::ABORTING:
+    case v1::Phase::FAILED:
       Abort(*load, order);
       return;
     default:
@@ -219,7 +219,7 @@ void RankLoads::TakeExchange(RankLoad& load, const v1::Exchange& exchange) {
 }
 
 void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
-  const bool failed = order.action() == v1::LoadOrder::FAILED;
+  const bool failed = order.phase() == v1::Phase::FAILED;
   // The coordinator tells all ranks one error, which holds what this rank had said.
   if (load.error.ok() || failed) {
     absl::Status outcome = StatusFromProto(order.error());
@@ -227,8 +227,8 @@ void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
   }
   if (load.error.ok()) load.error = Interrupted("the load was aborted");
   StopReading(load);
-  if (!load.reading && load.phase != v1::LoadState::STOPPED) {
-    load.phase = v1::LoadState::STOPPED;
+  if (!load.reading && load.phase != v1::Phase::STOPPED) {
+    load.phase = v1::Phase::STOPPED;
     context_.Changed();
   }
   if (failed) EndByOrder(load);
@@ -239,10 +239,10 @@ void RankLoads::Advance() {
 }
 
 void RankLoads::Advance(RankLoad& load) {
-  if (load.phase == v1::LoadState::BEGUN && load.order.action() == v1::LoadOrder::READ && load.plan == nullptr) {
+  if (load.phase == v1::Phase::PLANNING && load.order.phase() == v1::Phase::READING && load.plan == nullptr) {
     StartReading(load);
-  } else if (load.phase == v1::LoadState::READING && load.consumed && load.all_read) {
-    load.phase = v1::LoadState::DONE;
+  } else if (load.phase == v1::Phase::READING && load.consumed && load.all_read) {
+    load.phase = v1::Phase::DONE;
     context_.Changed();
   }
 }
@@ -267,7 +267,7 @@ void RankLoads::StartReading(RankLoad& load) {
   if (load.source_layout == nullptr) load.read_bytes = load.plan->read_bytes();
   load.reading = true;
   // Bytes may go over NCCL as soon as all ranks read. What this rank says against it must be heard before.
-  if (load.order.exchange().way() != v1::Exchange::UNDECIDED) load.phase = v1::LoadState::READING;
+  if (load.order.exchange().way() != v1::Exchange::UNDECIDED) load.phase = v1::Phase::READING;
   action::StartRead start = {load.number, load.plan, load.order, *std::move(peers), load.source_image};
   if (load.source_layout == nullptr) TakeKept(load, start);
   context_.Do(std::move(start));
@@ -294,9 +294,9 @@ void RankLoads::OnStarted(uint64_t number, const Started& started) {
     load->source_memory = started.source;
     context_.Changed();
   }
-  if (load->phase != v1::LoadState::BEGUN) return;
+  if (load->phase != v1::Phase::PLANNING) return;
   load->exchange_refusal = started.exchange_refusal;
-  load->phase = v1::LoadState::READING;
+  load->phase = v1::Phase::READING;
   context_.Changed();
   Advance();
 }
@@ -332,7 +332,7 @@ void RankLoads::OnStopped(uint64_t number) {
   load->stopping = false;
   load->consumer = nullptr;  // not the last one: the shell keeps it until no call uses it
   slab_.EndReading(number);
-  if (!load->error.ok()) load->phase = v1::LoadState::STOPPED;
+  if (!load->error.ok()) load->phase = v1::Phase::STOPPED;
   Advance();
   context_.Changed();
 }

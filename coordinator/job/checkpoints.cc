@@ -21,7 +21,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
                                                                 const JobContext& context) const {
   // A save that failed to take the place of a checkpoint has changed nothing about it.
   const bool stands = key.step.has_value() && outcomes_.Committed(*key.step);
-  if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == Save::Phase::kAborted)) {
+  if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == v1::Phase::ABORTED)) {
     v1::Checkpoint view = SaveView(*save).Checkpoint(context);
     if (key.by_request()) view.set_request_id(key.request_id);
     return view;
@@ -64,10 +64,10 @@ v1::Checkpoint ViewOfOutcome(const StoredAttempt& outcome, const JobContext& con
   view.set_request_id(outcome.request_id);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
   view.set_revision(1);
-  view.set_state(outcome.deleted     ? v1::Checkpoint::DELETED
-                 : outcome.committed ? v1::Checkpoint::COMMITTED
-                 : outcome.damaged   ? v1::Checkpoint::DAMAGED
-                                     : v1::Checkpoint::ABORTED);
+  view.set_state(outcome.deleted     ? v1::Phase::DELETED
+                 : outcome.committed ? v1::Phase::COMMITTED
+                 : outcome.damaged   ? v1::Phase::DAMAGED
+                                     : v1::Phase::ABORTED);
   view.set_data_directory(AttemptDirectory(context.job, outcome.step, outcome.attempt));
   if (outcome.committed) {
     view.set_bytes(outcome.bytes);
@@ -89,7 +89,7 @@ v1::Checkpoint Checkpoints::ViewFromBefore(const CheckpointKey& key, uint64_t kn
   // asks with that epoch again.
   lost.set_coordinator_epoch(waiting ? known_epoch : context.options.coordinator_epoch);
   lost.set_revision(waiting ? 1 : 2);
-  lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
+  lost.set_state(waiting ? v1::Phase::PREPARING : v1::Phase::ABORTED);
   if (!waiting) {
     *lost.mutable_error() = StatusToProto(OperationError(Reason::kCoordinatorRestarted, context, {"save"},
                                                          "no rank had begun the save when the coordinator restarted"));

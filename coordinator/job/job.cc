@@ -378,9 +378,9 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     }
     order.set_number(state.number());
     order.set_trainer_incarnation(state.trainer_incarnation());
-    order.set_action(v1::LoadOrder::WAIT);
+    order.set_phase(v1::Phase::WAITING);
     if (recovery_.stalled().ok()) continue;
-    order.set_action(v1::LoadOrder::FAILED);
+    order.set_phase(v1::Phase::FAILED);
     *order.mutable_error() = StatusToProto(recovery_.stalled());
   }
   groups_.AddTo(member, response);

@@ -47,7 +47,7 @@ class OracleTest : public JobFixture, public testing::WithParamInterface<Planted
       state.mutable_saves(0)->set_trainer_incarnation(Trainer(rank));
       v1::LoadState& load = *state.add_loads();
       load.set_number(1);
-      load.set_phase(v1::LoadState::BEGUN);
+      load.set_phase(v1::Phase::PLANNING);
       load.set_trainer_incarnation(Trainer(rank));
       load.set_layout_digest("missing");
       Say(rank, state);

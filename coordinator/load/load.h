@@ -33,8 +33,6 @@ namespace cairn {
 // A function of reports, results and `context.now`. Not thread-safe.
 class Load {
  public:
-  enum class Phase { kCollecting, kReading, kDone, kFailed };
-
   // `id` counts the operations of the job. `inherited_plan` is empty for an operation that begins now. If it began
   // under an earlier coordinator, it is the plan by which ranks read already.
   // `wall` is only shown to people.
@@ -47,12 +45,12 @@ class Load {
 
   uint64_t id() const { return id_; }
   absl::Time created() const { return created_; }
-  Phase phase() const { return phase_; }
+  v1::Phase::Value phase() const { return phase_; }
   // Nothing while only "the latest" is wanted, and for a reshard or an import.
   std::optional<int64_t> wanted_step() const;
   // Returns whether it reads this step, wants it, or has begun to look for the one that it takes.
   bool MayRead(int64_t step) const;
-  bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
+  bool ended() const { return phase_ == v1::Phase::DONE || phase_ == v1::Phase::FAILED; }
   const absl::Status& error() const { return error_; }
 
   // Returns whether `state` is the rank's call in this operation: its trainer and the trainer's own number for it name
@@ -100,7 +98,7 @@ class Load {
 
   // What all ranks are told alike, and how far the load is.
   struct Told {
-    Phase phase = Phase::kCollecting;
+    v1::Phase::Value phase = v1::Phase::COLLECTING;
     ExchangeWay::Kind way = ExchangeWay::Kind::kNone;
 
     bool operator==(const Told&) const = default;
@@ -115,7 +113,7 @@ class Load {
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
-  v1::RankProgress::Phase PhaseOf(const Rank& rank) const;
+  v1::Phase::Value PhaseOf(const Rank& rank) const;
   absl::Time ProgressOf(int rank, const JobContext& context) const;
   std::vector<int> Awaited(const JobContext& context) const;
   // The ranks that owe bytes to others, or for whose call others wait.
@@ -155,7 +153,7 @@ class Load {
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void AdvanceOnce(const JobContext& context);
   void Plan(const JobContext& context);
-  void SetPhase(Phase phase, const JobContext& context);
+  void SetPhase(v1::Phase::Value phase, const JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
   uint64_t Line() const;
   // Frees what an ended load does not need any more.
@@ -167,7 +165,7 @@ class Load {
   // True while all its calls stood in the first reports of their agents: they may have begun under an earlier
   // coordinator.
   bool may_be_inherited_ = true;
-  Phase phase_ = Phase::kCollecting;
+  v1::Phase::Value phase_ = v1::Phase::COLLECTING;
   CountedRanks<Rank> ranks_;
   Told told_;  // when Advance was called last
 

@@ -36,7 +36,7 @@ std::string VerifyText(const std::string& job, int64_t step) {
 // Returns the step that the trainer is about to save; nothing if it is in no save.
 std::optional<int64_t> SavedStepOf(const Member& member) {
   for (const v1::SaveState& state : member.state.saves()) {
-    if (state.phase() == v1::SaveState::BEGUN || state.phase() == v1::SaveState::STAGING) return state.step();
+    if (state.phase() == v1::Phase::PLANNING || state.phase() == v1::Phase::STAGING) return state.step();
   }
   return std::nullopt;
 }
@@ -63,8 +63,7 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
         absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                         FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
       }
-      if (const std::string halt = HaltOf(*member, context);
-          !halt.empty() && rank.state.phase() != v1::LoadState::DONE) {
+      if (const std::string halt = HaltOf(*member, context); !halt.empty() && rank.state.phase() != v1::Phase::DONE) {
         absl::StrAppend(&detail, ", ", halt);
       }
       if (const absl::Duration gone = context.now - rank.trainer_gone; !rank.begun && gone >= absl::ZeroDuration()) {
@@ -125,7 +124,7 @@ std::optional<MemberFault> Load::LookAt(int index, const JobContext& context) {
     return MemberFault{true, "its trainer ended and none has taken its place"};
   }
   // If the rank's load has failed, its error counts, and not that its trainer then ended.
-  if (HasFailed(rank_now.state) || rank_now.state.phase() == v1::LoadState::DONE || rank_now.seen_trainer == 0)
+  if (HasFailed(rank_now.state) || rank_now.state.phase() == v1::Phase::DONE || rank_now.seen_trainer == 0)
     return std::nullopt;
   if (trainer.attached() && trainer.incarnation() == rank_now.state.trainer_incarnation()) return std::nullopt;
   return MemberFault{true, "its trainer ended"};
@@ -169,7 +168,7 @@ bool Load::CheckErrors(const JobContext& context) {
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the load up without a reason");
       errors.push_back({static_cast<int>(i), PhaseOf(rank), std::move(error)});
     } else {
-      others_over = others_over && rank.state.phase() == v1::LoadState::DONE;
+      others_over = others_over && rank.state.phase() == v1::Phase::DONE;
     }
   }
   if (errors.empty()) return true;
@@ -252,7 +251,7 @@ bool Load::CheckInherited(const JobContext& context) {
   if (AllBegun(context) || !AnswersAreIn(context)) return true;
   std::vector<NamedRank> gone;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), v1::RankProgress::READING, "it is not in it any more"});
+    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), v1::Phase::READING, "it is not in it any more"});
   }
   Fail(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "lost the load while the coordinator restarted",
                    std::move(gone)),

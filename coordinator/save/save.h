@@ -73,7 +73,6 @@ struct SaveRank {
 // A function of reports, results and `context.now`. Its effects are actions of the context. Not thread-safe.
 class Save {
  public:
-  enum class Phase { kCollecting, kWriting, kCommitting, kCommitted, kAborting, kAborted };
   // The saves that began before one, and that may commit yet.
   struct Before {
     const Save* first = nullptr;  // null: there is none
@@ -91,8 +90,8 @@ class Save {
   int64_t step() const { return step_; }
   absl::Time created() const { return created_; }
   absl::Time created_wall() const { return created_wall_; }
-  Phase phase() const { return phase_; }
-  bool ended() const { return phase_ == Phase::kCommitted || phase_ == Phase::kAborted; }
+  v1::Phase::Value phase() const { return phase_; }
+  bool ended() const { return phase_ == v1::Phase::COMMITTED || phase_ == v1::Phase::ABORTED; }
   // The revision of what people see when it ended.
   uint64_t end_revision() const { return end_revision_; }
   // Says why it is or was aborted.
@@ -167,7 +166,7 @@ class Save {
  private:
   // What all ranks are told alike, and how far the save is.
   struct Told {
-    Phase phase = Phase::kCollecting;
+    v1::Phase::Value phase = v1::Phase::COLLECTING;
     bool planned = false;
     uint32_t attempt = 0;
     bool requested = false;
@@ -231,16 +230,16 @@ class Save {
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
   std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, const JobContext& context);
-  void SetPhase(Phase phase, const JobContext& context);
+  void SetPhase(v1::Phase::Value phase, const JobContext& context);
   void Commit(const StoredAttempt& outcome, const JobContext& context);
-  void End(Phase phase, const JobContext& context);
+  void End(v1::Phase::Value phase, const JobContext& context);
   // Notes to whom a reply is pending, when the save has been aborted.
   void OpenReplies(const JobContext& context);
 
   const int64_t step_;
   const absl::Time created_;
   const absl::Time created_wall_;
-  Phase phase_ = Phase::kCollecting;
+  v1::Phase::Value phase_ = v1::Phase::COLLECTING;
   uint64_t end_revision_ = 0;
   CountedRanks<SaveRank> ranks_;
   std::vector<std::string> request_ids_;
@@ -292,8 +291,6 @@ class Save {
   PendingReplies replies_;
   const std::shared_ptr<OperationTimeline> timeline_;
 };
-
-std::string_view SavePhaseName(Save::Phase phase);
 
 // The checkpoint from which the training of a call has gone on; nothing if it has loaded none.
 std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state);

@@ -239,7 +239,7 @@ std::optional<absl::Status> Save::StorageStall(const std::vector<int>& late, con
   // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {
     const SaveRank& state = ranks_[static_cast<size_t>(rank)];
-    if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
+    if (state.begun && state.state.phase() != v1::Phase::PLANNING) return std::nullopt;
   }
   return OperationError(Reason::kStorageStalled, context, operation(),
                         absl::StrCat("held up by the save of step ", *context.stalled_step,
@@ -251,7 +251,7 @@ void Save::CheckAdopted(const JobContext& context) {
   std::vector<NamedRank> other;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const v1::SaveState& state = ranks_[i].state;
-    const bool writes = state.phase() == v1::SaveState::WRITING || state.phase() == v1::SaveState::WRITTEN;
+    const bool writes = state.phase() == v1::Phase::WRITING || state.phase() == v1::Phase::WRITTEN;
     if (writes && state.plan_digest() != plan_.plan_digest) {
       other.push_back({static_cast<int>(i), view.PhaseOf(ranks_[i]), "it wrote by a plan that is not today's"});
     } else if (state.attempt() == attempt_ && state.attempt_nonce() != attempt_nonce_) {

@@ -111,7 +111,7 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, const JobContext& 
     const std::optional<int64_t> at = member.current_step();
     if (!at.has_value()) return absl::OkStatus();
     if (step.has_value() && *at >= *step) {
-      passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *at)});
+      passed.push_back({rank, v1::Phase::ARMING, absl::StrCat("last reported step ", *at)});
     }
     const double since = std::min(absl::ToDoubleSeconds(context.now - member.stepped), kMaxGuessSeconds);
     farthest = std::max(farthest, static_cast<double>(*at) + member.steps_per_second() * since);
@@ -223,13 +223,12 @@ std::optional<v1::ArmOrder> StepAgreement::Order() const {
 
 std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
   std::vector<NamedRank> named_ranks;
-  for (int rank : context.members.Absent())
-    named_ranks.push_back({rank, v1::RankProgress::ARMING, "no agent registered"});
+  for (int rank : context.members.Absent()) named_ranks.push_back({rank, v1::Phase::ARMING, "no agent registered"});
   for (const auto& [rank, member] : context.members.members()) {
     const std::string heard = absl::StrCat("agent last heard ", DurationText(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
       const std::string halt = HaltOf(member, context);
-      named_ranks.push_back({rank, v1::RankProgress::ARMING,
+      named_ranks.push_back({rank, v1::Phase::ARMING,
                              member.has_trainer()
                                  ? absl::StrCat("its trainer has reported no step", halt.empty() ? "" : ", ", halt)
                                  : "no trainer attached"});
@@ -242,7 +241,7 @@ std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
           state_ == State::kAgreed;
       if (!done)
         named_ranks.push_back(
-            {rank, v1::RankProgress::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
+            {rank, v1::Phase::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
     }
   }
   return named_ranks;

@@ -21,12 +21,12 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, 
     listed.set_data_directory(AttemptDirectory(job, step.step, attempt->attempt));
   }
   if (step.state() != StepRecord::State::kCommitted) {
-    listed.set_state(v1::Checkpoint::DAMAGED);
+    listed.set_state(v1::Phase::DAMAGED);
     *listed.mutable_error() = StatusToProto(step.damage());
     listed.set_unread(!step.unread().ok());
     return listed;
   }
-  listed.set_state(lineage.superseded().contains(step.step) ? v1::Checkpoint::SUPERSEDED : v1::Checkpoint::COMMITTED);
+  listed.set_state(lineage.superseded().contains(step.step) ? v1::Phase::SUPERSEDED : v1::Phase::COMMITTED);
   if (attempt->lineage.continues_step.has_value()) listed.set_continues_step(*attempt->lineage.continues_step);
   for (const Metric& metric : attempt->metrics) {
     v1::Metric& entry = *listed.add_metrics();

@@ -23,7 +23,7 @@ std::string FieldOf(const std::string& text, const std::string& key) {
 bool Writes(const SimulatedAgent& agent, int64_t step, uint32_t attempt) {
   const auto call = agent.calls.find(step);
   return call != agent.calls.end() && call->second.state.attempt() == attempt &&
-         call->second.state.phase() == v1::SaveState::STAGED;
+         call->second.state.phase() == v1::Phase::STAGED;
 }
 
 }  // namespace

@@ -307,30 +307,30 @@ void SimulatedWorld::Obey(SimulatedAgent& agent, const v1::SaveOrder& order) {
     agent.told_stall[order.step()] = now_;
     if (!HasReason(StatusFromProto(order.stalled()), Reason::kStorageStalled)) Violation("a stall without its reason");
   }
-  switch (order.action()) {
-    case v1::SaveOrder::STAGE:
-    case v1::SaveOrder::WRITE:
+  switch (order.phase()) {
+    case v1::Phase::STAGING:
+    case v1::Phase::WRITING:
       save.set_request_id(order.request_id());
       // One that has staged stages again by another plan. In the storm it may write what it has, and says so.
-      if (save.phase() == v1::SaveState::BEGUN ||
-          (save.phase() == v1::SaveState::STAGED && save.attempt() == 0 && (!stormy() || Chance(0.5)))) {
+      if (save.phase() == v1::Phase::PLANNING ||
+          (save.phase() == v1::Phase::STAGED && save.attempt() == 0 && (!stormy() || Chance(0.5)))) {
         save.set_plan_digest(order.plan_digest());
       }
-      if (save.phase() == v1::SaveState::BEGUN) Move(agent, order.step(), save.phase(), v1::SaveState::STAGED);
-      if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
+      if (save.phase() == v1::Phase::PLANNING) Move(agent, order.step(), save.phase(), v1::Phase::STAGED);
+      if (order.phase() == v1::Phase::WRITING && save.phase() == v1::Phase::STAGED) {
         save.set_attempt(order.attempt());
         save.set_attempt_nonce(order.attempt_nonce());
         // An order that names another plan may have come between.
         if (stormy() && Chance(0.02)) save.set_plan_digest("another plan");
-        Move(agent, order.step(), save.phase(), v1::SaveState::WRITTEN);
+        Move(agent, order.step(), save.phase(), v1::Phase::WRITTEN);
       }
       break;
-    case v1::SaveOrder::ABORT:
-      if (save.phase() != v1::SaveState::STOPPED) Move(agent, order.step(), save.phase(), v1::SaveState::STOPPED);
+    case v1::Phase::ABORTING:
+      if (save.phase() != v1::Phase::STOPPED) Move(agent, order.step(), save.phase(), v1::Phase::STOPPED);
       break;
-    case v1::SaveOrder::COMMITTED:
-    case v1::SaveOrder::ABORTED:
-      if (order.action() == v1::SaveOrder::ABORTED) ++tally_.aborts;
+    case v1::Phase::COMMITTED:
+    case v1::Phase::ABORTED:
+      if (order.phase() == v1::Phase::ABORTED) ++tally_.aborts;
       Check(invariants_.Told(agent.rank, order));
       agent.EndSave(order.step());
       break;
@@ -340,16 +340,16 @@ void SimulatedWorld::Obey(SimulatedAgent& agent, const v1::SaveOrder& order) {
 }
 
 // The agent comes from one phase to the next after a while, unless something else has happened to it.
-void SimulatedWorld::Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to) {
+void SimulatedWorld::Move(SimulatedAgent& agent, int64_t step, v1::Phase::Value from, v1::Phase::Value to) {
   After(Delay(), [this, &agent, incarnation = agent.incarnation, step, from, to] {
     const auto found = agent.calls.find(step);
     if (agent.incarnation != incarnation || found == agent.calls.end()) return;
     v1::SaveState& save = found->second.state;
     if (save.phase() != from) return;
     if (now_ < agent.frozen_until) return Move(agent, step, from, to);
-    if (to == v1::SaveState::WRITTEN) {
+    if (to == v1::Phase::WRITTEN) {
       if (stormy() && Chance(0.05)) {
-        save.set_phase(v1::SaveState::FAILED);
+        save.set_phase(v1::Phase::FAILED);
         *save.mutable_error() = StatusToProto(MakeError(Reason::kNoSpace, "disk full"));
         return;
       }
@@ -372,7 +372,7 @@ void SimulatedWorld::Train(SimulatedAgent& agent) {
   if (now_ < agent.frozen_until || !agent.registered) return;
   // Training goes on when the slab is free: the outcome may come late.
   for (const auto& [step, call] : agent.calls) {
-    if (call.state.phase() != v1::SaveState::WRITTEN) return;
+    if (call.state.phase() != v1::Phase::WRITTEN) return;
   }
   // Ranks of one job run in step: nobody is more than one ahead.
   for (const SimulatedAgent& other : agents_) {
@@ -463,7 +463,7 @@ void SimulatedWorld::CheckQuiet() {
       if (now_ - call.begun <= 3 * kPhaseTimeout) continue;
       Violation(absl::StrCat("rank ", agent.rank, " still waits for the outcome of step ", step, " after ",
                              absl::FormatDuration(now_ - call.begun), " in phase ",
-                             v1::SaveState::Phase_Name(call.state.phase())));
+                             v1::Phase::Value_Name(call.state.phase())));
     }
   }
   if (never_ == 0) Check(invariants_.Tidy());  // else what was to remove files may hang still
@@ -477,9 +477,9 @@ void SimulatedWorld::CheckRequests(const Moment& moment) {
     const auto checkpoint = core_->job.Get({std::nullopt, id}, 0, moment);
     if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
     const auto state = (*checkpoint)->state();
-    const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();
-    const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
-                       state == v1::Checkpoint::DELETED;  // it was committed before
+    const bool stalled = state == v1::Phase::COMMITTING && (*checkpoint)->has_error();
+    const bool ended = state == v1::Phase::COMMITTED || state == v1::Phase::ABORTED ||
+                       state == v1::Phase::DELETED;  // it was committed before
     if (!ended && !stalled) {
       Violation(absl::StrCat("request ", id, " has no end: ", (*checkpoint)->ShortDebugString()));
     }

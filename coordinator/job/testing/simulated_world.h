@@ -85,7 +85,7 @@ class SimulatedWorld : private Simulation {
   void Register(SimulatedAgent& agent);
   void Obey(SimulatedAgent& agent, const v1::SynchronizeAgentResponse& orders);
   void Obey(SimulatedAgent& agent, const v1::SaveOrder& order);
-  void Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to);
+  void Move(SimulatedAgent& agent, int64_t step, v1::Phase::Value from, v1::Phase::Value to);
   void Write(SimulatedAgent& agent, v1::SaveState& save);
   void Train(SimulatedAgent& agent);
 
