@@ -3,12 +3,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/time_proto.h"
-#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/save/save_view.h"
+#include "store/read/listed_checkpoint.h"
 
 namespace cairn {
 
@@ -57,26 +56,11 @@ NoteworthyRanks Checkpoints::Noteworthy(const JobContext& context) const {
 }
 
 v1::Checkpoint ViewOfOutcome(const StoredAttempt& outcome, const JobContext& context) {
-  v1::Checkpoint view;
-  view.set_job(context.job);
-  view.set_step(outcome.step);
-  view.set_attempt(outcome.attempt);
-  view.set_request_id(outcome.request_id);
+  v1::Checkpoint view = CheckpointOf(context.job, outcome);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
   view.set_revision(1);
-  view.set_state(outcome.deleted     ? v1::Phase::DELETED
-                 : outcome.committed ? v1::Phase::COMMITTED
-                 : outcome.damaged   ? v1::Phase::DAMAGED
-                                     : v1::Phase::ABORTED);
-  view.set_data_directory(AttemptDirectory(context.job, outcome.step, outcome.attempt));
-  if (outcome.committed) {
-    view.set_bytes(outcome.bytes);
-    view.set_world_size(outcome.world_size);
-    SetTimestamp(outcome.time, *view.mutable_commit_time());
-    // If a save ended before the coordinator's start, only its end is known.
-    SetTimestamp(outcome.time, *view.mutable_create_time());
-  }
-  if (!outcome.error.ok()) *view.mutable_error() = StatusToProto(outcome.error);
+  // If a save ended before the coordinator's start, only its end is known.
+  if (view.has_commit_time()) *view.mutable_create_time() = view.commit_time();
   return view;
 }
 
