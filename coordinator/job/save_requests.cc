@@ -99,7 +99,7 @@ void SaveRequests::Cancel(const CheckpointKey& key, const JobContext& context) {
 }
 
 News SaveRequests::OnReport(const Member& member, const JobContext& context) {
-  return News::Step(agreement_.Report(member, context));
+  return agreement_.Report(member, context);
 }
 
 News SaveRequests::OnMember(int rank, const JobContext& context) {

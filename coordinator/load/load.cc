@@ -133,7 +133,7 @@ News Load::Join(const Member& member, const v1::LoadState& state, const JobConte
   may_be_inherited_ = may_be_inherited_ && member.changes == 1;
   if (inherited_plan_.empty()) inherited_plan_ = state.plan_digest();
   ranks_.Change(static_cast<size_t>(member.rank), [&](Rank& rank) {
-    rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
+    rank.awaited.TakeCall(state.trainer_incarnation());
     rank.begun = true;
     rank.agent = member.incarnation;
     rank.progress = context.now;

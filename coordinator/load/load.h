@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "coordinator/decision/awaited_rank.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
@@ -88,12 +89,7 @@ class Load {
     uint64_t agent = 0;
     v1::LoadState state;
     absl::Time progress = absl::InfinitePast();
-    bool seen = false;
-    uint64_t seen_trainer = 0;
-    // True if that trainer took the place of another one that was waited for before.
-    bool successor = false;
-    // The time since which the rank has no trainer, while it has not begun.
-    absl::Time trainer_gone = absl::InfiniteFuture();
+    AwaitedRank awaited;
   };
 
   // What all ranks are told alike, and how far the load is.
@@ -122,12 +118,7 @@ class Load {
   // Looks at one rank's agent and trainer. While a rank has not begun, its agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, const JobContext& context);
-  // Notes which trainer the rank has.
-  static void See(Rank& rank, const Member& member, absl::Time now);
   bool CheckMembers(const JobContext& context);
-  // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
-  // released, so that its call begins a new operation.
-  void ReleaseSuccessors();
   bool CheckErrors(const JobContext& context);
   // Adds to `error` which step to load instead, if the error is damage of the checkpoint.
   absl::Status WithOlderStep(absl::Status error, const JobContext& context) const;
@@ -150,7 +141,6 @@ class Load {
   std::string group_user() const { return absl::StrCat("load ", id_); }
   // Unspecified while it is not decided, and if NCCL is not wanted.
   v1::Transport exchange_transport() const;
-  static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void AdvanceOnce(const JobContext& context);
   void Plan(const JobContext& context);
   void SetPhase(v1::Phase::Value phase, const JobContext& context);

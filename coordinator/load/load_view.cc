@@ -126,7 +126,7 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
     const absl::Duration idle = context.now - ProgressOf(index, context);
     SetDuration(idle, *progress.mutable_idle());
     progress.set_late(late);
-    if (progress.late() || (!rank.begun && (idle >= kNoteAfter || rank.trainer_gone <= context.now))) {
+    if (progress.late() || (!rank.begun && (idle >= kNoteAfter || rank.awaited.trainer_gone() <= context.now))) {
       progress.set_note(NamedRanks({index}, context).front().detail);
     }
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);

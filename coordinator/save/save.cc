@@ -123,7 +123,7 @@ News Save::Report(const Member& member, const v1::SaveState& state, const JobCon
 
 void Save::Begin(const Member& member, const v1::SaveState& state, const JobContext& context) {
   ranks_.Change(static_cast<size_t>(member.rank), [&](SaveRank& rank) {
-    See(rank, member, context.now);
+    rank.awaited.SeeTrainer(member, context.now);
     rank.begun = true;
     rank.agent = member.incarnation;
     rank.trainer = state.trainer_incarnation();

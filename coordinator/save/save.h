@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "coordinator/decision/awaited_rank.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/membership/counted_ranks.h"
@@ -61,13 +62,7 @@ struct SaveRank {
   // After an abort: the agent has stopped, or it is gone.
   bool stopped = false;
   bool gone = false;
-  // True if the rank's agent was seen while this save waited for the rank; then also which trainer is waited for.
-  bool seen = false;
-  uint64_t seen_trainer = 0;
-  // True if that trainer took the place of another one that was waited for before.
-  bool successor = false;
-  // The time since which the rank has no trainer, while it has not begun.
-  absl::Time trainer_gone = absl::InfiniteFuture();
+  AwaitedRank awaited;
 };
 
 // A function of reports, results and `context.now`. Its effects are actions of the context. Not thread-safe.
@@ -200,11 +195,6 @@ class Save {
   bool OthersWaitFor(int index) const;
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::SaveState& state, absl::Time now);
-  // Notes which trainer of a rank, which has not begun, is waited for.
-  static void See(SaveRank& rank, const Member& member, absl::Time now);
-  // Is called before the save ends because ranks or trainers were lost. A trainer that took the place of a lost one is
-  // released, so that its call begins a new attempt.
-  void ReleaseSuccessors();
   bool CheckErrors(const Save* earlier, const JobContext& context);
   // The error of a later save, for which ranks had no memory because this save goes on: it names the ranks for which
   // this one waits. OK if it waits for none.

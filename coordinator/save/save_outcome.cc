@@ -246,9 +246,9 @@ void Save::OpenReplies(const JobContext& context) {
     if (rank.begun) {
       // A call that had staged has returned: its trainer asks for the outcome itself.
       trainer = rank.staged() ? 0 : rank.trainer;
-    } else if (!rank.successor) {
+    } else if (!rank.awaited.successor()) {
       // A trainer whose agent has just restarted attaches again in a moment.
-      trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+      trainer = rank.awaited.trainer() != 0 ? rank.awaited.trainer() : context.members.LastTrainer(index);
       // After a restart of the coordinator one whose agent has not come back yet may have called long before.
       const Member* member = context.members.Find(index);
       if (trainer == 0 && (member == nullptr || !member->reported)) continue;

@@ -95,7 +95,7 @@ std::string SaveView::DetailOf(int index, const JobContext& context) const {
       absl::StrAppend(&text, ", its trainer has not begun the save");
     }
     if (member->current_step().has_value()) absl::StrAppend(&text, ", last reported step ", *member->current_step());
-    if (const absl::Duration gone = context.now - rank.trainer_gone; gone >= absl::ZeroDuration()) {
+    if (const absl::Duration gone = context.now - rank.awaited.trainer_gone(); gone >= absl::ZeroDuration()) {
       // A launcher starts all trainers of a job anew, one after the other: the save is theirs as well as anybody's.
       const absl::Duration left = std::max(context.options.lease_ttl - gone, absl::ZeroDuration());
       absl::StrAppend(&text, ", its trainer ended ", DurationText(gone), " ago, and the next one has ",
@@ -231,7 +231,7 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
     } else if (!rank.begun) {
       if (const auto other = OtherStepOf(context.members.Find(index), save_.step())) {
         progress.set_note(absl::StrCat("saves step ", *other));
-      } else if (!save_.ended() && (idle >= kNoteAfter || rank.trainer_gone <= context.now)) {
+      } else if (!save_.ended() && (idle >= kNoteAfter || rank.awaited.trainer_gone() <= context.now)) {
         progress.set_note(DetailOf(index, context));
       }
     } else {

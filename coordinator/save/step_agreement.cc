@@ -55,7 +55,9 @@ void StepAgreement::Set(State state, const JobContext& context) {
   progress_ = context.now;
   // What was answered to another order, or means something else by now, is asked anew.
   answers_.clear();
-  for (const auto& [rank, member] : context.members.members()) Report(member, context);
+  for (const auto& [rank, member] : context.members.members()) {
+    (void)Report(member, context);  // whoever sets it looks at everything anyway
+  }
   context.Log(LogLevel::kInfo, "agreement",
               {{"step", step_}, {"state", std::string(NameOf(state))}, {"number", number_}});
 }
@@ -82,16 +84,16 @@ bool StepAgreement::IsFar(const JobContext& context) const {
   return static_cast<double>(step_) > farthest;
 }
 
-bool StepAgreement::Report(const Member& member, const JobContext& context) {
-  if (state_ == State::kIdle) return false;
+News StepAgreement::Report(const Member& member, const JobContext& context) {
+  if (state_ == State::kIdle) return {};
   const Answer now = {AnswerOf(member, number_), IsOver(member)};
   const Answer& before = answers_[static_cast<size_t>(member.rank)];
-  if (before.status == now.status && before.over == now.over) return false;
+  if (before.status == now.status && before.over == now.over) return {};
   answers_.Change(static_cast<size_t>(member.rank), [&](Answer& answer) { answer = now; });
   const bool tries = state_ == State::kArming || state_ == State::kAgreeing;
-  return (tries && now.status == v1::ArmState::REFUSED) || over(context.members) ||
-         (state_ == State::kAgreeing && AllAgreed(context.members)) ||
-         (state_ == State::kArming && AllArmed(context.members));
+  return News::Step((tries && now.status == v1::ArmState::REFUSED) || over(context.members) ||
+                    (state_ == State::kAgreeing && AllAgreed(context.members)) ||
+                    (state_ == State::kArming && AllArmed(context.members)));
 }
 
 bool StepAgreement::AllArmed(const Membership& members) const {
