@@ -140,9 +140,11 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
   } else if (const auto* plan = std::get_if<PlanSave>(&action); plan != nullptr) {
     std::string digest = absl::StrCat("plan", plan_variant_, ":");
     for (const std::string& layout : plan->layout) absl::StrAppend(&digest, layout);
-    answer = [key = plan->key, digest](Job& job, const Moment& moment) {
-      job.OnSavePlanned(key, PlannedSave{digest, 1}, moment);
-    };
+    PlannedSave planned{digest, 1};
+    planned.moves = {{ProtocolInvariants::kGivesShards, ProtocolInvariants::kTakesShards, 1}};
+    if (planted_ == PlantedFault::kTokenForAll) planned.moves.push_back({0, static_cast<int>(agents_.size()) - 1, 1});
+    if (planted_ != PlantedFault::kTokenWithheld) planned.transfer_token = ProtocolInvariants::TokenOf(digest);
+    answer = [key = plan->key, planned](Job& job, const Moment& moment) { job.OnSavePlanned(key, planned, moment); };
   } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action); reserve != nullptr) {
     answer = Reserve(*reserve, failure, orphaned);
   } else if (const auto* make = std::get_if<MakeManifest>(&action); make != nullptr) {
@@ -202,7 +204,7 @@ SimulatedWorld::Answer SimulatedWorld::Put(const PutOutcome& put, const absl::St
 
 SimulatedWorld::Answer SimulatedWorld::Remove(const RemoveFiles& remove) {
   Check(invariants_.BeforeRemove(remove));
-  storage_.Remove({remove.step, remove.attempt});
+  if (planted_ != PlantedFault::kFilesStay) storage_.Remove({remove.step, remove.attempt});
   Check(invariants_.Readable());
   return [step = remove.step, ticket = remove.ticket](Job& job, const Moment& moment) {
     job.OnRemoved(step, ticket, absl::OkStatus(), moment);
@@ -266,10 +268,12 @@ void SimulatedWorld::Synchronize(SimulatedAgent& agent) {
   if (!agent.registered) return Register(agent);
   const uint64_t incarnation = agent.incarnation;
   const auto deliver = [this, &agent, incarnation, request = agent.Report(kJob)] {
+    v1::SynchronizeAgentRequest taken = request;
+    if (planted_ == PlantedFault::kOvertakenTaken) taken.clear_sequence();
     InCore([&](const Moment& moment) {
       const absl::Status status = request.agent().coordinator_epoch() != epoch_
                                       ? MakeError(Reason::kStaleEpoch, "epoch")
-                                      : core_->job.Synchronize(request, moment);
+                                      : core_->job.Synchronize(taken, moment);
       v1::SynchronizeAgentResponse orders;
       if (status.ok()) {
         orders = core_->job.OrdersFor(agent.rank, moment);

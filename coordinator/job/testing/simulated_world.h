@@ -29,6 +29,10 @@ enum class PlantedFault {
   kOutcomeOverwritten,  // storage lets a later outcome take the place of the first
   kWrittenTooEarly,     // agents report files that they have not written
   kDoubtConcealed,      // a put whose outcome is unknown is reported as one that had no effect
+  kTokenWithheld,       // ranks whose shards move by the plan get no token for it
+  kTokenForAll,         // and ranks get one whose shards do not move
+  kOvertakenTaken,      // a report that was overtaken is taken for the newest
+  kFilesStay,           // storage says that it has removed files, and has not
 };
 
 // Equal seeds give equal runs. See Simulation for the clock and the dice.
